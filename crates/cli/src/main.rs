@@ -1,0 +1,2 @@
+//! The `fondaco` program.
+fn main() {}

@@ -1,0 +1,1 @@
+//! the control plane: coordination, stores, pushes, and the HTTP API over them

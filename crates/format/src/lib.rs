@@ -1,0 +1,1 @@
+//! the immutable on-disk format: chunks, manifests, and versions opened by mapping

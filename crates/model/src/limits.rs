@@ -1,0 +1,7 @@
+//! The limits on data that every part of fondaco keeps.
+
+/// The longest key, in bytes. A key has at least one byte.
+pub const KEY_BYTES_MAX: usize = 64 * 1024;
+
+/// The longest value, in bytes, before compression. A value may be empty.
+pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;

@@ -1,0 +1,1 @@
+//! a storage node: open versions, the RESP server, cold reads, fetches

@@ -1,0 +1,1 @@
+//! the Redis protocol: requests parsed, replies written; no I/O
