@@ -1,1 +1,31 @@
-//! the Redis protocol: requests parsed, replies written; no I/O
+//! The Redis protocol, versions 2 and 3, and the commands that a fondaco server knows by name.
+//!
+//! Bytes in, values out, and back: no I/O, no clock, no server. Three parts:
+//!
+//! - [`parse_request`] finds requests in what a client has sent, without copying or allocating;
+//! - `Reply` writes answers, in the version of the protocol that the connection speaks;
+//! - `command` is the table of commands: what each is called, takes, and is described as.
+//!
+//! ```
+//! use fondaco_resp::{Arguments, Limits, Parse, parse_request};
+//!
+//! let buffer = b"*2\r\n$3\r\nGET\r\n$7\r\npymk:42\r\n";
+//! let mut arguments = Arguments::new();
+//! let parsed = parse_request(buffer, &Limits::default(), &mut arguments)?;
+//! assert_eq!(parsed, Parse::Complete { consumed: buffer.len() });
+//! assert_eq!(arguments.get(1, buffer), Some(&b"pymk:42"[..]));
+//! # Ok::<(), fondaco_resp::ProtocolError>(())
+//! ```
+
+mod arguments;
+mod decimal;
+mod error;
+mod inline;
+mod limits;
+mod request;
+
+pub use arguments::Arguments;
+pub use decimal::parse_integer;
+pub use error::ProtocolError;
+pub use limits::{Limits, UNAUTHENTICATED_ARGUMENTS_MAX, UNAUTHENTICATED_BULK_BYTES_MAX};
+pub use request::{Parse, parse_request};

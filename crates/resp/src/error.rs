@@ -1,0 +1,48 @@
+//! What makes a byte stream not be the Redis protocol.
+//!
+//! The wording is Redis's own, word for word, since client libraries and their tests match on it. After
+//! any of these the stream has no next request to find: answer `ERR` and the message, then close.
+
+use thiserror::Error;
+
+/// A request that breaks the protocol or a limit. Its text is what Redis answers, after `ERR `.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ProtocolError {
+    /// The number of arguments is not a number, or is over the limit.
+    #[error("Protocol error: invalid multibulk length")]
+    InvalidMultibulkLength,
+    /// More arguments than a client may send before it has authenticated.
+    #[error("Protocol error: unauthenticated multibulk length")]
+    UnauthenticatedMultibulkLength,
+    /// The length of an argument is not a number, is negative, or is over the limit.
+    #[error("Protocol error: invalid bulk length")]
+    InvalidBulkLength,
+    /// A longer argument than a client may send before it has authenticated.
+    #[error("Protocol error: unauthenticated bulk length")]
+    UnauthenticatedBulkLength,
+    /// An argument that does not begin with `$`.
+    #[error("Protocol error: expected '$', got '{}'", .got.escape_ascii())]
+    ExpectedBulk {
+        /// The byte in place of the `$`.
+        got: u8,
+    },
+    /// An argument longer or shorter than its length says. Redis skips two bytes unseen here; a stream
+    /// out of step may carry a value that reads as a command, so it ends instead.
+    #[error("Protocol error: expected CRLF after bulk")]
+    UnterminatedBulk,
+    /// A quote that is not closed, or closed in the middle of a word, in an inline request.
+    #[error("Protocol error: unbalanced quotes in request")]
+    UnbalancedQuotes,
+    /// An inline request over the limit.
+    #[error("Protocol error: too big inline request")]
+    InlineTooBig,
+    /// No line end where the number of arguments should have ended.
+    #[error("Protocol error: too big mbulk count string")]
+    MultibulkCountTooBig,
+    /// No line end where the length of an argument should have ended.
+    #[error("Protocol error: too big bulk count string")]
+    BulkCountTooBig,
+    /// The whole request is over the limit.
+    #[error("Protocol error: too big request")]
+    RequestTooBig,
+}

@@ -1,0 +1,198 @@
+//! Finds requests in what a client has sent.
+//!
+//! Nothing is copied: arguments are places in the caller's buffer. Not a connection: reading, buffering and
+//! dropping what was consumed are the caller's. The invariant: any way of cutting a stream into pieces
+//! yields the same requests, and each byte of an argument list is looked at once.
+
+use crate::arguments::Progress;
+use crate::decimal::{Count, read_count};
+use crate::{Arguments, Limits, ProtocolError, inline};
+use memchr::memchr;
+
+/// What was found at the start of the buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parse {
+    /// A request, now in the arguments. The next one begins `consumed` bytes on.
+    Complete {
+        /// Length of the request in bytes.
+        consumed: usize,
+    },
+    /// A blank line or an array of nothing, which has no answer. To be skipped.
+    Empty {
+        /// Length of what is to be skipped, in bytes.
+        consumed: usize,
+    },
+    /// The start of a request. Parsing before the buffer holds `needed` bytes is harmless but in vain.
+    Incomplete {
+        /// How long the buffer has to be, counted from the start of the request, for the next step.
+        needed: usize,
+    },
+}
+
+/// Finds the next request at the start of `buffer`, which may hold part of one, or many.
+///
+/// After [`Parse::Incomplete`], call again with the same bytes and more behind them: `arguments` remembers
+/// how far it came. If the bytes are not the same, call [`Arguments::clear`] first.
+///
+/// # Errors
+///
+/// A [`ProtocolError`] when no request can be found here or after here; the connection is to be closed.
+#[inline]
+pub fn parse_request(
+    buffer: &[u8],
+    limits: &Limits,
+    arguments: &mut Arguments,
+) -> Result<Parse, ProtocolError> {
+    let parsed = match arguments.progress {
+        Progress::Fresh => parse_fresh(buffer, limits, arguments),
+        Progress::Inline { searched } => parse_inline(buffer, limits, arguments, searched),
+        Progress::Multibulk {
+            remaining,
+            position,
+        } => parse_bulks(buffer, limits, arguments, remaining, position),
+    };
+    if parsed.is_err() {
+        arguments.clear();
+    }
+    parsed
+}
+
+#[inline]
+fn parse_fresh(
+    buffer: &[u8],
+    limits: &Limits,
+    arguments: &mut Arguments,
+) -> Result<Parse, ProtocolError> {
+    arguments.clear();
+    match buffer {
+        [] => Ok(Parse::Incomplete { needed: 1 }),
+        [b'*', line @ ..] => match read_count(line) {
+            Count::Value { value, bytes } => {
+                let consumed = 1 + bytes;
+                let remaining = match usize::try_from(value) {
+                    Ok(0) | Err(_) => return Ok(Parse::Empty { consumed }),
+                    Ok(remaining) => remaining,
+                };
+                limits.check_arguments(remaining)?;
+                parse_bulks(buffer, limits, arguments, remaining, consumed)
+            }
+            Count::Partial => Ok(Parse::Incomplete {
+                needed: buffer.len() + 1,
+            }),
+            Count::Invalid => Err(ProtocolError::InvalidMultibulkLength),
+            Count::TooLong => Err(ProtocolError::MultibulkCountTooBig),
+        },
+        _ => parse_inline(buffer, limits, arguments, 0),
+    }
+}
+
+/// Reads arguments from `position` on, until none remains or the buffer ends.
+#[inline]
+fn parse_bulks(
+    buffer: &[u8],
+    limits: &Limits,
+    arguments: &mut Arguments,
+    mut remaining: usize,
+    mut position: usize,
+) -> Result<Parse, ProtocolError> {
+    while remaining > 0 {
+        let needed = match read_bulk(buffer, limits, position)? {
+            Bulk::Whole { start, end } => {
+                arguments.push_place(start, end);
+                position = end + 2;
+                remaining -= 1;
+                continue;
+            }
+            Bulk::Part { needed } => needed,
+        };
+        if needed > limits.request_bytes() {
+            return Err(ProtocolError::RequestTooBig);
+        }
+        arguments.progress = Progress::Multibulk {
+            remaining,
+            position,
+        };
+        return Ok(Parse::Incomplete { needed });
+    }
+    arguments.progress = Progress::Fresh;
+    Ok(Parse::Complete { consumed: position })
+}
+
+enum Bulk {
+    Whole { start: usize, end: usize },
+    Part { needed: usize },
+}
+
+/// Reads one argument at `position`. What it gives is within `limits`.
+#[inline]
+fn read_bulk(buffer: &[u8], limits: &Limits, position: usize) -> Result<Bulk, ProtocolError> {
+    let more = Bulk::Part {
+        needed: buffer.len().max(position) + 1,
+    };
+    let line = match buffer.get(position..) {
+        Some([b'$', line @ ..]) => line,
+        Some(&[got, ..]) => return Err(ProtocolError::ExpectedBulk { got }),
+        _ => return Ok(more),
+    };
+    let (length, line_bytes) = match read_count(line) {
+        Count::Value { value, bytes } => (limits.check_bulk(value)?, bytes),
+        Count::Partial => return Ok(more),
+        Count::Invalid => return Err(ProtocolError::InvalidBulkLength),
+        Count::TooLong => return Err(ProtocolError::BulkCountTooBig),
+    };
+    let start = position + 1 + line_bytes;
+    let end = start.saturating_add(length);
+    let needed = end.saturating_add(2);
+    if needed > limits.request_bytes() {
+        return Err(ProtocolError::RequestTooBig);
+    }
+    match buffer.get(end..needed) {
+        Some(b"\r\n") => Ok(Bulk::Whole { start, end }),
+        Some(_) => Err(ProtocolError::UnterminatedBulk),
+        None => Ok(Bulk::Part { needed }),
+    }
+}
+
+/// Reads a line of words. The first `searched` bytes are known to hold no line end.
+#[cold]
+fn parse_inline(
+    buffer: &[u8],
+    limits: &Limits,
+    arguments: &mut Arguments,
+    searched: usize,
+) -> Result<Parse, ProtocolError> {
+    // A carriage return and a line feed more than the longest line.
+    let window_bytes = limits
+        .inline_bytes_max
+        .min(limits.request_bytes())
+        .saturating_add(2);
+    let window = &buffer[..buffer.len().min(window_bytes)];
+    let found = window.get(searched..).and_then(|rest| memchr(b'\n', rest));
+    let Some(found) = found else {
+        if window.len() >= window_bytes {
+            return Err(ProtocolError::InlineTooBig);
+        }
+        arguments.progress = Progress::Inline {
+            searched: window.len(),
+        };
+        return Ok(Parse::Incomplete {
+            needed: buffer.len() + 1,
+        });
+    };
+    let end = searched + found;
+    let line = window[..end].strip_suffix(b"\r").unwrap_or(&window[..end]);
+    if line.len() > limits.inline_bytes_max {
+        return Err(ProtocolError::InlineTooBig);
+    }
+    inline::split(line, arguments)?;
+    if arguments.len() > limits.arguments_max {
+        return Err(ProtocolError::InlineTooBig);
+    }
+    arguments.progress = Progress::Fresh;
+    let consumed = end + 1;
+    Ok(if arguments.is_empty() {
+        Parse::Empty { consumed }
+    } else {
+        Parse::Complete { consumed }
+    })
+}

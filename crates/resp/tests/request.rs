@@ -1,0 +1,287 @@
+//! Requests as clients send them: whole, in pieces, in bulk, and broken.
+
+use fondaco_resp::{Arguments, Limits, Parse, ProtocolError, parse_request};
+use proptest::prelude::*;
+
+fn multibulk<A: AsRef<[u8]>>(arguments: &[A]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
+    for argument in arguments.iter().map(AsRef::as_ref) {
+        bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+        bytes.extend_from_slice(argument);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+fn owned(arguments: &Arguments, buffer: &[u8]) -> Vec<Vec<u8>> {
+    arguments.iter(buffer).map(<[u8]>::to_vec).collect()
+}
+
+fn parse(buffer: &[u8], limits: &Limits) -> Result<Parse, ProtocolError> {
+    parse_request(buffer, limits, &mut Arguments::new())
+}
+
+fn refusal(buffer: &[u8]) -> String {
+    let error = parse(buffer, &Limits::default()).expect_err("a refusal");
+    error.to_string()
+}
+
+/// All requests of a stream that arrives in the given pieces, as a connection would read it.
+fn requests<'p>(
+    pieces: impl Iterator<Item = &'p [u8]>,
+    limits: &Limits,
+) -> Result<Vec<Vec<Vec<u8>>>, ProtocolError> {
+    let mut arguments = Arguments::new();
+    let mut buffer = Vec::new();
+    let mut found = Vec::new();
+    for piece in pieces {
+        buffer.extend_from_slice(piece);
+        let mut start = 0;
+        loop {
+            match parse_request(&buffer[start..], limits, &mut arguments)? {
+                Parse::Complete { consumed } => {
+                    found.push(owned(&arguments, &buffer[start..]));
+                    start += consumed;
+                }
+                Parse::Empty { consumed } => start += consumed,
+                Parse::Incomplete { needed } => {
+                    assert!(needed > buffer.len() - start);
+                    break;
+                }
+            }
+        }
+        buffer.drain(..start);
+    }
+    Ok(found)
+}
+
+#[test]
+fn pipelined_requests_are_found_one_after_the_other() {
+    let stream = b"*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$3\r\nm:1\r\nECHO 'a b'\r\n\r\n*0\r\n*-1\r\nPING\n";
+    let found = requests([&stream[..]].into_iter(), &Limits::default()).unwrap();
+    let expected: &[&[&[u8]]] = &[
+        &[b"PING"],
+        &[b"GET", b"m:1"],
+        &[b"ECHO", b"a b"],
+        &[b"PING"],
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_cut_bulk_says_how_many_bytes_it_waits_for() {
+    let request = multibulk(&[b"GET".to_vec(), vec![b'x'; 1000]]);
+    let mut arguments = Arguments::new();
+    let limits = Limits::default();
+    for length in request.len() - 1000..request.len() {
+        let parsed = parse_request(&request[..length], &limits, &mut arguments);
+        let needed = request.len();
+        assert_eq!(parsed, Ok(Parse::Incomplete { needed }));
+    }
+    let consumed = request.len();
+    let parsed = parse_request(&request, &limits, &mut arguments);
+    assert_eq!(parsed, Ok(Parse::Complete { consumed }));
+    assert_eq!(arguments.get(1, &request), Some(&[b'x'; 1000][..]));
+    assert_eq!(arguments.get(2, &request), None);
+}
+
+#[test]
+fn errors_are_worded_as_redis_words_them() {
+    let cases: &[(&[u8], &str)] = &[
+        (b"*x\r\n", "Protocol error: invalid multibulk length"),
+        (b"*\r\n", "Protocol error: invalid multibulk length"),
+        (
+            b"*3000000000\r\n",
+            "Protocol error: invalid multibulk length",
+        ),
+        (b"*1\r\n$-10\r\n", "Protocol error: invalid bulk length"),
+        (b"*1\r\n$\r\n", "Protocol error: invalid bulk length"),
+        (
+            b"*1\r\n$2000000000\r\n",
+            "Protocol error: invalid bulk length",
+        ),
+        (
+            b"*2\r\n$1\r\nx\r\nfooz\r\n",
+            "Protocol error: expected '$', got 'f'",
+        ),
+        (b"*1\r\n\r\n", "Protocol error: expected '$', got '\\r'"),
+        (
+            b"*1\r\n$1\r\nxx\r\n",
+            "Protocol error: expected CRLF after bulk",
+        ),
+        (
+            b"GET \"a\r\n",
+            "Protocol error: unbalanced quotes in request",
+        ),
+        (
+            &[b'*'; 70_000],
+            "Protocol error: too big mbulk count string",
+        ),
+        (&[b'x'; 70_000], "Protocol error: too big inline request"),
+    ];
+    for (request, expected) in cases {
+        assert_eq!(refusal(request), *expected);
+    }
+    let endless = [&b"*1\r\n$"[..], &[b'1'; 70_000]].concat();
+    assert_eq!(
+        refusal(&endless),
+        "Protocol error: too big bulk count string"
+    );
+}
+
+#[test]
+fn a_stranger_may_send_ten_short_arguments_and_no_more() {
+    let stranger = Limits::default().unauthenticated();
+    assert!(parse(&multibulk(&["x"; 10]), &stranger).is_ok());
+    let many = parse(&multibulk(&["x"; 11]), &stranger);
+    assert_eq!(many, Err(ProtocolError::UnauthenticatedMultibulkLength));
+    assert!(parse(&multibulk(&["x".repeat(16_384)]), &stranger).is_ok());
+    let long = parse(&multibulk(&["x".repeat(16_385)]), &stranger);
+    assert_eq!(long, Err(ProtocolError::UnauthenticatedBulkLength));
+    assert!(parse(&multibulk(&["x"; 11]), &Limits::default()).is_ok());
+}
+
+#[test]
+fn each_limit_lets_its_own_size_through_and_one_more_not() {
+    let limits = Limits {
+        inline_bytes_max: 8,
+        bulk_bytes_max: 6,
+        arguments_max: 3,
+        request_bytes_max: 30,
+        authenticated: true,
+    };
+    assert!(matches!(
+        parse(b"12345678\r\n", &limits),
+        Ok(Parse::Complete { consumed: 10 })
+    ));
+    assert!(matches!(
+        parse(b"12345678\n", &limits),
+        Ok(Parse::Complete { consumed: 9 })
+    ));
+    for line in [&b"123456789\r\n"[..], b"123456789\n", b"1234567890"] {
+        assert_eq!(parse(line, &limits), Err(ProtocolError::InlineTooBig));
+    }
+    assert!(matches!(
+        parse(b"1 2 3\n", &limits),
+        Ok(Parse::Complete { .. })
+    ));
+    assert_eq!(
+        parse(b"1 2 3 4\n", &limits),
+        Err(ProtocolError::InlineTooBig)
+    );
+    assert_eq!(
+        parse(b"*4\r\n", &limits),
+        Err(ProtocolError::InvalidMultibulkLength)
+    );
+    assert!(parse(b"*1\r\n$6\r\n", &limits).is_ok());
+    assert_eq!(
+        parse(b"*1\r\n$7\r\n", &limits),
+        Err(ProtocolError::InvalidBulkLength)
+    );
+    assert!(parse(b"*3\r\n$6\r\n123456\r\n$6\r\n", &limits).is_ok());
+    let three = parse(b"*3\r\n$6\r\n123456\r\n$6\r\n123456\r\n$1\r\n", &limits);
+    assert_eq!(three, Err(ProtocolError::RequestTooBig));
+}
+
+#[test]
+fn an_announced_array_allocates_nothing_before_it_arrives() {
+    let mut arguments = Arguments::new();
+    let parsed = parse_request(b"*1048576\r\n", &Limits::default(), &mut arguments);
+    assert_eq!(parsed, Ok(Parse::Incomplete { needed: 11 }));
+    assert_eq!(arguments.memory_bytes(), 0);
+}
+
+#[test]
+fn memory_goes_back_after_an_outsized_request() {
+    let limits = Limits::default();
+    let mut arguments = Arguments::new();
+    parse_request(&multibulk(&["x"; 100_000]), &limits, &mut arguments).unwrap();
+    assert!(arguments.memory_bytes() >= 800_000);
+    parse_request(b"PING\r\n", &limits, &mut arguments).unwrap();
+    assert!(arguments.memory_bytes() < 100_000);
+}
+
+#[test]
+fn after_a_refusal_the_arguments_are_ready_for_another_stream() {
+    let limits = Limits::default();
+    let mut arguments = Arguments::new();
+    assert!(parse_request(b"*2\r\n$1\r\nx\r\n!", &limits, &mut arguments).is_err());
+    assert!(arguments.is_empty());
+    let parsed = parse_request(b"PING\r\n", &limits, &mut arguments);
+    assert_eq!(parsed, Ok(Parse::Complete { consumed: 6 }));
+}
+
+/// An inline request that quotes every byte of every argument.
+fn quoted(arguments: &[Vec<u8>]) -> Vec<u8> {
+    let mut line = String::new();
+    for argument in arguments {
+        let escaped: String = argument
+            .iter()
+            .map(|byte| format!("\\x{byte:02x}"))
+            .collect();
+        line.push_str(&format!(" \"{escaped}\""));
+    }
+    format!("{line}\r\n").into_bytes()
+}
+
+fn any_request() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let argument = prop::collection::vec(any::<u8>(), 0..24);
+    prop::collection::vec(argument, 1..6)
+}
+
+/// Bytes that look like the protocol, which random bytes hardly ever do.
+fn protocol_like() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        Just(b"*".to_vec()),
+        Just(b"$".to_vec()),
+        Just(b"\r\n".to_vec()),
+        Just(b"\r".to_vec()),
+        Just(b"*2\r\n".to_vec()),
+        Just(b"$3\r\n".to_vec()),
+        Just(b"$3\r\nGET\r\n".to_vec()),
+        Just(b"\"".to_vec()),
+        Just(b"'".to_vec()),
+        (-3i64..4).prop_map(|number| number.to_string().into_bytes()),
+        any::<i64>().prop_map(|number| number.to_string().into_bytes()),
+        prop::collection::vec(any::<u8>(), 0..8),
+    ];
+    prop::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn any_request_is_read_back_however_it_is_cut_in_two(request in any_request()) {
+        for stream in [multibulk(&request), quoted(&request)] {
+            for split in 0..=stream.len() {
+                let (left, right) = stream.split_at(split);
+                let found = requests([left, right].into_iter(), &Limits::default()).unwrap();
+                prop_assert_eq!(&found, std::slice::from_ref(&request));
+            }
+        }
+    }
+
+    #[test]
+    fn any_stream_is_read_back_byte_by_byte(wanted in prop::collection::vec(any_request(), 0..5)) {
+        let stream = wanted.iter().enumerate().flat_map(|(index, request)| {
+            if index % 2 == 0 { multibulk(request) } else { quoted(request) }
+        }).collect::<Vec<_>>();
+        let found = requests(stream.chunks(1), &Limits::default()).unwrap();
+        prop_assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic_or_depend_on_how_they_are_cut(stream in protocol_like(), piece in 1usize..9) {
+        let limits = Limits { bulk_bytes_max: 1000, arguments_max: 100, ..Limits::default() };
+        let whole = requests([&stream[..]].into_iter(), &limits);
+        let pieces = requests(stream.chunks(piece), &limits);
+        prop_assert_eq!(whole, pieces);
+    }
+
+    #[test]
+    fn memory_stays_within_what_was_sent(stream in prop::collection::vec(any::<u8>(), 0..2000)) {
+        let mut arguments = Arguments::new();
+        let _ = parse_request(&stream, &Limits::default(), &mut arguments);
+        // At least six bytes of the stream pay for eight of a place; a growing vector has twice as many.
+        prop_assert!(arguments.memory_bytes() <= 64 + 16 * stream.len());
+    }
+}
