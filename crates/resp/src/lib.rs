@@ -3,7 +3,7 @@
 //! Bytes in, values out, and back: no I/O, no clock, no server. Three parts:
 //!
 //! - [`parse_request`] finds requests in what a client has sent, without copying or allocating;
-//! - `Reply` writes answers, in the version of the protocol that the connection speaks;
+//! - [`Reply`] writes answers, in the version of the protocol that the connection speaks;
 //! - `command` is the table of commands: what each is called, takes, and is described as.
 //!
 //! ```
@@ -22,10 +22,12 @@ mod decimal;
 mod error;
 mod inline;
 mod limits;
+mod reply;
 mod request;
 
 pub use arguments::Arguments;
 pub use decimal::parse_integer;
 pub use error::ProtocolError;
 pub use limits::{Limits, UNAUTHENTICATED_ARGUMENTS_MAX, UNAUTHENTICATED_BULK_BYTES_MAX};
+pub use reply::{Protocol, Reply};
 pub use request::{Parse, parse_request};
