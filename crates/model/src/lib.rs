@@ -5,15 +5,21 @@
 //! can drive it.
 
 mod definition;
+mod fetch_rate;
 mod limits;
 mod name;
 mod partition;
+mod push;
+mod retention;
 mod slot;
 mod version;
 
 pub use definition::{StoreDefinition, StoreKind};
+pub use fetch_rate::{AdaptiveRate, FetchWindow, RATE_MIN_BYTES_PER_SECOND, TokenBucket};
 pub use limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use name::{NameError, StoreName};
 pub use partition::{PartitionCount, PartitionCountError, PartitionId};
-pub use slot::{SLOT_COUNT, Slot, slot_of_key, slot_of_wire_key};
+pub use push::{PushEvent, PushState, PushStateError};
+pub use retention::{VersionSet, VersionSetError};
+pub use slot::{SLOT_COUNT, Slot, SlotPrefix, slot_of_key, slot_of_wire_key};
 pub use version::{VersionNumber, VersionNumberError};

@@ -89,7 +89,17 @@ mod tests {
 
     #[test]
     fn names_that_would_confuse_a_path_or_the_wire_are_refused() {
-        for name in ["", "a:b", "../x", ".hidden", "-flag", "a/b", "ü", "a b", &"n".repeat(65)] {
+        for name in [
+            "",
+            "a:b",
+            "../x",
+            ".hidden",
+            "-flag",
+            "a/b",
+            "ü",
+            "a b",
+            &"n".repeat(65),
+        ] {
             assert!(name.parse::<StoreName>().is_err(), "{name:?}");
         }
     }

@@ -37,15 +37,31 @@ pub fn slot_of_wire_key(wire_key: &[u8]) -> Slot {
 }
 
 /// The slot of `key` in `store`, without putting the wire key together.
-///
-/// A store's name holds no brace, so that a hash tag can only lie in the key.
-#[inline]
 pub fn slot_of_key(store: &StoreName, key: &[u8]) -> Slot {
-    let crc = match hash_tag(key) {
-        Some(tag) => crc16(0, tag),
-        None => crc16(crc16(crc16(0, store.as_str().as_bytes()), b":"), key),
-    };
-    Slot(crc & (SLOT_COUNT as u16 - 1))
+    SlotPrefix::of(store).slot(key)
+}
+
+/// What all wire keys of one store begin with, already digested: for many slots of one store.
+#[derive(Debug, Clone, Copy)]
+pub struct SlotPrefix(u16);
+
+impl SlotPrefix {
+    /// The prefix of a store's keys.
+    pub fn of(store: &StoreName) -> Self {
+        Self(crc16(crc16(0, store.as_str().as_bytes()), b":"))
+    }
+
+    /// The slot of a key of that store.
+    ///
+    /// A store's name holds no brace, so that a hash tag can only lie in the key.
+    #[inline]
+    pub fn slot(self, key: &[u8]) -> Slot {
+        let crc = match hash_tag(key) {
+            Some(tag) => crc16(0, tag),
+            None => crc16(self.0, key),
+        };
+        Slot(crc & (SLOT_COUNT as u16 - 1))
+    }
 }
 
 /// What stands between the first `{` and the first `}` after it, if that is not empty.

@@ -48,11 +48,8 @@ impl FromStr for VersionNumber {
     type Err = VersionNumberError;
 
     fn from_str(text: &str) -> Result<Self, VersionNumberError> {
-        text.parse()
-            .ok()
-            .and_then(Self::new)
-            .ok_or_else(|| VersionNumberError {
-                text: text.chars().take(40).collect(),
-            })
+        text.parse().ok().and_then(Self::new).ok_or_else(|| VersionNumberError {
+            text: text.chars().take(40).collect(),
+        })
     }
 }

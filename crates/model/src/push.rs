@@ -1,0 +1,129 @@
+//! The life of a push: fetching → ready → swapped, or failed, or cancelled.
+//!
+//! It holds no files and does no work: whoever does the work says what happened, and this says
+//! whether that may happen now. Invariant: a push that ended never moves again.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Where a push is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PushState {
+    /// The files of the version are being pulled and verified.
+    Fetching,
+    /// The version is complete on disk and open, but not current.
+    Ready,
+    /// The version became current. An end.
+    Swapped,
+    /// The push was given up, and nothing of it is left on disk. An end.
+    Failed,
+    /// The push was cancelled, and nothing of it is left on disk. An end.
+    Cancelled,
+}
+
+/// What can happen to a push.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PushEvent {
+    /// All files are there and verified.
+    Fetched,
+    /// The version was made current.
+    Swapped,
+    /// Something went wrong.
+    Failed,
+    /// Someone asked to stop.
+    Cancelled,
+}
+
+/// An event that cannot happen in this state.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a push that is {state} cannot be {event}: start a new push")]
+pub struct PushStateError {
+    state: PushState,
+    event: PushEvent,
+}
+
+impl PushState {
+    /// Whether nothing can happen to the push any more.
+    pub fn is_end(self) -> bool {
+        matches!(self, Self::Swapped | Self::Failed | Self::Cancelled)
+    }
+
+    /// The state after an event.
+    pub fn after(self, event: PushEvent) -> Result<Self, PushStateError> {
+        match (self, event) {
+            (Self::Fetching, PushEvent::Fetched) => Ok(Self::Ready),
+            (Self::Ready, PushEvent::Swapped) => Ok(Self::Swapped),
+            (Self::Fetching | Self::Ready, PushEvent::Failed) => Ok(Self::Failed),
+            (Self::Fetching | Self::Ready, PushEvent::Cancelled) => Ok(Self::Cancelled),
+            (state, event) => Err(PushStateError { state, event }),
+        }
+    }
+}
+
+impl fmt::Display for PushState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fetching => "fetching",
+            Self::Ready => "ready",
+            Self::Swapped => "swapped",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        })
+    }
+}
+
+impl fmt::Display for PushEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fetched => "fetched",
+            Self::Swapped => "swapped",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn event() -> impl Strategy<Value = PushEvent> {
+        prop_oneof![
+            Just(PushEvent::Fetched),
+            Just(PushEvent::Swapped),
+            Just(PushEvent::Failed),
+            Just(PushEvent::Cancelled),
+        ]
+    }
+
+    #[test]
+    fn a_push_that_goes_well_is_fetched_and_then_swapped() {
+        let ready = PushState::Fetching.after(PushEvent::Fetched).unwrap();
+        assert_eq!(ready.after(PushEvent::Swapped), Ok(PushState::Swapped));
+    }
+
+    #[test]
+    fn a_version_that_is_not_fetched_is_never_swapped_in() {
+        assert!(PushState::Fetching.after(PushEvent::Swapped).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_push_that_ended_never_moves_again(events in prop::collection::vec(event(), 0..10)) {
+            let mut state = PushState::Fetching;
+            for event in events {
+                match state.after(event) {
+                    Ok(next) => {
+                        prop_assert!(!state.is_end());
+                        state = next;
+                    }
+                    Err(error) => prop_assert!(error.to_string().contains(&state.to_string())),
+                }
+            }
+        }
+    }
+}
