@@ -1,1 +1,45 @@
-//! the immutable on-disk format: chunks, manifests, and versions opened by mapping
+//! The immutable on-disk format of fondaco, as a library: write a version, open it, get a key.
+//!
+//! A *version* is a directory: a [`Manifest`], and for each partition one or more *chunks*, each a
+//! data file of records in hash order and a small index file. It is written once, by a
+//! [`ChunkWriter`] per chunk and a manifest at the end, and never changes afterwards. It is opened
+//! by mapping, without reading it: [`Version::open`].
+//!
+//! It is not a database: no updates, no deletes, no ranges, no order but that of the hashes.
+//!
+//! Invariants: a key that is there is found and a key that is not is absent, hash collisions
+//! included, since records carry their keys; a changed byte is an error and never data, since
+//! records and index blocks carry checksums.
+//!
+//! `docs/format.md` explains the layout; the byte layouts themselves are drawn in the modules
+//! `record`, `chunk::data` and `chunk::index`.
+
+mod checksum;
+mod chunk;
+mod compression;
+mod error;
+mod hash;
+mod manifest;
+mod mapping;
+mod record;
+mod residency;
+mod verify;
+mod version;
+
+pub use checksum::{Checksum, Checksummer};
+pub use chunk::data::{DATA_HEADER_BYTES, DataHeader};
+pub use chunk::index::{IndexHeader, check_index};
+pub use chunk::writer::{ChunkPlan, ChunkWriter};
+pub use compression::{Compression, DICTIONARY_FILE, EncodedValue, Encoder, train_dictionary};
+pub use error::FormatError;
+pub use hash::{chunk_of_hash, key_hash};
+pub use manifest::{
+    ChunkEntry, Column, FileEntry, MANIFEST_FILE, Manifest, Schema, ValueEncoding, data_file_name, index_file_name,
+};
+pub use record::{RECORD_HEADER_BYTES, RecordSearch, search_records};
+pub use verify::{VerifyReport, verify};
+pub use version::scan::{Record, Scan, ScanPosition};
+pub use version::{ColdRead, ColdStep, Lookup, Probe, Value, Version};
+
+/// The number of the format that this library writes, and the only one that it reads.
+pub const FORMAT_VERSION: u32 = 1;

@@ -1,0 +1,109 @@
+//! Checksums of whole files and of records: XXH3, which detects rot, not malice.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+/// The XXH3-64 of a whole file. As text: 16 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Checksum(u64);
+
+impl Checksum {
+    /// The checksum of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(xxh3_64(bytes))
+    }
+}
+
+/// Computes a [`Checksum`] of bytes that arrive in pieces.
+#[derive(Default)]
+pub struct Checksummer(Xxh3);
+
+impl Checksummer {
+    /// A checksum of nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next piece.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The checksum of all pieces.
+    pub fn finish(&self) -> Checksum {
+        Checksum(self.0.digest())
+    }
+}
+
+impl fmt::Display for Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Checksum {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.len() == 16 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+            u64::from_str_radix(text, 16).map(Self).map_err(|e| e.to_string())
+        } else {
+            Err(format!("invalid checksum {text:?}: expected 16 hexadecimal digits"))
+        }
+    }
+}
+
+impl TryFrom<String> for Checksum {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Checksum> for String {
+    fn from(checksum: Checksum) -> String {
+        checksum.to_string()
+    }
+}
+
+/// The checksum of a record, a header or an index block: the low half of its XXH3-64.
+///
+/// Measured against CRC32C in hardware (three crates): for records of 100 bytes XXH3 takes half the
+/// time, for 1 KiB as long, and the key hash needs it anyway.
+#[inline]
+pub(crate) fn short_checksum(bytes: &[u8]) -> u32 {
+    xxh3_64(bytes) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_have_the_checksum_of_the_whole() {
+        let bytes: Vec<u8> = (0..5000u32).map(|i| (i * 7) as u8).collect();
+        let mut pieces = Checksummer::new();
+        bytes.chunks(77).for_each(|piece| pieces.update(piece));
+        assert_eq!(pieces.finish(), Checksum::of(&bytes));
+    }
+
+    #[test]
+    fn text_round_trips_and_nothing_else_parses() {
+        let checksum = Checksum::of(b"x");
+        assert_eq!(checksum.to_string().parse(), Ok(checksum));
+        for text in ["", "00", "+000000000000000", "00000000000000000", "zz00000000000000"] {
+            assert!(text.parse::<Checksum>().is_err(), "{text:?}");
+        }
+    }
+}

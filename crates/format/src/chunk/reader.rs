@@ -1,0 +1,212 @@
+//! An open chunk: both files mapped, headers checked, nothing else read.
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+use super::ChunkIdentity;
+use super::data::{DATA_HEADER_BYTES, DataHeader, HeaderError};
+use super::index::{BLOCK_BYTES, IndexHeader, block_is_intact, block_of, block_range, bucket_range};
+use crate::error::FormatError;
+use crate::hash::bucket_of_hash;
+use crate::manifest::ChunkEntry;
+use crate::mapping::Mapping;
+use crate::record::{RECORD_HEADER_BYTES, RecordHeader, record_is_intact};
+
+/// An open chunk.
+pub(crate) struct Chunk {
+    identity: ChunkIdentity,
+    bucket_count: u32,
+    data: Mapping,
+    index: Mapping,
+}
+
+impl Chunk {
+    /// Opens the chunk of an entry. Reads the two headers only.
+    pub(crate) fn open(dir: &Path, entry: &ChunkEntry, chunk_count: u32) -> Result<Self, FormatError> {
+        let identity = ChunkIdentity {
+            partition: entry.partition,
+            chunk: entry.chunk,
+            chunk_count,
+        };
+        let data = Mapping::open(dir.join(&entry.data.name), entry.data.bytes)?;
+        let header = read_header(&data, DATA_HEADER_BYTES, DataHeader::from_bytes)?;
+        let index = Mapping::open(dir.join(&entry.index.name), entry.index.bytes)?;
+        let index_header = read_header(&index, BLOCK_BYTES, IndexHeader::from_block)?;
+        for (mapping, found) in [(&data, header.identity), (&index, index_header.identity)] {
+            if found != identity {
+                let reason = format!("it is chunk {found:?}, and the manifest says {identity:?}");
+                return Err(FormatError::corrupt(mapping.path(), reason));
+            }
+        }
+        let fits = index_header.data_bytes == entry.data.bytes
+            && index_header.records == entry.records
+            && index_header.file_bytes() == entry.index.bytes
+            && entry.data.bytes >= DATA_HEADER_BYTES as u64;
+        if !fits {
+            return Err(FormatError::corrupt(
+                index.path(),
+                "its header does not fit the manifest",
+            ));
+        }
+        Ok(Self {
+            identity,
+            bucket_count: index_header.bucket_count,
+            data,
+            index,
+        })
+    }
+
+    pub(crate) fn data(&self) -> &Mapping {
+        &self.data
+    }
+
+    pub(crate) fn index(&self) -> &Mapping {
+        &self.index
+    }
+
+    pub(crate) fn bucket_count(&self) -> u32 {
+        self.bucket_count
+    }
+
+    #[inline]
+    pub(crate) fn bucket_of(&self, hash: u64) -> u32 {
+        bucket_of_hash(hash, self.identity.chunk_count, self.bucket_count)
+    }
+
+    /// The index block of a bucket, if it is resident and was verified; `None` if it must be read.
+    #[inline]
+    pub(crate) fn hot_block(&self, bucket: u32) -> Option<&[u8]> {
+        let block = block_of(bucket);
+        let range = block_range(block);
+        // A block gets its first stamp when it is verified. The residency unit is the block.
+        (self.index.was_seen(block) && self.index.is_resident(range.clone())).then(|| &self.index.bytes()[range])
+    }
+
+    /// Which bytes of the index file hold a bucket's place.
+    pub(crate) fn block_range(bucket: u32) -> Range<u64> {
+        let range = block_range(block_of(bucket));
+        range.start as u64..range.end as u64
+    }
+
+    /// Takes a block as read from the file: verifies it and lets the mapping be used from now on.
+    pub(crate) fn accept_block(&self, bucket: u32, block: &[u8]) -> Result<(), FormatError> {
+        let number = block_of(bucket);
+        if !block_is_intact(block) {
+            let reason = format!("the checksum of block {number} does not match");
+            return Err(FormatError::corrupt(self.index.path(), reason));
+        }
+        self.index.note_resident(block_range(number));
+        Ok(())
+    }
+
+    /// Where the records of a bucket lie, from its verified block.
+    #[inline]
+    pub(crate) fn bucket_range(&self, block: &[u8], bucket: u32) -> Result<Range<usize>, FormatError> {
+        let Range { start, end } = bucket_range(block, bucket);
+        let range = start as usize..end as usize;
+        if range.start < DATA_HEADER_BYTES || range.start > range.end || range.end > self.data.bytes().len() {
+            return Err(FormatError::corrupt(
+                self.index.path(),
+                format!("bucket {bucket} lies at {range:?}"),
+            ));
+        }
+        Ok(range)
+    }
+
+    /// Where the records of a bucket lie, whatever it takes to read that.
+    pub(crate) fn read_bucket_range(&self, bucket: u32) -> Result<Range<usize>, FormatError> {
+        if let Some(block) = self.hot_block(bucket) {
+            return self.bucket_range(block, bucket);
+        }
+        let range = Self::block_range(bucket);
+        let block = self
+            .index
+            .read(range)
+            .map_err(FormatError::io("read", self.index.path()))?;
+        self.accept_block(bucket, &block)?;
+        self.bucket_range(&block, bucket)
+    }
+
+    /// Reads and verifies the whole index, so that later look-ups find it in memory.
+    pub(crate) fn warm_index(&self) -> Result<(), FormatError> {
+        self.index.read_ahead();
+        for bucket in (0..self.bucket_count).step_by(super::index::BUCKETS_PER_BLOCK as usize) {
+            self.read_bucket_range(bucket)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn corrupt_data(&self, reason: &str) -> FormatError {
+        FormatError::corrupt(self.data.path(), reason)
+    }
+
+    /// Searches a bucket that is too large to be read whole: by the records' headers first, and only
+    /// if the key is not found by reading and verifying everything, a record at a time.
+    ///
+    /// Returns the key's record, verified, whole.
+    pub(crate) fn search_large(&self, bucket: Range<usize>, key: &[u8]) -> Result<Option<Vec<u8>>, FormatError> {
+        let io_error = |e: io::Error| FormatError::io("read", self.data.path())(e);
+        let (mut at, end) = (bucket.start as u64, bucket.end as u64);
+        let prefix_bytes = (RECORD_HEADER_BYTES + key.len()) as u64;
+        while at < end {
+            let prefix = self.data.read(at..end.min(at + prefix_bytes)).map_err(io_error)?;
+            let record = self.large_record(at, end, &prefix)?;
+            let header = RecordHeader::parse(&prefix);
+            if header.is_some_and(|h| h.key_bytes == key.len()) && prefix.get(RECORD_HEADER_BYTES..) == Some(key) {
+                let record = self.data.read(record).map_err(io_error)?;
+                return if record_is_intact(&record) {
+                    Ok(Some(record))
+                } else {
+                    Err(self.corrupt_data("a record's checksum does not match"))
+                };
+            }
+            at = record.end;
+        }
+        at = bucket.start as u64;
+        while at < end {
+            let prefix = self
+                .data
+                .read(at..end.min(at + RECORD_HEADER_BYTES as u64))
+                .map_err(io_error)?;
+            let record = self.large_record(at, end, &prefix)?;
+            at = record.end;
+            if !record_is_intact(&self.data.read(record).map_err(io_error)?) {
+                return Err(self.corrupt_data("a record's checksum does not match"));
+            }
+        }
+        Ok(None)
+    }
+
+    fn large_record(&self, at: u64, end: u64, prefix: &[u8]) -> Result<Range<u64>, FormatError> {
+        let header = RecordHeader::parse(prefix).ok_or_else(|| self.corrupt_data("a record's header is damaged"))?;
+        let record = at..at + header.record_bytes() as u64;
+        if record.end > end {
+            return Err(self.corrupt_data("a record passes the end of its bucket"));
+        }
+        Ok(record)
+    }
+}
+
+fn read_header<H>(
+    mapping: &Mapping,
+    bytes: usize,
+    parse: impl Fn(&[u8]) -> Result<H, HeaderError>,
+) -> Result<H, FormatError> {
+    let available = bytes.min(mapping.bytes().len()) as u64;
+    let header = mapping
+        .read(0..available)
+        .map_err(FormatError::io("read", mapping.path()))?;
+    parse(&header).map_err(|e| header_error(mapping.path(), e))
+}
+
+pub(crate) fn header_error(path: &Path, error: HeaderError) -> FormatError {
+    match error {
+        HeaderError::UnknownFormat(found) => FormatError::UnknownFormat {
+            path: path.into(),
+            found: u64::from(found),
+            known: crate::FORMAT_VERSION,
+        },
+        HeaderError::Damaged(reason) => FormatError::corrupt(path, reason),
+    }
+}

@@ -1,0 +1,96 @@
+//! What can go wrong with a version, each with its remedy.
+
+use std::io;
+use std::path::PathBuf;
+
+/// An error of the format.
+#[derive(Debug, thiserror::Error)]
+pub enum FormatError {
+    /// The operating system refused.
+    #[error("cannot {action} {path:?}: {source}")]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Its reason.
+        source: io::Error,
+    },
+    /// Writing failed where no path is known.
+    #[error("cannot write a chunk: {0}")]
+    Write(#[source] io::Error),
+    /// No manifest: the directory is not a version, or its build did not finish.
+    #[error(
+        "no manifest in {path:?}: it is not a version, or its build did not finish; build it again or name another directory"
+    )]
+    NoManifest {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The version was written in a format that this program does not know.
+    #[error("{path:?} has format version {found}, and this program reads version {known}: use a matching release")]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+        /// Its format version.
+        found: u64,
+        /// The one that is known here.
+        known: u32,
+    },
+    /// A file does not hold what was written.
+    #[error("{path:?} is corrupt: {reason}; fetch or build the version again")]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit.
+        reason: String,
+    },
+    /// A manifest's text does not hold what was written.
+    #[error("the manifest is corrupt: {reason}; fetch or build the version again")]
+    CorruptManifest {
+        /// What does not fit.
+        reason: String,
+    },
+    /// A key that no store can hold.
+    #[error("the key has {bytes} bytes: keys have 1 to {max}", max = fondaco_model::KEY_BYTES_MAX)]
+    KeyLength {
+        /// Its length.
+        bytes: usize,
+    },
+    /// A value that no store can hold.
+    #[error("the value has {bytes} bytes: values have at most {max}", max = fondaco_model::VALUE_BYTES_MAX)]
+    ValueLength {
+        /// Its length.
+        bytes: usize,
+    },
+    /// A chunk would be larger than its index can address.
+    #[error("chunk {chunk} of partition {partition} would pass 4 GiB: build with a smaller chunk size")]
+    ChunkTooLarge {
+        /// The partition.
+        partition: u32,
+        /// The chunk.
+        chunk: u32,
+    },
+    /// The compression library refused.
+    #[error("compression failed: {0}")]
+    Compression(String),
+}
+
+impl FormatError {
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source }
+    }
+
+    pub(crate) fn corrupt(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
+        Self::Corrupt {
+            path: path.into(),
+            reason: reason.into(),
+        }
+    }
+
+    /// Whether the stored bytes are wrong, as opposed to unreadable or unknown.
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Self::Corrupt { .. } | Self::CorruptManifest { .. })
+    }
+}

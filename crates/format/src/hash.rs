@@ -1,0 +1,52 @@
+//! Where the hash of a key leads: to a chunk of its partition, and to a bucket of that chunk.
+//!
+//! Records lie in the order of their hashes. Chunks, and buckets within a chunk, are equal ranges of
+//! hashes, so that both are found by a multiplication instead of a search.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The hash that orders records: XXH3-64 of the key, seed 0.
+#[inline]
+pub fn key_hash(key: &[u8]) -> u64 {
+    xxh3_64(key)
+}
+
+/// The chunk, of the `chunk_count` of a partition, whose range holds a hash.
+#[inline]
+pub fn chunk_of_hash(hash: u64, chunk_count: u32) -> u32 {
+    scale(hash, u64::from(chunk_count)).0 as u32
+}
+
+/// The bucket, of the `bucket_count` of the chunk that holds a hash.
+#[inline]
+pub(crate) fn bucket_of_hash(hash: u64, chunk_count: u32, bucket_count: u32) -> u32 {
+    let within_chunk = scale(hash, u64::from(chunk_count)).1;
+    scale(within_chunk, u64::from(bucket_count)).0 as u32
+}
+
+/// A hash as a fraction of 2^64, times `count`: the whole part and the fraction that is left.
+#[inline]
+fn scale(hash: u64, count: u64) -> (u64, u64) {
+    let product = u128::from(hash) * u128::from(count);
+    ((product >> 64) as u64, product as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn chunks_and_buckets_rise_with_the_hash(
+            (low, high) in any::<(u64, u64)>().prop_map(|(a, b)| (a.min(b), a.max(b))),
+            chunks in 1..5000u32,
+            buckets in 1..u32::MAX,
+        ) {
+            let place = |hash| (chunk_of_hash(hash, chunks), bucket_of_hash(hash, chunks, buckets));
+            prop_assert!(place(low) <= place(high));
+            prop_assert!(place(high).0 < chunks && place(high).1 < buckets);
+        }
+    }
+}

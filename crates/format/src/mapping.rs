@@ -1,0 +1,148 @@
+//! A file mapped into memory, read only, that knows which parts of it are resident.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+
+use memmap2::{Advice, Mmap};
+
+use crate::error::FormatError;
+use crate::residency::{self, UNIT_BYTES};
+
+/// A mapped file of a chunk.
+///
+/// Its length never changes while it is mapped: nothing writes to the files of a version. (Should
+/// someone truncate one in spite of that, the kernel ends the process with SIGBUS.)
+pub(crate) struct Mapping {
+    path: PathBuf,
+    file: File,
+    map: Mmap,
+    stamps: Box<[AtomicU16]>,
+    /// `mincore` tells the truth only of files that the process owns or may write.
+    mincore_is_truthful: bool,
+}
+
+impl Mapping {
+    /// Maps a file that must have exactly `bytes` bytes.
+    pub(crate) fn open(path: PathBuf, bytes: u64) -> Result<Self, FormatError> {
+        residency::start_clock();
+        let file = File::open(&path).map_err(FormatError::io("open", &path))?;
+        let metadata = file.metadata().map_err(FormatError::io("inspect", &path))?;
+        if metadata.len() != bytes {
+            let reason = format!("it has {} bytes, and its manifest says {bytes}", metadata.len());
+            return Err(FormatError::corrupt(path, reason));
+        }
+        // Each look-up reads exactly what it needs: readahead would fill memory with what nobody asked for.
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
+        // SAFETY: the files of a version are never written after they are complete, as the type's
+        // documentation says; a changed byte would be caught by a checksum.
+        let map = unsafe { Mmap::map(&file) }.map_err(FormatError::io("map", &path))?;
+        let _ = map.advise(Advice::Random);
+        let mincore_is_truthful = rustix::process::geteuid().is_root()
+            || metadata.uid() == rustix::process::geteuid().as_raw()
+            || rustix::fs::access(&path, rustix::fs::Access::WRITE_OK).is_ok();
+        let units = map.len().div_ceil(UNIT_BYTES);
+        Ok(Self {
+            path,
+            file,
+            map,
+            stamps: std::iter::repeat_with(|| AtomicU16::new(0)).take(units).collect(),
+            mincore_is_truthful,
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The mapped bytes. To touch those that are not resident stalls the thread on the disk.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.map
+    }
+
+    /// Whether this range, which lies within the file, can be touched without waiting for the disk.
+    #[inline]
+    pub(crate) fn is_resident(&self, range: Range<usize>) -> bool {
+        units(&range).all(|unit| residency::is_fresh(self.stamps[unit].load(Relaxed))) || self.ask_kernel(range)
+    }
+
+    /// Whether the stamp of a unit was ever set.
+    #[inline]
+    pub(crate) fn was_seen(&self, unit: usize) -> bool {
+        self.stamps[unit].load(Relaxed) != 0
+    }
+
+    /// Notes that a range has just been read, and so is in memory.
+    pub(crate) fn note_resident(&self, range: Range<usize>) {
+        let now = residency::stamp_now();
+        units(&range).for_each(|unit| self.stamps[unit].store(now, Relaxed));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn ask_kernel(&self, range: Range<usize>) -> bool {
+        let known = units(&range).any(|unit| self.was_seen(unit));
+        let resident = self.mincore_is_truthful && self.mincore(&range);
+        if known {
+            residency::observe_stale(resident);
+        }
+        if resident {
+            self.note_resident(range);
+        }
+        resident
+    }
+
+    fn mincore(&self, range: &Range<usize>) -> bool {
+        const PAGES_MAX: usize = 64;
+        let page_bytes = page_bytes();
+        let start = range.start / page_bytes * page_bytes;
+        let mut resident = [0u8; PAGES_MAX];
+        let pages = (range.end - start).div_ceil(page_bytes);
+        if pages > PAGES_MAX || range.end > self.map.len() {
+            return false;
+        }
+        // SAFETY: the range lies within the mapping and starts at a page; `resident` has a byte for
+        // each of its pages.
+        let answered = unsafe {
+            libc::mincore(
+                self.map.as_ptr().add(start).cast_mut().cast(),
+                range.end - start,
+                resident.as_mut_ptr(),
+            )
+        };
+        answered == 0 && resident[..pages].iter().all(|page| page & 1 != 0)
+    }
+
+    /// Reads a range by a system call, which waits for the disk where it must and, unlike a touched
+    /// mapping, reports a broken one as an error.
+    pub(crate) fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        self.file.read_exact_at(&mut bytes, range.start)?;
+        Ok(bytes)
+    }
+
+    /// Asks the kernel to read the whole file ahead.
+    pub(crate) fn read_ahead(&self) {
+        let _ = rustix::fs::fadvise(self.file.as_fd(), 0, None, rustix::fs::Advice::WillNeed);
+    }
+}
+
+#[inline]
+fn units(range: &Range<usize>) -> Range<usize> {
+    range.start / UNIT_BYTES..range.end.div_ceil(UNIT_BYTES)
+}
+
+fn page_bytes() -> usize {
+    static PAGE_BYTES: OnceLock<usize> = OnceLock::new();
+    *PAGE_BYTES.get_or_init(rustix::param::page_size)
+}

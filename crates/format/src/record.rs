@@ -1,0 +1,211 @@
+//! A record: one key and its value, as they lie in a data file.
+//!
+//! ```text
+//! offset  bytes  field
+//!      0      4  checksum: low half of XXH3-64 of all that follows in the record
+//!      4      4  value length in bytes (bits 0 to 26); bit 31: the value is stored as it is,
+//!                though the version is compressed; bits 27 to 30 are zero
+//!      8      2  key length in bytes, less one
+//!     10      k  key
+//!   10+k      v  value
+//! ```
+//!
+//! All numbers are little-endian. Records follow each other without gaps; those of one bucket are
+//! searched from its first to its last, which is why both lengths stand in front.
+
+use std::ops::Range;
+
+use fondaco_model::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+use crate::checksum::short_checksum;
+
+/// The bytes of a record before its key.
+pub const RECORD_HEADER_BYTES: usize = 10;
+
+const CHECKSUM_BYTES: usize = 4;
+const STORED_AS_IS: u32 = 1 << 31;
+const VALUE_LENGTH: u32 = (1 << 27) - 1;
+
+/// The longest record, in bytes. A compressed value is never stored longer than it was.
+pub(crate) const RECORD_BYTES_MAX: usize = RECORD_HEADER_BYTES + KEY_BYTES_MAX + VALUE_BYTES_MAX;
+
+const _: () = assert!(VALUE_BYTES_MAX <= VALUE_LENGTH as usize && KEY_BYTES_MAX - 1 <= u16::MAX as usize);
+
+/// The two lengths of a record, read from its header and within their limits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RecordHeader {
+    pub(crate) key_bytes: usize,
+    pub(crate) value_bytes: usize,
+    pub(crate) stored_as_is: bool,
+}
+
+impl RecordHeader {
+    /// Reads a header; `None` if `bytes` is too short for one, or its lengths pass the limits.
+    #[inline]
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let header: &[u8; RECORD_HEADER_BYTES] = bytes.first_chunk()?;
+        let word = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
+        let parsed = Self {
+            key_bytes: usize::from(u16::from_le_bytes([header[8], header[9]])) + 1,
+            value_bytes: (word & VALUE_LENGTH) as usize,
+            stored_as_is: word & STORED_AS_IS != 0,
+        };
+        let valid = word & !(STORED_AS_IS | VALUE_LENGTH) == 0 && parsed.value_bytes <= VALUE_BYTES_MAX;
+        valid.then_some(parsed)
+    }
+
+    /// The length of the whole record.
+    #[inline]
+    pub(crate) fn record_bytes(self) -> usize {
+        RECORD_HEADER_BYTES + self.key_bytes + self.value_bytes
+    }
+}
+
+/// Appends one record to `out`. The caller has checked the limits.
+pub(crate) fn write_record(out: &mut Vec<u8>, key: &[u8], value: &[u8], stored_as_is: bool) {
+    debug_assert!((1..=KEY_BYTES_MAX).contains(&key.len()) && value.len() <= VALUE_BYTES_MAX);
+    let start = out.len();
+    let flag = if stored_as_is { STORED_AS_IS } else { 0 };
+    out.reserve(RECORD_HEADER_BYTES + key.len() + value.len());
+    out.extend_from_slice(&[0; CHECKSUM_BYTES]);
+    out.extend_from_slice(&(value.len() as u32 | flag).to_le_bytes());
+    out.extend_from_slice(&((key.len() - 1) as u16).to_le_bytes());
+    out.extend_from_slice(key);
+    out.extend_from_slice(value);
+    let checksum = short_checksum(&out[start + CHECKSUM_BYTES..]);
+    out[start..start + CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Whether a whole record is as it was written.
+#[inline]
+pub(crate) fn record_is_intact(record: &[u8]) -> bool {
+    match record.split_first_chunk() {
+        Some((checksum, rest)) => u32::from_le_bytes(*checksum) == short_checksum(rest),
+        None => false,
+    }
+}
+
+/// What a search through the records of one bucket ended with.
+#[derive(Debug, PartialEq, Eq)]
+pub enum RecordSearch {
+    /// The key's record is there and intact; its value lies at this range of the bucket.
+    Found {
+        /// Where the value lies in the searched bytes.
+        value: Range<usize>,
+        /// Whether the value is stored as it is in a version that is compressed.
+        stored_as_is: bool,
+    },
+    /// No record of the bucket has the key, and every record of it is intact.
+    Absent,
+    /// The bytes are not what was written.
+    Corrupt(&'static str),
+}
+
+/// Searches the records of one whole bucket for a key.
+///
+/// A found record has its checksum verified. So has, before an answer of "absent", every record of
+/// the bucket: a changed length could have led the search past the key.
+#[inline]
+pub fn search_records(bucket: &[u8], key: &[u8]) -> RecordSearch {
+    let mut rest = bucket;
+    while !rest.is_empty() {
+        let Some(header) = RecordHeader::parse(rest) else {
+            return RecordSearch::Corrupt("a record's header is damaged");
+        };
+        let Some((record, after)) = rest.split_at_checked(header.record_bytes()) else {
+            return RecordSearch::Corrupt("a record passes the end of its bucket");
+        };
+        let value_start = RECORD_HEADER_BYTES + header.key_bytes;
+        if header.key_bytes == key.len() && &record[RECORD_HEADER_BYTES..value_start] == key {
+            if !record_is_intact(record) {
+                return RecordSearch::Corrupt("a record's checksum does not match");
+            }
+            let start = bucket.len() - rest.len();
+            return RecordSearch::Found {
+                value: start + value_start..start + record.len(),
+                stored_as_is: header.stored_as_is,
+            };
+        }
+        rest = after;
+    }
+    if records_are_intact(bucket) {
+        RecordSearch::Absent
+    } else {
+        RecordSearch::Corrupt("a record's checksum does not match")
+    }
+}
+
+fn records_are_intact(mut rest: &[u8]) -> bool {
+    while let Some(header) = RecordHeader::parse(rest) {
+        let Some((record, after)) = rest.split_at_checked(header.record_bytes()) else {
+            return false;
+        };
+        if !record_is_intact(record) {
+            return false;
+        }
+        rest = after;
+    }
+    rest.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bucket(records: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (key, value) in records {
+            write_record(&mut bytes, key, value, false);
+        }
+        bytes
+    }
+
+    fn records() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<u8>)>> {
+        let bytes = |length| prop::collection::vec(any::<u8>(), length);
+        prop::collection::vec((bytes(1..20), bytes(0..40)), 0..6)
+    }
+
+    proptest! {
+        #[test]
+        fn each_record_is_found_and_nothing_else(records in records(), other in prop::collection::vec(any::<u8>(), 1..4)) {
+            let bytes = bucket(&records);
+            for (key, _) in &records {
+                let first = records.iter().find(|(k, _)| k == key).unwrap();
+                let RecordSearch::Found { value, .. } = search_records(&bytes, key) else {
+                    panic!("{key:?} is not found");
+                };
+                prop_assert_eq!(&bytes[value], &first.1[..]);
+            }
+            if records.iter().all(|(key, _)| *key != other) {
+                prop_assert_eq!(search_records(&bytes, &other), RecordSearch::Absent);
+            }
+        }
+
+        #[test]
+        fn a_flipped_bit_never_changes_an_answer(records in records(), at in any::<prop::sample::Index>(), bit in 0..8u8) {
+            let intact = bucket(&records);
+            prop_assume!(!intact.is_empty());
+            let mut flipped = intact.clone();
+            flipped[at.index(intact.len())] ^= 1 << bit;
+            for (key, _) in &records {
+                match search_records(&flipped, key) {
+                    RecordSearch::Corrupt(_) => {}
+                    RecordSearch::Absent => panic!("a changed bucket denies {key:?}"),
+                    RecordSearch::Found { value, .. } => {
+                        let first = records.iter().find(|(k, _)| k == key).unwrap();
+                        prop_assert_eq!(&flipped[value], &first.1[..]);
+                    }
+                }
+            }
+            let absent = search_records(&flipped, b"a key that no bucket here holds");
+            prop_assert!(matches!(absent, RecordSearch::Corrupt(_)));
+        }
+
+        #[test]
+        fn any_bytes_can_be_searched(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            search_records(&bytes, b"key");
+        }
+    }
+}

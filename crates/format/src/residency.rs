@@ -1,0 +1,110 @@
+//! Which parts of a mapped file are known to be in memory, without asking the kernel each time.
+//!
+//! A page fault that must read the disk stalls the thread that runs into it, and with it every
+//! request that shares the thread. So a look-up touches a mapping only where it is *resident*. The
+//! kernel tells that by `mincore`, a system call that would cost a hot look-up several times its own
+//! work. Therefore each 4 KiB unit of a mapping has a *stamp*: the time when it was last seen
+//! resident. A fresh stamp is trusted, a stale one is verified by `mincore` and renewed.
+//!
+//! How long a stamp stays fresh adapts: as long as stale units turn out to be resident still, the
+//! kernel has no need of their memory and the trust grows; as soon as some have been evicted, it
+//! shrinks. The price of a wrong guess is one page fault, never a wrong answer.
+//!
+//! Stamps are in ticks of 100 ms, in 16 bits that wrap around in two hours; 0 means never.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+/// What one stamp stands for, in bytes.
+pub(crate) const UNIT_BYTES: usize = 4096;
+
+const TICK: Duration = Duration::from_millis(100);
+const TRUST_TICKS_MIN: u32 = 2;
+const TRUST_TICKS_MAX: u32 = 600;
+
+/// The current tick in the high half, how many ticks a stamp is trusted in the low half: one load.
+static CLOCK: AtomicU32 = AtomicU32::new(1 << 16 | TRUST_TICKS_MIN);
+/// Stale units that were found resident still, and evicted, since the last tick.
+static KEPT: AtomicU32 = AtomicU32::new(0);
+static EVICTED: AtomicU32 = AtomicU32::new(0);
+
+/// The stamp of a unit seen resident now.
+#[inline]
+pub(crate) fn stamp_now() -> u16 {
+    (CLOCK.load(Relaxed) >> 16) as u16
+}
+
+/// Whether a stamp may be trusted.
+#[inline]
+pub(crate) fn is_fresh(stamp: u16) -> bool {
+    let clock = CLOCK.load(Relaxed);
+    let age = ((clock >> 16) as u16).wrapping_sub(stamp);
+    stamp != 0 && u32::from(age) < (clock & 0xffff)
+}
+
+/// Notes what the kernel said of a unit that had been resident before.
+pub(crate) fn observe_stale(resident: bool) {
+    if resident { &KEPT } else { &EVICTED }.fetch_add(1, Relaxed);
+}
+
+/// Starts the clock, once a process. Until it ticks, stamps are trusted.
+pub(crate) fn start_clock() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        let ticker = || loop {
+            thread::sleep(TICK);
+            let clock = CLOCK.load(Relaxed);
+            let trust = adapt(clock & 0xffff, KEPT.swap(0, Relaxed), EVICTED.swap(0, Relaxed));
+            CLOCK.store(next_tick(clock >> 16) << 16 | trust, Relaxed);
+        };
+        let spawned = thread::Builder::new().name("residency-clock".into()).spawn(ticker);
+        if spawned.is_err() {
+            // Without a clock no stamp may be trusted: every look-up asks the kernel.
+            CLOCK.store(1 << 16, Relaxed);
+        }
+    });
+}
+
+fn next_tick(tick: u32) -> u32 {
+    // 0 is the stamp of what was never seen.
+    if tick >= 0xffff { 1 } else { tick + 1 }
+}
+
+/// The trust, in ticks, after a tick in which stale units were found `kept` and `evicted`.
+fn adapt(trust: u32, kept: u32, evicted: u32) -> u32 {
+    if evicted * 100 > kept {
+        (trust / 2).max(TRUST_TICKS_MIN)
+    } else if kept > 0 {
+        (trust + trust / 4 + 1).min(TRUST_TICKS_MAX)
+    } else {
+        trust
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trust_grows_while_nothing_is_evicted_and_shrinks_at_once_otherwise() {
+        let mut trust = TRUST_TICKS_MIN;
+        for _ in 0..60 {
+            trust = adapt(trust, 10, 0);
+        }
+        assert_eq!(trust, TRUST_TICKS_MAX);
+        assert_eq!(adapt(trust, 0, 0), trust, "no observation changes nothing");
+        assert_eq!(adapt(trust, 10, 1), TRUST_TICKS_MAX / 2);
+        for _ in 0..60 {
+            trust = adapt(trust, 0, 5);
+        }
+        assert_eq!(trust, TRUST_TICKS_MIN);
+    }
+
+    #[test]
+    fn the_tick_never_becomes_the_stamp_of_the_unseen() {
+        assert_eq!(next_tick(0xffff), 1);
+        assert!(!is_fresh(0));
+    }
+}

@@ -1,0 +1,87 @@
+//! Verifies a version completely: every byte of every file, and every record's place.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use crate::checksum::Checksummer;
+use crate::chunk::index::check_index;
+use crate::error::FormatError;
+use crate::manifest::{FileEntry, Manifest};
+use crate::version::Version;
+
+/// What a complete verification went through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VerifyReport {
+    /// How many chunks.
+    pub chunks: usize,
+    /// How many records.
+    pub records: u64,
+    /// How many bytes of files.
+    pub bytes: u64,
+}
+
+/// Reads every byte of a version: the checksum of each file, the order of each index, and that every
+/// record is found by its key.
+///
+/// # Errors
+/// The first thing that does not fit, named by file.
+pub fn verify(dir: &Path) -> Result<VerifyReport, FormatError> {
+    let manifest = Manifest::read(dir)?;
+    for file in manifest.files() {
+        verify_file(dir, file)?;
+    }
+    for chunk in &manifest.chunks {
+        let path = dir.join(&chunk.index.name);
+        let bytes = std::fs::read(&path).map_err(FormatError::io("read", &path))?;
+        check_index(&bytes).map_err(|reason| FormatError::corrupt(path, reason))?;
+    }
+    let version = Version::open(dir)?;
+    let mut records = 0;
+    for record in version.scan() {
+        let (key, value) = record?;
+        let found = version.get(&key)?;
+        if found.as_deref() != Some(&value[..]) {
+            return Err(FormatError::corrupt(
+                dir,
+                format!("the record of key {key:?} lies in a wrong place"),
+            ));
+        }
+        records += 1;
+    }
+    if records != manifest.records {
+        let reason = format!("it has {records} records, and its manifest says {}", manifest.records);
+        return Err(FormatError::corrupt(dir, reason));
+    }
+    Ok(VerifyReport {
+        chunks: manifest.chunks.len(),
+        records,
+        bytes: manifest.files_bytes(),
+    })
+}
+
+fn verify_file(dir: &Path, entry: &FileEntry) -> Result<(), FormatError> {
+    let path = dir.join(&entry.name);
+    let mut file = File::open(&path).map_err(FormatError::io("open", &path))?;
+    let mut checksum = Checksummer::new();
+    let mut bytes = 0;
+    let mut buffer = vec![0; 1024 * 1024];
+    loop {
+        let count = file.read(&mut buffer).map_err(FormatError::io("read", &path))?;
+        if count == 0 {
+            break;
+        }
+        checksum.update(&buffer[..count]);
+        bytes += count as u64;
+    }
+    if bytes != entry.bytes || checksum.finish() != entry.checksum {
+        let reason = format!(
+            "it has {bytes} bytes with checksum {}, and its manifest says {} with {}",
+            checksum.finish(),
+            entry.bytes,
+            entry.checksum
+        );
+        return Err(FormatError::corrupt(path, reason));
+    }
+    Ok(())
+}

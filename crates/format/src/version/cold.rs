@@ -1,0 +1,149 @@
+//! Look-ups that must read the disk: which bytes, and what to do with them.
+//!
+//! A look-up whose index is in memory needs one read, of exactly the bytes of its bucket. (Two more
+//! cases are rare: an index block that was evicted costs a read of its own, and a bucket with values
+//! of many kilobytes is searched record by record.)
+
+use std::fs::File;
+use std::ops::Range;
+
+use super::{Content, Value, Version};
+use crate::chunk::reader::Chunk;
+use crate::error::FormatError;
+use crate::record::{RECORD_HEADER_BYTES, RecordHeader, RecordSearch, search_records};
+
+/// A read that a look-up waits for.
+#[derive(Debug, Clone)]
+pub struct ColdRead {
+    chunk: u32,
+    target: Target,
+}
+
+#[derive(Debug, Clone)]
+enum Target {
+    Index { bucket: u32 },
+    Bucket(Range<usize>),
+    Large(Range<usize>),
+}
+
+/// What a completed [`ColdRead`] leads to.
+#[derive(Debug)]
+pub enum ColdStep {
+    /// The value.
+    Found(Value<'static>),
+    /// The version does not have the key.
+    Absent,
+    /// Something else has to be read.
+    Read(ColdRead),
+}
+
+impl ColdRead {
+    pub(super) fn index(chunk: u32, bucket: u32) -> Self {
+        Self {
+            chunk,
+            target: Target::Index { bucket },
+        }
+    }
+
+    pub(super) fn bucket(chunk: u32, range: Range<usize>) -> Self {
+        Self {
+            chunk,
+            target: Target::Bucket(range),
+        }
+    }
+
+    pub(super) fn large(chunk: u32, range: Range<usize>) -> Self {
+        Self {
+            chunk,
+            target: Target::Large(range),
+        }
+    }
+
+    /// Which bytes of [`Version::cold_file`] to read; empty if [`Version::complete`] will do the
+    /// reading by itself, and so must be called where waiting is allowed.
+    pub fn range(&self) -> Range<u64> {
+        match &self.target {
+            Target::Index { bucket } => Chunk::block_range(*bucket),
+            Target::Bucket(range) => range.start as u64..range.end as u64,
+            Target::Large(_) => 0..0,
+        }
+    }
+
+    /// Whether [`Version::complete`] will wait for the disk itself.
+    pub fn is_large(&self) -> bool {
+        matches!(self.target, Target::Large(_))
+    }
+}
+
+impl Version {
+    /// The file that a cold read is of.
+    pub fn cold_file(&self, read: &ColdRead) -> &File {
+        self.mapping(read.chunk, matches!(read.target, Target::Index { .. }))
+            .file()
+    }
+
+    pub(super) fn read_blocking(&self, read: &ColdRead) -> Result<Vec<u8>, FormatError> {
+        let mapping = self.mapping(read.chunk, matches!(read.target, Target::Index { .. }));
+        mapping
+            .read(read.range())
+            .map_err(FormatError::io("read", mapping.path()))
+    }
+
+    /// Goes on with a look-up after its cold read: `bytes` is what [`ColdRead::range`] asked for.
+    ///
+    /// # Errors
+    /// Corruption, named by file; too few bytes count as such. For a large read also a read that
+    /// failed.
+    pub fn complete(&self, read: ColdRead, key: &[u8], bytes: Vec<u8>) -> Result<ColdStep, FormatError> {
+        let number = read.chunk;
+        let chunk = &self.chunks[number as usize];
+        let asked = read.range();
+        if bytes.len() as u64 != asked.end - asked.start {
+            return Err(chunk.corrupt_data("it is shorter than its manifest says"));
+        }
+        match read.target {
+            Target::Index { bucket } => {
+                chunk.accept_block(bucket, &bytes)?;
+                let range = chunk.bucket_range(&bytes, bucket)?;
+                Ok(if range.is_empty() {
+                    ColdStep::Absent
+                } else if range.len() > super::BUCKET_READ_BYTES_MAX {
+                    ColdStep::Read(ColdRead::large(number, range))
+                } else {
+                    ColdStep::Read(ColdRead::bucket(number, range))
+                })
+            }
+            Target::Bucket(range) => {
+                chunk.data().note_resident(range);
+                match search_records(&bytes, key) {
+                    RecordSearch::Found { value, stored_as_is } => {
+                        self.found(chunk, bytes, value, stored_as_is).map(ColdStep::Found)
+                    }
+                    RecordSearch::Absent => Ok(ColdStep::Absent),
+                    RecordSearch::Corrupt(reason) => Err(chunk.corrupt_data(reason)),
+                }
+            }
+            Target::Large(range) => match chunk.search_large(range, key)? {
+                Some(record) => {
+                    let value = RECORD_HEADER_BYTES + key.len()..record.len();
+                    let stored_as_is = RecordHeader::parse(&record).is_some_and(|h| h.stored_as_is);
+                    self.found(chunk, record, value, stored_as_is).map(ColdStep::Found)
+                }
+                None => Ok(ColdStep::Absent),
+            },
+        }
+    }
+
+    fn found(
+        &self,
+        chunk: &Chunk,
+        bytes: Vec<u8>,
+        value: Range<usize>,
+        stored_as_is: bool,
+    ) -> Result<Value<'static>, FormatError> {
+        Ok(match self.decode(chunk, &bytes[value.clone()], stored_as_is)? {
+            Some(decoded) => Value::owned_whole(decoded),
+            None => Value(Content::Owned { bytes, range: value }),
+        })
+    }
+}

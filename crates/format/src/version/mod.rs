@@ -1,0 +1,311 @@
+//! An open version: look a key up.
+//!
+//! [`Version::get`] is all that a program in one process needs. A server must not wait for the disk
+//! in a thread that others share; it takes the steps of a look-up one by one:
+//!
+//! 1. [`Version::probe`] hashes the key and prefetches its index entry,
+//! 2. [`Version::prefetch`] prefetches its records (worth it for several keys at a time),
+//! 3. [`Version::lookup`] answers at once, or names a [`ColdRead`] to be done first, in whatever way
+//!    the server reads files, and handed to [`Version::complete`].
+
+mod cold;
+pub(crate) mod scan;
+
+use std::ops::{Deref, Range};
+use std::path::{Path, PathBuf};
+
+use fondaco_model::{PartitionId, SlotPrefix};
+
+pub use cold::{ColdRead, ColdStep};
+
+use crate::chunk::reader::Chunk;
+use crate::compression::Decoder;
+use crate::error::FormatError;
+use crate::hash::{chunk_of_hash, key_hash};
+use crate::manifest::Manifest;
+use crate::mapping::Mapping;
+use crate::record::{RecordSearch, search_records};
+
+/// A bucket up to this length is read in one go, a longer one record by record.
+const BUCKET_READ_BYTES_MAX: usize = 128 * 1024;
+
+/// An open version. Immutable and shared freely between threads.
+pub struct Version {
+    dir: PathBuf,
+    manifest: Manifest,
+    slots: SlotPrefix,
+    /// Where the chunks of each partition begin in `chunks`; one more entry ends the last.
+    partition_starts: Box<[u32]>,
+    chunks: Box<[Chunk]>,
+    decoder: Decoder,
+}
+
+/// Where a key is, if it is there: the first step of a look-up.
+#[derive(Debug, Clone, Copy)]
+pub struct Probe {
+    /// The chunk, or `None` if the key's partition has no records.
+    chunk: Option<u32>,
+    bucket: u32,
+}
+
+/// The answer to a look-up that does not wait.
+#[derive(Debug)]
+pub enum Lookup<'v> {
+    /// The value.
+    Found(Value<'v>),
+    /// The version does not have the key.
+    Absent,
+    /// The disk has to be read first.
+    Cold(ColdRead),
+}
+
+/// A value, verified.
+#[derive(Debug, Clone)]
+pub struct Value<'v>(Content<'v>);
+
+#[derive(Debug, Clone)]
+enum Content<'v> {
+    Mapped(&'v [u8]),
+    Owned { bytes: Vec<u8>, range: Range<usize> },
+}
+
+impl Value<'_> {
+    fn owned(bytes: Vec<u8>, range: Range<usize>) -> Value<'static> {
+        debug_assert!(range.end <= bytes.len());
+        Value(Content::Owned { bytes, range })
+    }
+}
+
+impl Deref for Value<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Content::Mapped(bytes) => bytes,
+            Content::Owned { bytes, range } => &bytes[range.clone()],
+        }
+    }
+}
+
+impl Version {
+    /// Opens the version in a directory: reads its manifest and the headers of its files, no more.
+    ///
+    /// # Errors
+    /// No manifest, an unknown format, files that do not fit the manifest.
+    pub fn open(dir: &Path) -> Result<Self, FormatError> {
+        let manifest = Manifest::read(dir)?;
+        let dictionary = match &manifest.dictionary {
+            Some(entry) => {
+                let path = dir.join(&entry.name);
+                let bytes = std::fs::read(&path).map_err(FormatError::io("read", &path))?;
+                if crate::Checksum::of(&bytes) != entry.checksum {
+                    return Err(FormatError::corrupt(path, "its checksum does not match"));
+                }
+                Some(bytes)
+            }
+            None => None,
+        };
+        let decoder = Decoder::new(manifest.compression, dictionary.as_deref())?;
+        let mut starts = Vec::with_capacity(manifest.partitions.get() as usize + 1);
+        let mut chunks = Vec::with_capacity(manifest.chunks.len());
+        let mut rest = &manifest.chunks[..];
+        for partition in manifest.partitions.partitions() {
+            starts.push(chunks.len() as u32);
+            let count = rest.iter().take_while(|entry| entry.partition == partition).count();
+            let (own, others) = rest.split_at(count);
+            for entry in own {
+                chunks.push(Chunk::open(dir, entry, count as u32)?);
+            }
+            rest = others;
+        }
+        starts.push(chunks.len() as u32);
+        Ok(Self {
+            dir: dir.to_owned(),
+            slots: SlotPrefix::of(&manifest.store),
+            partition_starts: starts.into(),
+            chunks: chunks.into(),
+            decoder,
+            manifest,
+        })
+    }
+
+    /// The manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// How many records there are.
+    pub fn records(&self) -> u64 {
+        self.manifest.records
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Looks a key up, waiting for the disk where it must: once, as a rule, and never for what is in
+    /// memory.
+    ///
+    /// # Errors
+    /// Corruption, named by file, or a read that failed. Never a wrong value.
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, FormatError> {
+        let probe = self.probe(key);
+        match self.lookup(&probe, key)? {
+            Lookup::Found(value) => Ok(Some(value)),
+            Lookup::Absent => Ok(None),
+            Lookup::Cold(read) => self.get_cold(read, key),
+        }
+    }
+
+    #[cold]
+    fn get_cold(&self, mut read: ColdRead, key: &[u8]) -> Result<Option<Value<'_>>, FormatError> {
+        loop {
+            let bytes = self.read_blocking(&read)?;
+            match self.complete(read, key, bytes)? {
+                ColdStep::Found(value) => return Ok(Some(value)),
+                ColdStep::Absent => return Ok(None),
+                ColdStep::Read(next) => read = next,
+            }
+        }
+    }
+
+    /// The first step of a look-up: where the key would be. Begins to load its index entry.
+    #[inline]
+    pub fn probe(&self, key: &[u8]) -> Probe {
+        let partition = if self.partition_starts.len() == 2 {
+            PartitionId::new(0)
+        } else {
+            self.manifest.partitions.partition_of(self.slots.slot(key))
+        };
+        let at = partition.get() as usize;
+        let start = self.partition_starts[at];
+        let count = self.partition_starts[at + 1] - start;
+        if count == 0 {
+            return Probe { chunk: None, bucket: 0 };
+        }
+        let hash = key_hash(key);
+        let chunk = start + chunk_of_hash(hash, count);
+        let bucket = self.chunks[chunk as usize].bucket_of(hash);
+        let probe = Probe {
+            chunk: Some(chunk),
+            bucket,
+        };
+        self.prefetch_index(chunk, bucket);
+        probe
+    }
+
+    /// The second step, for callers with several keys at hand: begins to load the key's records, so
+    /// that memory serves many keys at the same time.
+    #[inline]
+    pub fn prefetch(&self, probe: &Probe) {
+        let Some(chunk) = probe.chunk else { return };
+        let chunk = &self.chunks[chunk as usize];
+        if let Some(block) = chunk.hot_block(probe.bucket)
+            && let Ok(range) = chunk.bucket_range(block, probe.bucket)
+        {
+            const LINES_MAX: usize = 16;
+            let records = &chunk.data().bytes()[range];
+            records.chunks(64).take(LINES_MAX).for_each(prefetch);
+        }
+    }
+
+    #[inline]
+    fn prefetch_index(&self, chunk: u32, bucket: u32) {
+        let block = crate::chunk::index::block_range(crate::chunk::index::block_of(bucket));
+        let at = block.start + (bucket % crate::chunk::index::BUCKETS_PER_BLOCK) as usize * 4;
+        if let Some(entry) = self.chunks[chunk as usize].index().bytes().get(at..) {
+            prefetch(entry);
+        }
+    }
+
+    /// The last step: the answer, or what has to be read for it. Never waits for the disk.
+    ///
+    /// # Errors
+    /// Corruption, named by file.
+    #[inline]
+    pub fn lookup(&self, probe: &Probe, key: &[u8]) -> Result<Lookup<'_>, FormatError> {
+        let Some(number) = probe.chunk else {
+            return Ok(Lookup::Absent);
+        };
+        let chunk = &self.chunks[number as usize];
+        let Some(block) = chunk.hot_block(probe.bucket) else {
+            return Ok(Lookup::Cold(ColdRead::index(number, probe.bucket)));
+        };
+        let range = chunk.bucket_range(block, probe.bucket)?;
+        if range.is_empty() {
+            return Ok(Lookup::Absent);
+        }
+        if range.len() > BUCKET_READ_BYTES_MAX {
+            return Ok(Lookup::Cold(ColdRead::large(number, range)));
+        }
+        if !chunk.data().is_resident(range.clone()) {
+            return Ok(Lookup::Cold(ColdRead::bucket(number, range)));
+        }
+        let bucket = &chunk.data().bytes()[range];
+        match search_records(bucket, key) {
+            RecordSearch::Found { value, stored_as_is } => {
+                let stored = &bucket[value];
+                let value = match self.decode(chunk, stored, stored_as_is)? {
+                    Some(decoded) => Value::owned_whole(decoded),
+                    None => Value(Content::Mapped(stored)),
+                };
+                Ok(Lookup::Found(value))
+            }
+            RecordSearch::Absent => Ok(Lookup::Absent),
+            RecordSearch::Corrupt(reason) => Err(chunk.corrupt_data(reason)),
+        }
+    }
+
+    /// The decoded value, or `None` if the stored bytes are the value.
+    #[inline]
+    fn decode(&self, chunk: &Chunk, stored: &[u8], stored_as_is: bool) -> Result<Option<Vec<u8>>, FormatError> {
+        if stored_as_is || self.decoder.is_identity() {
+            return Ok(None);
+        }
+        let decoded = self.decoder.decode(stored, stored_as_is);
+        decoded
+            .map(|value| Some(value.into_owned()))
+            .map_err(|reason| chunk.corrupt_data(&reason))
+    }
+
+    /// Reads all indexes into memory and verifies them, so that the first look-ups find them there.
+    /// Takes as long as reading them takes; needed by nobody for correctness.
+    ///
+    /// # Errors
+    /// Corruption, or a read that failed.
+    pub fn warm(&self) -> Result<(), FormatError> {
+        self.chunks.iter().try_for_each(Chunk::warm_index)
+    }
+
+    /// The length of all index files, in bytes: what should be resident.
+    pub fn index_bytes(&self) -> u64 {
+        self.manifest.chunks.iter().map(|chunk| chunk.index.bytes).sum()
+    }
+
+    fn mapping(&self, chunk: u32, of_index: bool) -> &Mapping {
+        let chunk = &self.chunks[chunk as usize];
+        if of_index { chunk.index() } else { chunk.data() }
+    }
+}
+
+impl Value<'_> {
+    fn owned_whole(bytes: Vec<u8>) -> Value<'static> {
+        let range = 0..bytes.len();
+        Value::owned(bytes, range)
+    }
+}
+
+#[inline]
+fn prefetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch is a hint: it reads nothing that the program sees and never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
+}

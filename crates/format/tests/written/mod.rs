@@ -1,0 +1,93 @@
+//! Writes small versions for the tests, as a builder would.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+
+use fondaco_format::{ChunkPlan, ChunkWriter, DICTIONARY_FILE};
+use fondaco_format::{
+    Column, Compression, Encoder, FileEntry, MANIFEST_FILE, Manifest, Schema, ValueEncoding, chunk_of_hash,
+    data_file_name, index_file_name, key_hash, train_dictionary,
+};
+use fondaco_model::{PartitionCount, StoreName, slot_of_key};
+
+/// How to divide a version.
+#[derive(Debug)]
+pub struct Shape {
+    pub partitions: u32,
+    pub chunks: u32,
+    pub compression: Compression,
+}
+
+/// Writes these records as a complete version into `dir`, which exists.
+pub fn write(dir: &Path, records: &BTreeMap<Vec<u8>, Vec<u8>>, shape: &Shape) {
+    let store: StoreName = "pymk".parse().unwrap();
+    let partitions = PartitionCount::try_from(shape.partitions).unwrap();
+    let dictionary = match shape.compression {
+        Compression::Zstd => train_dictionary(&records.values().cloned().collect::<Vec<_>>()).unwrap(),
+        _ => None,
+    };
+    let mut encoder = Encoder::new(shape.compression, dictionary.as_deref()).unwrap();
+    let mut sorted: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (key, value) in records {
+        let partition = partitions.partition_of(slot_of_key(&store, key));
+        let hash = key_hash(key);
+        let chunk = chunk_of_hash(hash, shape.chunks);
+        sorted.entry((partition, chunk)).or_default().push((hash, key, value));
+    }
+    let populated: Vec<_> = sorted.keys().map(|&(partition, _)| partition).collect();
+    for partition in populated {
+        for chunk in 0..shape.chunks {
+            sorted.entry((partition, chunk)).or_default();
+        }
+    }
+    let mut chunks = Vec::new();
+    for ((partition, chunk), mut records) in sorted {
+        records.sort();
+        let plan = ChunkPlan {
+            partition,
+            chunk,
+            chunk_count: shape.chunks,
+            records_expected: records.len() as u64,
+            bytes_expected: records
+                .iter()
+                .map(|(_, key, value)| (key.len() + value.len()) as u64)
+                .sum(),
+        };
+        let data = File::create(dir.join(data_file_name(partition, chunk))).unwrap();
+        let mut writer = ChunkWriter::new(plan, data).unwrap();
+        for (hash, key, value) in records {
+            writer.append(hash, key, encoder.encode(value).unwrap()).unwrap();
+        }
+        let index = File::create(dir.join(index_file_name(partition, chunk))).unwrap();
+        chunks.push(writer.finish(index).unwrap().0);
+    }
+    let dictionary = dictionary.map(|bytes| {
+        std::fs::write(dir.join(DICTIONARY_FILE), &bytes).unwrap();
+        FileEntry {
+            name: DICTIONARY_FILE.into(),
+            bytes: bytes.len() as u64,
+            checksum: fondaco_format::Checksum::of(&bytes),
+        }
+    });
+    let column = |name: &str| Column {
+        name: name.into(),
+        r#type: "binary".into(),
+    };
+    let manifest = Manifest {
+        store,
+        partitions,
+        compression: shape.compression,
+        dictionary,
+        records: records.len() as u64,
+        chunks,
+        schema: Schema {
+            key: column("key"),
+            values: vec![column("value")],
+            encoding: ValueEncoding::Raw,
+        },
+        created_unix_ms: 0,
+        built_by: "test".into(),
+    };
+    std::fs::write(dir.join(MANIFEST_FILE), manifest.to_bytes()).unwrap();
+}
