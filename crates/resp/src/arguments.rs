@@ -66,16 +66,12 @@ impl Arguments {
     #[inline]
     pub fn get<'b>(&'b self, index: usize, buffer: &'b [u8]) -> Option<&'b [u8]> {
         let place = self.places.get(index)?;
-        self.source(buffer)
-            .get(place.start as usize..place.end as usize)
+        self.source(buffer).get(place.start as usize..place.end as usize)
     }
 
     /// All arguments in order, the command's name first. `buffer` is the one that was parsed.
     #[inline]
-    pub fn iter<'b>(
-        &'b self,
-        buffer: &'b [u8],
-    ) -> impl DoubleEndedIterator<Item = &'b [u8]> + Clone + 'b {
+    pub fn iter<'b>(&'b self, buffer: &'b [u8]) -> impl DoubleEndedIterator<Item = &'b [u8]> + Clone + 'b {
         let source = self.source(buffer);
         self.places
             .iter()
@@ -115,10 +111,7 @@ impl Arguments {
     }
 
     /// Adds an argument that `write` makes up, byte by byte, because the buffer holds it only in quotes.
-    pub(crate) fn push_unquoted<E>(
-        &mut self,
-        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub(crate) fn push_unquoted<E>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
         debug_assert!(self.in_unquoted || self.places.is_empty());
         self.in_unquoted = true;
         let start = self.unquoted.len();
@@ -132,10 +125,6 @@ impl Arguments {
 
     #[inline]
     fn source<'b>(&'b self, buffer: &'b [u8]) -> &'b [u8] {
-        if self.in_unquoted {
-            &self.unquoted
-        } else {
-            buffer
-        }
+        if self.in_unquoted { &self.unquoted } else { buffer }
     }
 }

@@ -62,10 +62,7 @@ fn read_unusual_count(line: &[u8]) -> Count {
     match line.get(end + 1) {
         None => Count::Partial,
         Some(b'\n') => match parse_integer(&line[..end]) {
-            Some(value) => Count::Value {
-                value,
-                bytes: end + 2,
-            },
+            Some(value) => Count::Value { value, bytes: end + 2 },
             None => Count::Invalid,
         },
         Some(_) => Count::Invalid,
@@ -94,11 +91,7 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
         // Counted downwards, because the negative half of the range is the larger one.
         value = value.checked_mul(10)?.checked_sub(i64::from(digit))?;
     }
-    if negative {
-        Some(value)
-    } else {
-        value.checked_neg()
-    }
+    if negative { Some(value) } else { value.checked_neg() }
 }
 
 const DIGIT_PAIRS: [u8; 200] = {
@@ -117,12 +110,7 @@ pub(crate) const LINE_BYTES_MAX: usize = 24;
 
 /// Writes `kind`, the number and a line end to the end of `line`, and gives the part that was written.
 #[inline]
-pub(crate) fn write_line(
-    line: &mut [u8; LINE_BYTES_MAX],
-    kind: u8,
-    negative: bool,
-    magnitude: u64,
-) -> &[u8] {
+pub(crate) fn write_line(line: &mut [u8; LINE_BYTES_MAX], kind: u8, negative: bool, magnitude: u64) -> &[u8] {
     let mut start = LINE_BYTES_MAX - 2;
     line[start..].copy_from_slice(b"\r\n");
     let mut rest = magnitude;
@@ -161,23 +149,8 @@ mod tests {
         assert_eq!(read_count(b"16\r\n$3\r\n"), value(16, 4));
         assert_eq!(read_count(b"-1\r\n"), value(-1, 4));
         assert_eq!(read_count(b"9223372036854775807\r\n"), value(i64::MAX, 21));
-        for bad in [
-            "",
-            "-",
-            "-0",
-            "00",
-            "01",
-            "+1",
-            " 1",
-            "1 ",
-            "1x",
-            "9223372036854775808",
-        ] {
-            assert_eq!(
-                read_count(format!("{bad}\r\n").as_bytes()),
-                Count::Invalid,
-                "{bad:?}"
-            );
+        for bad in ["", "-", "-0", "00", "01", "+1", " 1", "1 ", "1x", "9223372036854775808"] {
+            assert_eq!(read_count(format!("{bad}\r\n").as_bytes()), Count::Invalid, "{bad:?}");
         }
         assert_eq!(read_count(b"1\rx"), Count::Invalid);
     }

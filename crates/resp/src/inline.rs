@@ -70,11 +70,7 @@ fn read_word(line: &[u8], mut position: usize, word: &mut Vec<u8>) -> Result<usi
     Ok(position)
 }
 
-fn read_double_quoted(
-    line: &[u8],
-    mut position: usize,
-    word: &mut Vec<u8>,
-) -> Result<usize, ProtocolError> {
+fn read_double_quoted(line: &[u8], mut position: usize, word: &mut Vec<u8>) -> Result<usize, ProtocolError> {
     loop {
         match line.get(position..).unwrap_or_default() {
             [b'\\', b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
@@ -102,11 +98,7 @@ fn read_double_quoted(
     }
 }
 
-fn read_single_quoted(
-    line: &[u8],
-    mut position: usize,
-    word: &mut Vec<u8>,
-) -> Result<usize, ProtocolError> {
+fn read_single_quoted(line: &[u8], mut position: usize, word: &mut Vec<u8>) -> Result<usize, ProtocolError> {
     loop {
         match line.get(position..).unwrap_or_default() {
             [b'\\', b'\'', ..] => {
@@ -186,16 +178,7 @@ mod tests {
 
     #[test]
     fn a_quote_that_is_open_or_glued_to_a_word_is_refused() {
-        for line in [
-            r#"""#,
-            "'",
-            r#"a "b"#,
-            r#""a"b"#,
-            "'a'b",
-            r#""\"#,
-            r#""a""b""#,
-            r"'\'",
-        ] {
+        for line in [r#"""#, "'", r#"a "b"#, r#""a"b"#, "'a'b", r#""\"#, r#""a""b""#, r"'\'"] {
             let refused = Err(ProtocolError::UnbalancedQuotes);
             assert_eq!(words(line.as_bytes()), refused, "{line:?}");
         }

@@ -4,7 +4,7 @@
 //!
 //! - [`parse_request`] finds requests in what a client has sent, without copying or allocating;
 //! - [`Reply`] writes answers, in the version of the protocol that the connection speaks;
-//! - `command` is the table of commands: what each is called, takes, and is described as.
+//! - [`command`] is the table of commands: what each is called, takes, and is described as.
 //!
 //! ```
 //! use fondaco_resp::{Arguments, Limits, Parse, parse_request};
@@ -18,8 +18,10 @@
 //! ```
 
 mod arguments;
+pub mod command;
 mod decimal;
 mod error;
+mod glob;
 mod inline;
 mod limits;
 mod reply;
@@ -28,6 +30,7 @@ mod request;
 pub use arguments::Arguments;
 pub use decimal::parse_integer;
 pub use error::ProtocolError;
+pub use glob::glob_matches;
 pub use limits::{Limits, UNAUTHENTICATED_ARGUMENTS_MAX, UNAUTHENTICATED_BULK_BYTES_MAX};
 pub use reply::{Protocol, Reply};
 pub use request::{Parse, parse_request};

@@ -231,10 +231,7 @@ fn double_text(value: f64, text: &mut [u8; DOUBLE_BYTES_MAX]) -> &[u8] {
     } else {
         write!(rest, "{value:e}")
     };
-    debug_assert!(
-        written.is_ok(),
-        "a double is at most {DOUBLE_BYTES_MAX} bytes"
-    );
+    debug_assert!(written.is_ok(), "a double is at most {DOUBLE_BYTES_MAX} bytes");
     let length = DOUBLE_BYTES_MAX - rest.len();
     &text[..length]
 }
@@ -268,9 +265,7 @@ mod tests {
             reply.integer(1);
             reply.integer(-12);
         });
-        both(":-9223372036854775808\r\n", &|reply| {
-            reply.integer(i64::MIN)
-        });
+        both(":-9223372036854775808\r\n", &|reply| reply.integer(i64::MIN));
         both("$0\r\n\r\n$3\r\na\r\n\r\n", &|reply| {
             reply.bulk(b"");
             reply.bulk(b"a\r\n");
@@ -288,18 +283,12 @@ mod tests {
         assert_written(":1\r\n", "#t\r\n", |reply| reply.boolean(true));
         assert_written(":0\r\n", "#f\r\n", |reply| reply.boolean(false));
         assert_written("$4\r\n0.25\r\n", ",0.25\r\n", |reply| reply.double(0.25));
-        assert_written("$2\r\nab\r\n", "=6\r\ntxt:ab\r\n", |reply| {
-            reply.verbatim("ab")
-        });
+        assert_written("$2\r\nab\r\n", "=6\r\ntxt:ab\r\n", |reply| reply.verbatim("ab"));
         let big = i128::from(u64::MAX);
         let digits = "18446744073709551615\r\n";
-        assert_written(
-            &format!("$20\r\n{digits}"),
-            &format!("({digits}"),
-            |reply| {
-                reply.big_number(big);
-            },
-        );
+        assert_written(&format!("$20\r\n{digits}"), &format!("({digits}"), |reply| {
+            reply.big_number(big);
+        });
     }
 
     #[test]
@@ -311,14 +300,8 @@ mod tests {
         assert_eq!(double(10.0), ",10\r\n");
         assert_eq!(double(-0.0), ",-0\r\n");
         assert_eq!(double(1e300), ",1e300\r\n");
-        assert_eq!(
-            double(-2.2250738585072014e-308),
-            ",-2.2250738585072014e-308\r\n"
-        );
-        assert_eq!(
-            double(0.00001234567890123456),
-            ",0.00001234567890123456\r\n"
-        );
+        assert_eq!(double(-2.2250738585072014e-308), ",-2.2250738585072014e-308\r\n");
+        assert_eq!(double(0.00001234567890123456), ",0.00001234567890123456\r\n");
     }
 
     #[test]

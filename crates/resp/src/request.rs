@@ -38,18 +38,11 @@ pub enum Parse {
 ///
 /// A [`ProtocolError`] when no request can be found here or after here; the connection is to be closed.
 #[inline]
-pub fn parse_request(
-    buffer: &[u8],
-    limits: &Limits,
-    arguments: &mut Arguments,
-) -> Result<Parse, ProtocolError> {
+pub fn parse_request(buffer: &[u8], limits: &Limits, arguments: &mut Arguments) -> Result<Parse, ProtocolError> {
     let parsed = match arguments.progress {
         Progress::Fresh => parse_fresh(buffer, limits, arguments),
         Progress::Inline { searched } => parse_inline(buffer, limits, arguments, searched),
-        Progress::Multibulk {
-            remaining,
-            position,
-        } => parse_bulks(buffer, limits, arguments, remaining, position),
+        Progress::Multibulk { remaining, position } => parse_bulks(buffer, limits, arguments, remaining, position),
     };
     if parsed.is_err() {
         arguments.clear();
@@ -58,11 +51,7 @@ pub fn parse_request(
 }
 
 #[inline]
-fn parse_fresh(
-    buffer: &[u8],
-    limits: &Limits,
-    arguments: &mut Arguments,
-) -> Result<Parse, ProtocolError> {
+fn parse_fresh(buffer: &[u8], limits: &Limits, arguments: &mut Arguments) -> Result<Parse, ProtocolError> {
     arguments.clear();
     match buffer {
         [] => Ok(Parse::Incomplete { needed: 1 }),
@@ -108,10 +97,7 @@ fn parse_bulks(
         if needed > limits.request_bytes() {
             return Err(ProtocolError::RequestTooBig);
         }
-        arguments.progress = Progress::Multibulk {
-            remaining,
-            position,
-        };
+        arguments.progress = Progress::Multibulk { remaining, position };
         return Ok(Parse::Incomplete { needed });
     }
     arguments.progress = Progress::Fresh;
@@ -162,19 +148,14 @@ fn parse_inline(
     searched: usize,
 ) -> Result<Parse, ProtocolError> {
     // A carriage return and a line feed more than the longest line.
-    let window_bytes = limits
-        .inline_bytes_max
-        .min(limits.request_bytes())
-        .saturating_add(2);
+    let window_bytes = limits.inline_bytes_max.min(limits.request_bytes()).saturating_add(2);
     let window = &buffer[..buffer.len().min(window_bytes)];
     let found = window.get(searched..).and_then(|rest| memchr(b'\n', rest));
     let Some(found) = found else {
         if window.len() >= window_bytes {
             return Err(ProtocolError::InlineTooBig);
         }
-        arguments.progress = Progress::Inline {
-            searched: window.len(),
-        };
+        arguments.progress = Progress::Inline { searched: window.len() };
         return Ok(Parse::Incomplete {
             needed: buffer.len() + 1,
         });

@@ -27,10 +27,7 @@ fn refusal(buffer: &[u8]) -> String {
 }
 
 /// All requests of a stream that arrives in the given pieces, as a connection would read it.
-fn requests<'p>(
-    pieces: impl Iterator<Item = &'p [u8]>,
-    limits: &Limits,
-) -> Result<Vec<Vec<Vec<u8>>>, ProtocolError> {
+fn requests<'p>(pieces: impl Iterator<Item = &'p [u8]>, limits: &Limits) -> Result<Vec<Vec<Vec<u8>>>, ProtocolError> {
     let mut arguments = Arguments::new();
     let mut buffer = Vec::new();
     let mut found = Vec::new();
@@ -59,12 +56,7 @@ fn requests<'p>(
 fn pipelined_requests_are_found_one_after_the_other() {
     let stream = b"*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$3\r\nm:1\r\nECHO 'a b'\r\n\r\n*0\r\n*-1\r\nPING\n";
     let found = requests([&stream[..]].into_iter(), &Limits::default()).unwrap();
-    let expected: &[&[&[u8]]] = &[
-        &[b"PING"],
-        &[b"GET", b"m:1"],
-        &[b"ECHO", b"a b"],
-        &[b"PING"],
-    ];
+    let expected: &[&[&[u8]]] = &[&[b"PING"], &[b"GET", b"m:1"], &[b"ECHO", b"a b"], &[b"PING"]];
     assert_eq!(found, expected);
 }
 
@@ -90,43 +82,22 @@ fn errors_are_worded_as_redis_words_them() {
     let cases: &[(&[u8], &str)] = &[
         (b"*x\r\n", "Protocol error: invalid multibulk length"),
         (b"*\r\n", "Protocol error: invalid multibulk length"),
-        (
-            b"*3000000000\r\n",
-            "Protocol error: invalid multibulk length",
-        ),
+        (b"*3000000000\r\n", "Protocol error: invalid multibulk length"),
         (b"*1\r\n$-10\r\n", "Protocol error: invalid bulk length"),
         (b"*1\r\n$\r\n", "Protocol error: invalid bulk length"),
-        (
-            b"*1\r\n$2000000000\r\n",
-            "Protocol error: invalid bulk length",
-        ),
-        (
-            b"*2\r\n$1\r\nx\r\nfooz\r\n",
-            "Protocol error: expected '$', got 'f'",
-        ),
+        (b"*1\r\n$2000000000\r\n", "Protocol error: invalid bulk length"),
+        (b"*2\r\n$1\r\nx\r\nfooz\r\n", "Protocol error: expected '$', got 'f'"),
         (b"*1\r\n\r\n", "Protocol error: expected '$', got '\\r'"),
-        (
-            b"*1\r\n$1\r\nxx\r\n",
-            "Protocol error: expected CRLF after bulk",
-        ),
-        (
-            b"GET \"a\r\n",
-            "Protocol error: unbalanced quotes in request",
-        ),
-        (
-            &[b'*'; 70_000],
-            "Protocol error: too big mbulk count string",
-        ),
+        (b"*1\r\n$1\r\nxx\r\n", "Protocol error: expected CRLF after bulk"),
+        (b"GET \"a\r\n", "Protocol error: unbalanced quotes in request"),
+        (&[b'*'; 70_000], "Protocol error: too big mbulk count string"),
         (&[b'x'; 70_000], "Protocol error: too big inline request"),
     ];
     for (request, expected) in cases {
         assert_eq!(refusal(request), *expected);
     }
     let endless = [&b"*1\r\n$"[..], &[b'1'; 70_000]].concat();
-    assert_eq!(
-        refusal(&endless),
-        "Protocol error: too big bulk count string"
-    );
+    assert_eq!(refusal(&endless), "Protocol error: too big bulk count string");
 }
 
 #[test]
@@ -161,23 +132,11 @@ fn each_limit_lets_its_own_size_through_and_one_more_not() {
     for line in [&b"123456789\r\n"[..], b"123456789\n", b"1234567890"] {
         assert_eq!(parse(line, &limits), Err(ProtocolError::InlineTooBig));
     }
-    assert!(matches!(
-        parse(b"1 2 3\n", &limits),
-        Ok(Parse::Complete { .. })
-    ));
-    assert_eq!(
-        parse(b"1 2 3 4\n", &limits),
-        Err(ProtocolError::InlineTooBig)
-    );
-    assert_eq!(
-        parse(b"*4\r\n", &limits),
-        Err(ProtocolError::InvalidMultibulkLength)
-    );
+    assert!(matches!(parse(b"1 2 3\n", &limits), Ok(Parse::Complete { .. })));
+    assert_eq!(parse(b"1 2 3 4\n", &limits), Err(ProtocolError::InlineTooBig));
+    assert_eq!(parse(b"*4\r\n", &limits), Err(ProtocolError::InvalidMultibulkLength));
     assert!(parse(b"*1\r\n$6\r\n", &limits).is_ok());
-    assert_eq!(
-        parse(b"*1\r\n$7\r\n", &limits),
-        Err(ProtocolError::InvalidBulkLength)
-    );
+    assert_eq!(parse(b"*1\r\n$7\r\n", &limits), Err(ProtocolError::InvalidBulkLength));
     assert!(parse(b"*3\r\n$6\r\n123456\r\n$6\r\n", &limits).is_ok());
     let three = parse(b"*3\r\n$6\r\n123456\r\n$6\r\n123456\r\n$1\r\n", &limits);
     assert_eq!(three, Err(ProtocolError::RequestTooBig));
@@ -215,10 +174,7 @@ fn after_a_refusal_the_arguments_are_ready_for_another_stream() {
 fn quoted(arguments: &[Vec<u8>]) -> Vec<u8> {
     let mut line = String::new();
     for argument in arguments {
-        let escaped: String = argument
-            .iter()
-            .map(|byte| format!("\\x{byte:02x}"))
-            .collect();
+        let escaped: String = argument.iter().map(|byte| format!("\\x{byte:02x}")).collect();
         line.push_str(&format!(" \"{escaped}\""));
     }
     format!("{line}\r\n").into_bytes()

@@ -1,0 +1,122 @@
+//! Sets of named properties: what a command does, who may run it, what it does to a key.
+//!
+//! The names, and the order in which a set is listed, are those of Redis.
+
+/// Declares a set of named bits, whose names are listed in the order in which Redis lists them.
+macro_rules! named_bits {
+    ($(#[$about:meta])* $set:ident: $bits:ty { $($(#[$doc:meta])* $flag:ident = $name:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct $set($bits);
+
+        impl $set {
+            /// The empty set.
+            pub const NONE: Self = Self(0);
+            named_bits!(@bits $bits, 0, $($(#[$doc])* $flag,)*);
+            const NAMES: &'static [&'static str] = &[$($name),*];
+
+            /// Both sets together.
+            pub const fn and(self, other: Self) -> Self {
+                Self(self.0 | other.0)
+            }
+
+            /// Whether all of `other` is in this set.
+            pub const fn contains(self, other: Self) -> bool {
+                self.0 & other.0 == other.0
+            }
+
+            /// The names in this set, in the order of Redis.
+            pub fn names(self) -> impl Iterator<Item = &'static str> + Clone {
+                let named = Self::NAMES.iter().enumerate();
+                named.filter(move |&(bit, _)| self.0 >> bit & 1 == 1).map(|(_, &name)| name)
+            }
+
+            /// The set with the one member of this name.
+            pub fn from_name(name: &[u8]) -> Option<Self> {
+                let mut named = Self::NAMES.iter();
+                let bit = named.position(|known| known.as_bytes().eq_ignore_ascii_case(name))?;
+                Some(Self(1 << bit))
+            }
+        }
+    };
+    (@bits $bits:ty, $bit:expr, ) => {};
+    (@bits $bits:ty, $bit:expr, $(#[$doc:meta])* $flag:ident, $($rest:tt)*) => {
+        $(#[$doc])*
+        pub const $flag: Self = Self(1 << ($bit));
+        named_bits!(@bits $bits, $bit + 1, $($rest)*);
+    };
+}
+
+named_bits! {
+    /// What a command does to data, and when it may run.
+    Flags: u16 {
+        /// Changes data.
+        WRITE = "write",
+        /// Reads data.
+        READONLY = "readonly",
+        /// May need more memory.
+        DENY_OOM = "denyoom",
+        /// For operators.
+        ADMIN = "admin",
+        /// Not from scripts.
+        NO_SCRIPT = "noscript",
+        /// While data is being loaded.
+        LOADING = "loading",
+        /// On a replica whose data is old.
+        STALE = "stale",
+        /// Takes constant time, or near it.
+        FAST = "fast",
+        /// Before authentication.
+        NO_AUTH = "no_auth",
+        /// While a script is stuck.
+        ALLOW_BUSY = "allow_busy",
+    }
+}
+
+named_bits! {
+    /// The access categories of a command.
+    Categories: u16 {
+        /// Works on keys whatever their values are.
+        KEYSPACE = "keyspace",
+        /// Reads data.
+        READ = "read",
+        /// Changes data.
+        WRITE = "write",
+        /// Works on strings.
+        STRING = "string",
+        /// For operators.
+        ADMIN = "admin",
+        /// Takes constant time, or near it.
+        FAST = "fast",
+        /// Not fast.
+        SLOW = "slow",
+        /// To be granted with care.
+        DANGEROUS = "dangerous",
+        /// About the connection.
+        CONNECTION = "connection",
+    }
+}
+
+named_bits! {
+    /// What a command does to one of its keys.
+    KeyAccess: u16 {
+        /// Only reads the key.
+        RO = "RO",
+        /// Reads and writes the key.
+        RW = "RW",
+        /// Overwrites the key.
+        OW = "OW",
+        /// Removes the key.
+        RM = "RM",
+        /// Gives something of the value away.
+        ACCESS = "access",
+        /// Changes the value.
+        UPDATE = "update",
+        /// Adds to the value, and changes nothing that is there.
+        INSERT = "insert",
+        /// Removes the value.
+        DELETE = "delete",
+        /// Depends on the arguments.
+        VARIABLE = "variable_flags",
+    }
+}

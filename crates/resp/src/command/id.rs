@@ -1,0 +1,152 @@
+//! The name of each command inside the program.
+
+/// A command or subcommand that the server knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CommandId {
+    /// `GET`
+    Get,
+    /// `MGET`
+    MGet,
+    /// `GETRANGE`
+    GetRange,
+    /// `SUBSTR`
+    SubStr,
+    /// `STRLEN`
+    StrLen,
+    /// `EXISTS`
+    Exists,
+    /// `TYPE`
+    Type,
+    /// `TTL`
+    Ttl,
+    /// `PTTL`
+    PTtl,
+    /// `SCAN`
+    Scan,
+    /// `DBSIZE`
+    DbSize,
+    /// `SET`
+    Set,
+    /// `SETNX`
+    SetNx,
+    /// `SETEX`
+    SetEx,
+    /// `PSETEX`
+    PSetEx,
+    /// `MSET`
+    MSet,
+    /// `MSETNX`
+    MSetNx,
+    /// `GETSET`
+    GetSet,
+    /// `GETDEL`
+    GetDel,
+    /// `GETEX`
+    GetEx,
+    /// `APPEND`
+    Append,
+    /// `SETRANGE`
+    SetRange,
+    /// `INCR`
+    Incr,
+    /// `INCRBY`
+    IncrBy,
+    /// `INCRBYFLOAT`
+    IncrByFloat,
+    /// `DECR`
+    Decr,
+    /// `DECRBY`
+    DecrBy,
+    /// `DEL`
+    Del,
+    /// `UNLINK`
+    Unlink,
+    /// `EXPIRE`
+    Expire,
+    /// `PEXPIRE`
+    PExpire,
+    /// `EXPIREAT`
+    ExpireAt,
+    /// `PEXPIREAT`
+    PExpireAt,
+    /// `PERSIST`
+    Persist,
+    /// `COPY`
+    Copy,
+    /// `MOVE`
+    Move,
+    /// `RENAME`
+    Rename,
+    /// `RENAMENX`
+    RenameNx,
+    /// `RESTORE`
+    Restore,
+    /// `FLUSHDB`
+    FlushDb,
+    /// `FLUSHALL`
+    FlushAll,
+    /// `PING`
+    Ping,
+    /// `ECHO`
+    Echo,
+    /// `SELECT`
+    Select,
+    /// `AUTH`
+    Auth,
+    /// `HELLO`
+    Hello,
+    /// `CLIENT`
+    Client,
+    /// `CLIENT ID`
+    ClientId,
+    /// `CLIENT GETNAME`
+    ClientGetName,
+    /// `CLIENT SETNAME`
+    ClientSetName,
+    /// `CLIENT SETINFO`
+    ClientSetInfo,
+    /// `CLIENT INFO`
+    ClientInfo,
+    /// `CLIENT LIST`
+    ClientList,
+    /// `CLIENT KILL`
+    ClientKill,
+    /// `CLIENT NO-EVICT`
+    ClientNoEvict,
+    /// `CLIENT NO-TOUCH`
+    ClientNoTouch,
+    /// `CLIENT REPLY`
+    ClientReply,
+    /// `CLIENT HELP`
+    ClientHelp,
+    /// `RESET`
+    Reset,
+    /// `QUIT`
+    Quit,
+    /// `INFO`
+    Info,
+    /// `CONFIG`
+    Config,
+    /// `CONFIG GET`
+    ConfigGet,
+    /// `CONFIG SET`
+    ConfigSet,
+    /// `CONFIG RESETSTAT`
+    ConfigResetStat,
+    /// `CONFIG HELP`
+    ConfigHelp,
+    /// `COMMAND`
+    Command,
+    /// `COMMAND COUNT`
+    CommandCount,
+    /// `COMMAND DOCS`
+    CommandDocs,
+    /// `COMMAND INFO`
+    CommandInfo,
+    /// `COMMAND LIST`
+    CommandList,
+    /// `COMMAND GETKEYS`
+    CommandGetKeys,
+    /// `COMMAND HELP`
+    CommandHelp,
+}

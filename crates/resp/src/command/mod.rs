@@ -1,0 +1,27 @@
+//! The commands that a server knows: one table, and all that can be answered from it.
+//!
+//! A server [`resolve`]s a request to its [`CommandSpec`], and runs what its [`CommandId`] names. What a
+//! command does is not here. [`answer_command`] and [`write_help`] answer what asks about commands.
+
+mod answer;
+mod argument;
+mod describe;
+mod document;
+mod find;
+mod flags;
+mod help;
+mod id;
+mod keys;
+mod refusal;
+mod spec;
+mod table;
+
+pub use answer::answer_command;
+pub use argument::{Argument, ArgumentKind};
+pub use find::{all, find, find_by_full_name};
+pub use flags::{Categories, Flags, KeyAccess};
+pub use help::write_help;
+pub use id::CommandId;
+pub use keys::KeySpec;
+pub use refusal::{argument_count_error, resolve, unknown_command_error, unknown_subcommand_error};
+pub use spec::{CommandSpec, Deprecation, Group};

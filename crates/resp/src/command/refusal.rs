@@ -1,0 +1,129 @@
+//! What a request is answered that names no command, or gives it the wrong number of arguments.
+//!
+//! The wording is that of Redis, since clients match on it.
+
+use super::{CommandSpec, find};
+use crate::Arguments;
+
+/// How much of a name is quoted, in bytes; and of its arguments together, as far as Redis counts them.
+const QUOTED_BYTES_MAX: usize = 128;
+
+/// The command or subcommand that a request is for. `buffer` is the one that was parsed.
+///
+/// # Errors
+///
+/// The error to answer with, its code included, when there is no such command or it does not take that
+/// many arguments.
+#[inline]
+pub fn resolve(arguments: &Arguments, buffer: &[u8]) -> Result<&'static CommandSpec, String> {
+    let name = arguments.get(0, buffer).unwrap_or_default();
+    let Some(mut spec) = find(name) else {
+        return Err(unknown_command_error(arguments.iter(buffer)));
+    };
+    if !spec.subcommands.is_empty()
+        && let Some(name) = arguments.get(1, buffer)
+    {
+        spec = spec
+            .subcommand(name)
+            .ok_or_else(|| unknown_subcommand_error(spec, name))?;
+    }
+    if spec.accepts(arguments.len()) {
+        Ok(spec)
+    } else {
+        Err(argument_count_error(spec))
+    }
+}
+
+/// The error for a request whose first argument is no command's name.
+#[cold]
+pub fn unknown_command_error<'a>(arguments: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut arguments = arguments.into_iter();
+    let name = quoted(arguments.next().unwrap_or_default(), QUOTED_BYTES_MAX);
+    let mut beginning = String::new();
+    for argument in arguments {
+        let room = QUOTED_BYTES_MAX.saturating_sub(beginning.len());
+        if room == 0 {
+            break;
+        }
+        beginning.push('\'');
+        beginning.push_str(&quoted(argument, room));
+        beginning.push_str("' ");
+    }
+    format!("ERR unknown command '{name}', with args beginning with: {beginning}")
+}
+
+/// The error for a container followed by a name that is none of its subcommands'.
+#[cold]
+pub fn unknown_subcommand_error(container: &CommandSpec, name: &[u8]) -> String {
+    let name = quoted(name, QUOTED_BYTES_MAX);
+    let container = container.name.to_uppercase();
+    format!("ERR unknown subcommand '{name}'. Try {container} HELP.")
+}
+
+/// The error for a command with too few or too many arguments.
+#[cold]
+pub fn argument_count_error(spec: &CommandSpec) -> String {
+    format!("ERR wrong number of arguments for '{}' command", spec.name)
+}
+
+fn quoted(text: &[u8], bytes_max: usize) -> String {
+    let head = &text[..text.len().min(bytes_max)];
+    String::from_utf8_lossy(head).replace(['\r', '\n'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::CommandId;
+    use crate::{Limits, parse_request};
+
+    fn resolved(line: &str) -> Result<CommandId, String> {
+        let mut arguments = Arguments::new();
+        let line = format!("{line}\r\n");
+        parse_request(line.as_bytes(), &Limits::default(), &mut arguments).unwrap();
+        resolve(&arguments, line.as_bytes()).map(|spec| spec.id)
+    }
+
+    #[test]
+    fn a_request_is_resolved_to_its_command() {
+        assert_eq!(resolved("gEt pymk:42"), Ok(CommandId::Get));
+        assert_eq!(resolved("COMMAND"), Ok(CommandId::Command));
+        assert_eq!(resolved("command Docs get set"), Ok(CommandId::CommandDocs));
+        assert_eq!(resolved("CLIENT SETNAME me"), Ok(CommandId::ClientSetName));
+        assert_eq!(resolved("CONFIG GET a b"), Ok(CommandId::ConfigGet));
+    }
+
+    #[test]
+    fn a_refusal_is_worded_as_redis_words_it() {
+        for (line, expected) in [
+            ("FOO", "ERR unknown command 'FOO', with args beginning with: "),
+            (
+                "FOO a b",
+                "ERR unknown command 'FOO', with args beginning with: 'a' 'b' ",
+            ),
+            (
+                "'a\r' \"\\n\"",
+                "ERR unknown command 'a ', with args beginning with: ' ' ",
+            ),
+            ("GET", "ERR wrong number of arguments for 'get' command"),
+            ("GET a b", "ERR wrong number of arguments for 'get' command"),
+            ("CLIENT", "ERR wrong number of arguments for 'client' command"),
+            ("CLIENT ID x", "ERR wrong number of arguments for 'client|id' command"),
+            ("CLIENT nosuch", "ERR unknown subcommand 'nosuch'. Try CLIENT HELP."),
+        ] {
+            assert_eq!(resolved(line), Err(expected.to_owned()), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_quotes_no_more_than_redis_does() {
+        let (long_x, long_y) = ("x".repeat(100), "y".repeat(100));
+        let expected = format!(
+            "ERR unknown command '{}', with args beginning with: '{long_x}' '{}' ",
+            "N".repeat(128),
+            "y".repeat(25),
+        );
+        let line = format!("{} {long_x} {long_y} z", "N".repeat(200));
+        assert_eq!(resolved(&line), Err(expected));
+    }
+}

@@ -1,0 +1,189 @@
+//! What there is to know about a command before it runs.
+//!
+//! Plain data in Redis's own terms, so that clients which read `COMMAND` route and complete as they do
+//! against Redis. Not what a command does: that is the server's.
+
+use super::{Argument, Categories, CommandId, Flags, KeySpec};
+
+/// A command, or the subcommand of one.
+#[derive(Debug, Clone, Copy)]
+pub struct CommandSpec {
+    /// Which command this is.
+    pub id: CommandId,
+    /// Its name in lower case; a subcommand's is `container|subcommand`.
+    pub name: &'static str,
+    /// How many arguments it takes, all names included; when negative, at least so many.
+    pub arity: i32,
+    /// What it does to data, and when it may run.
+    pub flags: Flags,
+    /// The part of the command set that it is documented with.
+    pub group: Group,
+    /// Its access categories, save those that follow from the flags. See [`CommandSpec::categories`].
+    pub own_categories: Categories,
+    /// Where its keys are.
+    pub keys: &'static [KeySpec],
+    /// Hints for clients and proxies, in the words of Redis.
+    pub tips: &'static [&'static str],
+    /// One line for people.
+    pub summary: &'static str,
+    /// The version of Redis that brought it.
+    pub since: &'static str,
+    /// The cost of running it.
+    pub complexity: &'static str,
+    /// What replaced it, if something did.
+    pub deprecation: Option<Deprecation>,
+    /// Its arguments, after the names.
+    pub arguments: &'static [Argument],
+    /// Its subcommands.
+    pub subcommands: &'static [CommandSpec],
+}
+
+impl CommandSpec {
+    /// A command without keys, flags, arguments and documentation.
+    pub(super) const fn new(id: CommandId, name: &'static str, arity: i32, group: Group) -> Self {
+        Self {
+            id,
+            name,
+            arity,
+            flags: Flags::NONE,
+            group,
+            own_categories: match group {
+                Group::String => Categories::STRING,
+                Group::Generic => Categories::KEYSPACE,
+                Group::Connection => Categories::CONNECTION,
+                Group::Server => Categories::NONE,
+            },
+            keys: &[],
+            tips: &[],
+            summary: "",
+            since: "",
+            complexity: "",
+            deprecation: None,
+            arguments: &[],
+            subcommands: &[],
+        }
+    }
+
+    pub(super) const fn doc(mut self, since: &'static str, complexity: &'static str, summary: &'static str) -> Self {
+        self.since = since;
+        self.complexity = complexity;
+        self.summary = summary;
+        self
+    }
+
+    pub(super) const fn flags(mut self, flags: Flags) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    pub(super) const fn categories_are(mut self, categories: Categories) -> Self {
+        self.own_categories = categories;
+        self
+    }
+
+    pub(super) const fn keys(mut self, keys: &'static [KeySpec]) -> Self {
+        self.keys = keys;
+        self
+    }
+
+    pub(super) const fn tips(mut self, tips: &'static [&'static str]) -> Self {
+        self.tips = tips;
+        self
+    }
+
+    pub(super) const fn arguments(mut self, arguments: &'static [Argument]) -> Self {
+        self.arguments = arguments;
+        self
+    }
+
+    pub(super) const fn subcommands(mut self, subcommands: &'static [CommandSpec]) -> Self {
+        self.subcommands = subcommands;
+        self
+    }
+
+    pub(super) const fn deprecated(mut self, since: &'static str, replaced_by: &'static str) -> Self {
+        self.deprecation = Some(Deprecation { since, replaced_by });
+        self
+    }
+
+    /// Whether it changes data.
+    pub const fn is_write(&self) -> bool {
+        self.flags.contains(Flags::WRITE)
+    }
+
+    /// Whether a request of `argument_count` arguments, all names included, can be this command.
+    #[inline]
+    pub const fn accepts(&self, argument_count: usize) -> bool {
+        let named = self.arity.unsigned_abs() as usize;
+        if self.arity < 0 {
+            argument_count >= named
+        } else {
+            argument_count == named
+        }
+    }
+
+    /// All its access categories: its own and those that follow from its flags.
+    pub const fn categories(&self) -> Categories {
+        let mut all = self.own_categories;
+        if self.flags.contains(Flags::WRITE) {
+            all = all.and(Categories::WRITE);
+        }
+        if self.flags.contains(Flags::READONLY) {
+            all = all.and(Categories::READ);
+        }
+        if self.flags.contains(Flags::ADMIN) {
+            all = all.and(Categories::ADMIN).and(Categories::DANGEROUS);
+        }
+        all.and(if self.flags.contains(Flags::FAST) {
+            Categories::FAST
+        } else {
+            Categories::SLOW
+        })
+    }
+
+    /// The subcommand called `name`, in letters of any case.
+    pub fn subcommand(&self, name: &[u8]) -> Option<&'static CommandSpec> {
+        self.subcommands
+            .iter()
+            .find(|subcommand| subcommand.last_name().as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// The name without that of the container.
+    pub fn last_name(&self) -> &'static str {
+        self.name.rsplit_once('|').map_or(self.name, |(_, last)| last)
+    }
+}
+
+/// When a command went out of use, and what to use instead.
+#[derive(Debug, Clone, Copy)]
+pub struct Deprecation {
+    /// The version of Redis.
+    pub since: &'static str,
+    /// The command to use.
+    pub replaced_by: &'static str,
+}
+
+/// The part of the command set that a command is documented with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// String values.
+    String,
+    /// Keys, whatever their values are.
+    Generic,
+    /// The connection.
+    Connection,
+    /// The server.
+    Server,
+}
+
+impl Group {
+    /// Its name in `COMMAND DOCS`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Generic => "generic",
+            Self::Connection => "connection",
+            Self::Server => "server",
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The table that registers every command, a file a family.
+//!
+//! Arity, flags, keys, categories and tips are those of Redis 7.0, and a test holds them against a real
+//! one; the words are our own. To add a command: a line in [`CommandId`](super::CommandId), an entry in
+//! the family's file.
+
+mod connection;
+mod read;
+mod server;
+mod write_keys;
+mod write_strings;
+
+use super::CommandId as Id;
+use super::{Argument, Categories, CommandSpec, Flags, Group, KeyAccess, KeySpec};
+
+/// All commands, a list a family. Subcommands are in their containers.
+pub(super) const FAMILIES: [&[CommandSpec]; 5] = [
+    read::COMMANDS,
+    write_strings::COMMANDS,
+    write_keys::COMMANDS,
+    connection::COMMANDS,
+    server::COMMANDS,
+];
+
+const KEY: Argument = Argument::key("key", 0);
+
+const O_1: &str = "O(1)";
+const O_KEYS: &str = "O(N), N being the number of keys";
+const O_BYTES: &str = "O(N), N being the number of bytes";
+const O_SCAN: &str = "O(1) a call, O(N) for all N keys";
+const O_SUBCOMMAND: &str = "depends on the subcommand";
+const O_COMMANDS: &str = "O(N), N being the number of commands";
+const O_NAMES: &str = "O(N), N being the number of names";
+const O_ALL_KEYS: &str = "O(N), N being the number of keys there are";
+const O_CONNECTIONS: &str = "O(N), N being the number of connections";
+const O_ARGUMENTS: &str = "O(N), N being the number of arguments";
+const O_SETTINGS: &str = "O(N), N being the number of settings";

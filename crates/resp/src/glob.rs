@@ -1,0 +1,163 @@
+//! Glob-style patterns, as `SCAN MATCH`, `CONFIG GET` and `COMMAND LIST` take them.
+//!
+//! The rules are those of Redis (`stringmatchlen`): `*`, `?`, `[a-z]`, `[^a]`, and a backslash before what
+//! is meant as it is. Unlike there, no pattern takes more time than its length times that of the text.
+
+/// Whether all of `text` matches `pattern`. With `ignore_case`, ASCII letters of either case are the same.
+pub fn glob_matches(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
+    let fold = |byte: u8| if ignore_case { byte.to_ascii_lowercase() } else { byte };
+    let (mut at_pattern, mut at_text) = (0, 0);
+    // Where to try again: behind the last star, one byte of text further on. Earlier stars need no
+    // second try, since the last one can take whatever they would.
+    let mut retry: Option<(usize, usize)> = None;
+    loop {
+        let rest = &pattern[at_pattern..];
+        if rest.first() == Some(&b'*') {
+            at_pattern += 1;
+            retry = Some((at_pattern, at_text));
+            continue;
+        }
+        let step = match text.get(at_text) {
+            Some(&byte) => match_one(rest, fold(byte), fold),
+            None if rest.is_empty() => return true,
+            // More text will not come from trying further on.
+            None => return false,
+        };
+        match (step, retry) {
+            (Some(pattern_bytes), _) => {
+                at_pattern += pattern_bytes;
+                at_text += 1;
+            }
+            (None, Some((behind_star, tried))) => {
+                at_pattern = behind_star;
+                at_text = tried + 1;
+                retry = Some((behind_star, at_text));
+            }
+            (None, None) => return false,
+        }
+    }
+}
+
+/// Matches one byte against the start of `pattern`, and gives how much of the pattern that took.
+fn match_one(pattern: &[u8], byte: u8, fold: impl Fn(u8) -> u8) -> Option<usize> {
+    match pattern {
+        [] => None,
+        [b'?', ..] => Some(1),
+        [b'[', class @ ..] => match_class(class, byte, fold).map(|length| length + 1),
+        [b'\\', escaped, ..] => (fold(*escaped) == byte).then_some(2),
+        [plain, ..] => (fold(*plain) == byte).then_some(1),
+    }
+}
+
+/// Matches one byte against a class, its opening bracket taken off. A class that is not closed ends with
+/// the pattern.
+fn match_class(class: &[u8], byte: u8, fold: impl Fn(u8) -> u8) -> Option<usize> {
+    let negated = class.first() == Some(&b'^');
+    let mut position = usize::from(negated);
+    let mut found = false;
+    loop {
+        match &class[position..] {
+            [] => break,
+            [b']', ..] => {
+                position += 1;
+                break;
+            }
+            [b'\\', escaped, ..] => {
+                found |= fold(*escaped) == byte;
+                position += 2;
+            }
+            [first, b'-', last, ..] => {
+                let (first, last) = (fold(*first), fold(*last));
+                found |= (first.min(last)..=first.max(last)).contains(&byte);
+                position += 3;
+            }
+            [one, ..] => {
+                found |= fold(*one) == byte;
+                position += 1;
+            }
+        }
+    }
+    (found != negated).then_some(position)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn matches(pattern: &str, text: &str) -> bool {
+        glob_matches(pattern.as_bytes(), text.as_bytes(), false)
+    }
+
+    #[test]
+    fn each_rule_matches_what_redis_says() {
+        for (pattern, text) in [
+            ("", ""),
+            ("*", ""),
+            ("h?llo", "hello"),
+            ("h*llo", "heeeello"),
+            ("h[ae]llo", "hallo"),
+            ("h[^e]llo", "hbllo"),
+            ("h[a-b]llo", "hbllo"),
+            ("h[b-a]llo", "hbllo"),
+            (r"h\*llo", "h*llo"),
+            (r"[\]]", "]"),
+            ("[a", "a"),
+            ("*a*b*", "xxaxxbxx"),
+            ("a**b", "ab"),
+            (r"a\", r"a\"),
+        ] {
+            assert!(matches(pattern, text), "{pattern:?} {text:?}");
+        }
+        for (pattern, text) in [
+            ("", "a"),
+            ("?", ""),
+            ("h?llo", "hllo"),
+            ("h[^e]llo", "hello"),
+            (r"h\*llo", "hello"),
+            ("*ab", "abx"),
+            ("a*b*c", "acb"),
+            ("[]a", "a"),
+            ("A", "a"),
+        ] {
+            assert!(!matches(pattern, text), "{pattern:?} {text:?}");
+        }
+    }
+
+    #[test]
+    fn letters_of_either_case_are_the_same_when_asked() {
+        assert!(glob_matches(b"GeT[a-c]\\X", b"gEtBx", true));
+        assert!(!glob_matches(b"GET", b"got", true));
+    }
+
+    #[test]
+    fn a_pattern_of_many_stars_ends() {
+        let text = "a".repeat(10_000);
+        assert!(!matches(&"a*".repeat(1000).replace("a*a*", "a*?*"), "b"));
+        assert!(!matches(&format!("{}b", "a*".repeat(1000)), &text));
+    }
+
+    /// The rule, written as it reads.
+    fn matches_by_definition(pattern: &[u8], text: &[u8]) -> bool {
+        match (pattern, text) {
+            ([], _) => text.is_empty(),
+            ([b'*', rest @ ..], _) => (0..=text.len()).any(|skip| matches_by_definition(rest, &text[skip..])),
+            (_, []) => false,
+            (_, [byte, after @ ..]) => match_one(pattern, *byte, |byte| byte)
+                .is_some_and(|length| matches_by_definition(&pattern[length..], after)),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn trying_the_last_star_again_is_enough(pattern in "[ab*?\\[\\]^\\\\-]{0,9}", text in "[ab-]{0,9}") {
+            let expected = matches_by_definition(pattern.as_bytes(), text.as_bytes());
+            prop_assert_eq!(matches(&pattern, &text), expected);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(pattern: Vec<u8>, text: Vec<u8>, ignore_case: bool) {
+            let _ = glob_matches(&pattern, &text, ignore_case);
+        }
+    }
+}
