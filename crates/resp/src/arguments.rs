@@ -27,7 +27,9 @@ pub(crate) enum Progress {
     Multibulk { remaining: usize, position: usize },
 }
 
-/// The arguments of the last complete request. See the [module](self) for what is reused.
+/// The arguments of the last complete request, and the memory for those of the next.
+///
+/// One belongs to one connection. It also keeps how far an unfinished request was read.
 #[derive(Debug, Clone, Default)]
 pub struct Arguments {
     places: Vec<Place>,

@@ -85,7 +85,11 @@ const COMMAND: &[CommandSpec] = &[
     CommandSpec::new(Id::CommandGetKeys, "command|getkeys", -4, Group::Server)
         .doc("2.8.13", O_ARGUMENTS, "Picks the keys out of a request")
         .flags(ALWAYS)
-        .categories_are(Categories::CONNECTION),
+        .categories_are(Categories::CONNECTION)
+        .arguments(&[
+            Argument::new("command", String),
+            Argument::new("argument", String).optional().multiple(),
+        ]),
     CommandSpec::new(Id::CommandHelp, "command|help", 2, Group::Server)
         .doc("5.0.0", O_1, "Prints this help")
         .flags(ALWAYS)
