@@ -50,6 +50,13 @@ impl FromStr for StoreName {
     }
 }
 
+/// A name is looked up by its text.
+impl std::borrow::Borrow<str> for StoreName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 impl TryFrom<String> for StoreName {
     type Error = NameError;
 

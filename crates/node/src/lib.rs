@@ -1,1 +1,28 @@
-//! a storage node: open versions, the RESP server, cold reads, fetches
+//! A storage node: it opens versions, serves them over the Redis protocol, and fetches new ones.
+//!
+//! - [`catalog`](Catalog): what is served, replaced whole by a swap;
+//! - `server`: the event loops, one a core, and the commands;
+//! - `cold`: reads from the disk that must not delay anybody else;
+//! - `fetch`: pulling the files of a version onto the disk ([`FetchPlan`]);
+//! - [`Settings`] that may change while it runs, and [`NodeMetrics`].
+//!
+//! It decides nothing: which stores exist and which version is current is the business of the control
+//! plane, which publishes a [`Catalog`].
+
+mod access;
+mod catalog;
+mod cold;
+mod fetch;
+mod metrics;
+mod server;
+mod settings;
+
+pub use access::{Access, PasswordDigest, User};
+pub use catalog::{Catalog, Serving, ServingStore, SharedCatalog, StoreId};
+pub use fetch::{
+    Clock, FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, FetchTuning, LocationSource,
+    PageCache, SystemClock,
+};
+pub use metrics::{COUNTERS, Counter, Histogram, HistogramSnapshot, NodeMetrics};
+pub use server::{Server, ServerConfig, ServerError};
+pub use settings::{SETTINGS, Setting, SettingError, SettingSpec, Settings};

@@ -1,0 +1,143 @@
+//! Who may connect, and which stores each may read.
+
+use std::fmt;
+use std::str::FromStr;
+
+use fondaco_model::StoreName;
+use fondaco_resp::glob_matches;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// The name of the user that `AUTH password` without a name means.
+const DEFAULT_USER: &[u8] = b"default";
+
+/// The users of a node. Without any, whoever can connect may read everything.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    users: Vec<User>,
+}
+
+/// A user.
+#[derive(Debug, Clone)]
+pub struct User {
+    /// The name.
+    pub name: String,
+    /// What the password must hash to.
+    pub password: PasswordDigest,
+    /// Patterns of the names of the stores that the user may read, as in `KEYS`; `*` is all.
+    pub stores: Vec<String>,
+    /// Whether the user may change settings and drop other clients.
+    pub admin: bool,
+}
+
+/// The SHA-256 of a password, as 64 hexadecimal digits: what Redis keeps of one too. Passwords are
+/// for programs, so they should be long and random; a slow hash for each new connection would make
+/// authentication the cheapest way to overload a node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PasswordDigest([u8; 32]);
+
+impl PasswordDigest {
+    /// The digest of a password.
+    pub fn of(password: &[u8]) -> Self {
+        Self(Sha256::digest(password).into())
+    }
+}
+
+impl fmt::Debug for PasswordDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PasswordDigest(…)")
+    }
+}
+
+impl FromStr for PasswordDigest {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits: Vec<u8> = text
+            .chars()
+            .map_while(|digit| digit.to_digit(16).map(|digit| digit as u8))
+            .collect();
+        match <[u8; 64]>::try_from(digits) {
+            Ok(digits) if text.len() == 64 => {
+                Ok(Self(std::array::from_fn(|at| digits[2 * at] << 4 | digits[2 * at + 1])))
+            }
+            _ => Err("invalid password digest: expected the SHA-256 of the password as 64 hexadecimal digits".into()),
+        }
+    }
+}
+
+impl Access {
+    /// Access for these users only; for everybody if there are none.
+    pub fn new(users: Vec<User>) -> Self {
+        Self { users }
+    }
+
+    /// Whether nobody needs to authenticate.
+    pub fn is_open(&self) -> bool {
+        self.users.is_empty()
+    }
+
+    /// The user with this name and password. Takes as long for an unknown name as for a wrong password.
+    pub fn authenticate(&self, name: Option<&[u8]>, password: &[u8]) -> Option<&User> {
+        let name = name.unwrap_or(DEFAULT_USER);
+        let digest = PasswordDigest::of(password);
+        let mut found = None;
+        for user in &self.users {
+            let same: bool = user.password.0.ct_eq(&digest.0).into();
+            if user.name.as_bytes() == name && same {
+                found = Some(user);
+            }
+        }
+        found
+    }
+}
+
+impl User {
+    /// Whether the user may read a store.
+    pub fn may_read(&self, store: &StoreName) -> bool {
+        let name = store.as_str().as_bytes();
+        self.stores
+            .iter()
+            .any(|pattern| glob_matches(pattern.as_bytes(), name, false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access() -> Access {
+        Access::new(vec![User {
+            name: "reader".into(),
+            password: PasswordDigest::of(b"secret"),
+            stores: vec!["pymk".into(), "feature-*".into()],
+            admin: false,
+        }])
+    }
+
+    #[test]
+    fn only_the_right_name_with_the_right_password_is_let_in() {
+        let access = access();
+        assert!(access.authenticate(Some(b"reader"), b"secret").is_some());
+        assert!(access.authenticate(Some(b"reader"), b"Secret").is_none());
+        assert!(access.authenticate(Some(b"other"), b"secret").is_none());
+        assert!(access.authenticate(None, b"secret").is_none());
+    }
+
+    #[test]
+    fn a_user_reads_the_stores_that_a_pattern_names() {
+        let access = access();
+        let user = access.authenticate(Some(b"reader"), b"secret").unwrap();
+        let may_read = |name: &str| user.may_read(&name.parse().unwrap());
+        assert!(may_read("pymk") && may_read("feature-x") && !may_read("pymk2") && !may_read("x"));
+    }
+
+    #[test]
+    fn a_digest_is_64_hexadecimal_digits() {
+        let text = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+        assert_eq!(text.parse::<PasswordDigest>().unwrap(), PasswordDigest::of(b"secret"));
+        for text in ["", "2bb8", &"g".repeat(64), &"é".repeat(32), &"0".repeat(65)] {
+            assert!(text.parse::<PasswordDigest>().is_err(), "{text:?}");
+        }
+    }
+}

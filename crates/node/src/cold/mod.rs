@@ -1,0 +1,132 @@
+//! Reads from the disk that must not delay anybody else.
+//!
+//! An event loop never waits for the disk: a look-up that needs it names a [`ColdRead`], which is
+//! handed to the loop's own io_uring ([`ring`]) and comes back as a future. Where the kernel has no
+//! io_uring, or forbids it, threads that may wait do the same.
+
+mod ring;
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use fondaco_format::{ColdRead, ColdStep, FormatError, Value, Version};
+use tokio::sync::oneshot;
+
+use crate::metrics::NodeMetrics;
+use ring::Ring;
+
+/// The cold reads of one event loop.
+pub(crate) struct ColdReads {
+    ring: Option<Rc<Ring>>,
+    metrics: Arc<NodeMetrics>,
+}
+
+/// A cold read under way. It has begun already; dropping it abandons only its result.
+pub(crate) struct InFlight {
+    read: ColdRead,
+    bytes: Option<oneshot::Receiver<io::Result<Vec<u8>>>>,
+    metrics: Arc<NodeMetrics>,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.metrics.cold_reads.fetch_sub(1, Relaxed);
+    }
+}
+
+impl ColdReads {
+    /// To be called on the loop's own thread, within its runtime.
+    pub(crate) fn new(metrics: Arc<NodeMetrics>) -> Self {
+        let ring = match Ring::start() {
+            Ok(ring) => Some(ring),
+            Err(error) => {
+                tracing::info!(%error, "no io_uring: cold reads use threads");
+                None
+            }
+        };
+        Self { ring, metrics }
+    }
+
+    /// Begins a read.
+    pub(crate) fn start(&self, version: &Arc<Version>, read: ColdRead) -> InFlight {
+        self.metrics.cold_reads.fetch_add(1, Relaxed);
+        // A large read is done by `complete` itself, on a thread that may wait.
+        let bytes = (!read.is_large()).then(|| match &self.ring {
+            Some(ring) => ring.read(version, &read),
+            None => read_on_a_thread(version, &read),
+        });
+        InFlight {
+            read,
+            bytes,
+            metrics: Arc::clone(&self.metrics),
+        }
+    }
+
+    /// Waits for a read, and for those that follow from it, and gives the answer to the look-up.
+    pub(crate) async fn finish(
+        &self,
+        version: &Arc<Version>,
+        key: &[u8],
+        mut in_flight: InFlight,
+    ) -> Result<Option<Value<'static>>, FormatError> {
+        loop {
+            let read = in_flight.read.clone();
+            let step = match in_flight.bytes.take() {
+                Some(bytes) => {
+                    let bytes = received(bytes).await.map_err(|source| FormatError::Io {
+                        action: "read",
+                        path: version.dir().into(),
+                        source,
+                    })?;
+                    version.complete(read, key, bytes)?
+                }
+                None => complete_on_a_thread(version, read, key).await?,
+            };
+            match step {
+                ColdStep::Found(value) => return Ok(Some(value)),
+                ColdStep::Absent => return Ok(None),
+                ColdStep::Read(next) => in_flight = self.start(version, next),
+            }
+        }
+    }
+}
+
+async fn received(bytes: oneshot::Receiver<io::Result<Vec<u8>>>) -> io::Result<Vec<u8>> {
+    match bytes.await {
+        Ok(result) => result,
+        Err(_) => Err(io::Error::other("the node is shutting down")),
+    }
+}
+
+fn read_on_a_thread(version: &Arc<Version>, read: &ColdRead) -> oneshot::Receiver<io::Result<Vec<u8>>> {
+    let (sender, receiver) = oneshot::channel();
+    let (version, read) = (Arc::clone(version), read.clone());
+    tokio::task::spawn_blocking(move || {
+        let range = read.range();
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        let result = version.cold_file(&read).read_exact_at(&mut bytes, range.start);
+        // Nobody waits any more where the client is gone.
+        let _ = sender.send(result.map(|()| bytes));
+    });
+    receiver
+}
+
+async fn complete_on_a_thread(version: &Arc<Version>, read: ColdRead, key: &[u8]) -> Result<ColdStep, FormatError> {
+    let (version, key) = (Arc::clone(version), key.to_vec());
+    on_a_thread(move || version.complete(read, &key, Vec::new())).await
+}
+
+/// Runs work that waits for the disk on a thread that may.
+pub(crate) async fn on_a_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, FormatError> + Send + 'static,
+) -> Result<T, FormatError> {
+    let shutting_down = |e| FormatError::Io {
+        action: "read",
+        path: Default::default(),
+        source: io::Error::other(e),
+    };
+    tokio::task::spawn_blocking(work).await.map_err(shutting_down)?
+}

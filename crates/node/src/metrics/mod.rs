@@ -1,0 +1,217 @@
+//! What a node counts, next to where it happens, and without a lock.
+//!
+//! Each event loop has its own counters and is the only one to write them; whoever asks adds them up.
+
+mod histogram;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use fondaco_resp::command::CommandId;
+
+pub(crate) use histogram::add;
+pub use histogram::{Histogram, HistogramSnapshot};
+
+/// More than there are commands.
+const COMMANDS_MAX: usize = 128;
+
+/// The counters of one event loop.
+#[derive(Debug)]
+pub struct LoopMetrics {
+    /// At the place of each [`CommandId`].
+    commands: Box<[CommandMetrics]>,
+    counters: [AtomicU64; COUNTERS.len()],
+}
+
+/// How often a command was run, how often it failed, and how long its batch took.
+#[derive(Debug, Default)]
+pub struct CommandMetrics {
+    /// From when its request was read until its reply was ready, with those that came in the same
+    /// read.
+    pub latency: Histogram,
+    errors: AtomicU64,
+}
+
+/// What a loop counts besides its commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counter {
+    /// Bytes read from clients.
+    BytesIn,
+    /// Bytes written to clients.
+    BytesOut,
+    /// Look-ups answered from memory.
+    HotLookups,
+    /// Look-ups that had to read the disk.
+    ColdLookups,
+    /// Look-ups of keys that are not there.
+    AbsentLookups,
+    /// Look-ups that met corruption or a failed read.
+    FailedLookups,
+    /// Clients accepted.
+    ClientsAccepted,
+    /// Clients refused, because too many were connected.
+    ClientsRefused,
+    /// Clients dropped, because they were silent or slow.
+    ClientsTimedOut,
+    /// Requests that broke the protocol.
+    ProtocolErrors,
+    /// Failed authentications.
+    AuthenticationFailures,
+}
+
+/// All counters, with their names and meanings.
+pub const COUNTERS: [(Counter, &str, &str); 11] = [
+    (Counter::BytesIn, "bytes_in", "bytes read from clients"),
+    (Counter::BytesOut, "bytes_out", "bytes written to clients"),
+    (Counter::HotLookups, "hot_lookups", "look-ups answered from memory"),
+    (
+        Counter::ColdLookups,
+        "cold_lookups",
+        "look-ups that had to read the disk",
+    ),
+    (
+        Counter::AbsentLookups,
+        "absent_lookups",
+        "look-ups of keys that are not there",
+    ),
+    (
+        Counter::FailedLookups,
+        "failed_lookups",
+        "look-ups that met corruption or a failed read",
+    ),
+    (Counter::ClientsAccepted, "clients_accepted", "clients accepted"),
+    (
+        Counter::ClientsRefused,
+        "clients_refused",
+        "clients refused because too many were connected",
+    ),
+    (
+        Counter::ClientsTimedOut,
+        "clients_timed_out",
+        "clients dropped because they were silent or slow",
+    ),
+    (
+        Counter::ProtocolErrors,
+        "protocol_errors",
+        "requests that broke the protocol",
+    ),
+    (
+        Counter::AuthenticationFailures,
+        "authentication_failures",
+        "failed authentications",
+    ),
+];
+
+impl Default for LoopMetrics {
+    fn default() -> Self {
+        Self {
+            commands: (0..COMMANDS_MAX).map(|_| CommandMetrics::default()).collect(),
+            counters: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+}
+
+impl LoopMetrics {
+    /// Counts commands that were answered. Only the loop's own thread.
+    #[inline]
+    pub(crate) fn record(&self, command: CommandId, took: Duration, count: u64) {
+        self.commands[command as usize].latency.record(took, count);
+    }
+
+    /// Counts commands that were answered by an error. Only the loop's own thread.
+    pub(crate) fn record_error(&self, command: CommandId) {
+        add(&self.commands[command as usize].errors, 1);
+    }
+
+    /// Adds to a counter. Only the loop's own thread.
+    #[inline]
+    pub(crate) fn add(&self, counter: Counter, count: u64) {
+        add(&self.counters[counter as usize], count);
+    }
+}
+
+/// The counters of a whole node.
+#[derive(Debug)]
+pub struct NodeMetrics {
+    loops: Vec<Arc<LoopMetrics>>,
+    /// How many clients are connected.
+    pub(crate) clients: AtomicU64,
+    /// How many cold reads are under way.
+    pub(crate) cold_reads: AtomicU64,
+}
+
+impl NodeMetrics {
+    /// Counters for so many event loops.
+    pub fn new(loops: usize) -> Self {
+        Self {
+            loops: (0..loops).map(|_| Arc::default()).collect(),
+            clients: AtomicU64::new(0),
+            cold_reads: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn of_loop(&self, number: usize) -> Arc<LoopMetrics> {
+        Arc::clone(&self.loops[number])
+    }
+
+    /// The latency of a command, over all loops, since the start.
+    pub fn latency(&self, command: CommandId) -> HistogramSnapshot {
+        self.sum_latencies(|id| id == command as usize)
+    }
+
+    /// The latency of all commands together, over all loops, since the start: what a fetch watches.
+    pub fn latency_of_all(&self) -> HistogramSnapshot {
+        self.sum_latencies(|_| true)
+    }
+
+    fn sum_latencies(&self, which: impl Fn(usize) -> bool) -> HistogramSnapshot {
+        let mut sum = HistogramSnapshot::default();
+        for metrics in &self.loops {
+            for (id, command) in metrics.commands.iter().enumerate() {
+                if which(id) {
+                    sum.add(&command.latency.snapshot());
+                }
+            }
+        }
+        sum
+    }
+
+    /// How often a command was answered by an error.
+    pub fn errors(&self, command: CommandId) -> u64 {
+        let errors = |metrics: &Arc<LoopMetrics>| metrics.commands[command as usize].errors.load(Relaxed);
+        self.loops.iter().map(errors).sum()
+    }
+
+    /// A counter, over all loops.
+    pub fn counter(&self, counter: Counter) -> u64 {
+        let value = |metrics: &Arc<LoopMetrics>| metrics.counters[counter as usize].load(Relaxed);
+        self.loops.iter().map(value).sum()
+    }
+
+    /// How many clients are connected.
+    pub fn clients(&self) -> u64 {
+        self.clients.load(Relaxed)
+    }
+
+    /// How many cold reads are under way.
+    pub fn cold_reads(&self) -> u64 {
+        self.cold_reads.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_and_every_counter_has_its_place() {
+        for spec in fondaco_resp::command::all() {
+            let own = std::iter::once(spec.id).chain(spec.subcommands.iter().map(|sub| sub.id));
+            assert!(own.into_iter().all(|id| (id as usize) < COMMANDS_MAX), "{}", spec.name);
+        }
+        for (at, (counter, ..)) in COUNTERS.iter().enumerate() {
+            assert_eq!(*counter as usize, at);
+        }
+    }
+}

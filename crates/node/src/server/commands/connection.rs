@@ -1,0 +1,263 @@
+//! Commands about the connection itself: who it is, and how it talks.
+
+use fondaco_resp::{Protocol, Reply, parse_integer};
+
+use super::{Call, Refusal, SYNTAX_ERROR, keyword};
+use crate::metrics::Counter;
+use crate::server::clients::Client;
+use crate::server::session::{Replies, Session};
+use fondaco_resp::command::CommandId;
+
+/// The version of Redis whose commands and replies these are.
+pub(super) const REDIS_VERSION: &str = "7.0.15";
+
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
+pub(super) fn ping(call: &Call<'_>, reply: &mut Reply<'_>) {
+    match call.arguments.get(1) {
+        Some(message) => reply.bulk(message),
+        None => reply.simple("PONG"),
+    }
+}
+
+pub(super) fn select(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    match parse_integer(call.arguments[1]) {
+        Some(0) => {
+            reply.ok();
+            Ok(())
+        }
+        Some(_) => Err("ERR DB index is out of range".into()),
+        None => Err("ERR invalid DB index".into()),
+    }
+}
+
+pub(super) fn auth(mut call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    let (name, password) = match call.arguments {
+        [_, password] => (None, password),
+        [_, name, password] => (Some(*name), password),
+        _ => return Err(SYNTAX_ERROR.into()),
+    };
+    log_in(&mut call, name, password)?;
+    reply.ok();
+    Ok(())
+}
+
+fn log_in(call: &mut Call<'_>, name: Option<&[u8]>, password: &[u8]) -> Result<(), Refusal> {
+    let access = &call.context.shared.config.access;
+    if access.is_open() {
+        // As Redis has it: the default user without a password accepts any.
+        return match name {
+            None => Err(
+                "ERR AUTH <password> called without any password configured for the default user. Are you sure \
+                 your configuration is correct?"
+                    .into(),
+            ),
+            Some(b"default") => Ok(()),
+            Some(_) => Err(WRONG_PASSWORD.into()),
+        };
+    }
+    match access.authenticate(name, password) {
+        Some(user) => {
+            call.client.described().user = user.name.clone();
+            call.session.log_in(user.clone());
+            Ok(())
+        }
+        None => {
+            call.context.metrics.add(Counter::AuthenticationFailures, 1);
+            Err(WRONG_PASSWORD.into())
+        }
+    }
+}
+
+pub(super) fn hello(mut call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    let mut arguments = call.arguments[1..].iter().copied();
+    let protocol = match arguments.next() {
+        None => call.session.protocol,
+        Some(number) => {
+            let number = parse_integer(number).ok_or("ERR Protocol version is not an integer or out of range")?;
+            Protocol::from_number(number).ok_or("NOPROTO unsupported protocol version")?
+        }
+    };
+    let mut name = None;
+    while let Some(option) = arguments.next() {
+        match keyword(option).as_str() {
+            "AUTH" => {
+                let (Some(user), Some(password)) = (arguments.next(), arguments.next()) else {
+                    return Err(syntax_error_in_hello(option));
+                };
+                log_in(&mut call, Some(user), password)?;
+            }
+            "SETNAME" => name = Some(arguments.next().ok_or_else(|| syntax_error_in_hello(option))?),
+            _ => return Err(syntax_error_in_hello(option)),
+        }
+    }
+    if !call.session.is_authenticated() {
+        return Err(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
+                    AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
+                    version at the same time"
+                .into(),
+        );
+    }
+    if let Some(name) = name {
+        set_name(call.client, name)?;
+    }
+    call.session.protocol = protocol;
+    call.client.described().protocol = protocol.number();
+    reply.version = protocol;
+    reply.map(7);
+    reply.bulk(b"server");
+    reply.bulk(b"fondaco");
+    reply.bulk(b"version");
+    reply.bulk(REDIS_VERSION.as_bytes());
+    reply.bulk(b"proto");
+    reply.integer(protocol.number());
+    reply.bulk(b"id");
+    reply.integer(call.client.id as i64);
+    reply.bulk(b"mode");
+    reply.bulk(b"standalone");
+    reply.bulk(b"role");
+    reply.bulk(b"master");
+    reply.bulk(b"modules");
+    reply.array(0);
+    Ok(())
+}
+
+fn syntax_error_in_hello(option: &[u8]) -> Refusal {
+    format!("ERR Syntax error in HELLO option '{}'", String::from_utf8_lossy(option))
+}
+
+pub(super) fn reset(call: Call<'_>, reply: &mut Reply<'_>) {
+    *call.session = Session::new(&call.context.shared);
+    let mut described = call.client.described();
+    described.name.clear();
+    described.user = "default".into();
+    described.protocol = call.session.protocol.number();
+    reply.version = call.session.protocol;
+    reply.simple("RESET");
+}
+
+pub(super) fn client(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    let shared = &call.context.shared;
+    match call.command {
+        CommandId::ClientId => reply.integer(call.client.id as i64),
+        CommandId::ClientGetName => match call.client.described().name.as_str() {
+            "" => reply.null(),
+            name => reply.bulk(name.as_bytes()),
+        },
+        CommandId::ClientSetName => {
+            set_name(call.client, call.arguments[2])?;
+            reply.ok();
+        }
+        CommandId::ClientSetInfo => {
+            let value = printable(call.arguments[3])
+                .ok_or("ERR lib-name and lib-ver cannot contain spaces, newlines or special characters.")?;
+            let mut described = call.client.described();
+            match keyword(call.arguments[2]).as_str() {
+                "LIB-NAME" => described.library_name = value,
+                "LIB-VER" => described.library_version = value,
+                option => return Err(format!("ERR Unrecognized option '{option}'")),
+            }
+            reply.ok();
+        }
+        CommandId::ClientInfo => reply.verbatim(&(call.client.line(shared.now_ms()) + "\n")),
+        CommandId::ClientList => list(&call, reply)?,
+        CommandId::ClientKill => kill(&call, reply)?,
+        CommandId::ClientNoEvict | CommandId::ClientNoTouch => match keyword(call.arguments[2]).as_str() {
+            // No client is evicted here, and nothing is touched by being read.
+            "ON" | "OFF" => reply.ok(),
+            _ => return Err(SYNTAX_ERROR.into()),
+        },
+        CommandId::ClientReply => match keyword(call.arguments[2]).as_str() {
+            "ON" => {
+                call.session.replies = Replies::On;
+                reply.ok();
+            }
+            "OFF" => call.session.replies = Replies::Off,
+            "SKIP" if call.session.replies == Replies::On => call.session.replies = Replies::SkipNext,
+            "SKIP" => {}
+            _ => return Err(SYNTAX_ERROR.into()),
+        },
+        _ => return Err(SYNTAX_ERROR.into()),
+    }
+    Ok(())
+}
+
+fn list(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    let shared = &call.context.shared;
+    let ids: Option<Vec<i64>> = match call.arguments[2..] {
+        [] => None,
+        [option, kind] if keyword(option) == "TYPE" => match keyword(kind).as_str() {
+            "NORMAL" => None,
+            "MASTER" | "REPLICA" | "SLAVE" | "PUBSUB" => Some(Vec::new()),
+            _ => return Err(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(kind))),
+        },
+        [option, ref ids @ ..] if keyword(option) == "ID" && !ids.is_empty() => {
+            let ids: Option<Vec<i64>> = ids.iter().map(|id| parse_integer(id)).collect();
+            Some(ids.ok_or("ERR Invalid client ID")?)
+        }
+        _ => return Err(SYNTAX_ERROR.into()),
+    };
+    let now_ms = shared.now_ms();
+    let lines: String = shared
+        .clients
+        .all()
+        .iter()
+        .filter(|client| ids.as_ref().is_none_or(|ids| ids.contains(&(client.id as i64))))
+        .map(|client| client.line(now_ms) + "\n")
+        .collect();
+    reply.verbatim(&lines);
+    Ok(())
+}
+
+fn kill(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    if !call.session.may_administer() {
+        return Err("NOPERM this user may not drop clients".into());
+    }
+    let clients = call.context.shared.clients.all();
+    if let [_, _, address] = call.arguments {
+        let named = clients.iter().find(|client| client.address.as_bytes() == *address);
+        named.ok_or("ERR No such client")?.drop_connection();
+        reply.ok();
+        return Ok(());
+    }
+    let options = call.arguments[2..].chunks_exact(2);
+    if !options.remainder().is_empty() {
+        return Err(SYNTAX_ERROR.into());
+    }
+    let (mut chosen, mut skip_me) = (clients, true);
+    for option in options {
+        let value = String::from_utf8_lossy(option[1]);
+        match keyword(option[0]).as_str() {
+            "ID" => {
+                let id = parse_integer(option[1]).ok_or("ERR client-id should be greater than 0")?;
+                chosen.retain(|client| client.id as i64 == id);
+            }
+            "ADDR" => chosen.retain(|client| client.address == value),
+            "LADDR" => chosen.retain(|client| client.local_address() == value),
+            "USER" => chosen.retain(|client| client.described().user == value),
+            "TYPE" if value.eq_ignore_ascii_case("normal") => {}
+            "TYPE" => chosen.clear(),
+            "SKIPME" if value.eq_ignore_ascii_case("yes") => skip_me = true,
+            "SKIPME" if value.eq_ignore_ascii_case("no") => skip_me = false,
+            _ => return Err(SYNTAX_ERROR.into()),
+        }
+    }
+    chosen.retain(|client| !skip_me || client.id != call.client.id);
+    reply.integer(chosen.len() as i64);
+    chosen.iter().for_each(|client| client.drop_connection());
+    Ok(())
+}
+
+fn set_name(client: &Client, name: &[u8]) -> Result<(), Refusal> {
+    client.described().name =
+        printable(name).ok_or("ERR Client names cannot contain spaces, newlines or special characters.")?;
+    Ok(())
+}
+
+/// Text that can stand in a line of `CLIENT LIST`.
+fn printable(text: &[u8]) -> Option<String> {
+    const BYTES_MAX: usize = 256;
+    (text.len() <= BYTES_MAX && text.iter().all(u8::is_ascii_graphic))
+        .then(|| String::from_utf8_lossy(text).into_owned())
+}

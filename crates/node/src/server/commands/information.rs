@@ -1,0 +1,153 @@
+//! `INFO` and `DBSIZE`: what the node holds and does.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use fondaco_resp::Reply;
+use fondaco_resp::command::all;
+
+use super::connection::REDIS_VERSION;
+use super::{Call, keyword};
+use crate::catalog::{Serving, ServingStore};
+use crate::metrics::{COUNTERS, Counter};
+
+const SECTIONS: [&str; 6] = ["SERVER", "CLIENTS", "MEMORY", "STATS", "COMMANDSTATS", "KEYSPACE"];
+
+pub(super) fn dbsize(call: &Call<'_>, reply: &mut Reply<'_>) {
+    let catalog = call.context.shared.catalog.load();
+    let stores = catalog
+        .stores()
+        .iter()
+        .filter(|store| call.session.may_read(&store.name));
+    let records: u64 = stores
+        .filter_map(|store| store.version())
+        .map(|version| version.records())
+        .sum();
+    reply.integer(records as i64);
+}
+
+pub(super) fn info(call: &Call<'_>, reply: &mut Reply<'_>) {
+    let asked: Vec<String> = call.arguments[1..].iter().map(|section| keyword(section)).collect();
+    let everything = asked.iter().any(|section| section == "ALL" || section == "EVERYTHING");
+    let default = asked.is_empty() || asked.iter().any(|section| section == "DEFAULT");
+    let mut text = String::new();
+    for section in SECTIONS {
+        let wanted = everything || asked.iter().any(|s| s == section) || (default && section != "COMMANDSTATS");
+        if wanted {
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            write_section(call, section, &mut text);
+        }
+    }
+    reply.verbatim(&text);
+}
+
+fn write_section(call: &Call<'_>, section: &str, text: &mut String) {
+    let shared = &call.context.shared;
+    let mut line = |name: &str, value: &dyn std::fmt::Display| {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{name}:{value}\r\n");
+    };
+    match section {
+        "SERVER" => {
+            line("# Server", &"");
+            line("redis_version", &REDIS_VERSION);
+            line("fondaco_version", &shared.config.program_version);
+            line("redis_mode", &"standalone");
+            line("os", &std::env::consts::OS);
+            line("arch_bits", &usize::BITS);
+            line("process_id", &std::process::id());
+            line("tcp_port", &shared.address.port());
+            line("uptime_in_seconds", &shared.started.elapsed().as_secs());
+            let since_epoch = shared
+                .started_at
+                .duration_since(std::time::UNIX_EPOCH)
+                .unwrap_or_default();
+            line("started_unix_seconds", &since_epoch.as_secs());
+        }
+        "CLIENTS" => {
+            line("# Clients", &"");
+            line("connected_clients", &shared.metrics.clients());
+        }
+        "MEMORY" => {
+            line("# Memory", &"");
+            let memory = resident_bytes();
+            line("used_memory", &memory);
+            line("used_memory_rss", &memory);
+            let indexes = shared
+                .catalog
+                .load()
+                .stores()
+                .iter()
+                .filter_map(|store| store.version().cloned())
+                .collect::<Vec<_>>();
+            line(
+                "index_bytes",
+                &indexes.iter().map(|version| version.index_bytes()).sum::<u64>(),
+            );
+        }
+        "STATS" => {
+            line("# Stats", &"");
+            line("total_commands_processed", &shared.metrics.latency_of_all().count());
+            let hot = shared.metrics.counter(Counter::HotLookups) + shared.metrics.counter(Counter::ColdLookups);
+            let misses = shared.metrics.counter(Counter::AbsentLookups);
+            line("keyspace_hits", &hot.saturating_sub(misses));
+            line("keyspace_misses", &misses);
+            line("cold_reads_under_way", &shared.metrics.cold_reads());
+            for (counter, name, _) in COUNTERS {
+                line(name, &shared.metrics.counter(counter));
+            }
+        }
+        "COMMANDSTATS" => {
+            line("# Commandstats", &"");
+            for spec in all().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands)) {
+                let latency = shared.metrics.latency(spec.id);
+                let calls = latency.count();
+                if calls > 0 {
+                    let us = latency.sum().as_micros();
+                    let statistics = format!(
+                        "calls={calls},usec={us},usec_per_call={:.2},failed_calls={}",
+                        us as f64 / calls as f64,
+                        shared.metrics.errors(spec.id)
+                    );
+                    line(&format!("cmdstat_{}", spec.name), &statistics);
+                }
+            }
+        }
+        _ => {
+            line("# Keyspace", &"");
+            let catalog = shared.catalog.load();
+            let stores = catalog
+                .stores()
+                .iter()
+                .filter(|store| call.session.may_read(&store.name));
+            let mut keys = 0;
+            for store in stores {
+                keys += store.version().map_or(0, |version| version.records());
+                line(&format!("store_{}", store.name), &store_line(store));
+            }
+            line("db0", &format!("keys={keys},expires=0,avg_ttl=0"));
+        }
+    }
+}
+
+fn store_line(store: &Arc<ServingStore>) -> String {
+    match &store.serving {
+        Serving::Version(number, version) => format!(
+            "version={number},keys={},bytes={}",
+            version.records(),
+            version.manifest().files_bytes()
+        ),
+        Serving::Nothing => "version=none".into(),
+        Serving::Failed(number, _) => format!("version={number},failed=1"),
+    }
+}
+
+/// How much memory of the process is resident, mapped files included; 0 where that cannot be told.
+fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
+    pages.unwrap_or(0) * rustix::param::page_size() as u64
+}

@@ -1,0 +1,120 @@
+//! Commands that are not look-ups, one file a family.
+
+mod configuration;
+mod connection;
+mod information;
+mod scan;
+
+use std::rc::Rc;
+
+use fondaco_resp::Reply;
+use fondaco_resp::command::{CommandId, answer_command, find_by_full_name, write_help};
+
+use super::clients::Client;
+use super::event_loop::LoopContext;
+use super::session::Session;
+
+/// A command, and all that it may look at or change.
+pub(super) struct Call<'a> {
+    pub(super) context: &'a Rc<LoopContext>,
+    pub(super) client: &'a Client,
+    pub(super) session: &'a mut Session,
+    pub(super) command: CommandId,
+    /// The whole request, its name first.
+    pub(super) arguments: &'a [&'a [u8]],
+}
+
+/// Whether a command did what it was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done,
+    Failed,
+}
+
+/// The error that a command is answered with, its code first.
+type Refusal = String;
+
+/// Whether a command is for those who have yet to authenticate.
+pub(super) fn without_authentication(command: CommandId) -> bool {
+    use CommandId::{Auth, Hello, Quit, Reset};
+    matches!(command, Auth | Hello | Quit | Reset)
+}
+
+/// Carries a command out, and writes its reply.
+pub(super) async fn carry_out(call: Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let done = match call.command {
+        CommandId::Scan => scan::scan(&call, reply).await,
+        _ => carry_out_at_once(call, reply),
+    };
+    match done {
+        Ok(()) => Outcome::Done,
+        Err(refusal) => {
+            reply.error(&refusal);
+            Outcome::Failed
+        }
+    }
+}
+
+fn carry_out_at_once(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    use CommandId as Id;
+    match call.command {
+        Id::Ping => connection::ping(&call, reply),
+        Id::Echo => reply.bulk(call.arguments[1]),
+        Id::Select => return connection::select(&call, reply),
+        Id::Auth => return connection::auth(call, reply),
+        Id::Hello => return connection::hello(call, reply),
+        Id::Reset => connection::reset(call, reply),
+        Id::Quit => {
+            call.session.closing = true;
+            reply.ok();
+        }
+        Id::Client
+        | Id::ClientId
+        | Id::ClientGetName
+        | Id::ClientSetName
+        | Id::ClientSetInfo
+        | Id::ClientInfo
+        | Id::ClientList
+        | Id::ClientKill
+        | Id::ClientNoEvict
+        | Id::ClientNoTouch
+        | Id::ClientReply => return connection::client(call, reply),
+        Id::ClientHelp => help(b"client", reply),
+        Id::ConfigHelp => help(b"config", reply),
+        Id::Config | Id::ConfigGet | Id::ConfigSet | Id::ConfigResetStat => {
+            return configuration::config(&call, reply);
+        }
+        Id::Info => information::info(&call, reply),
+        Id::DbSize => information::dbsize(&call, reply),
+        command if answer_command(command, call.arguments, reply) => {}
+        _ => return Err(no_writes(&call)),
+    }
+    Ok(())
+}
+
+fn help(container: &[u8], reply: &mut Reply<'_>) {
+    if let Some(spec) = find_by_full_name(container) {
+        write_help(spec, reply);
+    }
+}
+
+/// The error for all commands that would write.
+fn no_writes(call: &Call<'_>) -> Refusal {
+    let name = String::from_utf8_lossy(call.arguments[0]).to_uppercase();
+    let wire_key = call.arguments.get(1).copied().unwrap_or_default();
+    match memchr::memchr(b':', wire_key) {
+        Some(colon) => format!(
+            "READONLY {name} writes, and {:?} is a batch store: its data comes by push, see fondaco push",
+            String::from_utf8_lossy(&wire_key[..colon])
+        ),
+        None => format!("READONLY {name} writes, and batch stores get their data by push, see fondaco push"),
+    }
+}
+
+/// An argument as text, for comparing with keywords.
+fn keyword(argument: &[u8]) -> String {
+    String::from_utf8_lossy(argument).to_ascii_uppercase()
+}
+
+const SYNTAX_ERROR: &str = "ERR syntax error";
+const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";

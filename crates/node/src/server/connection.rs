@@ -1,0 +1,458 @@
+//! One client: requests are read, answered in order, and the replies written.
+//!
+//! Memory is bounded: nothing is read while replies wait to be written, and replies are written as
+//! soon as they pass [`OUTPUT_BYTES_MAX`].
+
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use fondaco_format::{FormatError, Lookup, Value};
+use fondaco_resp::command::{CommandId, resolve};
+use fondaco_resp::{Arguments, Limits, Parse, Reply, parse_request};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::clients::{Entered, Phase};
+use super::commands::{self, Outcome};
+use super::event_loop::LoopContext;
+use super::session::{Replies, Session};
+use super::window::{Place, Run, Tally, Window};
+use crate::catalog::{Catalog, Serving};
+use crate::cold::InFlight;
+use crate::metrics::Counter;
+use crate::settings::Setting;
+
+const INPUT_BYTES: usize = 32 * 1024;
+/// Replies are written when they pass this, also in the middle of a pipeline.
+const OUTPUT_BYTES_MAX: usize = 256 * 1024;
+/// Buffers that grew beyond this are given back.
+const BUFFER_BYTES_KEPT: usize = 1024 * 1024;
+/// How many cold reads one client may have under way.
+const COLD_READS_MAX: usize = 64;
+/// How far ahead of the key that is being answered cold ones are looked for.
+const COLD_KEYS_AHEAD: usize = 256;
+
+/// Serves a client until it leaves, breaks the protocol, or is dropped.
+pub(super) async fn serve<S>(context: Rc<LoopContext>, stream: S, client: Entered)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let session = Session::new(&context.shared);
+    let mut connection = Connection {
+        context,
+        stream,
+        client,
+        session,
+        input: Vec::with_capacity(INPUT_BYTES),
+        consumed: 0,
+        request_start: 0,
+        needed: 0,
+        arguments: Arguments::new(),
+        window: Window::default(),
+        output: Vec::new(),
+        answered: Vec::new(),
+        tally: Tally::default(),
+    };
+    // A client that is gone is no error of ours.
+    let _ = connection.run().await;
+}
+
+struct Connection<S> {
+    context: Rc<LoopContext>,
+    stream: S,
+    client: Entered,
+    session: Session,
+    input: Vec<u8>,
+    /// How much of the input was taken.
+    consumed: usize,
+    /// Where the last request that was taken begins: its arguments are places behind that.
+    request_start: usize,
+    /// How long the rest of the input must become before there is anything new in it.
+    needed: usize,
+    arguments: Arguments,
+    window: Window,
+    output: Vec<u8>,
+    /// Which commands were answered since the last read, and how often.
+    answered: Vec<(CommandId, u64)>,
+    tally: Tally,
+}
+
+/// What the input leads to.
+enum Turn {
+    /// It holds no further request.
+    Read,
+    /// The look-ups of the window need the disk from this place on, in this catalog.
+    Cold(Arc<Catalog>, Place),
+    /// This command is to be carried out; its arguments are parsed.
+    Run(CommandId),
+    /// The replies are to be written first.
+    Write,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    async fn run(&mut self) -> io::Result<()> {
+        loop {
+            self.read().await?;
+            let started = Instant::now();
+            self.client.note(Phase::Waiting, self.context.shared.ms_at(started));
+            loop {
+                match self.turn() {
+                    Turn::Read => break,
+                    Turn::Write => self.write(started).await?,
+                    Turn::Cold(catalog, place) => self.run_cold(catalog, place, started).await?,
+                    Turn::Run(command) => self.run_command(command).await,
+                }
+            }
+            self.write(started).await?;
+            self.count(started);
+            if self.session.closing {
+                return self.stream.shutdown().await;
+            }
+            self.keep_rest();
+        }
+    }
+
+    /// Reads until there may be a new request.
+    async fn read(&mut self) -> io::Result<()> {
+        loop {
+            let rest = self.input.len();
+            self.input
+                .reserve(self.needed.saturating_sub(rest).clamp(INPUT_BYTES, BUFFER_BYTES_KEPT));
+            let count = self.stream.read_buf(&mut self.input).await?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.context.metrics.add(Counter::BytesIn, count as u64);
+            if self.input.len() >= self.needed {
+                return Ok(());
+            }
+            self.client.note(Phase::Sending, self.context.shared.now_ms());
+        }
+    }
+
+    /// Drops what was taken of the input.
+    fn keep_rest(&mut self) {
+        if self.consumed == self.input.len() {
+            self.input.clear();
+        } else {
+            self.input.drain(..self.consumed);
+        }
+        self.consumed = 0;
+        self.input.shrink_to(BUFFER_BYTES_KEPT.max(self.needed));
+        let phase = if self.input.is_empty() {
+            Phase::Idle
+        } else {
+            Phase::Sending
+        };
+        self.client.note(phase, self.context.shared.now_ms());
+    }
+
+    /// Takes requests from the input and answers look-ups among them, as long as nothing has to be
+    /// waited for.
+    #[inline]
+    fn turn(&mut self) -> Turn {
+        let context = Rc::clone(&self.context);
+        let limits = self.limits();
+        // One catalog for all requests of a turn: a batch look-up never mixes two versions.
+        let catalog = context.shared.catalog.load();
+        loop {
+            if self.session.closing || self.consumed == self.input.len() {
+                self.needed = 0;
+                return self.run_window(&catalog).unwrap_or(Turn::Read);
+            }
+            let rest = &self.input[self.consumed..];
+            match parse_request(rest, &limits, &mut self.arguments) {
+                Ok(Parse::Complete { consumed }) => {
+                    let resolved = resolve(&self.arguments, rest).and_then(|spec| {
+                        let command = spec.id;
+                        if !self.session.is_authenticated() && !commands::without_authentication(command) {
+                            return Err("NOAUTH Authentication required.".into());
+                        }
+                        let is_look_up = self
+                            .window
+                            .add(command, &self.arguments, rest, &catalog, &self.session)?;
+                        Ok((!is_look_up).then_some(command))
+                    });
+                    match resolved {
+                        Ok(None) => {
+                            self.consumed += consumed;
+                            if (self.window.is_full() || self.session.replies != Replies::On)
+                                && let Some(turn) = self.run_window(&catalog)
+                            {
+                                return turn;
+                            }
+                        }
+                        // The replies to what came before go first; then the request is taken again.
+                        _ if !self.window.is_empty() => {
+                            if let Some(turn) = self.run_window(&catalog) {
+                                return turn;
+                            }
+                        }
+                        Ok(Some(command)) => {
+                            self.request_start = self.consumed;
+                            self.consumed += consumed;
+                            return Turn::Run(command);
+                        }
+                        Err(error) => {
+                            self.consumed += consumed;
+                            let start = self.output.len();
+                            self.reply().error(&error);
+                            self.mute_from(start);
+                        }
+                    }
+                }
+                Ok(Parse::Empty { consumed }) => self.consumed += consumed,
+                Ok(Parse::Incomplete { needed }) => {
+                    self.needed = needed;
+                    return self.run_window(&catalog).unwrap_or(Turn::Read);
+                }
+                Err(error) => {
+                    if let Some(turn) = self.run_window(&catalog) {
+                        return turn;
+                    }
+                    context.metrics.add(Counter::ProtocolErrors, 1);
+                    self.reply().error(&format!("ERR {error}"));
+                    self.session.closing = true;
+                }
+            }
+            if self.output.len() > OUTPUT_BYTES_MAX && self.window.is_empty() {
+                return Turn::Write;
+            }
+        }
+    }
+
+    /// Answers the look-ups of the window; the turn that must follow, if one must.
+    #[inline]
+    fn run_window(&mut self, catalog: &Arc<Catalog>) -> Option<Turn> {
+        if self.window.is_empty() {
+            return None;
+        }
+        let start = self.output.len();
+        let mut reply = Reply::new(&mut self.output, self.session.protocol);
+        match self.window.run(Place::default(), catalog, &mut reply, &mut self.tally) {
+            Run::Done => {
+                self.mute_from(start);
+                self.end_window();
+                (self.output.len() > OUTPUT_BYTES_MAX).then_some(Turn::Write)
+            }
+            Run::Cold(place) => Some(Turn::Cold(Arc::clone(catalog), place)),
+        }
+    }
+
+    fn end_window(&mut self) {
+        for command in self.window.commands() {
+            note_answered(&mut self.answered, command);
+        }
+        if let Some(command) = self.window.commands().last() {
+            self.client.note_command(command);
+        }
+        self.window.clear();
+    }
+
+    /// Answers the rest of the window, waiting for the disk where it must, with the reads of several
+    /// keys under way at a time.
+    async fn run_cold(&mut self, catalog: Arc<Catalog>, mut place: Place, started: Instant) -> io::Result<()> {
+        let context = Rc::clone(&self.context);
+        let mut reads: VecDeque<(usize, InFlight)> = VecDeque::new();
+        let mut ahead = place.key;
+        loop {
+            let mut reply = Reply::new(&mut self.output, self.session.protocol);
+            if !self.window.begin(&mut place, &mut reply) {
+                break;
+            }
+            let end = self.window.key_count().min(place.key + COLD_KEYS_AHEAD);
+            ahead = ahead.max(place.key);
+            while ahead < end && reads.len() < COLD_READS_MAX {
+                if let Ok(Lookup::Cold(read)) = self.window.look_up(ahead, &catalog)
+                    && let Serving::Version(_, version) = &self.window.key(ahead, &catalog).1.serving
+                {
+                    reads.push_back((ahead, context.cold.start(version, read)));
+                }
+                ahead += 1;
+            }
+            let under_way = match reads.front() {
+                Some(&(at, _)) if at == place.key => reads.pop_front().map(|(_, read)| read),
+                _ => None,
+            };
+            let found = match under_way {
+                Some(read) => self.finish(place.key, &catalog, read).await,
+                None => match self.window.look_up(place.key, &catalog) {
+                    Ok(Lookup::Found(value)) => {
+                        self.tally.hot += 1;
+                        // Written at once: it lies in a mapping that may not be resident for long.
+                        let mut reply = Reply::new(&mut self.output, self.session.protocol);
+                        self.window.answer(&mut place, Ok(Some(&value)), &mut reply);
+                        continue;
+                    }
+                    Ok(Lookup::Absent) => {
+                        self.tally.hot += 1;
+                        Ok(None)
+                    }
+                    // It was in memory when it was looked for ahead, and is no more.
+                    Ok(Lookup::Cold(_)) => {
+                        ahead = place.key;
+                        reads.clear();
+                        continue;
+                    }
+                    Err(error) => Err(error),
+                },
+            };
+            let mut reply = Reply::new(&mut self.output, self.session.protocol);
+            match &found {
+                Ok(value) => {
+                    self.tally.absent += u64::from(value.is_none());
+                    self.window.answer(&mut place, Ok(value.as_deref()), &mut reply);
+                }
+                Err(error) => {
+                    self.tally.failed += 1;
+                    self.window.answer(&mut place, Err(error), &mut reply);
+                }
+            }
+            if self.output.len() > OUTPUT_BYTES_MAX && self.session.replies == Replies::On {
+                self.write(started).await?;
+            }
+        }
+        if self.session.replies != Replies::On {
+            self.mute_from(0);
+        }
+        self.end_window();
+        Ok(())
+    }
+
+    async fn finish(
+        &mut self,
+        key: usize,
+        catalog: &Catalog,
+        read: InFlight,
+    ) -> Result<Option<Value<'static>>, FormatError> {
+        self.tally.cold += 1;
+        let (bytes, store) = self.window.key(key, catalog);
+        match &store.serving {
+            Serving::Version(_, version) => self.context.cold.finish(version, bytes, read).await,
+            Serving::Nothing | Serving::Failed(..) => Ok(None),
+        }
+    }
+
+    /// Carries out a command that is not a look-up.
+    async fn run_command(&mut self, command: CommandId) {
+        let start = self.output.len();
+        let request = &self.input[self.request_start..self.consumed];
+        let arguments: Vec<&[u8]> = self.arguments.iter(request).collect();
+        let wanted = self.session.replies;
+        let call = commands::Call {
+            context: &self.context,
+            client: &self.client,
+            session: &mut self.session,
+            command,
+            arguments: &arguments,
+        };
+        let mut reply = Reply::new(&mut self.output, call.session.protocol);
+        let outcome = commands::carry_out(call, &mut reply).await;
+        if outcome == Outcome::Failed {
+            self.context.metrics.record_error(command);
+        }
+        // A changed protocol or wish for replies holds from the next reply on.
+        match wanted {
+            Replies::On => {}
+            Replies::Off => self.output.truncate(start),
+            Replies::SkipNext => {
+                self.output.truncate(start);
+                if self.session.replies == Replies::SkipNext {
+                    self.session.replies = Replies::On;
+                }
+            }
+        }
+        note_answered(&mut self.answered, command);
+        self.client.note_command(command);
+    }
+
+    /// Takes back the replies from here on, if the client does not want them.
+    fn mute_from(&mut self, start: usize) {
+        match self.session.replies {
+            Replies::On => {}
+            Replies::Off => self.output.truncate(start),
+            Replies::SkipNext => {
+                self.output.truncate(start);
+                self.session.replies = Replies::On;
+            }
+        }
+    }
+
+    fn reply(&mut self) -> Reply<'_> {
+        Reply::new(&mut self.output, self.session.protocol)
+    }
+
+    fn limits(&self) -> Limits {
+        let settings = &self.context.shared.settings;
+        let limits = Limits {
+            bulk_bytes_max: settings.get(Setting::BulkBytesMax) as usize,
+            arguments_max: settings.get(Setting::ArgumentsMax) as usize,
+            request_bytes_max: REQUEST_BYTES_MAX,
+            ..Limits::default()
+        };
+        if self.session.is_authenticated() {
+            limits
+        } else {
+            limits.unauthenticated()
+        }
+    }
+
+    /// Writes all replies.
+    async fn write(&mut self, started: Instant) -> io::Result<()> {
+        if self.output.is_empty() {
+            return Ok(());
+        }
+        self.client.note(Phase::Receiving, self.context.shared.ms_at(started));
+        let mut written = 0;
+        while written < self.output.len() {
+            let count = self.stream.write(&self.output[written..]).await?;
+            if count == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            written += count;
+            if written < self.output.len() {
+                self.client.note(Phase::Receiving, self.context.shared.now_ms());
+            }
+        }
+        self.stream.flush().await?;
+        self.context.metrics.add(Counter::BytesOut, written as u64);
+        self.output.clear();
+        self.output.shrink_to(BUFFER_BYTES_KEPT);
+        Ok(())
+    }
+
+    /// Counts what was answered since the last read.
+    fn count(&mut self, started: Instant) {
+        let took = started.elapsed();
+        for (command, count) in self.answered.drain(..) {
+            self.context.metrics.record(command, took, count);
+        }
+        let Tally {
+            hot,
+            cold,
+            absent,
+            failed,
+        } = std::mem::take(&mut self.tally);
+        let counts = [
+            (Counter::HotLookups, hot),
+            (Counter::ColdLookups, cold),
+            (Counter::AbsentLookups, absent),
+            (Counter::FailedLookups, failed),
+        ];
+        for (counter, count) in counts {
+            self.context.metrics.add(counter, count);
+        }
+    }
+}
+
+/// The longest request, in bytes: what one client may make a node buffer.
+const REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+fn note_answered(answered: &mut Vec<(CommandId, u64)>, command: CommandId) {
+    match answered.iter_mut().find(|(known, _)| *known == command) {
+        Some((_, count)) => *count += 1,
+        None => answered.push((command, 1)),
+    }
+}

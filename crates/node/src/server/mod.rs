@@ -1,0 +1,156 @@
+//! The RESP server: one event loop a core, each with its own connections.
+//!
+//! - `event_loop`: the threads, and how connections come to them;
+//! - `connection`: one client, from reading to writing;
+//! - `window`: the look-ups of a pipeline, done together;
+//! - `clients`: who is connected, for `CLIENT` and for dropping the silent and the slow;
+//! - `commands`: everything that is not a look-up.
+//!
+//! Loops share immutable data and counters, and nothing else.
+
+mod clients;
+mod commands;
+mod connection;
+mod event_loop;
+mod session;
+mod window;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Instant, SystemTime};
+
+use tokio::sync::watch;
+
+use crate::access::Access;
+use crate::catalog::SharedCatalog;
+use crate::metrics::NodeMetrics;
+use crate::settings::Settings;
+use clients::Clients;
+
+/// What a server is started with.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// Where to listen; port 0 lets the system choose.
+    pub listen: SocketAddr,
+    /// How many event loops, at least 1.
+    pub loops: usize,
+    /// How to speak TLS, if at all.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Who may read what.
+    pub access: Access,
+    /// The version of the program, for `HELLO` and `INFO`.
+    pub program_version: &'static str,
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}; is another server running there?")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A thread or its runtime cannot be made.
+    #[error("cannot start an event loop: {0}")]
+    Loop(#[source] io::Error),
+}
+
+/// What all event loops of a server share.
+pub(crate) struct Shared {
+    pub(crate) config: ServerConfig,
+    pub(crate) address: SocketAddr,
+    pub(crate) catalog: Arc<SharedCatalog>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) metrics: Arc<NodeMetrics>,
+    pub(crate) clients: Clients,
+    pub(crate) started: Instant,
+    pub(crate) started_at: SystemTime,
+}
+
+/// A running server. Dropping it ends it.
+pub struct Server {
+    address: SocketAddr,
+    shutdown: watch::Sender<bool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens, and starts the event loops.
+    ///
+    /// `metrics` has counters for as many loops as the configuration asks for.
+    ///
+    /// # Errors
+    /// The address is taken or not ours, or threads cannot be made.
+    pub fn start(
+        config: ServerConfig,
+        catalog: Arc<SharedCatalog>,
+        settings: Arc<Settings>,
+        metrics: Arc<NodeMetrics>,
+    ) -> Result<Self, ServerError> {
+        let listen_error = |source| ServerError::Listen {
+            address: config.listen,
+            source,
+        };
+        let listener = listen(config.listen).map_err(listen_error)?;
+        let address = listener.local_addr().map_err(listen_error)?;
+        let loops = config.loops.max(1);
+        let shared = Arc::new(Shared {
+            config,
+            address,
+            catalog,
+            settings,
+            metrics,
+            clients: Clients::default(),
+            started: Instant::now(),
+            started_at: SystemTime::now(),
+        });
+        let (shutdown, ended) = watch::channel(false);
+        let threads = event_loop::start(&shared, listener, loops, &ended).map_err(ServerError::Loop)?;
+        Ok(Self {
+            address,
+            shutdown,
+            threads,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends it: no new clients, and those connected are dropped. Returns when all threads have ended.
+    pub fn shutdown(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        // Without a receiver the loops have ended already.
+        let _ = self.shutdown.send(true);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("an event loop ended by a panic");
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    const BACKLOG: i32 = 1024;
+    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}

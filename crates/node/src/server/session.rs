@@ -1,0 +1,64 @@
+//! What a connection has agreed on: protocol, user, and which replies it wants.
+
+use fondaco_model::StoreName;
+use fondaco_resp::Protocol;
+
+use super::Shared;
+use crate::access::User;
+
+/// The state of one connection between requests.
+pub(crate) struct Session {
+    pub(crate) protocol: Protocol,
+    /// Who the client is; `None` where nobody needs to say so, or before it did.
+    user: Option<User>,
+    authenticated: bool,
+    pub(crate) replies: Replies,
+    /// Whether the connection ends after the replies that are due.
+    pub(crate) closing: bool,
+}
+
+/// Which replies a client wants (`CLIENT REPLY`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replies {
+    On,
+    Off,
+    /// Not to the next command.
+    SkipNext,
+}
+
+impl Session {
+    pub(crate) fn new(shared: &Shared) -> Self {
+        Self {
+            protocol: Protocol::Resp2,
+            user: None,
+            authenticated: shared.config.access.is_open(),
+            replies: Replies::On,
+            closing: false,
+        }
+    }
+
+    /// Whether the client may give commands.
+    #[inline]
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.authenticated
+    }
+
+    pub(crate) fn log_in(&mut self, user: User) {
+        self.user = Some(user);
+        self.authenticated = true;
+    }
+
+    /// Whether the client may change settings and drop other clients.
+    pub(crate) fn may_administer(&self) -> bool {
+        self.user.as_ref().map_or(self.authenticated, |user| user.admin)
+    }
+
+    /// Whether the client may read a store.
+    #[inline]
+    pub(crate) fn may_read(&self, store: &StoreName) -> bool {
+        match &self.user {
+            None => self.authenticated,
+            Some(user) => user.may_read(store),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Settings that may be changed while the node runs: by `CONFIG SET` and through the control port.
+//!
+//! They are few, each is one number, and each has limits: a value outside them is refused with the
+//! limits named. What cannot change while running (addresses, directories, keys) is not here.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The live settings of a node.
+#[derive(Debug)]
+pub struct Settings {
+    values: [AtomicU64; SETTINGS.len()],
+}
+
+/// Which setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setting {
+    /// How fast a fetch may read, in bytes a second; 0 is no limit.
+    FetchRateBytesPerSecond,
+    /// After how long without a request a client is dropped, in seconds; 0 is never.
+    ClientIdleSeconds,
+    /// After how long in the middle of a request, or without reading its replies, a client is
+    /// dropped, in seconds.
+    ClientStallSeconds,
+    /// How many clients may be connected.
+    ClientsMax,
+    /// The longest argument of a command, in bytes.
+    BulkBytesMax,
+    /// How many arguments a command may have.
+    ArgumentsMax,
+}
+
+/// What is to be known of a setting.
+#[derive(Debug)]
+pub struct SettingSpec {
+    /// Which one it is.
+    pub setting: Setting,
+    /// Its name.
+    pub name: &'static str,
+    /// The name of the corresponding setting of Redis, which works too.
+    pub redis_name: Option<&'static str>,
+    /// Its value unless set.
+    pub default: u64,
+    /// Its least value.
+    pub min: u64,
+    /// Its greatest value.
+    pub max: u64,
+    /// What it means.
+    pub summary: &'static str,
+}
+
+/// All settings.
+pub const SETTINGS: [SettingSpec; 6] = [
+    SettingSpec {
+        setting: Setting::FetchRateBytesPerSecond,
+        name: "fetch-rate-bytes-per-second",
+        redis_name: None,
+        default: 0,
+        min: 0,
+        max: 1 << 50,
+        summary: "how fast a fetch may read; 0 is no limit",
+    },
+    SettingSpec {
+        setting: Setting::ClientIdleSeconds,
+        name: "client-idle-seconds",
+        redis_name: Some("timeout"),
+        default: 600,
+        min: 0,
+        max: 1 << 31,
+        summary: "after how long without a request a client is dropped; 0 is never",
+    },
+    SettingSpec {
+        setting: Setting::ClientStallSeconds,
+        name: "client-stall-seconds",
+        redis_name: None,
+        default: 30,
+        min: 1,
+        max: 86_400,
+        summary: "after how long in the middle of a request or of a reply a client is dropped",
+    },
+    SettingSpec {
+        setting: Setting::ClientsMax,
+        name: "clients-max",
+        redis_name: Some("maxclients"),
+        default: 10_000,
+        min: 1,
+        max: 1_000_000,
+        summary: "how many clients may be connected",
+    },
+    SettingSpec {
+        setting: Setting::BulkBytesMax,
+        name: "bulk-bytes-max",
+        redis_name: Some("proto-max-bulk-len"),
+        default: 512 * 1024,
+        min: 64 * 1024 + 65,
+        max: 512 * 1024 * 1024,
+        summary: "the longest argument of a command",
+    },
+    SettingSpec {
+        setting: Setting::ArgumentsMax,
+        name: "arguments-max",
+        redis_name: None,
+        default: 100_000,
+        min: 16,
+        max: 1024 * 1024,
+        summary: "how many arguments a command may have",
+    },
+];
+
+/// Why a setting was not changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    /// There is no such setting.
+    #[error("unknown setting {name:?}: CONFIG GET * lists them")]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// The value is no number, or beyond the limits.
+    #[error("invalid value {value:?} for {name}: use a whole number from {min} to {max}")]
+    Invalid {
+        /// The setting.
+        name: &'static str,
+        /// The value.
+        value: String,
+        /// The least possible value.
+        min: u64,
+        /// The greatest possible value.
+        max: u64,
+    },
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            values: std::array::from_fn(|at| AtomicU64::new(SETTINGS[at].default)),
+        }
+    }
+}
+
+impl Settings {
+    /// The value of a setting.
+    #[inline]
+    pub fn get(&self, setting: Setting) -> u64 {
+        self.values[setting as usize].load(Relaxed)
+    }
+
+    /// Changes a setting.
+    ///
+    /// # Errors
+    /// A value beyond the setting's limits.
+    pub fn set(&self, setting: Setting, value: u64) -> Result<(), SettingError> {
+        let spec = &SETTINGS[setting as usize];
+        if !(spec.min..=spec.max).contains(&value) {
+            return Err(spec.invalid(&value.to_string()));
+        }
+        self.values[setting as usize].store(value, Relaxed);
+        Ok(())
+    }
+
+    /// Finds the setting for a name, its own or that of Redis, whatever the case, and checks a value
+    /// for it, without changing anything.
+    ///
+    /// # Errors
+    /// An unknown name, or a value that is no number or beyond the setting's limits.
+    pub fn parse(name: &str, value: &str) -> Result<(Setting, u64), SettingError> {
+        let spec = SETTINGS
+            .iter()
+            .find(|spec| spec.names().any(|own| own.eq_ignore_ascii_case(name)))
+            .ok_or_else(|| SettingError::Unknown { name: name.into() })?;
+        match value.parse() {
+            Ok(number) if (spec.min..=spec.max).contains(&number) => Ok((spec.setting, number)),
+            _ => Err(spec.invalid(value)),
+        }
+    }
+}
+
+impl SettingSpec {
+    /// Its name, then its name in Redis.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.redis_name)
+    }
+
+    fn invalid(&self, value: &str) -> SettingError {
+        SettingError::Invalid {
+            name: self.name,
+            value: value.into(),
+            min: self.min,
+            max: self.max,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_stands_at_its_own_place() {
+        for (at, spec) in SETTINGS.iter().enumerate() {
+            assert_eq!(spec.setting as usize, at);
+            assert!((spec.min..=spec.max).contains(&spec.default), "{}", spec.name);
+        }
+    }
+
+    #[test]
+    fn values_beyond_the_limits_are_refused_with_the_limits() {
+        let (setting, value) = Settings::parse("MaxClients", "5").unwrap();
+        assert_eq!((setting, value), (Setting::ClientsMax, 5));
+        for value in ["0", "-1", "many", "1000001", ""] {
+            let error = Settings::parse("maxclients", value).unwrap_err().to_string();
+            assert!(error.contains("from 1 to 1000000"), "{error}");
+        }
+        assert!(Settings::parse("save", "").is_err());
+    }
+}
