@@ -133,8 +133,9 @@ mod tests {
     #[test]
     fn a_pattern_of_many_stars_ends() {
         let text = "a".repeat(10_000);
-        assert!(!matches(&"a*".repeat(1000).replace("a*a*", "a*?*"), "b"));
-        assert!(!matches(&format!("{}b", "a*".repeat(1000)), &text));
+        let pattern = "a*".repeat(1000) + "b";
+        assert!(!matches(&pattern, &text));
+        assert!(matches(&pattern, &(text + "b")));
     }
 
     /// The rule, written as it reads.

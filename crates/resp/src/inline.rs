@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_quote_may_open_inside_a_word() {
-        assert_words(r#"fo"o b"ar"#.trim_end_matches("ar"), &[b"foo b"]);
+        assert_words(r#"fo"o b""#, &[b"foo b"]);
         assert_words("fo'o b'", &[b"foo b"]);
     }
 

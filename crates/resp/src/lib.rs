@@ -17,6 +17,8 @@
 //! # Ok::<(), fondaco_resp::ProtocolError>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod arguments;
 pub mod command;
 mod decimal;

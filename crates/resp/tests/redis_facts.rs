@@ -235,6 +235,21 @@ fn what_is_no_request_is_refused_in_the_same_words() {
 }
 
 #[test]
+fn a_stranger_is_refused_in_the_same_words() {
+    let Some(server) = RedisServer::start() else {
+        return;
+    };
+    let password = multibulk(&["CONFIG", "SET", "requirepass", "secret"]);
+    server.connect().value(&password).unwrap();
+    let stranger = Limits::default().unauthenticated();
+    for stream in [&b"*11\r\n"[..], b"*2\r\n$16385\r\n"] {
+        let theirs = server.connect().line(stream);
+        let error = parse_request(stream, &stranger, &mut Arguments::new()).expect_err("a refusal");
+        assert_eq!(format!("-ERR {error}"), theirs);
+    }
+}
+
+#[test]
 fn words_in_quotes_are_read_as_redis_reads_them() {
     let Some(server) = RedisServer::start() else {
         return;

@@ -66,6 +66,14 @@ pub fn argument_count_error(spec: &CommandSpec) -> String {
     format!("ERR wrong number of arguments for '{}' command", spec.name)
 }
 
+/// Whether a first argument is the start of a line of HTTP, sent to the wrong port: by mistake, or by a web
+/// page that makes a browser do so. As Redis does, close such a connection without an answer, since the
+/// lines that follow may read as commands.
+#[cold]
+pub fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
 fn quoted(text: &[u8], bytes_max: usize) -> String {
     let head = &text[..text.len().min(bytes_max)];
     String::from_utf8_lossy(head).replace(['\r', '\n'], " ")
@@ -113,6 +121,15 @@ mod tests {
         ] {
             assert_eq!(resolved(line), Err(expected.to_owned()), "{line:?}");
         }
+    }
+
+    #[test]
+    fn lines_of_http_are_known_and_are_no_commands() {
+        for name in ["POST", "post", "Host:"] {
+            assert!(is_http(name.as_bytes()));
+            assert!(find(name.as_bytes()).is_none());
+        }
+        assert!(!is_http(b"GET"));
     }
 
     #[test]
