@@ -1,0 +1,262 @@
+//! One build from start to end.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use fondaco_format::{Compression, MANIFEST_FILE, Manifest, train_dictionary};
+use fondaco_storage::Location;
+
+use crate::error::BuildError;
+use crate::input::{self, BadRows, InputFiles};
+use crate::options::{BuildOptions, OnDuplicate, ValueSelection};
+use crate::output;
+use crate::progress::{Phase, Progress};
+use crate::report::BuildReport;
+use crate::sort::{Drain, MEMORY_BYTES_MIN, SortOptions, Sorted, Sorter, Winner};
+
+/// Builds a version.
+///
+/// It blocks until the version is complete and durable; another thread may watch `progress`, or
+/// cancel. After an error, all that was written is deleted.
+///
+/// # Errors
+/// Every [`BuildError`].
+pub fn build(options: &BuildOptions, progress: &Progress) -> Result<BuildReport, BuildError> {
+    check(options)?;
+    let files = input::discover(&options.inputs, options.format)?;
+    progress
+        .bytes_total
+        .store(files.bytes, std::sync::atomic::Ordering::Relaxed);
+    check_output(options)?;
+    check_space_for(options, &files)?;
+
+    progress.enter(Phase::Reading);
+    let started = Instant::now();
+    let sorter = Sorter::new(SortOptions {
+        store: options.store.clone(),
+        partitions: options.partitions,
+        memory_bytes: options.memory_bytes,
+        threads: options.threads,
+        temporary: options.temporary.clone(),
+        keys_only: options.dry_run,
+    });
+    let bad_rows = BadRows::new(options.bad_rows_max, files.paths.clone());
+    let input = input::read(options, &files, &sorter, &bad_rows, progress)?;
+    let sorted = sorter.finish(input.tallies)?;
+    let (bad_rows, bad_row_samples) = bad_rows.into_found();
+    let records_read: u64 = sorted.tallies.iter().map(|tally| tally.records).sum();
+    if records_read == 0 && !options.allow_empty {
+        return Err(if bad_rows == 0 {
+            BuildError::EmptyInput
+        } else {
+            BuildError::BadRows {
+                count: bad_rows,
+                max: options.bad_rows_max,
+                samples: bad_row_samples,
+            }
+        });
+    }
+    let reading = started.elapsed();
+
+    progress
+        .records_total
+        .store(records_read, std::sync::atomic::Ordering::Relaxed);
+    progress.enter(Phase::Writing);
+    let started = Instant::now();
+    let mut report = BuildReport {
+        files: files.paths.len() as u64,
+        rows: records_read + bad_rows,
+        records: 0,
+        bytes: 0,
+        duplicates: 0,
+        bad_rows,
+        bad_row_samples,
+        partitions: sorted.tallies.iter().filter(|tally| tally.records > 0).count() as u32,
+        chunks: 0,
+        spilled_bytes: sorted.spilled_bytes,
+        reading,
+        writing: started.elapsed(),
+        manifest: None,
+    };
+    let drain = Drain {
+        positions: sorted.positions,
+        winner: match options.on_duplicate {
+            OnDuplicate::Fail => Winner::None,
+            OnDuplicate::First => Winner::First,
+            OnDuplicate::Last => Winner::Last,
+        },
+        share_bytes: sorted.layout.share_bytes,
+        temporary: &options.temporary,
+        files: &files.paths,
+    };
+    let written = if options.dry_run {
+        output::write(options, sorted, drain, None, progress)?
+    } else {
+        let begun = BegunOutput::begin(options, &sorted)?;
+        let dictionary = if options.compression == Compression::Zstd {
+            train_dictionary(&input.samples).map_err(|source| BuildError::Chunk {
+                output: options.output.to_string(),
+                source,
+            })?
+        } else {
+            None
+        };
+        let dictionary_entry = match &dictionary {
+            Some(dictionary) => Some(output::write_dictionary(&options.output, dictionary)?),
+            None => None,
+        };
+        let mut written = output::write(options, sorted, drain, dictionary.as_deref(), progress)?;
+        progress.enter(Phase::Finishing);
+        progress.check()?;
+        let manifest = Manifest {
+            store: options.store.clone(),
+            partitions: options.partitions,
+            compression: options.compression,
+            dictionary: dictionary_entry,
+            records: written.records,
+            chunks: std::mem::take(&mut written.entries),
+            schema: input.schema,
+            created_unix_ms: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_millis() as u64),
+            built_by: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
+        };
+        options.output.write_atomically(MANIFEST_FILE, &manifest.to_bytes())?;
+        begun.keep();
+        report.manifest = Some(manifest);
+        written
+    };
+    report.records = written.records;
+    report.bytes = written.bytes;
+    report.duplicates = written.duplicates;
+    report.chunks = written.chunks;
+    report.writing = started.elapsed();
+    progress.enter(Phase::Done);
+    tracing::info!(
+        store = %options.store,
+        records = report.records,
+        bytes = report.bytes,
+        spilled_bytes = report.spilled_bytes,
+        reading_ms = report.reading.as_millis() as u64,
+        writing_ms = report.writing.as_millis() as u64,
+        "built"
+    );
+    Ok(report)
+}
+
+fn check(options: &BuildOptions) -> Result<(), BuildError> {
+    let invalid = |option, value: &dyn std::fmt::Debug, reason| {
+        Err(BuildError::InvalidOption {
+            option,
+            value: format!("{value:?}"),
+            reason,
+        })
+    };
+    if options.threads == 0 || options.threads > 1024 {
+        return invalid("threads", &options.threads, "use 1 to 1024");
+    }
+    if options.memory_bytes < MEMORY_BYTES_MIN {
+        return invalid("memory", &options.memory_bytes, "use at least 1 MiB");
+    }
+    if options.chunk_bytes_target == 0 || options.chunk_bytes_target > BuildOptions::CHUNK_BYTES_TARGET_MAX {
+        return invalid("chunk size", &options.chunk_bytes_target, "use 1 byte to 2 GiB");
+    }
+    if let ValueSelection::Columns(names) = &options.value {
+        let mut sorted: Vec<&String> = names.iter().collect();
+        sorted.sort();
+        if names.is_empty() || sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+            return invalid("value columns", names, "name at least one, and each once");
+        }
+    }
+    if !options.temporary.is_dir() {
+        return invalid("temporary directory", &options.temporary, "it must exist");
+    }
+    Ok(())
+}
+
+fn check_output(options: &BuildOptions) -> Result<(), BuildError> {
+    let output = &options.output;
+    if output.is_vacant()? {
+        return Ok(());
+    }
+    let unfinished = output.local_path().is_some_and(|path| {
+        let holds_chunks = std::fs::read_dir(path).is_ok_and(|entries| {
+            entries
+                .flatten()
+                .any(|entry| entry.file_name().to_string_lossy().ends_with(".data"))
+        });
+        holds_chunks && !path.join(MANIFEST_FILE).exists()
+    });
+    Err(BuildError::OutputNotEmpty {
+        output: output.to_string(),
+        unfinished,
+    })
+}
+
+/// Before anything is read: when all columns are kept uncompressed, the output is hardly smaller
+/// than the input, and what does not fit into memory passes through temporary files.
+fn check_space_for(options: &BuildOptions, files: &InputFiles) -> Result<(), BuildError> {
+    if options.value != ValueSelection::AllOthers || options.compression != Compression::None || options.dry_run {
+        return Ok(());
+    }
+    check_space(
+        &Location::local(&options.temporary),
+        files.bytes.saturating_sub(options.memory_bytes),
+    )?;
+    check_space(&options.output, files.bytes)
+}
+
+fn check_space(place: &Location, needed_bytes: u64) -> Result<(), BuildError> {
+    match place.free_bytes()? {
+        Some(free_bytes) if free_bytes < needed_bytes => Err(BuildError::NotEnoughSpace {
+            place: place.to_string(),
+            free_bytes,
+            needed_bytes,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// An output directory without a manifest: deleted again unless it is kept.
+struct BegunOutput<'a> {
+    output: &'a Location,
+    existed: bool,
+    kept: bool,
+}
+
+impl<'a> BegunOutput<'a> {
+    /// Makes the directory, if there is space for what is now known to come.
+    fn begin(options: &'a BuildOptions, sorted: &Sorted) -> Result<Self, BuildError> {
+        if options.compression == Compression::None && options.on_duplicate == OnDuplicate::Fail {
+            check_space(&options.output, sorted.tallies.iter().map(|tally| tally.bytes).sum())?;
+        }
+        let output = &options.output;
+        let existed = output.local_path().is_some_and(std::path::Path::exists);
+        output.create_directory()?;
+        Ok(Self {
+            output,
+            existed,
+            kept: false,
+        })
+    }
+
+    fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for BegunOutput<'_> {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        let deleted = self.output.delete_tree();
+        let restored = if self.existed {
+            self.output.create_directory()
+        } else {
+            Ok(())
+        };
+        if let Err(e) = deleted.and(restored) {
+            tracing::warn!(output = %self.output, error = %e, "could not delete what a failed build wrote");
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! Turns columns of Arrow, into which Parquet and Avro are decoded, into keys and values.
+//!
+//! | type | as a key, or as a value by itself | in a JSON object |
+//! |---|---|---|
+//! | text | its bytes | string |
+//! | binary | its bytes | base64 string |
+//! | integer | decimal digits | number |
+//! | float | shortest digits that read back the same, `1.5`, `2.0` | number; null if not finite |
+//! | decimal | decimal digits, `12.50` | number |
+//! | boolean | `true`, `false` | `true`, `false` |
+//! | date, time, timestamp | ISO 8601, `2026-01-31T12:00:00Z` | the same, as a string |
+//! | UUID | `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` | the same, as a string |
+//! | enumeration, dictionary | as the type of its values | the same |
+//! | struct, list, map with text keys | not as a key; JSON | JSON |
+//! | null | a bad row | `null` |
+
+use std::path::Path;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, BinaryViewArray, BooleanArray, FixedSizeBinaryArray, Int8Array, Int16Array,
+    Int32Array, Int64Array, LargeBinaryArray, LargeStringArray, RecordBatch, StringArray, StringViewArray, UInt8Array,
+    UInt16Array, UInt32Array, UInt64Array,
+};
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
+use arrow_json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder, make_encoder};
+use arrow_schema::{ArrowError, DataType, FieldRef, Schema};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use fondaco_format::Column;
+use std::io::Write;
+use std::sync::Arc;
+
+use super::json::FieldNames;
+use super::rows::RowSink;
+use super::{Chosen, ChosenValue};
+use crate::error::BuildError;
+use crate::report::excerpt;
+use crate::sort::RowId;
+
+/// How a table's columns become records: made once a file.
+#[derive(Debug)]
+pub(super) struct RecordMaker {
+    chosen: Chosen,
+    names: FieldNames,
+    json: EncoderOptions,
+}
+
+impl RecordMaker {
+    /// For tables of this schema.
+    pub(super) fn new(chosen: Chosen, schema: &Schema) -> Self {
+        let names = match &chosen.value {
+            ChosenValue::Raw(_) => vec![],
+            ChosenValue::Object(places) => places
+                .iter()
+                .map(|&place| schema.field(place).name().as_str())
+                .collect(),
+        };
+        let names = FieldNames::new(names);
+        let json = EncoderOptions::default()
+            .with_explicit_nulls(true)
+            .with_encoder_factory(Arc::new(BinaryAsText));
+        Self { chosen, names, json }
+    }
+
+    /// Hands over the rows of a batch, whose first is row `row` of the file.
+    pub(super) fn make(
+        &self,
+        batch: &RecordBatch,
+        file: u32,
+        path: &Path,
+        row: u64,
+        sink: &mut RowSink<'_>,
+    ) -> Result<(), BuildError> {
+        let columns = batch
+            .columns()
+            .iter()
+            .map(|column| without_dictionary(column).map_err(|e| BuildError::unreadable(path, e)))
+            .collect::<Result<Vec<_>, BuildError>>()?;
+        let schema = batch.schema_ref();
+        let key_field = schema.field(self.chosen.key);
+        if key_field.data_type().is_nested() {
+            return Err(unsupported(
+                path,
+                key_field,
+                "a key is a text, binary, a number, a boolean, a date or a time",
+            ));
+        }
+        let mut key = Plain::new(key_field, &columns[self.chosen.key], &self.json, path)?;
+        let mut value = match &self.chosen.value {
+            ChosenValue::Raw(place) => {
+                ValueMaker::Raw(Plain::new(schema.field(*place), &columns[*place], &self.json, path)?)
+            }
+            ChosenValue::Object(places) => ValueMaker::Object(
+                places
+                    .iter()
+                    .map(|&place| json_encoder(&schema.fields()[place], &columns[place], &self.json, path))
+                    .collect::<Result<_, BuildError>>()?,
+            ),
+        };
+        let (mut key_text, mut value_text) = (Vec::new(), Vec::new());
+        for offset in 0..batch.num_rows() {
+            let id = RowId::new(file, row + offset as u64);
+            let Some(key) = key.bytes(offset, &mut key_text) else {
+                sink.refuse(id, format!("{:?} is null", key_field.name()), sample(batch, offset))?;
+                continue;
+            };
+            let value = match &mut value {
+                ValueMaker::Raw(plain) => plain.bytes(offset, &mut value_text),
+                ValueMaker::Object(encoders) => {
+                    value_text.clear();
+                    let written: Result<(), std::convert::Infallible> =
+                        self.names.write_object(&mut value_text, |field, out| {
+                            let encoder = &mut encoders[field];
+                            if encoder.is_null(offset) {
+                                out.extend_from_slice(b"null");
+                            } else {
+                                encoder.encode(offset, out);
+                            }
+                            Ok(())
+                        });
+                    let Ok(()) = written;
+                    Some(&value_text[..])
+                }
+            };
+            match (value, &self.chosen.value) {
+                (Some(value), _) => sink.accept(id, key, value)?,
+                (None, ChosenValue::Raw(place)) => {
+                    sink.refuse(
+                        id,
+                        format!("{:?} is null", schema.field(*place).name()),
+                        sample(batch, offset),
+                    )?;
+                }
+                (None, ChosenValue::Object(_)) => unreachable!("an object is never null"),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the manifest says of a column.
+pub(super) fn describe(schema: &Schema, place: usize) -> Column {
+    let field = schema.field(place);
+    Column {
+        name: field.name().clone(),
+        r#type: field.data_type().to_string(),
+    }
+}
+
+enum ValueMaker<'a> {
+    Raw(Plain<'a>),
+    Object(Vec<NullableEncoder<'a>>),
+}
+
+/// A column as plain bytes.
+struct Plain<'a> {
+    array: &'a dyn Array,
+    nullable: bool,
+    kind: Kind<'a>,
+}
+
+enum Kind<'a> {
+    StringView(&'a StringViewArray),
+    BinaryView(&'a BinaryViewArray),
+    String(&'a StringArray),
+    LargeString(&'a LargeStringArray),
+    Binary(&'a BinaryArray),
+    LargeBinary(&'a LargeBinaryArray),
+    FixedSizeBinary(&'a FixedSizeBinaryArray),
+    Uuid(&'a FixedSizeBinaryArray),
+    Boolean(&'a BooleanArray),
+    Int8(&'a Int8Array),
+    Int16(&'a Int16Array),
+    Int32(&'a Int32Array),
+    Int64(&'a Int64Array),
+    UInt8(&'a UInt8Array),
+    UInt16(&'a UInt16Array),
+    UInt32(&'a UInt32Array),
+    UInt64(&'a UInt64Array),
+    /// Other scalars: rare as keys and values, so that speed matters less than exactness.
+    Formatted(ArrayFormatter<'a>),
+    Nested(NullableEncoder<'a>),
+}
+
+impl<'a> Plain<'a> {
+    fn new(
+        field: &'a arrow_schema::Field,
+        array: &'a ArrayRef,
+        json: &'a EncoderOptions,
+        path: &Path,
+    ) -> Result<Self, BuildError> {
+        let kind = match array.data_type() {
+            DataType::Utf8View => Kind::StringView(array.as_string_view()),
+            DataType::BinaryView => Kind::BinaryView(array.as_binary_view()),
+            DataType::Utf8 => Kind::String(array.as_string()),
+            DataType::LargeUtf8 => Kind::LargeString(array.as_string()),
+            DataType::Binary => Kind::Binary(array.as_binary()),
+            DataType::LargeBinary => Kind::LargeBinary(array.as_binary()),
+            DataType::FixedSizeBinary(16) if is_uuid(field) => Kind::Uuid(array.as_fixed_size_binary()),
+            DataType::FixedSizeBinary(_) => Kind::FixedSizeBinary(array.as_fixed_size_binary()),
+            DataType::Boolean => Kind::Boolean(array.as_boolean()),
+            DataType::Int8 => Kind::Int8(array.as_primitive::<Int8Type>()),
+            DataType::Int16 => Kind::Int16(array.as_primitive::<Int16Type>()),
+            DataType::Int32 => Kind::Int32(array.as_primitive::<Int32Type>()),
+            DataType::Int64 => Kind::Int64(array.as_primitive::<Int64Type>()),
+            DataType::UInt8 => Kind::UInt8(array.as_primitive::<UInt8Type>()),
+            DataType::UInt16 => Kind::UInt16(array.as_primitive::<UInt16Type>()),
+            DataType::UInt32 => Kind::UInt32(array.as_primitive::<UInt32Type>()),
+            DataType::UInt64 => Kind::UInt64(array.as_primitive::<UInt64Type>()),
+            nested if nested.is_nested() => Kind::Nested(nested_encoder(field, array, json, path)?),
+            _ => Kind::Formatted(
+                ArrayFormatter::try_new(array.as_ref(), &SCALARS)
+                    .map_err(|_| unsupported(path, field, "no key or value can be made of it"))?,
+            ),
+        };
+        Ok(Self {
+            array: array.as_ref(),
+            nullable: array.is_nullable(),
+            kind,
+        })
+    }
+
+    /// The bytes of a row, if need be in `text`; `None` for null.
+    #[inline]
+    fn bytes<'t>(&'t mut self, row: usize, text: &'t mut Vec<u8>) -> Option<&'t [u8]> {
+        if self.nullable && (self.array.is_null(row) || *self.array.data_type() == DataType::Null) {
+            return None;
+        }
+        let mut digits = itoa::Buffer::new();
+        let digits = match &mut self.kind {
+            Kind::StringView(array) => return Some(array.value(row).as_bytes()),
+            Kind::BinaryView(array) => return Some(array.value(row)),
+            Kind::String(array) => return Some(array.value(row).as_bytes()),
+            Kind::LargeString(array) => return Some(array.value(row).as_bytes()),
+            Kind::Binary(array) => return Some(array.value(row)),
+            Kind::LargeBinary(array) => return Some(array.value(row)),
+            Kind::FixedSizeBinary(array) => return Some(array.value(row)),
+            Kind::Boolean(array) => return Some(if array.value(row) { b"true" } else { b"false" }),
+            Kind::Uuid(array) => {
+                text.clear();
+                write_uuid(array.value(row), text);
+                return Some(text);
+            }
+            Kind::Formatted(formatter) => {
+                text.clear();
+                // Writing to memory cannot fail, and what cannot be formatted says so in the text.
+                let _ = write!(text, "{}", formatter.value(row));
+                return Some(text);
+            }
+            Kind::Nested(encoder) => {
+                text.clear();
+                encoder.encode(row, text);
+                return Some(text);
+            }
+            Kind::Int8(array) => digits.format(array.value(row)),
+            Kind::Int16(array) => digits.format(array.value(row)),
+            Kind::Int32(array) => digits.format(array.value(row)),
+            Kind::Int64(array) => digits.format(array.value(row)),
+            Kind::UInt8(array) => digits.format(array.value(row)),
+            Kind::UInt16(array) => digits.format(array.value(row)),
+            Kind::UInt32(array) => digits.format(array.value(row)),
+            Kind::UInt64(array) => digits.format(array.value(row)),
+        };
+        text.clear();
+        text.extend_from_slice(digits.as_bytes());
+        Some(text)
+    }
+}
+
+const SCALARS: FormatOptions<'static> = FormatOptions::new();
+
+fn nested_encoder<'a>(
+    field: &'a arrow_schema::Field,
+    array: &'a ArrayRef,
+    json: &'a EncoderOptions,
+    path: &Path,
+) -> Result<NullableEncoder<'a>, BuildError> {
+    // The encoder of a nested column looks at the fields in its type only.
+    static ANY: std::sync::LazyLock<FieldRef> =
+        std::sync::LazyLock::new(|| Arc::new(arrow_schema::Field::new("", DataType::Null, true)));
+    make_encoder(&ANY, array.as_ref(), json).map_err(|_| unsupported(path, field, "it cannot be written as JSON"))
+}
+
+fn json_encoder<'a>(
+    field: &'a FieldRef,
+    array: &'a ArrayRef,
+    json: &'a EncoderOptions,
+    path: &Path,
+) -> Result<NullableEncoder<'a>, BuildError> {
+    make_encoder(field, array.as_ref(), json).map_err(|_| unsupported(path, field, "it cannot be written as JSON"))
+}
+
+fn unsupported(path: &Path, field: &arrow_schema::Field, reason: &'static str) -> BuildError {
+    BuildError::UnsupportedType {
+        file: path.to_owned(),
+        column: field.name().clone(),
+        data_type: field.data_type().to_string(),
+        reason,
+    }
+}
+
+/// Columns of few values are often encoded; here a value a row is wanted.
+fn without_dictionary(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    match column.data_type() {
+        DataType::Dictionary(_, values) => arrow_cast::cast(column, values),
+        DataType::RunEndEncoded(_, values) => arrow_cast::cast(column, values.data_type()),
+        _ => Ok(Arc::clone(column)),
+    }
+}
+
+/// The beginning of a row as text.
+fn sample(batch: &RecordBatch, row: usize) -> String {
+    const COLUMNS_MAX: usize = 8;
+    let options = FormatOptions::new().with_null("null");
+    let mut text = String::new();
+    for (field, column) in batch
+        .schema_ref()
+        .fields()
+        .iter()
+        .zip(batch.columns())
+        .take(COLUMNS_MAX)
+    {
+        // A huge value must not be written out to be cut off.
+        let one = column.slice(row, 1);
+        let value = match ArrayFormatter::try_new(&one, &options) {
+            Ok(formatter) if one.get_array_memory_size() < 1 << 20 || !field.data_type().is_nested() => {
+                excerpt(formatter.value(0).to_string().as_bytes())
+            }
+            _ => "…".to_owned(),
+        };
+        if !text.is_empty() {
+            text.push_str(", ");
+        }
+        text += &format!("{}={value}", field.name());
+    }
+    excerpt(text.as_bytes())
+}
+
+fn is_uuid(field: &arrow_schema::Field) -> bool {
+    field.extension_type_name() == Some("arrow.uuid")
+        || field
+            .metadata()
+            .get("logicalType")
+            .is_some_and(|logical| logical == "uuid")
+}
+
+fn write_uuid(bytes: &[u8], out: &mut Vec<u8>) {
+    for (place, byte) in bytes.iter().enumerate() {
+        if matches!(place, 4 | 6 | 8 | 10) {
+            out.push(b'-');
+        }
+        out.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+    }
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// Has binary in JSON written as base64, and UUIDs as they are usually written; `arrow-json`
+/// writes both as hexadecimal digits.
+#[derive(Debug)]
+struct BinaryAsText;
+
+impl EncoderFactory for BinaryAsText {
+    fn make_default_encoder<'a>(
+        &self,
+        field: &'a FieldRef,
+        array: &'a dyn Array,
+        _options: &'a EncoderOptions,
+    ) -> Result<Option<NullableEncoder<'a>>, ArrowError> {
+        let encoder: Box<dyn Encoder + 'a> = match array.data_type() {
+            DataType::Binary => Box::new(Base64(array.as_binary::<i32>(), |a, row| a.value(row))),
+            DataType::LargeBinary => Box::new(Base64(array.as_binary::<i64>(), |a, row| a.value(row))),
+            DataType::BinaryView => Box::new(Base64(array.as_binary_view(), |a, row| a.value(row))),
+            DataType::FixedSizeBinary(16) if is_uuid(field) => Box::new(Uuid(array.as_fixed_size_binary())),
+            DataType::FixedSizeBinary(_) => Box::new(Base64(array.as_fixed_size_binary(), |a, row| a.value(row))),
+            _ => return Ok(None),
+        };
+        Ok(Some(NullableEncoder::new(encoder, array.nulls().cloned())))
+    }
+}
+
+struct Base64<'a, A>(&'a A, fn(&A, usize) -> &[u8]);
+
+impl<A> Encoder for Base64<'_, A> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        out.push(b'"');
+        out.extend_from_slice(STANDARD.encode(self.1(self.0, row)).as_bytes());
+        out.push(b'"');
+    }
+}
+
+struct Uuid<'a>(&'a FixedSizeBinaryArray);
+
+impl Encoder for Uuid<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        out.push(b'"');
+        write_uuid(self.0.value(row), out);
+        out.push(b'"');
+    }
+}

@@ -1,0 +1,185 @@
+//! Finds the input files, and decides how each is written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fondaco_storage::Location;
+
+use crate::error::BuildError;
+use crate::options::InputFormat;
+use crate::sort::RowId;
+
+/// All files to read: their order is the order of the input.
+#[derive(Debug)]
+pub(crate) struct InputFiles {
+    /// In the order of their names; a row knows its file by the index.
+    pub(crate) paths: Vec<PathBuf>,
+    pub(crate) formats: Vec<InputFormat>,
+    /// Their lengths together.
+    pub(crate) bytes: u64,
+}
+
+/// Finds all files that the inputs name, each once.
+pub(crate) fn discover(inputs: &[String], format: Option<InputFormat>) -> Result<InputFiles, BuildError> {
+    let mut paths = Vec::new();
+    for input in inputs {
+        let before = paths.len();
+        expand(input, &mut paths)?;
+        if paths.len() == before {
+            return Err(BuildError::NoInput { input: input.clone() });
+        }
+    }
+    if paths.is_empty() {
+        return Err(BuildError::NoInput { input: String::new() });
+    }
+    paths.sort();
+    paths.dedup();
+    if paths.len() > RowId::FILES_MAX {
+        return Err(BuildError::TooManyFiles {
+            files: paths.len(),
+            max: RowId::FILES_MAX,
+        });
+    }
+    let mut formats = Vec::with_capacity(paths.len());
+    let mut bytes = 0;
+    for path in &paths {
+        let by_name = || format_of_name(path).ok_or_else(|| BuildError::UnknownFormat { file: path.clone() });
+        formats.push(format.map_or_else(by_name, Ok)?);
+        bytes += fs::metadata(path).map_err(|e| BuildError::unreadable(path, e))?.len();
+    }
+    Ok(InputFiles { paths, formats, bytes })
+}
+
+fn expand(input: &str, paths: &mut Vec<PathBuf>) -> Result<(), BuildError> {
+    let location: Location = input.parse()?;
+    let Some(path) = location.local_path() else {
+        return Ok(());
+    };
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => walk(path, paths),
+        Ok(_) => {
+            paths.push(path.to_owned());
+            Ok(())
+        }
+        Err(e) => match path.to_str() {
+            Some(pattern) if pattern.contains(['*', '?', '[']) => expand_glob(pattern, paths),
+            _ => Err(BuildError::unreadable(path, e)),
+        },
+    }
+}
+
+fn expand_glob(pattern: &str, paths: &mut Vec<PathBuf>) -> Result<(), BuildError> {
+    let matches = glob::glob(pattern).map_err(|e| BuildError::unreadable(Path::new(pattern), e))?;
+    for path in matches {
+        let path = path.map_err(|e| BuildError::unreadable(e.path(), e.error()))?;
+        if path.is_dir() {
+            walk(&path, paths)?;
+        } else {
+            paths.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Adds all files below a folder, except hidden ones and the markers of Hadoop and Spark.
+fn walk(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), BuildError> {
+    let failed = |e| BuildError::unreadable(folder, e);
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.file_name().to_string_lossy().starts_with(['_', '.']) {
+            continue;
+        }
+        let path = entry.path();
+        // A link to a folder is not followed: it could lead back here.
+        if entry.file_type().map_err(failed)?.is_dir() {
+            walk(&path, paths)?;
+        } else if path.is_file() {
+            paths.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn format_of_name(path: &Path) -> Option<InputFormat> {
+    let name = path.file_name()?.to_str()?.to_ascii_lowercase();
+    let name = [".gz", ".gzip", ".zst", ".zstd"]
+        .iter()
+        .find_map(|compression| name.strip_suffix(compression))
+        .unwrap_or(&name);
+    match name.rsplit_once('.')?.1 {
+        "parquet" | "pq" => Some(InputFormat::Parquet),
+        "avro" => Some(InputFormat::Avro),
+        "jsonl" | "ndjson" | "json" => Some(InputFormat::Jsonl),
+        "csv" => Some(InputFormat::Csv),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("b/_temporary")).unwrap();
+        for name in [
+            "b/2.csv",
+            "a.parquet",
+            "b/1.csv.gz",
+            "_SUCCESS",
+            ".hidden.csv",
+            "b/_temporary/x.csv",
+        ] {
+            fs::write(folder.path().join(name), "12345").unwrap();
+        }
+        folder
+    }
+
+    fn names(files: &InputFiles, folder: &Path) -> Vec<String> {
+        let name = |path: &PathBuf| path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+        files.paths.iter().map(name).collect()
+    }
+
+    #[test]
+    fn a_folder_is_read_in_the_order_of_names_without_markers() {
+        let folder = folder();
+        let files = discover(&[folder.path().to_str().unwrap().to_owned()], None).unwrap();
+        assert_eq!(names(&files, folder.path()), ["a.parquet", "b/1.csv.gz", "b/2.csv"]);
+        assert_eq!(
+            files.formats,
+            [InputFormat::Parquet, InputFormat::Csv, InputFormat::Csv]
+        );
+        assert_eq!(files.bytes, 15);
+    }
+
+    #[test]
+    fn a_file_named_twice_is_read_once() {
+        let folder = folder();
+        let root = folder.path().to_str().unwrap();
+        let files = discover(&[format!("{root}/b/*.csv"), format!("file://{root}/b/2.csv")], None).unwrap();
+        assert_eq!(names(&files, folder.path()), ["b/2.csv"]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let folder = folder();
+        let root = folder.path().to_str().unwrap();
+        for input in ["nothing.csv", "*.avro", "b/_temporary/none*"] {
+            let error = discover(&[format!("{root}/{input}")], None).unwrap_err();
+            assert!(error.to_string().contains(input), "{error}");
+        }
+        assert!(matches!(discover(&[], None), Err(BuildError::NoInput { .. })));
+    }
+
+    #[test]
+    fn an_unknown_name_needs_the_format_to_be_said() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("part-00000"), "x").unwrap();
+        let input = [folder.path().to_str().unwrap().to_owned()];
+        assert!(matches!(discover(&input, None), Err(BuildError::UnknownFormat { .. })));
+        assert_eq!(
+            discover(&input, Some(InputFormat::Csv)).unwrap().formats,
+            [InputFormat::Csv]
+        );
+    }
+}

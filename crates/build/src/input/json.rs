@@ -1,0 +1,45 @@
+//! Puts JSON objects together.
+
+use serde::Serialize;
+use serde_json::Serializer;
+
+/// `"name":` for every column, ready to be written.
+#[derive(Debug, Clone)]
+pub(super) struct FieldNames(Vec<Vec<u8>>);
+
+impl FieldNames {
+    pub(super) fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let prefix = |name| {
+            let mut prefix = Vec::new();
+            write_string(name, &mut prefix);
+            prefix.push(b':');
+            prefix
+        };
+        Self(names.into_iter().map(prefix).collect())
+    }
+
+    /// Writes an object: `write` appends the value of the field with a number, or fails.
+    #[inline]
+    pub(super) fn write_object<E>(
+        &self,
+        out: &mut Vec<u8>,
+        mut write: impl FnMut(usize, &mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        out.push(b'{');
+        for (number, prefix) in self.0.iter().enumerate() {
+            if number > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(prefix);
+            write(number, out)?;
+        }
+        out.push(b'}');
+        Ok(())
+    }
+}
+
+/// Appends a text as a JSON string.
+pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
+    // Writing a text to memory cannot fail.
+    let _ = text.serialize(&mut Serializer::new(out));
+}

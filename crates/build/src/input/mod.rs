@@ -1,0 +1,229 @@
+//! Reads all input files, in any number of threads.
+//!
+//! A thread opens the next file and divides it into *pieces* (row groups, blocks, lines), which
+//! whichever thread is free turns into rows: so one large file keeps all cores busy just as many
+//! small ones do. What a row is does not depend on who reads it: it is known by its file and its
+//! number, and nothing else decides about order.
+
+mod avro;
+mod columns;
+mod csv;
+mod discover;
+mod json;
+mod jsonl;
+mod parquet;
+mod queue;
+mod rows;
+mod text;
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use fondaco_format::{Column, Compression, Schema, ValueEncoding};
+
+pub(crate) use discover::{InputFiles, discover};
+pub(crate) use rows::{BadRows, RowSink};
+
+use crate::error::BuildError;
+use crate::options::{BuildOptions, InputFormat, ValueSelection};
+use crate::progress::Progress;
+use crate::samples::Samples;
+use crate::sort::{PartitionTally, Sorter};
+use queue::{Job, Queue};
+
+/// What every reader needs to know.
+struct Reading<'a> {
+    options: &'a BuildOptions,
+    files: &'a InputFiles,
+    queue: Queue<Piece>,
+    /// The columns as the earliest row has them: its file, its number, and what they are.
+    schema: Mutex<Option<(u32, u64, Schema)>>,
+    /// Columns that a JSON object may lack, and whether one had them.
+    optional: jsonl::OptionalColumns,
+}
+
+/// A part of a file.
+enum Piece {
+    RowGroup(parquet::RowGroup),
+    Block(avro::Block),
+    Lines(jsonl::Lines),
+}
+
+/// What was read.
+pub(crate) struct Input {
+    /// What each thread appended to each partition.
+    pub(crate) tallies: Vec<Vec<PartitionTally>>,
+    pub(crate) samples: Vec<Vec<u8>>,
+    pub(crate) schema: Schema,
+}
+
+/// Reads all rows into the sort.
+pub(crate) fn read(
+    options: &BuildOptions,
+    files: &InputFiles,
+    sorter: &Sorter,
+    bad_rows: &BadRows,
+    progress: &Progress,
+) -> Result<Input, BuildError> {
+    let reading = Reading {
+        options,
+        files,
+        queue: Queue::new(files.paths.len(), options.threads),
+        schema: Mutex::new(None),
+        optional: jsonl::OptionalColumns::new(&options.value),
+    };
+    let sample_values = options.compression == Compression::Zstd && !options.dry_run;
+    let read_some = || {
+        let mut sink = RowSink::new(sorter.appender(), Samples::new(sample_values), bad_rows, progress);
+        let result = reading.work(&mut sink);
+        if result.is_err() {
+            reading.queue.stop();
+        }
+        result.and_then(|()| sink.close())
+    };
+    let results = thread::scope(|scope| {
+        let threads: Vec<_> = (0..options.threads).map(|_| scope.spawn(read_some)).collect();
+        threads
+            .into_iter()
+            .map(|thread| or_panic(thread.join()))
+            .collect::<Vec<_>>()
+    });
+    let read = results.into_iter().collect::<Result<Vec<_>, BuildError>>()?;
+    let schema = reading.schema.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let schema = match schema {
+        Some((_, _, schema)) => {
+            reading.optional.check(&files.paths)?;
+            schema
+        }
+        None => schema_of(options, |_| String::from("unknown")),
+    };
+    let (tallies, samples): (Vec<_>, Vec<_>) = read.into_iter().unzip();
+    Ok(Input {
+        tallies,
+        samples: Samples::merge(samples),
+        schema,
+    })
+}
+
+/// The result of a thread; its panic goes on in this one.
+pub(crate) fn or_panic<T>(joined: thread::Result<T>) -> T {
+    joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+impl Reading<'_> {
+    fn work(&self, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
+        while let Some(job) = self.queue.next() {
+            match job {
+                Job::Piece(piece) => self.read_piece(piece, sink)?,
+                Job::File(file, _opening) => match self.files.formats[file as usize] {
+                    InputFormat::Parquet => parquet::open(self, file, sink)?,
+                    InputFormat::Avro => avro::open(self, file, sink)?,
+                    InputFormat::Jsonl => jsonl::open(self, file, sink)?,
+                    InputFormat::Csv => csv::read(self, file, sink)?,
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves a piece to whoever is free, or, if there is enough to do, reads it here.
+    fn hand_over(&self, piece: Piece, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
+        sink.progress().check()?;
+        match self.queue.offer(piece) {
+            Some(piece) => self.read_piece(piece, sink),
+            None => Ok(()),
+        }
+    }
+
+    fn read_piece(&self, piece: Piece, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
+        match piece {
+            Piece::RowGroup(group) => group.read(self, sink),
+            Piece::Block(block) => block.read(self, sink),
+            Piece::Lines(lines) => lines.read(self, sink),
+        }
+    }
+
+    fn path(&self, file: u32) -> &Path {
+        &self.files.paths[file as usize]
+    }
+
+    /// Notes the columns of a file, as row `row` of it has them.
+    fn note_schema(&self, file: u32, row: u64, schema: impl FnOnce() -> Schema) {
+        let mut noted = self.schema.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted
+            .as_ref()
+            .is_none_or(|(noted_file, noted_row, _)| (file, row) < (*noted_file, *noted_row))
+        {
+            *noted = Some((file, row, schema()));
+        }
+    }
+}
+
+/// The schema of the chosen columns, when all columns are known by name.
+fn schema_of(options: &BuildOptions, type_of: impl Fn(&str) -> String) -> Schema {
+    let column = |name: &String| Column {
+        name: name.clone(),
+        r#type: type_of(name),
+    };
+    let (values, encoding) = match &options.value {
+        ValueSelection::Column(name) => (vec![column(name)], ValueEncoding::Raw),
+        ValueSelection::Columns(names) => (names.iter().map(column).collect(), ValueEncoding::Json),
+        ValueSelection::AllOthers => (vec![], ValueEncoding::Json),
+    };
+    Schema {
+        key: column(&options.key),
+        values,
+        encoding,
+    }
+}
+
+/// Which of the columns of a table make key and value, by their places.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Chosen {
+    key: usize,
+    value: ChosenValue,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ChosenValue {
+    /// One column as it is.
+    Raw(usize),
+    /// An object of these.
+    Object(Vec<usize>),
+}
+
+impl Chosen {
+    /// Finds the columns that the options name.
+    fn find(options: &BuildOptions, file: &Path, columns: &[&str]) -> Result<Self, BuildError> {
+        let find = |name: &String| {
+            columns.iter().position(|column| column == name).ok_or_else(|| {
+                BuildError::missing_column(file, name, columns.iter().map(|&column| column.to_owned()).collect())
+            })
+        };
+        let key = find(&options.key)?;
+        let value = match &options.value {
+            ValueSelection::Column(name) => ChosenValue::Raw(find(name)?),
+            ValueSelection::Columns(names) => {
+                ChosenValue::Object(names.iter().map(find).collect::<Result<_, BuildError>>()?)
+            }
+            ValueSelection::AllOthers => {
+                ChosenValue::Object((0..columns.len()).filter(|&place| place != key).collect())
+            }
+        };
+        Ok(Self { key, value })
+    }
+
+    /// What the manifest says of them.
+    fn schema(&self, column: impl Fn(usize) -> Column) -> Schema {
+        let (values, encoding) = match &self.value {
+            ChosenValue::Raw(place) => (vec![column(*place)], ValueEncoding::Raw),
+            ChosenValue::Object(places) => (places.iter().map(|&place| column(place)).collect(), ValueEncoding::Json),
+        };
+        Schema {
+            key: column(self.key),
+            values,
+            encoding,
+        }
+    }
+}

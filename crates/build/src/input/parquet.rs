@@ -1,0 +1,175 @@
+//! Reads Parquet, a row group at a time and only the columns that are wanted.
+//!
+//! Texts and binaries are read as views of the decompressed pages: their bytes are copied once,
+//! into the sort, and a value that a dictionary holds once is not multiplied in memory.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+
+use super::columns::{RecordMaker, describe};
+use super::rows::RowSink;
+use super::{Chosen, ChosenValue, Piece, Reading};
+use crate::error::BuildError;
+
+/// About how much is decoded at a time, in bytes and in rows.
+const BATCH_BYTES: u64 = 4 << 20;
+const BATCH_ROWS_MAX: u64 = 8192;
+
+/// What the row groups of a file have in common.
+struct Table {
+    file: u32,
+    metadata: ArrowReaderMetadata,
+    /// Of the columns that are read.
+    projection: ProjectionMask,
+    maker: RecordMaker,
+}
+
+/// One row group.
+pub(super) struct RowGroup {
+    table: Arc<Table>,
+    number: usize,
+    /// The number of its first row.
+    row: u64,
+}
+
+/// Divides a file into its row groups.
+pub(super) fn open(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
+    let path = reading.path(file);
+    let table = Arc::new(Table::open(reading, file, path)?);
+    let groups = table.metadata.metadata().row_groups();
+    let mut row = 1;
+    for (number, group) in groups.iter().enumerate() {
+        let piece = RowGroup {
+            table: Arc::clone(&table),
+            number,
+            row,
+        };
+        reading.hand_over(Piece::RowGroup(piece), sink)?;
+        row += group.num_rows().unsigned_abs();
+    }
+    Ok(())
+}
+
+impl Table {
+    fn open(reading: &Reading<'_>, file: u32, path: &Path) -> Result<Self, BuildError> {
+        let handle = File::open(path).map_err(|e| BuildError::unreadable(path, e))?;
+        let failed = |e| BuildError::unreadable(path, format!("it is no complete Parquet file: {e}"));
+        let plain = ArrowReaderMetadata::load(&handle, ArrowReaderOptions::new()).map_err(failed)?;
+        let names: Vec<&str> = plain
+            .schema()
+            .fields()
+            .iter()
+            .map(|field| field.name().as_str())
+            .collect();
+        let chosen = Chosen::find(reading.options, path, &names)?;
+        reading.note_schema(file, 0, || chosen.schema(|place| describe(plain.schema(), place)));
+        let options = ArrowReaderOptions::new().with_schema(with_views(plain.schema()));
+        let metadata = ArrowReaderMetadata::try_new(Arc::clone(plain.metadata()), options).map_err(failed)?;
+
+        let (read, chosen) = project(&chosen);
+        let projection = ProjectionMask::roots(metadata.parquet_schema(), read.iter().copied());
+        let schema = metadata
+            .schema()
+            .project(&read)
+            .map_err(|e| BuildError::unreadable(path, e))?;
+        let maker = RecordMaker::new(chosen, &schema);
+        Ok(Self {
+            file,
+            metadata,
+            projection,
+            maker,
+        })
+    }
+}
+
+/// The columns to read, in the order of the file, and the choice among those.
+fn project(chosen: &Chosen) -> (Vec<usize>, Chosen) {
+    let values = match &chosen.value {
+        ChosenValue::Raw(place) => std::slice::from_ref(place),
+        ChosenValue::Object(places) => places,
+    };
+    let mut read = values.to_vec();
+    read.push(chosen.key);
+    read.sort_unstable();
+    read.dedup();
+    let place = |column: usize| read.partition_point(|&other| other < column);
+    let value = match &chosen.value {
+        ChosenValue::Raw(column) => ChosenValue::Raw(place(*column)),
+        ChosenValue::Object(columns) => ChosenValue::Object(columns.iter().map(|&column| place(column)).collect()),
+    };
+    let chosen = Chosen {
+        key: place(chosen.key),
+        value,
+    };
+    (read, chosen)
+}
+
+/// The schema with views instead of copies of texts and binaries, and no dictionaries of them.
+fn with_views(schema: &SchemaRef) -> SchemaRef {
+    let view_of = |data_type: &DataType| match data_type {
+        DataType::Utf8 | DataType::LargeUtf8 => Some(DataType::Utf8View),
+        DataType::Binary | DataType::LargeBinary => Some(DataType::BinaryView),
+        _ => None,
+    };
+    let field = |field: &Arc<Field>| {
+        let data_type = match field.data_type() {
+            DataType::Dictionary(_, values) => view_of(values),
+            other => view_of(other),
+        };
+        match data_type {
+            Some(data_type) => Arc::new(field.as_ref().clone().with_data_type(data_type)),
+            None => Arc::clone(field),
+        }
+    };
+    let fields: Vec<_> = schema.fields().iter().map(field).collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+impl RowGroup {
+    pub(super) fn read(&self, reading: &Reading<'_>, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
+        let table = &self.table;
+        let path = reading.path(table.file);
+        let failed = |e: &dyn std::fmt::Display| {
+            BuildError::unreadable(path, format!("row group {} is damaged: {e}", self.number))
+        };
+        // Its own handle: the position of a shared one would move under other threads.
+        let handle = File::open(path).map_err(|e| BuildError::unreadable(path, e))?;
+        let group = table.metadata.metadata().row_group(self.number);
+        let rows = group.num_rows().unsigned_abs().max(1);
+        let row_bytes = group.total_byte_size().unsigned_abs() / rows;
+        let batch_rows = (BATCH_BYTES / row_bytes.max(1)).clamp(1, BATCH_ROWS_MAX);
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(handle, table.metadata.clone())
+            .with_row_groups(vec![self.number])
+            .with_projection(table.projection.clone())
+            .with_batch_size(batch_rows as usize)
+            .build()
+            .map_err(|e| failed(&e))?;
+        let mut row = self.row;
+        let file_bytes = group.compressed_size().unsigned_abs();
+        let mut bytes_counted = 0;
+        for batch in reader {
+            let batch = batch.map_err(|e| failed(&e))?;
+            table.maker.make(&batch, table.file, path, row, sink)?;
+            row += batch.num_rows() as u64;
+            let bytes_done = (u128::from(file_bytes) * u128::from(row - self.row) / u128::from(rows)) as u64;
+            let progress = &sink.progress().bytes_read;
+            progress.fetch_add(bytes_done.saturating_sub(bytes_counted), Ordering::Relaxed);
+            bytes_counted = bytes_done;
+        }
+        if row - self.row == group.num_rows().unsigned_abs() {
+            Ok(())
+        } else {
+            Err(failed(&format_args!(
+                "it has {} rows instead of {}",
+                row - self.row,
+                group.num_rows()
+            )))
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What is left to read: files that no thread has opened, and pieces of opened ones.
+//!
+//! Pieces go first, and there are few: they hold memory. A thread that would add one too many
+//! reads it itself.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// How many pieces wait, for each thread.
+const PIECES_PER_THREAD: usize = 2;
+
+/// The files and pieces that are left.
+pub(super) struct Queue<P> {
+    state: Mutex<State<P>>,
+    changed: Condvar,
+    pieces_max: usize,
+}
+
+struct State<P> {
+    file_next: usize,
+    files: usize,
+    /// How many threads have a file open, and may add pieces.
+    opening: usize,
+    pieces: VecDeque<P>,
+    stopped: bool,
+}
+
+/// What a thread does next.
+pub(super) enum Job<'a, P> {
+    /// Open a file and add its pieces, until the second is dropped.
+    File(u32, Opening<'a, P>),
+    /// Read a piece.
+    Piece(P),
+}
+
+/// Held while a file is open.
+pub(super) struct Opening<'a, P>(&'a Queue<P>);
+
+impl<P> Queue<P> {
+    pub(super) fn new(files: usize, threads: usize) -> Self {
+        let state = State {
+            file_next: 0,
+            files,
+            opening: 0,
+            pieces: VecDeque::new(),
+            stopped: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            pieces_max: threads * PIECES_PER_THREAD,
+        }
+    }
+
+    /// The next thing to do; waits while there may be more. `None` when there is nothing left.
+    pub(super) fn next(&self) -> Option<Job<'_, P>> {
+        let mut state = self.lock();
+        loop {
+            if state.stopped {
+                return None;
+            }
+            if let Some(piece) = state.pieces.pop_front() {
+                return Some(Job::Piece(piece));
+            }
+            if state.file_next < state.files {
+                let file = state.file_next as u32;
+                state.file_next += 1;
+                state.opening += 1;
+                return Some(Job::File(file, Opening(self)));
+            }
+            if state.opening == 0 {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Adds a piece, or gives it back if there are enough.
+    pub(super) fn offer(&self, piece: P) -> Option<P> {
+        let mut state = self.lock();
+        if state.pieces.len() >= self.pieces_max || state.stopped {
+            return Some(piece);
+        }
+        state.pieces.push_back(piece);
+        self.changed.notify_one();
+        None
+    }
+
+    /// Lets every thread end after what it is doing.
+    pub(super) fn stop(&self) {
+        self.lock().stopped = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<P>> {
+        // No code panics while it holds the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<P> Drop for Opening<'_, P> {
+    fn drop(&mut self) {
+        self.0.lock().opening -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn every_piece_of_every_file_is_read_once_by_any_thread() {
+        let queue = Queue::new(20, 3);
+        let sum = AtomicU64::new(0);
+        let read = |piece: u64| {
+            sum.fetch_add(piece, Ordering::Relaxed);
+        };
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while let Some(job) = queue.next() {
+                        match job {
+                            Job::Piece(piece) => read(piece),
+                            Job::File(file, _opening) => {
+                                (0..100)
+                                    .filter_map(|i| queue.offer(u64::from(file) * 100 + i))
+                                    .for_each(read);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(sum.into_inner(), (0..2000).sum::<u64>());
+    }
+
+    #[test]
+    fn a_stopped_queue_has_nothing_to_do() {
+        let queue = Queue::<u64>::new(20, 1);
+        assert!(matches!(queue.next(), Some(Job::File(0, _))));
+        queue.stop();
+        assert!(queue.next().is_none());
+        assert_eq!(queue.offer(7), Some(7));
+    }
+}

@@ -1,0 +1,98 @@
+//! Writes the chunks of one unit, one after the other, from records that come in their order.
+
+use fondaco_format::{ChunkPlan, ChunkWriter, Encoder, chunk_of_hash, data_file_name, index_file_name};
+use fondaco_storage::FileWriter;
+
+use super::{Finished, Written, chunk_error};
+use crate::error::BuildError;
+use crate::options::BuildOptions;
+use crate::sort::Record;
+
+/// The chunks of a unit.
+pub(super) struct ChunkSequence<'a> {
+    options: &'a BuildOptions,
+    encoder: Encoder,
+    finished: &'a Finished,
+    /// Those that have not been begun.
+    plans: std::slice::Iter<'a, ChunkPlan>,
+    current: Option<(ChunkPlan, Option<ChunkWriter<FileWriter>>)>,
+    written: Written,
+}
+
+impl<'a> ChunkSequence<'a> {
+    pub(super) fn new(
+        options: &'a BuildOptions,
+        plans: &'a [ChunkPlan],
+        dictionary: Option<&[u8]>,
+        finished: &'a Finished,
+    ) -> Result<Self, BuildError> {
+        let encoder = Encoder::new(options.compression, dictionary).map_err(|e| chunk_error(&options.output, e))?;
+        Ok(Self {
+            options,
+            encoder,
+            finished,
+            plans: plans.iter(),
+            current: None,
+            written: Written::default(),
+        })
+    }
+
+    pub(super) fn append(&mut self, record: &Record<'_>) -> Result<(), BuildError> {
+        loop {
+            match &mut self.current {
+                Some((plan, writer)) if holds(plan, record) => {
+                    self.written.records += 1;
+                    let Some(writer) = writer else {
+                        // In a dry run, the value of a record is the length of the real one.
+                        let length = record.value.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+                        self.written.bytes += record.key.len() as u64 + u64::from(length);
+                        return Ok(());
+                    };
+                    self.written.bytes += (record.key.len() + record.value.len()) as u64;
+                    return self
+                        .encoder
+                        .encode(record.value)
+                        .and_then(|value| writer.append(record.hash, record.key, value))
+                        .map_err(|e| chunk_error(&self.options.output, e));
+                }
+                _ => assert!(self.next_chunk()?, "every record belongs to a chunk of its unit"),
+            }
+        }
+    }
+
+    /// Ends the current chunk, and begins the next if there is one; whether there is.
+    fn next_chunk(&mut self) -> Result<bool, BuildError> {
+        let output = &self.options.output;
+        if let Some((plan, Some(writer))) = self.current.take() {
+            let index = output.create_file(&index_file_name(plan.partition, plan.chunk))?;
+            let (entry, data, index) = writer.finish(index).map_err(|e| chunk_error(output, e))?;
+            self.written.entries.push(entry);
+            for file in [data, index] {
+                // The thread that syncs takes until it is told to end, which is after this one.
+                let _ = self.finished.send(Some(file));
+            }
+        }
+        let Some(plan) = self.plans.next() else {
+            return Ok(false);
+        };
+        let writer = if self.options.dry_run {
+            None
+        } else {
+            let data = output.create_file(&data_file_name(plan.partition, plan.chunk))?;
+            Some(ChunkWriter::new(*plan, data).map_err(|e| chunk_error(output, e))?)
+        };
+        self.written.chunks += 1;
+        self.current = Some((*plan, writer));
+        Ok(true)
+    }
+
+    /// Ends the last chunk, and writes those that have no record.
+    pub(super) fn finish(mut self) -> Result<Written, BuildError> {
+        while self.next_chunk()? {}
+        Ok(self.written)
+    }
+}
+
+fn holds(plan: &ChunkPlan, record: &Record<'_>) -> bool {
+    plan.partition.get() == record.partition && plan.chunk == chunk_of_hash(record.hash, plan.chunk_count)
+}

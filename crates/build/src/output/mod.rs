@@ -1,0 +1,171 @@
+//! Writes a version: units of sorted buckets become chunks, in any number of threads; the manifest
+//! comes last, when every other file is on the disk.
+//!
+//! Finished files are synced by a thread of their own, so that waiting for the disk does not stop
+//! the sorting; thousands of small ones are synced at once, at the end.
+
+mod chunks;
+mod plan;
+
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, ScopedJoinHandle};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use fondaco_format::{Checksummer, ChunkEntry, DICTIONARY_FILE, FileEntry, FormatError};
+use fondaco_storage::{FileWriter, Location, StorageError};
+
+use crate::error::BuildError;
+use crate::input::or_panic;
+use crate::options::BuildOptions;
+use crate::progress::Progress;
+use crate::sort::{Drain, Part, Sorted};
+use chunks::ChunkSequence;
+use plan::{Unit, units};
+
+/// Up to so many files are synced one by one.
+const FILES_SYNCED_ONE_BY_ONE_MAX: usize = 256;
+
+/// How many finished files may wait to be synced. Each keeps a descriptor open.
+const FILES_WAITING_MAX: usize = 64;
+
+/// What was written.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// In the order of partition and number; none after a dry run.
+    pub(crate) entries: Vec<ChunkEntry>,
+    pub(crate) chunks: u64,
+    pub(crate) records: u64,
+    /// Of keys and values, uncompressed.
+    pub(crate) bytes: u64,
+    pub(crate) duplicates: u64,
+}
+
+/// Writes all chunks durably.
+pub(crate) fn write(
+    options: &BuildOptions,
+    sorted: Sorted,
+    drain: Drain<'_>,
+    dictionary: Option<&[u8]>,
+    progress: &Progress,
+) -> Result<Written, BuildError> {
+    let units = units(&sorted.tallies, sorted.layout.bucket_bits, options.chunk_bytes_target);
+    let chunks: usize = units.iter().map(|unit| unit.chunks.len()).sum();
+    let sync_each = chunks * 2 <= FILES_SYNCED_ONE_BY_ONE_MAX;
+    let parts: Vec<Mutex<Part>> = sorted.parts.into_iter().map(Mutex::new).collect();
+    let next = AtomicUsize::new(0);
+    let (finished, to_sync) = bounded(FILES_WAITING_MAX);
+
+    let write_unit = |unit: &Unit| -> Result<Written, BuildError> {
+        let mut sequence = ChunkSequence::new(options, &unit.chunks, dictionary, &finished)?;
+        let mut duplicates = 0;
+        for bucket in unit.buckets.clone() {
+            progress.check()?;
+            let part = std::mem::take(&mut *parts[bucket].lock().unwrap_or_else(PoisonError::into_inner));
+            let records = part.records;
+            duplicates += drain.drain(part, sorted.layout.bucket_bits, &mut |record| sequence.append(record))?;
+            progress.records_written.fetch_add(records, Ordering::Relaxed);
+        }
+        let mut written = sequence.finish()?;
+        written.duplicates = duplicates;
+        Ok(written)
+    };
+    let write_some = || {
+        let mut done = Vec::new();
+        while let Some((number, unit)) = take(&next, &units) {
+            match write_unit(unit) {
+                Ok(written) => done.push((number, written)),
+                Err(e) => {
+                    next.store(units.len(), Ordering::Relaxed);
+                    return Err(e);
+                }
+            }
+        }
+        Ok(done)
+    };
+    let (results, synced) = thread::scope(|scope| {
+        let syncing = scope.spawn(|| sync(&to_sync, sync_each));
+        let threads: Vec<_> = (0..options.threads).map(|_| scope.spawn(write_some)).collect();
+        let results: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
+        // Ends the thread that syncs, even if another one panicked.
+        let _ = finished.send(None);
+        (
+            results.into_iter().map(or_panic).collect::<Vec<_>>(),
+            or_panic(syncing.join()),
+        )
+    });
+    let mut done = Vec::new();
+    for result in results {
+        done.extend(result?);
+    }
+    synced?;
+    if !options.dry_run && !sync_each {
+        options.output.sync_all()?;
+    }
+    done.sort_by_key(|(number, _)| *number);
+    Ok(done
+        .into_iter()
+        .fold(Written::default(), |sum, (_, unit)| sum.with(unit)))
+}
+
+fn take<'u>(next: &AtomicUsize, units: &'u [Unit]) -> Option<(usize, &'u Unit)> {
+    let number = next.fetch_add(1, Ordering::Relaxed);
+    Some((number, units.get(number)?))
+}
+
+/// Waits for the disk, file by file, until `None` comes. After an error it only takes.
+fn sync(finished: &Receiver<Option<FileWriter>>, sync_each: bool) -> Result<(), StorageError> {
+    let mut result = Ok(());
+    while let Ok(Some(file)) = finished.recv() {
+        if sync_each && result.is_ok() {
+            result = file.finish();
+        } else {
+            file.finish_later();
+        }
+    }
+    result
+}
+
+/// Where chunks leave their files to be synced.
+type Finished = Sender<Option<FileWriter>>;
+
+/// Writes the dictionary of the compression, durably.
+pub(crate) fn write_dictionary(output: &Location, dictionary: &[u8]) -> Result<FileEntry, BuildError> {
+    let mut file = output.create_file(DICTIONARY_FILE)?;
+    file.write_all(dictionary)
+        .map_err(|e| chunk_error(output, FormatError::Write(e)))?;
+    file.finish()?;
+    let mut checksum = Checksummer::new();
+    checksum.update(dictionary);
+    Ok(FileEntry {
+        name: DICTIONARY_FILE.to_owned(),
+        bytes: dictionary.len() as u64,
+        checksum: checksum.finish(),
+    })
+}
+
+/// An error of a chunk's writer; a full disk is told apart.
+fn chunk_error(output: &Location, source: FormatError) -> BuildError {
+    match source {
+        FormatError::Write(e) if e.kind() == std::io::ErrorKind::StorageFull => StorageError::DiskFull {
+            path: output.to_string().into(),
+        }
+        .into(),
+        source => BuildError::Chunk {
+            output: output.to_string(),
+            source,
+        },
+    }
+}
+
+impl Written {
+    fn with(mut self, other: Self) -> Self {
+        self.entries.extend(other.entries);
+        self.chunks += other.chunks;
+        self.records += other.records;
+        self.bytes += other.bytes;
+        self.duplicates += other.duplicates;
+        self
+    }
+}

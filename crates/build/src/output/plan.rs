@@ -1,0 +1,110 @@
+//! Divides the output into chunks, and the work into units: pure arithmetic.
+//!
+//! A partition has a power of two of chunks, so that both chunks and buckets are ranges of
+//! positions whose bounds never cross: one contains the other. A *unit* is the larger of the two;
+//! no chunk is written by two threads, and no bucket read by two.
+
+use std::ops::Range;
+
+use fondaco_format::ChunkPlan;
+use fondaco_model::PartitionId;
+
+use crate::sort::PartitionTally;
+
+/// A range of buckets, and the chunks that their records make.
+#[derive(Debug)]
+pub(super) struct Unit {
+    pub(super) buckets: Range<usize>,
+    /// In order; none for empty partitions.
+    pub(super) chunks: Vec<ChunkPlan>,
+}
+
+/// All units, in the order of the output.
+///
+/// There are `1 << bucket_bits` buckets, and a power of two of partitions.
+pub(super) fn units(tallies: &[PartitionTally], bucket_bits: u32, chunk_bytes_target: u64) -> Vec<Unit> {
+    let partition_bits = tallies.len().trailing_zeros();
+    if bucket_bits <= partition_bits {
+        let partitions = 1 << (partition_bits - bucket_bits);
+        return (0..1 << bucket_bits)
+            .map(|bucket| {
+                let range = bucket * partitions..(bucket + 1) * partitions;
+                let chunks = range.flat_map(|partition| chunks(partition, tallies[partition], chunk_bytes_target));
+                Unit {
+                    buckets: bucket..bucket + 1,
+                    chunks: chunks.collect(),
+                }
+            })
+            .collect();
+    }
+    let buckets = 1 << (bucket_bits - partition_bits);
+    let units = |(partition, tally): (usize, &PartitionTally)| {
+        let chunks = chunks(partition, *tally, chunk_bytes_target);
+        let units = chunks.len().clamp(1, buckets);
+        let (buckets_each, chunks_each) = (buckets / units, chunks.len() / units);
+        (0..units).map(move |unit| {
+            let first = partition * buckets + unit * buckets_each;
+            Unit {
+                buckets: first..first + buckets_each,
+                chunks: chunks[unit * chunks_each..(unit + 1) * chunks_each].to_vec(),
+            }
+        })
+    };
+    tallies.iter().enumerate().flat_map(units).collect()
+}
+
+/// The chunks of a partition: a power of two of them, or none.
+fn chunks(partition: usize, tally: PartitionTally, chunk_bytes_target: u64) -> Vec<ChunkPlan> {
+    if tally.records == 0 {
+        return vec![];
+    }
+    /// One key that comes billions of times must not make millions of empty chunks.
+    const CHUNKS_MAX: u64 = 1 << 14;
+    let count = tally
+        .bytes
+        .div_ceil(chunk_bytes_target)
+        .clamp(1, CHUNKS_MAX)
+        .next_power_of_two();
+    (0..count)
+        .map(|chunk| ChunkPlan {
+            partition: PartitionId::new(partition as u32),
+            chunk: chunk as u32,
+            chunk_count: count as u32,
+            records_expected: tally.records.div_ceil(count),
+            bytes_expected: tally.bytes.div_ceil(count),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn units_cover_every_bucket_and_chunk_once_and_in_order(
+            partition_bits in 0..11u32, bucket_bits in 2..9u32,
+            sizes in prop::collection::vec(0..5000u64, 1024),
+        ) {
+            let tallies: Vec<PartitionTally> = sizes[..1 << partition_bits]
+                .iter()
+                .map(|&bytes| PartitionTally { records: bytes / 10, bytes })
+                .collect();
+            let units = units(&tallies, bucket_bits, 100);
+            let buckets: Vec<usize> = units.iter().flat_map(|unit| unit.buckets.clone()).collect();
+            prop_assert_eq!(buckets, (0..1 << bucket_bits).collect::<Vec<_>>());
+            let chunks: Vec<(u32, u32)> =
+                units.iter().flat_map(|unit| &unit.chunks).map(|plan| (plan.partition.get(), plan.chunk)).collect();
+            prop_assert!(chunks.is_sorted());
+            for (partition, tally) in tallies.iter().enumerate() {
+                let count = chunks.iter().filter(|(of, _)| *of as usize == partition).count() as u64;
+                prop_assert_eq!(count == 0, tally.records == 0);
+                if count > 0 {
+                    prop_assert!(count.is_power_of_two() && tally.bytes <= count * 100);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! How far a build is, for whoever watches it from another thread; and the way to stop it.
+//!
+//! It holds counters only. Rates and the time that is left are up to the watcher, who has a clock.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use crate::error::BuildError;
+
+/// What a build is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// It has not begun to read.
+    Preparing,
+    /// It reads the input.
+    Reading,
+    /// It sorts and writes the version.
+    Writing,
+    /// It waits for the disk.
+    Finishing,
+    /// It is done.
+    Done,
+}
+
+/// The counters of one build, shared between the build and those who watch it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    phase: AtomicU8,
+    pub(crate) bytes_total: AtomicU64,
+    pub(crate) bytes_read: AtomicU64,
+    pub(crate) rows_read: AtomicU64,
+    pub(crate) rows_bad: AtomicU64,
+    pub(crate) records_total: AtomicU64,
+    pub(crate) records_written: AtomicU64,
+    cancelled: AtomicBool,
+}
+
+/// The counters at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProgressSnapshot {
+    /// What the build is doing.
+    pub phase: Phase,
+    /// The size of all input files, in bytes.
+    pub bytes_total: u64,
+    /// How much of it was read.
+    pub bytes_read: u64,
+    /// How many rows that were.
+    pub rows_read: u64,
+    /// How many of them were bad.
+    pub rows_bad: u64,
+    /// How many records are to be sorted and written; 0 until all is read.
+    pub records_total: u64,
+    /// How many of them are done.
+    pub records_written: u64,
+}
+
+impl Progress {
+    /// The counters of a build that has not begun.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The counters now.
+    pub fn snapshot(&self) -> ProgressSnapshot {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ProgressSnapshot {
+            phase: match self.phase.load(Ordering::Relaxed) {
+                0 => Phase::Preparing,
+                1 => Phase::Reading,
+                2 => Phase::Writing,
+                3 => Phase::Finishing,
+                _ => Phase::Done,
+            },
+            bytes_total: get(&self.bytes_total),
+            bytes_read: get(&self.bytes_read),
+            rows_read: get(&self.rows_read),
+            rows_bad: get(&self.rows_bad),
+            records_total: get(&self.records_total),
+            records_written: get(&self.records_written),
+        }
+    }
+
+    /// Asks the build to stop. It deletes what it wrote and ends with [`BuildError::Cancelled`].
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn check(&self) -> Result<(), BuildError> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            Err(BuildError::Cancelled)
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Relaxed);
+    }
+}
+
+impl ProgressSnapshot {
+    /// How much of the current phase is done, from 0 to 1.
+    pub fn phase_fraction(&self) -> f64 {
+        let (done, total) = match self.phase {
+            Phase::Preparing => (0, 1),
+            Phase::Reading => (self.bytes_read, self.bytes_total),
+            Phase::Writing => (self.records_written, self.records_total),
+            Phase::Finishing | Phase::Done => (1, 1),
+        };
+        if total == 0 {
+            0.0
+        } else {
+            (done as f64 / total as f64).min(1.0)
+        }
+    }
+}

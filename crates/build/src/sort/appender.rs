@@ -1,0 +1,109 @@
+//! What one reading thread holds of the sort: an open block for every bucket, and its own tallies.
+//!
+//! The path of a row takes no lock and allocates nothing; both happen once a block.
+
+use fondaco_format::key_hash;
+use fondaco_model::SlotPrefix;
+
+use super::Sorter;
+use super::bucket::Block;
+use super::record::{RECORD_HEADER_BYTES, Record, RowId};
+use crate::error::BuildError;
+
+/// How much a partition has received.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PartitionTally {
+    pub(crate) records: u64,
+    /// Of keys and values.
+    pub(crate) bytes: u64,
+}
+
+impl PartitionTally {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.records += other.records;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Appends the records of one thread.
+pub(crate) struct Appender<'a> {
+    sorter: &'a Sorter,
+    slots: SlotPrefix,
+    open: Vec<Block>,
+    records: Vec<u64>,
+    tallies: Vec<PartitionTally>,
+}
+
+impl<'a> Appender<'a> {
+    pub(super) fn new(sorter: &'a Sorter) -> Self {
+        let buckets = 1 << sorter.layout.bucket_bits;
+        Self {
+            sorter,
+            slots: SlotPrefix::of(&sorter.options.store),
+            open: vec![Block::new(); buckets],
+            records: vec![0; buckets],
+            tallies: vec![PartitionTally::default(); sorter.options.partitions.get() as usize],
+        }
+    }
+
+    /// Appends a record and returns the hash of its key, which has 1 to 65536 bytes.
+    pub(crate) fn append(&mut self, row: RowId, key: &[u8], value: &[u8]) -> Result<u64, BuildError> {
+        let sorter = self.sorter;
+        let partition = sorter.options.partitions.partition_of(self.slots.slot(key)).get();
+        let value_length = (value.len() as u32).to_le_bytes();
+        let tally = &mut self.tallies[partition as usize];
+        tally.records += 1;
+        tally.bytes += (key.len() + value.len()) as u64;
+        let value = if sorter.options.keys_only { &value_length } else { value };
+        let record = Record {
+            row,
+            hash: key_hash(key),
+            partition,
+            key,
+            value,
+        };
+        // There are at least four buckets, so that the shift is less than 64.
+        let bucket = (sorter.positions.of(&record) >> (64 - sorter.layout.bucket_bits)) as usize;
+        self.records[bucket] += 1;
+        let bytes = record.stored_bytes();
+        if self.open[bucket].capacity() - self.open[bucket].len() < bytes {
+            self.make_room(bucket, bytes, &record)?;
+        } else {
+            record.write_to(&mut self.open[bucket]);
+        }
+        Ok(record.hash)
+    }
+
+    /// Writes a record for which the open block of its bucket has no room.
+    #[cold]
+    fn make_room(&mut self, bucket: usize, bytes: usize, record: &Record<'_>) -> Result<(), BuildError> {
+        let buckets = &self.sorter.buckets;
+        // A large record gets a block to itself, so that no block is closed half empty.
+        if bytes > self.sorter.layout.block_bytes / 4 {
+            let mut block = buckets.allocate(bytes)?;
+            record.write_to(&mut block);
+            buckets.push(bucket, block);
+            return Ok(());
+        }
+        let full = std::mem::take(&mut self.open[bucket]);
+        if !full.is_empty() {
+            buckets.push(bucket, full);
+        }
+        self.open[bucket] = buckets.allocate(bytes)?;
+        record.write_to(&mut self.open[bucket]);
+        Ok(())
+    }
+
+    /// Hands over what is open. Returns what each partition received.
+    pub(crate) fn close(self) -> Vec<PartitionTally> {
+        for (bucket, (block, records)) in self.open.into_iter().zip(self.records).enumerate() {
+            self.sorter.buckets.count(bucket, records);
+            if block.capacity() > 0 {
+                self.sorter.buckets.push(bucket, block);
+            }
+        }
+        self.tallies
+    }
+}
+
+const _: () = assert!(RECORD_HEADER_BYTES < 4096 / 4, "the smallest block holds small records");

@@ -1,0 +1,270 @@
+//! Sorts a bucket and hands over its records, one for each key.
+//!
+//! A bucket that fits into the thread's share of memory is loaded and sorted in place: what is
+//! sorted are 16-byte entries, not records. A larger one is split by the next bits of the position
+//! first. Splitting cannot help against one key that comes very often: from a part that still holds
+//! most of what was split, duplicates are dropped piece by piece first.
+
+use std::cmp::Ordering;
+use std::path::{Path, PathBuf};
+
+use super::bucket::{Block, Part};
+use super::record::{Positions, Record};
+use super::spill::SpillFile;
+use crate::error::BuildError;
+
+/// Into how many parts a bucket is split at a time, in bits. Each is an open file.
+const SPLIT_BITS: u32 = 4;
+
+/// What is gathered for a part before it is written, in bytes.
+const SPLIT_BUFFER_BYTES: usize = 64 << 10;
+
+/// So few records are loaded whatever their size, lest a huge one be split for ever.
+const RECORDS_LOADED_ALWAYS: u64 = 4;
+
+/// Which of the records of one key is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Winner {
+    /// None: a duplicate is an error.
+    None,
+    /// The one that comes first in the input.
+    First,
+    /// The one that comes last in the input.
+    Last,
+}
+
+/// How buckets are sorted.
+#[derive(Clone, Copy)]
+pub(crate) struct Drain<'a> {
+    pub(crate) positions: Positions,
+    pub(crate) winner: Winner,
+    /// What may be loaded at a time, records and entries together.
+    pub(crate) share_bytes: u64,
+    pub(crate) temporary: &'a Path,
+    /// The input files by number, for errors to name.
+    pub(crate) files: &'a [PathBuf],
+}
+
+/// A record by its position and where it lies: number of the block << 32 | offset in it.
+#[derive(Clone, Copy)]
+struct Entry {
+    position: u64,
+    place: u64,
+}
+
+/// What a drain does with each record that is kept.
+type Emit<'a> = dyn FnMut(&Record<'_>) -> Result<(), BuildError> + 'a;
+
+impl Drain<'_> {
+    /// Hands over the records of a part whose positions agree in the first `depth` bits, in the
+    /// order of (position, hash, key). Returns how many duplicates were dropped.
+    pub(crate) fn drain(&self, mut part: Part, depth: u32, emit: &mut Emit<'_>) -> Result<u64, BuildError> {
+        let to_load = part.file_bytes() + part.records * size_of::<Entry>() as u64;
+        if to_load > self.share_bytes && part.records > RECORDS_LOADED_ALWAYS {
+            return self.split(part, depth, emit);
+        }
+        if let Some(file) = part.file.take() {
+            part.blocks.push(file.load(self.temporary)?);
+        }
+        self.drain_loaded(&part.blocks, part.records, emit)
+    }
+
+    /// Sorts what is in memory.
+    fn drain_loaded(&self, blocks: &[Block], records: u64, emit: &mut Emit<'_>) -> Result<u64, BuildError> {
+        let mut entries = self.entries(blocks, records)?;
+        entries.sort_unstable_by_key(|entry| entry.position);
+        let mut dropped = 0;
+        let mut rest = &entries[..];
+        while let [first, others @ ..] = rest {
+            if others.first().is_none_or(|next| next.position != first.position) {
+                emit(&self.record(blocks, *first)?)?;
+                rest = others;
+                continue;
+            }
+            let run = rest.iter().take_while(|entry| entry.position == first.position).count();
+            dropped += self.drain_run(blocks, &rest[..run], emit)?;
+            rest = &rest[run..];
+        }
+        Ok(dropped)
+    }
+
+    /// Hands over records of one position: nearly always duplicates of one key.
+    #[cold]
+    fn drain_run(&self, blocks: &[Block], run: &[Entry], emit: &mut Emit<'_>) -> Result<u64, BuildError> {
+        let records: Result<Vec<Record<'_>>, BuildError> =
+            run.iter().map(|entry| self.record(blocks, *entry)).collect();
+        let mut records = records?;
+        records.sort_unstable_by(|a, b| by_key(a, b).then(a.row.cmp(&b.row)));
+        let mut dropped = 0;
+        for same_key in records.chunk_by(|a, b| by_key(a, b).is_eq()) {
+            let kept = match (self.winner, same_key) {
+                (Winner::None, [first, second, ..]) => {
+                    return Err(BuildError::duplicate(self.files, first.key, first.row, second.row));
+                }
+                (Winner::Last, [.., last]) => last,
+                // A chunk has at least one record.
+                _ => &same_key[0],
+            };
+            emit(kept)?;
+            dropped += same_key.len() as u64 - 1;
+        }
+        Ok(dropped)
+    }
+
+    fn entries(&self, blocks: &[Block], records: u64) -> Result<Vec<Entry>, BuildError> {
+        let mut entries = Vec::with_capacity(records as usize);
+        for (number, block) in blocks.iter().enumerate() {
+            let mut offset = 0;
+            while offset < block.len() {
+                let record = self.record_at(block, offset)?;
+                let place = (number as u64) << 32 | offset as u64;
+                entries.push(Entry {
+                    position: self.positions.of(&record),
+                    place,
+                });
+                offset += record.stored_bytes();
+            }
+        }
+        Ok(entries)
+    }
+
+    fn record<'b>(&self, blocks: &'b [Block], entry: Entry) -> Result<Record<'b>, BuildError> {
+        self.record_at(&blocks[(entry.place >> 32) as usize], entry.place as u32 as usize)
+    }
+
+    fn record_at<'b>(&self, block: &'b [u8], offset: usize) -> Result<Record<'b>, BuildError> {
+        Record::read(&block[offset..]).ok_or_else(|| BuildError::temporary_damaged(self.temporary))
+    }
+
+    /// Divides a part that is too large by the next bits, and drains each.
+    fn split(&self, part: Part, depth: u32, emit: &mut Emit<'_>) -> Result<u64, BuildError> {
+        let bits = SPLIT_BITS.min(u64::BITS - depth);
+        if bits == 0 {
+            let (part, dropped) = self.compact(part)?;
+            return Ok(dropped + self.drain(part, depth, emit)?);
+        }
+        let bytes = part.bytes();
+        let mut parts: Vec<PartWriter<'_>> = (0..1 << bits).map(|_| PartWriter::new(self.temporary)).collect();
+        let shift = u64::BITS - depth - bits;
+        self.visit(part, |record| {
+            let number = self.positions.of(record) >> shift & ((1 << bits) - 1);
+            parts[number as usize].add(record)
+        })?;
+        let mut dropped = 0;
+        for part in parts {
+            let mut part = part.finish()?;
+            if part.bytes() > bytes / 2 {
+                let (smaller, duplicates) = self.compact(part)?;
+                part = smaller;
+                dropped += duplicates;
+            }
+            dropped += self.drain(part, depth + bits, emit)?;
+        }
+        Ok(dropped)
+    }
+
+    /// Drops duplicates from a part that consists mostly of them, piece by piece, so that it
+    /// shrinks to a fraction. Returns how many were dropped.
+    fn compact(&self, part: Part) -> Result<(Part, u64), BuildError> {
+        let piece_bytes = self.share_bytes as usize / 2;
+        let mut compacted = PartWriter::new(self.temporary);
+        let mut piece = Block::new();
+        let mut records = 0;
+        let mut dropped = 0;
+        self.visit(part, |record| {
+            // At least two records a piece: two duplicates always become one.
+            if records >= 2 && piece.len() + record.stored_bytes() > piece_bytes {
+                let full = std::slice::from_ref(&piece);
+                dropped += self.drain_loaded(full, records, &mut |record| compacted.add(record))?;
+                piece.clear();
+                records = 0;
+            }
+            record.write_to(&mut piece);
+            records += 1;
+            Ok(())
+        })?;
+        dropped += self.drain_loaded(&[piece], records, &mut |record| compacted.add(record))?;
+        Ok((compacted.finish()?, dropped))
+    }
+
+    /// Hands over all records of a part in no order.
+    fn visit(
+        &self,
+        part: Part,
+        mut visit: impl FnMut(&Record<'_>) -> Result<(), BuildError>,
+    ) -> Result<(), BuildError> {
+        for block in part.blocks {
+            let mut offset = 0;
+            while offset < block.len() {
+                let record = self.record_at(&block, offset)?;
+                visit(&record)?;
+                offset += record.stored_bytes();
+            }
+        }
+        match part.file {
+            Some(file) => file.stream(self.temporary, visit),
+            None => Ok(()),
+        }
+    }
+}
+
+fn by_key(a: &Record<'_>, b: &Record<'_>) -> Ordering {
+    a.hash.cmp(&b.hash).then_with(|| a.key.cmp(b.key))
+}
+
+/// Writes a part to a temporary file.
+struct PartWriter<'a> {
+    temporary: &'a Path,
+    buffer: Block,
+    file: Option<SpillFile>,
+    records: u64,
+}
+
+impl<'a> PartWriter<'a> {
+    fn new(temporary: &'a Path) -> Self {
+        Self {
+            temporary,
+            buffer: Block::new(),
+            file: None,
+            records: 0,
+        }
+    }
+
+    fn add(&mut self, record: &Record<'_>) -> Result<(), BuildError> {
+        record.write_to(&mut self.buffer);
+        self.records += 1;
+        if self.buffer.len() >= SPLIT_BUFFER_BYTES {
+            self.flush()
+        } else {
+            Ok(())
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), BuildError> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => self.file.insert(SpillFile::create(self.temporary)?),
+        };
+        file.append(&self.buffer, self.temporary)?;
+        self.buffer.clear();
+        self.buffer.shrink_to(SPLIT_BUFFER_BYTES);
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Part, BuildError> {
+        if self.file.is_some() && !self.buffer.is_empty() {
+            self.flush()?;
+        }
+        // What never filled a buffer stays in memory.
+        let blocks = if self.buffer.is_empty() {
+            vec![]
+        } else {
+            vec![self.buffer]
+        };
+        Ok(Part {
+            blocks,
+            file: self.file,
+            records: self.records,
+        })
+    }
+}

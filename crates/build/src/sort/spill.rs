@@ -1,0 +1,76 @@
+//! Temporary files of records: written in blocks in any order, read back whole or as a stream.
+//!
+//! They have no names: a killed build leaves nothing behind.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::record::{RECORD_HEADER_BYTES, Record};
+use crate::error::BuildError;
+
+/// What a stream reads at a time, in bytes.
+const STREAM_BUFFER_BYTES: usize = 1 << 20;
+
+/// A nameless file of records.
+#[derive(Debug)]
+pub(crate) struct SpillFile {
+    file: File,
+    bytes: AtomicU64,
+}
+
+impl SpillFile {
+    pub(crate) fn create(directory: &Path) -> Result<Self, BuildError> {
+        let file = tempfile::tempfile_in(directory).map_err(|e| BuildError::temporary(directory, e))?;
+        Ok(Self {
+            file,
+            bytes: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Appends whole records. Any thread may.
+    pub(crate) fn append(&self, records: &[u8], directory: &Path) -> Result<(), BuildError> {
+        let offset = self.bytes.fetch_add(records.len() as u64, Ordering::Relaxed);
+        self.file
+            .write_all_at(records, offset)
+            .map_err(|e| BuildError::temporary(directory, e))
+    }
+
+    /// All records in one piece of memory.
+    pub(crate) fn load(&self, directory: &Path) -> Result<Vec<u8>, BuildError> {
+        let mut records = vec![0; self.bytes() as usize];
+        self.file
+            .read_exact_at(&mut records, 0)
+            .map_err(|e| BuildError::temporary(directory, e))?;
+        Ok(records)
+    }
+
+    /// Hands over the records one after the other, in the order of the file.
+    pub(crate) fn stream(
+        mut self,
+        directory: &Path,
+        mut visit: impl FnMut(&Record<'_>) -> Result<(), BuildError>,
+    ) -> Result<(), BuildError> {
+        let failed = |e| BuildError::temporary(directory, e);
+        self.file.rewind().map_err(failed)?;
+        let mut reader = BufReader::with_capacity(STREAM_BUFFER_BYTES, self.file);
+        let mut bytes = Vec::new();
+        while !reader.fill_buf().map_err(failed)?.is_empty() {
+            let mut header = [0; RECORD_HEADER_BYTES];
+            reader.read_exact(&mut header).map_err(failed)?;
+            bytes.clear();
+            bytes.extend_from_slice(&header);
+            bytes.resize(Record::length_of(&header), 0);
+            reader.read_exact(&mut bytes[RECORD_HEADER_BYTES..]).map_err(failed)?;
+            let record = Record::read(&bytes).ok_or_else(|| BuildError::temporary_damaged(directory))?;
+            visit(&record)?;
+        }
+        Ok(())
+    }
+}
