@@ -1,0 +1,192 @@
+//! The handle on a running fetch: how far it is, how fast it may go, and whether it shall stop.
+//!
+//! The threads of a fetch report here and ask here before each piece; anyone may look, and change
+//! the rate or stop it, at any time.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fondaco_model::TokenBucket;
+
+use super::error::FetchError;
+
+/// The longest that a fetch sleeps before it looks whether the rate changed or it shall stop.
+const SLEEP_MAX: Duration = Duration::from_millis(20);
+
+/// Time, as a fetch sees it.
+pub trait Clock: Send + Sync {
+    /// The time since some fixed moment.
+    fn now(&self) -> Duration;
+    /// Waits.
+    fn sleep(&self, time: Duration);
+}
+
+/// The time of the operating system.
+pub struct SystemClock(Instant);
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+}
+
+/// How far a fetch is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FetchProgress {
+    /// The bytes of all files.
+    pub bytes_total: u64,
+    /// The bytes that are here and verified so far, those found from an earlier try included.
+    pub bytes_done: u64,
+    /// The number of all files.
+    pub files_total: u64,
+    /// The number of complete files.
+    pub files_done: u64,
+    /// How fast it went in the last window, in bytes a second.
+    pub rate_bytes_per_second: u64,
+    /// How fast it may go now, in bytes a second; 0 is as fast as it goes.
+    pub rate_limit_bytes_per_second: u64,
+}
+
+const RUN: u8 = 0;
+const CANCEL: u8 = 1;
+const INTERRUPT: u8 = 2;
+
+/// The handle on a fetch.
+pub struct FetchControl {
+    clock: Box<dyn Clock>,
+    bucket: Mutex<TokenBucket>,
+    stop: AtomicU8,
+    bytes_total: AtomicU64,
+    bytes_done: AtomicU64,
+    files_total: AtomicU64,
+    files_done: AtomicU64,
+    rate: AtomicU64,
+}
+
+impl FetchControl {
+    /// A handle for a fetch to come.
+    pub fn new(clock: impl Clock + 'static) -> Self {
+        Self {
+            bucket: Mutex::new(TokenBucket::new(None, clock.now())),
+            clock: Box::new(clock),
+            stop: AtomicU8::new(RUN),
+            bytes_total: AtomicU64::new(0),
+            bytes_done: AtomicU64::new(0),
+            files_total: AtomicU64::new(0),
+            files_done: AtomicU64::new(0),
+            rate: AtomicU64::new(0),
+        }
+    }
+
+    /// Makes the fetch end with [`FetchError::Cancelled`], soon.
+    pub fn cancel(&self) {
+        self.stop.store(CANCEL, Relaxed);
+    }
+
+    /// Makes the fetch end with [`FetchError::Interrupted`], soon, unless it was cancelled.
+    pub fn interrupt(&self) {
+        // A fetch that was cancelled stays so: it must not resume.
+        let _ = self.stop.compare_exchange(RUN, INTERRUPT, Relaxed, Relaxed);
+    }
+
+    /// Whether someone asked to cancel.
+    pub fn is_cancelled(&self) -> bool {
+        self.stop.load(Relaxed) == CANCEL
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> FetchProgress {
+        FetchProgress {
+            bytes_total: self.bytes_total.load(Relaxed),
+            bytes_done: self.bytes_done.load(Relaxed),
+            files_total: self.files_total.load(Relaxed),
+            files_done: self.files_done.load(Relaxed),
+            rate_bytes_per_second: self.rate.load(Relaxed),
+            rate_limit_bytes_per_second: self.bucket().rate_bytes_per_second().unwrap_or(0),
+        }
+    }
+
+    /// An error if the fetch shall stop.
+    ///
+    /// # Errors
+    /// [`FetchError::Cancelled`] or [`FetchError::Interrupted`].
+    pub fn check(&self) -> Result<(), FetchError> {
+        match self.stop.load(Relaxed) {
+            CANCEL => Err(FetchError::Cancelled),
+            INTERRUPT => Err(FetchError::Interrupted),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    pub(super) fn begin(&self, files: u64, bytes: u64) {
+        self.files_total.store(files, Relaxed);
+        self.bytes_total.store(bytes, Relaxed);
+    }
+
+    pub(super) fn set_rate_limit(&self, rate: Option<u64>) {
+        let now = self.clock.now();
+        self.bucket().set_rate(rate, now);
+    }
+
+    pub(super) fn report_rate(&self, bytes_per_second: u64) {
+        self.rate.store(bytes_per_second, Relaxed);
+    }
+
+    pub(super) fn file_done(&self) {
+        self.files_done.fetch_add(1, Relaxed);
+    }
+
+    /// Takes back bytes that were counted and turned out to be worthless.
+    pub(super) fn forget(&self, bytes: u64) {
+        self.bytes_done.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Counts bytes, and waits until the rate allows for more.
+    pub(super) fn passed(&self, bytes: u64) -> Result<(), FetchError> {
+        self.bytes_done.fetch_add(bytes, Relaxed);
+        let now = self.clock.now();
+        self.bucket().take(bytes, now);
+        loop {
+            self.check()?;
+            let now = self.clock.now();
+            let delay = self.bucket().delay(now);
+            if delay.is_zero() {
+                return Ok(());
+            }
+            self.clock.sleep(delay.min(SLEEP_MAX));
+        }
+    }
+
+    /// Waits, but not on when the fetch shall stop.
+    pub(super) fn back_off(&self, time: Duration) -> Result<(), FetchError> {
+        let end = self.clock.now() + time;
+        loop {
+            self.check()?;
+            let left = end.saturating_sub(self.clock.now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            self.clock.sleep(left.min(SLEEP_MAX));
+        }
+    }
+
+    fn bucket(&self) -> MutexGuard<'_, TokenBucket> {
+        // Nothing panics between taking and leaving it that would leave it half changed.
+        self.bucket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

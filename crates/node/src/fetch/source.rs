@@ -1,0 +1,159 @@
+//! Where a fetch reads from: a thin seam over storage, so that a test or a simulation can put
+//! something else in its place.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use bytes::{Buf, Bytes};
+use fondaco_storage::{FileReader, Location, StorageError};
+use rustix::fs::{Advice, fadvise};
+use tokio::runtime::{Builder, Runtime};
+
+/// How much is read before its pages are given back.
+const DROP_BEHIND_BYTES: u64 = 8 << 20;
+
+/// What becomes of the page cache as a fetch goes through data files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageCache {
+    /// Pages stay: the new version fits into memory besides what is served, and will be hot at once.
+    Keep,
+    /// Pages are given back at once: they would push out those that live traffic uses.
+    DropBehind,
+}
+
+/// A place with the files of one version.
+pub trait FetchSource: Send + Sync {
+    /// What to call it in messages.
+    fn name(&self) -> String;
+
+    /// Its directory, if files there can be hard-linked.
+    fn local_dir(&self) -> Option<&Path>;
+
+    /// A small file, whole.
+    fn read_whole(&self, file: &str, bytes_max: u64) -> io::Result<Vec<u8>>;
+
+    /// A file from some offset to its end. Reads wait; errors other than
+    /// [`io::ErrorKind::NotFound`] may be gone at the next try.
+    fn open(&self, file: &str, offset: u64, cache: PageCache) -> io::Result<Box<dyn Read + Send>>;
+}
+
+/// The files of a [`Location`].
+pub struct LocationSource(Location);
+
+impl LocationSource {
+    /// The files of this location.
+    pub fn new(location: Location) -> Self {
+        Self(location)
+    }
+
+    fn path_of(&self, file: &str) -> Option<PathBuf> {
+        self.0.local_path().map(|dir| dir.join(file))
+    }
+}
+
+impl FetchSource for LocationSource {
+    fn name(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn local_dir(&self) -> Option<&Path> {
+        self.0.local_path()
+    }
+
+    fn read_whole(&self, file: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
+        runtime()?.block_on(self.0.read_whole(file, bytes_max)).map_err(as_io)
+    }
+
+    fn open(&self, file: &str, offset: u64, cache: PageCache) -> io::Result<Box<dyn Read + Send>> {
+        if let Some(path) = self.path_of(file) {
+            return Ok(Box::new(LocalReader::open(&path, offset, cache)?));
+        }
+        let runtime = runtime()?;
+        let reader = runtime.block_on(self.0.read_from(file, offset)).map_err(as_io)?;
+        Ok(Box::new(RemoteReader {
+            runtime,
+            reader,
+            piece: Bytes::new(),
+        }))
+    }
+}
+
+/// Fetches run on threads of their own, so that each may wait in a small runtime of its own.
+fn runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+fn as_io(error: StorageError) -> io::Error {
+    match error {
+        StorageError::NotFound { .. } => io::Error::new(io::ErrorKind::NotFound, error),
+        error => io::Error::other(error),
+    }
+}
+
+/// A local file, read from start to end, without filling the page cache if so told.
+pub(super) struct LocalReader {
+    file: File,
+    offset: u64,
+    dropped: u64,
+    cache: PageCache,
+}
+
+impl LocalReader {
+    pub(super) fn open(path: &Path, offset: u64, cache: PageCache) -> io::Result<Self> {
+        use std::io::Seek;
+        let mut file = File::open(path)?;
+        file.seek(io::SeekFrom::Start(offset))?;
+        // Advice is a hint: where it is not taken, reading is right all the same.
+        let _ = fadvise(file.as_fd(), 0, None, Advice::Sequential);
+        Ok(Self {
+            file,
+            offset,
+            dropped: offset,
+            cache,
+        })
+    }
+}
+
+impl Read for LocalReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        self.offset += count as u64;
+        let behind = self.offset - self.dropped;
+        if self.cache == PageCache::DropBehind && (behind >= DROP_BEHIND_BYTES || count == 0) {
+            drop_pages(&self.file, self.dropped, behind);
+            self.dropped = self.offset;
+        }
+        Ok(count)
+    }
+}
+
+/// Gives back the clean pages of a range of a file.
+pub(super) fn drop_pages(file: &File, offset: u64, bytes: u64) {
+    if let Some(bytes) = std::num::NonZeroU64::new(bytes) {
+        // Advice is a hint: the pages go later where it is not taken.
+        let _ = fadvise(file.as_fd(), offset, Some(bytes), Advice::DontNeed);
+    }
+}
+
+/// A file of an object store, read piece by piece.
+struct RemoteReader {
+    runtime: Runtime,
+    reader: FileReader,
+    piece: Bytes,
+}
+
+impl Read for RemoteReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.piece.is_empty() {
+            match self.runtime.block_on(self.reader.next()).map_err(as_io)? {
+                Some(piece) => self.piece = piece,
+                None => return Ok(0),
+            }
+        }
+        let count = self.piece.len().min(buffer.len());
+        self.piece.copy_to_slice(&mut buffer[..count]);
+        Ok(count)
+    }
+}
