@@ -1,0 +1,194 @@
+//! The data directory of a node: what lies where, and the lock that keeps other processes out.
+//!
+//! ```text
+//! DATA/lock                          held by the process, names its pid
+//! DATA/metadata/                     the embedded coordination
+//! DATA/stores/NAME/version-N/        a complete version
+//! DATA/stores/NAME/fetching-N/       a version being fetched
+//! DATA/trash/                        what is to be deleted; emptied at start
+//! ```
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use fondaco_model::{StoreName, VersionNumber};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::error::ControlError;
+
+/// The data directory, locked for as long as this lives.
+pub struct DataDir {
+    root: PathBuf,
+    /// The lock is on the open file, and goes with it, or with the process, however that ends.
+    _lock: File,
+    trashed: AtomicU64,
+}
+
+/// What the name of a directory in a store's directory says that it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum VersionDir {
+    Complete(VersionNumber),
+    Fetching(VersionNumber),
+}
+
+impl DataDir {
+    /// Makes the directory if need be, and locks it.
+    ///
+    /// # Errors
+    /// [`ControlError::DataDirLocked`] if another process has it.
+    pub fn open(root: impl Into<PathBuf>) -> Result<Self, ControlError> {
+        let root = root.into();
+        for dir in [root.clone(), root.join("stores"), root.join("trash")] {
+            fs::create_dir_all(&dir).map_err(ControlError::io("create", &dir))?;
+        }
+        let lock = lock(&root)?;
+        let root = fs::canonicalize(&root).map_err(ControlError::io("resolve", &root))?;
+        sync(&root)?;
+        Ok(Self {
+            root,
+            _lock: lock,
+            trashed: AtomicU64::new(0),
+        })
+    }
+
+    /// The directory itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where metadata is.
+    pub fn metadata(&self) -> PathBuf {
+        self.root.join("metadata")
+    }
+
+    pub(crate) fn stores(&self) -> PathBuf {
+        self.root.join("stores")
+    }
+
+    pub(crate) fn store(&self, store: &StoreName) -> PathBuf {
+        self.stores().join(store.as_str())
+    }
+
+    pub(crate) fn version(&self, store: &StoreName, version: VersionNumber) -> PathBuf {
+        self.store(store).join(format!("version-{version}"))
+    }
+
+    pub(crate) fn fetching(&self, store: &StoreName, version: VersionNumber) -> PathBuf {
+        self.store(store).join(format!("fetching-{version}"))
+    }
+
+    /// Moves a directory out of the way, where nobody will find it, and returns where it went. `None`
+    /// if there was none.
+    pub(crate) fn move_to_trash(&self, dir: &Path) -> Result<Option<PathBuf>, ControlError> {
+        let name = dir.file_name().unwrap_or_default().to_string_lossy();
+        loop {
+            let number = self.trashed.fetch_add(1, Relaxed);
+            let trash = self.trash().join(format!("{name}-{number}"));
+            match fs::rename(dir, &trash) {
+                Ok(()) => return Ok(Some(trash)),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+                // The trash of an earlier life that could not be emptied.
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists
+                    ) => {}
+                Err(e) => return Err(ControlError::io("move to the trash", dir)(e)),
+            }
+        }
+    }
+
+    pub(crate) fn trash(&self) -> PathBuf {
+        self.root.join("trash")
+    }
+
+    /// How many bytes the file system has left.
+    pub(crate) fn available_bytes(&self) -> Option<u64> {
+        let found = rustix::fs::statvfs(&self.root).ok()?;
+        Some(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+}
+
+impl VersionDir {
+    /// What a directory name means; `None` for one that is nobody's.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let (kind, number) = name.split_once('-')?;
+        let number: VersionNumber = number.parse().ok()?;
+        match kind {
+            "version" => Some(Self::Complete(number)),
+            "fetching" => Some(Self::Fetching(number)),
+            _ => None,
+        }
+    }
+}
+
+fn lock(root: &Path) -> Result<File, ControlError> {
+    let path = root.join("lock");
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let mut file = options.open(&path).map_err(ControlError::io("open", &path))?;
+    match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut holder = String::new();
+            // For the message only: an unreadable pid still is somebody's.
+            let _ = file.read_to_string(&mut holder);
+            return Err(ControlError::DataDirLocked {
+                path: root.to_owned(),
+                pid: match holder.trim() {
+                    "" => "unknown".to_owned(),
+                    pid => pid.chars().take(20).collect(),
+                },
+            });
+        }
+        Err(e) => return Err(ControlError::io("lock", &path)(e.into())),
+    }
+    let write_pid = |file: &mut File| {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", std::process::id())
+    };
+    write_pid(&mut file).map_err(ControlError::io("write", &path))?;
+    Ok(file)
+}
+
+fn sync(dir: &Path) -> Result<(), ControlError> {
+    let opened = File::open(dir).map_err(ControlError::io("open", dir))?;
+    opened.sync_all().map_err(ControlError::io("write back", dir))
+}
+
+/// Deletes a directory and all in it; there need be none.
+pub(crate) fn delete_tree(dir: &Path) -> Result<(), ControlError> {
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(ControlError::io("delete", dir)(e)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_process_is_refused_and_told_the_pid_of_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = DataDir::open(dir.path()).unwrap();
+        let error = DataDir::open(dir.path()).err().unwrap();
+        assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
+        drop(first);
+        DataDir::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn only_names_that_it_gives_itself_are_versions() {
+        let three = VersionNumber::new(3).unwrap();
+        assert_eq!(VersionDir::parse("version-3"), Some(VersionDir::Complete(three)));
+        assert_eq!(VersionDir::parse("fetching-3"), Some(VersionDir::Fetching(three)));
+        for name in ["version-0", "version-x", "versions-3", "version", "version--3"] {
+            assert_eq!(VersionDir::parse(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Reading requests: JSON bodies, names, and keys, each refused with a reason.
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use fondaco_model::StoreName;
+use serde::de::DeserializeOwned;
+
+use super::error::ApiError;
+
+/// A JSON body. An empty one is that of an object without members.
+pub(super) struct JsonBody<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| match rejection.status() {
+                StatusCode::PAYLOAD_TOO_LARGE => ApiError::new("body_too_large", "the request's body is too long"),
+                _ => ApiError::invalid(format!("cannot read the request's body: {rejection}")),
+            })?;
+        let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+        serde_json::from_slice(text)
+            .map(Self)
+            .map_err(|error| ApiError::invalid(format!("invalid request body: {error}; see /openapi.json")))
+    }
+}
+
+/// The store that a path names.
+pub(super) struct StorePath(pub(super) StoreName);
+
+impl<S: Send + Sync> FromRequestParts<S> for StorePath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path: Path<Vec<(String, String)>> = Path::from_request_parts(parts, state)
+            .await
+            .map_err(|error| ApiError::invalid(format!("invalid path: {error}")))?;
+        let name = path.iter().find(|(parameter, _)| parameter == "store");
+        let name = name.map_or("", |(_, name)| name);
+        name.parse()
+            .map(Self)
+            .map_err(|error| ApiError::invalid(format!("{error}")))
+    }
+}
+
+/// The store and the key of `…/stores/{store}/keys/{key}`. The key is any bytes, percent-encoded.
+pub(super) struct KeyPath {
+    pub(super) store: StoreName,
+    pub(super) key: Vec<u8>,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for KeyPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        // Not by way of axum, for which a path's parameters are text.
+        let mut segments = parts.uri.path().rsplit('/');
+        let (key, store) = (segments.next().unwrap_or_default(), segments.nth(1).unwrap_or_default());
+        let decode = |text: &str| percent_encoding::percent_decode_str(text).collect::<Vec<u8>>();
+        let store = String::from_utf8_lossy(&decode(store)).into_owned();
+        let store = store.parse().map_err(|error| ApiError::invalid(format!("{error}")))?;
+        Ok(Self {
+            store,
+            key: decode(key),
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! What every request passes before it is answered: the token, the number of requests at a time, and
+//! the time that one may take.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::header;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use subtle::ConstantTimeEq;
+use tokio::sync::Semaphore;
+
+use super::error::ApiError;
+
+/// How many requests are answered at a time.
+const REQUESTS_MAX: usize = 64;
+
+/// How long a request may take. Pushes are only begun by one, so that none takes long.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The paths that need no token: what asks for them has none, and learns nothing from them.
+const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+
+/// What requests are held against.
+#[derive(Clone)]
+pub(super) struct Guard {
+    token: Option<Arc<str>>,
+    requests: Arc<Semaphore>,
+}
+
+impl Guard {
+    pub(super) fn new(token: Option<&str>) -> Self {
+        Self {
+            token: token.map(Into::into),
+            requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
+        }
+    }
+
+    fn admits(&self, request: &Request) -> bool {
+        let Some(token) = &self.token else { return true };
+        if OPEN_PATHS.contains(&request.uri().path()) {
+            return true;
+        }
+        let given = request.headers().get(header::AUTHORIZATION);
+        let given = given.and_then(|value| value.as_bytes().split_at_checked("Bearer ".len()));
+        given.is_some_and(|(scheme, given)| {
+            scheme.eq_ignore_ascii_case(b"Bearer ") && given.ct_eq(token.as_bytes()).into()
+        })
+    }
+}
+
+pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    if !guard.admits(&request) {
+        let message = "the control port needs its token: send the header \"Authorization: Bearer TOKEN\"";
+        return ApiError::new("unauthorized", message).into_response();
+    }
+    let Ok(_permit) = guard.requests.try_acquire() else {
+        let message = format!("{REQUESTS_MAX} requests are being answered: try again");
+        return ApiError::new("overloaded", message).into_response();
+    };
+    match tokio::time::timeout(REQUEST_TIME_MAX, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let seconds = REQUEST_TIME_MAX.as_secs();
+            let message = format!("the request took more than {seconds} seconds; what it began goes on");
+            ApiError::new("unavailable", message).into_response()
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The node itself: its status, its settings, whether it is alive and ready, its metrics, and the
+//! document of the port.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use super::App;
+use super::body::JsonBody;
+use super::error::{ApiError, ErrorResource};
+use super::resources::{Health, NodeStatus, Readiness, SettingList};
+use crate::settings::SettingChanges;
+
+/// Show the node.
+#[utoipa::path(get, path = "/v1/status", tag = "node", responses(
+    (status = 200, description = "The node", body = NodeStatus),
+    (status = "default", description = "An error", body = ErrorResource),
+))]
+pub(super) async fn status(State(app): State<App>) -> Result<Json<NodeStatus>, ApiError> {
+    Ok(Json(app.blocking(|app| Ok(app.status())).await?))
+}
+
+/// Show the settings that can be changed while the node runs.
+#[utoipa::path(get, path = "/v1/settings", tag = "node", responses(
+    (status = 200, description = "The settings", body = SettingList),
+    (status = "default", description = "An error", body = ErrorResource),
+))]
+pub(super) async fn settings(State(app): State<App>) -> Json<SettingList> {
+    Json(app.settings.list())
+}
+
+/// Change settings, at once and for good. Either all are changed or none.
+#[utoipa::path(patch, path = "/v1/settings", tag = "node", request_body = SettingChanges, responses(
+    (status = 200, description = "The settings as they are now", body = SettingList),
+    (status = "default", description = "An error: invalid_request", body = ErrorResource),
+))]
+pub(super) async fn change_settings(
+    State(app): State<App>,
+    JsonBody(changes): JsonBody<SettingChanges>,
+) -> Result<Json<SettingList>, ApiError> {
+    app.blocking(move |app| app.settings.change(&changes)).await?;
+    Ok(Json(app.settings.list()))
+}
+
+/// Whether the process is alive. Needs no token.
+#[utoipa::path(get, path = "/healthz", tag = "node", security(()), responses(
+    (status = 200, description = "It is", body = Health),
+))]
+pub(super) async fn healthz() -> Json<Health> {
+    Json(Health { alive: true })
+}
+
+/// Whether the node serves all that it should. Needs no token.
+#[utoipa::path(get, path = "/readyz", tag = "node", security(()), responses(
+    (status = 200, description = "It does", body = Readiness),
+    (status = 503, description = "It does not", body = Readiness),
+    (status = "default", description = "An error", body = ErrorResource),
+))]
+pub(super) async fn readyz(State(app): State<App>) -> Result<Response, ApiError> {
+    let reasons = app.blocking(|app| Ok(app.stores.not_ready())).await?;
+    let status = match reasons.is_empty() {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let ready = reasons.is_empty();
+    Ok((status, Json(Readiness { ready, reasons })).into_response())
+}
+
+/// Metrics, as Prometheus reads them.
+#[utoipa::path(get, path = "/metrics", tag = "node", responses(
+    (status = 200, description = "The metrics", body = String, content_type = "application/openmetrics-text"),
+    (status = "default", description = "An error", body = ErrorResource),
+))]
+pub(super) async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
+    const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let text = app.blocking(|app| Ok(app.exposition.encode())).await?;
+    match text {
+        Ok(text) => Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()),
+        Err(error) => Err(ApiError::new("internal", format!("cannot write metrics: {error}"))),
+    }
+}
+
+/// This document.
+#[utoipa::path(get, path = "/openapi.json", tag = "node", responses(
+    (status = 200, description = "The document", body = serde_json::Value),
+    (status = "default", description = "An error", body = ErrorResource),
+))]
+pub(super) async fn document() -> Response {
+    Json(super::openapi::document()).into_response()
+}

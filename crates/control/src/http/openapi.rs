@@ -1,0 +1,75 @@
+//! The OpenAPI document of the control port, made from the very handlers and types that answer.
+
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+
+use super::error::ERROR_CODES;
+use super::{lookup, node, pushes, stores};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "fondaco control port", license(name = "Apache-2.0", identifier = "Apache-2.0")),
+    paths(
+        stores::list,
+        stores::create,
+        stores::show,
+        stores::alter,
+        stores::drop_store,
+        stores::versions,
+        stores::swap,
+        stores::rollback,
+        pushes::start,
+        pushes::show,
+        pushes::cancel,
+        lookup::get,
+        lookup::many,
+        node::status,
+        node::settings,
+        node::change_settings,
+        node::healthz,
+        node::readyz,
+        node::metrics,
+        node::document,
+    ),
+    modifiers(&Token, &Codes),
+    security(("token" = [])),
+    tags(
+        (name = "stores", description = "What is served"),
+        (name = "versions", description = "Which version of it"),
+        (name = "pushes", description = "How new versions come"),
+        (name = "look-ups", description = "For people; programs use RESP"),
+        (name = "node", description = "The node itself"),
+    ),
+)]
+struct Document;
+
+/// The document.
+pub fn document() -> utoipa::openapi::OpenApi {
+    Document::openapi()
+}
+
+struct Token;
+
+impl Modify for Token {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("The token of the control port, where one is configured."))
+            .build();
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme("token", SecurityScheme::Http(scheme));
+    }
+}
+
+/// Puts the list of error codes where readers look first.
+struct Codes;
+
+impl Modify for Codes {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let mut text = "Administration of a fondaco node. Errors have one shape; their codes:\n\n".to_owned();
+        for (code, status, meaning) in ERROR_CODES {
+            text += &format!("- `{code}` ({status}): {meaning}\n");
+        }
+        document.info.description = Some(text);
+    }
+}

@@ -1,0 +1,85 @@
+//! What the operating system says of this process and its memory. Where it does not say, there is no
+//! answer, and nothing depends on one.
+
+use std::fs;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// How much memory is resident, in bytes, mapped files included.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let pages: u64 = fs::read_to_string("/proc/self/statm")
+        .ok()?
+        .split(' ')
+        .nth(1)?
+        .parse()
+        .ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// How many files are open.
+pub(crate) fn open_files() -> Option<u64> {
+    Some(fs::read_dir("/proc/self/fd").ok()?.count() as u64)
+}
+
+/// Page faults since the start: those answered from memory, and those that read the disk.
+pub(crate) fn page_faults() -> Option<(u64, u64)> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The name of the program may hold anything, and ends at the last parenthesis.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    Some((fields.get(7)?.parse().ok()?, fields.get(9)?.parse().ok()?))
+}
+
+/// Processor time used since the start, in seconds: by the program, and by the system for it.
+pub(crate) fn cpu_seconds() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// How much memory this process can have, in bytes: the machine's, or its control group's if that is
+/// less.
+pub(crate) fn memory_bytes() -> Option<u64> {
+    let groups = [
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    ];
+    let group = groups
+        .iter()
+        .find_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok());
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kib * 1024)
+    });
+    match (group, machine) {
+        (Some(group), Some(machine)) => Some(u64::min(group, machine)),
+        (group, machine) => group.or(machine),
+    }
+}
+
+/// Allows as many open files as the system lets us: a version of a thousand chunks needs two thousand.
+pub(crate) fn raise_open_files_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, ?limit, "cannot raise the limit on open files");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_running_process_has_memory_files_and_faults() {
+        assert!(resident_bytes().unwrap() > 1 << 16);
+        assert!(open_files().unwrap() >= 3);
+        assert!(page_faults().unwrap().0 > 0);
+        assert!(memory_bytes().unwrap() > 1 << 20);
+        assert!(cpu_seconds().is_some());
+    }
+}

@@ -1,0 +1,113 @@
+//! Gets rid of what is no longer served, on a thread of its own: unmapping and deleting gigabytes
+//! takes its time, and neither a swap nor a reader shall wait for it.
+//!
+//! A version is dropped when nobody else holds it, so that the last reader never pays for it, and
+//! its directory is deleted after that. What a crash leaves behind is deleted at the next start.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fondaco_format::Version;
+use fondaco_node::SharedCatalog;
+
+use crate::data_dir::delete_tree;
+
+/// How often it looks whether readers have finished.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What is to go.
+pub(super) struct Remains {
+    pub(super) version: Option<Arc<Version>>,
+    pub(super) dir: Option<PathBuf>,
+}
+
+/// The thread. It ends when this is dropped, with what it can delete by then deleted.
+pub(super) struct Reaper {
+    sender: Option<Sender<Remains>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reaper {
+    pub(super) fn start(catalog: Arc<SharedCatalog>) -> std::io::Result<Self> {
+        let (sender, receiver) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("reaper".into())
+            .spawn(move || run(&catalog, &receiver))?;
+        Ok(Self {
+            sender: Some(sender),
+            thread: Some(thread),
+        })
+    }
+
+    /// Something to get rid of. Also to be called after every change of the catalog, with nothing:
+    /// the former catalog is to be dropped too.
+    pub(super) fn take(&self, remains: Remains) {
+        if let Some(sender) = &self.sender {
+            // It only ends after this is dropped.
+            let _ = sender.send(remains);
+        }
+    }
+}
+
+impl Remains {
+    /// The former catalog alone.
+    pub(super) const FORMER_CATALOG: Self = Self {
+        version: None,
+        dir: None,
+    };
+}
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic in there was printed by it; what it did not delete is deleted at the next start.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(catalog: &SharedCatalog, receiver: &Receiver<Remains>) {
+    let mut waiting: Vec<Remains> = Vec::new();
+    let mut former = 0;
+    loop {
+        let received = match waiting.is_empty() && former == 0 {
+            true => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            false => receiver.recv_timeout(LOOK_EVERY),
+        };
+        match received {
+            Ok(remains) => waiting.push(remains),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                catalog.reap();
+                waiting.retain_mut(|remains| !bury(remains));
+                return;
+            }
+        }
+        former = catalog.reap();
+        waiting.retain_mut(|remains| !bury(remains));
+    }
+}
+
+/// Drops and deletes, if nobody else holds the version any more.
+fn bury(remains: &mut Remains) -> bool {
+    // A count of one cannot rise again: nobody else has it to clone.
+    if remains
+        .version
+        .as_ref()
+        .is_some_and(|version| Arc::strong_count(version) > 1)
+    {
+        return false;
+    }
+    remains.version = None;
+    if let Some(dir) = remains.dir.take() {
+        match delete_tree(&dir) {
+            Ok(()) => tracing::info!(?dir, "deleted"),
+            Err(error) => tracing::warn!(?dir, %error, "could not delete, the next start will try again"),
+        }
+    }
+    true
+}
