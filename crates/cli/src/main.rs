@@ -1,2 +1,66 @@
-//! The `fondaco` program.
-fn main() {}
+//! The `fondaco` program: every role and every command in one binary.
+//!
+//! It is thin: it parses arguments, calls a library or the HTTP port of a node, and prints. What it
+//! promises to scripts: exit code 0 for done, 1 for failed, 2 for wrong usage; results on standard
+//! output, everything else on standard error; `--json` for programs.
+
+mod arguments;
+mod client;
+mod commands;
+mod interrupt;
+mod output;
+mod progress;
+mod scratch;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::{Arguments, Command};
+use output::Output;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let output = Output::new(arguments.json, arguments.quiet);
+    match run(arguments, &output) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has seen enough: `fondaco scan … | head`.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Where even standard error is closed, the exit code has to say it all.
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            match error.is::<commands::WrongUsage>() {
+                true => ExitCode::from(2),
+                false => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
+    match arguments.command {
+        Command::Dev(options) => commands::server::dev(options, output),
+        Command::Server(options) => commands::server::server(options, output),
+        Command::Store(command) => commands::store::run(command, output),
+        Command::Push(options) => commands::push::push(options, output),
+        Command::Build(options) => commands::build::build(options, output),
+        Command::Deploy(options) => commands::push::deploy(options, output),
+        Command::Versions(options) => commands::versions::list(&options, output),
+        Command::Rollback(options) => commands::versions::roll_back(&options, output),
+        Command::Swap(options) => commands::versions::swap(&options, output),
+        Command::Get(options) => commands::look_up::get(&options, output),
+        Command::Mget(options) => commands::look_up::mget(&options, output),
+        Command::Scan(options) => commands::scan::scan(&options, output),
+        Command::Status(options) => commands::status::status(&options, output),
+        Command::Inspect(options) => commands::inspect::inspect(&options, output),
+        Command::Config(command) => commands::config::run(command, output),
+        Command::Completions(options) => commands::completions::completions(&options),
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

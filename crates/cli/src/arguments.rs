@@ -1,0 +1,105 @@
+//! The command line: its commands, and the options that several of them share.
+//!
+//! Scripts are written against these names: they change only with a line in the change log. The
+//! options of one command alone stand with that command.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::commands::{build, completions, config, inspect, look_up, push, scan, server, status, store, versions};
+
+/// A derived-data store: datasets are built offline into immutable versions, pushed to a node,
+/// swapped in atomically, served over the Redis protocol, and rolled back in an instant.
+#[derive(Debug, Parser)]
+#[command(name = "fondaco", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = "\
+Example: a node, a CSV, and a key
+  fondaco dev &
+  fondaco push cities cities.csv --key id --create
+  redis-cli -p 6500 GET cities:7")]
+pub struct Arguments {
+    /// Print results as JSON, for programs
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// Print no progress
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a whole cluster in one process, for trying things and for tests
+    Dev(server::DevOptions),
+    /// Run a storage node
+    Server(server::ServerOptions),
+    /// Create, list, show, alter and drop stores
+    #[command(subcommand)]
+    Store(store::StoreCommand),
+    /// Build a version of a store, fetch it, and swap it in
+    Push(push::PushOptions),
+    /// Build a version of a store: the first half of a push
+    Build(build::BuildCommandOptions),
+    /// Fetch a version that was built, and swap it in: the second half of a push
+    Deploy(push::DeployOptions),
+    /// List the versions of a store
+    Versions(versions::VersionsOptions),
+    /// Go back to an earlier version of a store, at once
+    Rollback(versions::RollbackOptions),
+    /// Make a kept version of a store current, at once
+    Swap(versions::SwapOptions),
+    /// Print the value of a key
+    Get(look_up::GetOptions),
+    /// Print the values of several keys, of one store or of several
+    Mget(look_up::MgetOptions),
+    /// Print the keys of a store
+    Scan(scan::ScanOptions),
+    /// Show what a node is and does
+    Status(status::StatusOptions),
+    /// Show what is in a version or a chunk, without a node
+    Inspect(inspect::InspectOptions),
+    /// Show and change the settings of a running node
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Print completions for a shell
+    Completions(completions::CompletionsOptions),
+}
+
+/// How to reach the control port of a node.
+#[derive(Debug, Clone, Args)]
+pub struct ControlPort {
+    /// The control port of the node: host:port, or a URL
+    #[arg(long, env = "FONDACO_HTTP", default_value = "127.0.0.1:6580", value_name = "ADDRESS")]
+    pub http: String,
+
+    /// The token of the control port
+    #[arg(long, env = "FONDACO_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+
+    #[command(flatten)]
+    pub tls: Tls,
+}
+
+/// How to speak TLS to a node.
+#[derive(Debug, Clone, Args)]
+pub struct Tls {
+    /// Speak TLS, and trust the usual authorities of the web
+    #[arg(long, env = "FONDACO_TLS")]
+    pub tls: bool,
+
+    /// Speak TLS, and trust the certificates in this PEM file
+    #[arg(long, env = "FONDACO_CA", value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+}
+
+impl Tls {
+    /// Whether TLS is wanted.
+    pub fn is_wanted(&self) -> bool {
+        self.tls || self.ca.is_some()
+    }
+}

@@ -1,0 +1,338 @@
+//! `fondaco build`: from input files to a version in a directory.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use fondaco_build::{BuildOptions, BuildReport, InputFormat, OnDuplicate, Phase, Progress, ValueSelection};
+use fondaco_format::Compression;
+use fondaco_model::{PartitionCount, StoreName};
+use fondaco_storage::Location;
+use serde::Serialize;
+
+use crate::interrupt::Interrupt;
+use crate::output::{self, Output};
+use crate::progress::{Display, INTERVAL, rate};
+
+/// How many partitions there are unless said otherwise.
+pub const PARTITIONS_DEFAULT: u32 = 16;
+
+/// What to build, of which input: the options that `build` and `push` share.
+#[derive(Debug, Args)]
+pub struct InputOptions {
+    /// The store that the version is for
+    pub store: StoreName,
+
+    /// Files, folders and globs; names that begin with _ or . are skipped in folders
+    #[arg(required = true, value_name = "INPUT")]
+    pub inputs: Vec<String>,
+
+    /// The column that holds the key
+    #[arg(long, value_name = "COLUMN")]
+    pub key: String,
+
+    /// The column that is the value, as it is
+    #[arg(long, value_name = "COLUMN", conflicts_with = "values")]
+    pub value: Option<String>,
+
+    /// The columns that make the value, as a JSON object; all but the key unless given
+    #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
+    pub values: Option<Vec<String>>,
+
+    /// The format of the input: parquet, avro, jsonl or csv; by the names of the files unless given
+    #[arg(long)]
+    pub format: Option<InputFormat>,
+
+    /// What to do about rows with the same key: fail, or keep the first or the last
+    #[arg(long, default_value = "fail", value_name = "fail|first|last")]
+    pub on_duplicate: OnDuplicate,
+
+    /// How many bad rows to skip before giving up
+    #[arg(long, default_value_t = 0, value_name = "COUNT")]
+    pub max_bad_rows: u64,
+
+    /// Make an empty version of an input without rows
+    #[arg(long)]
+    pub allow_empty: bool,
+
+    /// How to compress values
+    #[arg(long, default_value = "none", value_name = "none|lz4|zstd")]
+    pub compress: Compression,
+
+    /// How much memory the sort may use, for instance 512MiB or 4GiB
+    #[arg(long, default_value = "1GiB", value_name = "BYTES", value_parser = parse_bytes)]
+    pub memory: u64,
+
+    /// How many threads to use; one for each core unless given
+    #[arg(long, value_name = "COUNT")]
+    pub threads: Option<usize>,
+
+    /// How large chunks may be
+    #[arg(long, default_value = "1GiB", value_name = "BYTES", value_parser = parse_bytes)]
+    pub chunk_size: u64,
+
+    /// Where to put temporary files
+    #[arg(long, value_name = "DIRECTORY", env = "TMPDIR")]
+    pub work: Option<PathBuf>,
+
+    /// Check the whole input, and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// `fondaco build`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  fondaco build pymk 'connections/*.parquet' --key member --value candidates --output /data/pymk-1
+  fondaco deploy pymk /data/pymk-1")]
+pub struct BuildCommandOptions {
+    #[command(flatten)]
+    pub input: InputOptions,
+
+    /// Where to write the version: a directory that is empty or missing, as a path or a file:// URL
+    #[arg(long, value_name = "URL", required_unless_present = "dry_run")]
+    pub output: Option<Location>,
+
+    /// How many partitions the cluster has that the version is for: fondaco status tells
+    #[arg(long, env = "FONDACO_PARTITIONS", default_value_t = PARTITIONS_DEFAULT, value_name = "COUNT")]
+    pub partitions: u32,
+}
+
+/// What a build did, for programs.
+#[derive(Debug, Serialize)]
+pub struct BuildResult {
+    store: String,
+    output: Option<String>,
+    dry_run: bool,
+    files: u64,
+    rows: u64,
+    records: u64,
+    bytes: u64,
+    duplicates: u64,
+    bad_rows: u64,
+    bad_row_samples: Vec<String>,
+    partitions: u32,
+    chunks: u64,
+    spilled_bytes: u64,
+    files_bytes: Option<u64>,
+    index_bytes: Option<u64>,
+    reading_ms: u64,
+    writing_ms: u64,
+}
+
+/// Builds a version.
+pub fn build(options: BuildCommandOptions, output: &Output) -> anyhow::Result<()> {
+    let partitions = partition_count(options.partitions)?;
+    let interrupt = Interrupt::listen()?;
+    let location = options.output;
+    let result = run(&options.input, partitions, location.as_ref(), &interrupt, output)?;
+    output.result(&result, |result| {
+        let mut text = result.text();
+        if let Some(location) = &location {
+            text.push_str(&format!("next: fondaco deploy {} {location}\n", result.store));
+        }
+        text
+    })
+}
+
+/// Builds a version at `location`, which may be missing if it is a dry run, and shows progress.
+pub fn run(
+    options: &InputOptions,
+    partitions: PartitionCount,
+    location: Option<&Location>,
+    interrupt: &Interrupt,
+    output: &Output,
+) -> anyhow::Result<BuildResult> {
+    let work = options.work.clone().unwrap_or_else(std::env::temp_dir);
+    let build = BuildOptions {
+        store: options.store.clone(),
+        inputs: options.inputs.clone(),
+        format: options.format,
+        key: options.key.clone(),
+        value: match (&options.value, &options.values) {
+            (Some(column), _) => ValueSelection::Column(column.clone()),
+            (None, Some(columns)) => ValueSelection::Columns(columns.clone()),
+            (None, None) => ValueSelection::AllOthers,
+        },
+        on_duplicate: options.on_duplicate,
+        bad_rows_max: options.max_bad_rows,
+        allow_empty: options.allow_empty,
+        memory_bytes: options.memory,
+        threads: options
+            .threads
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
+        partitions,
+        compression: options.compress,
+        chunk_bytes_target: options.chunk_size,
+        // A dry run looks at it only to see that nothing is there, and nothing ever is below a file.
+        output: location
+            .cloned()
+            .unwrap_or_else(|| Location::local(work.join("fondaco-dry-run"))),
+        temporary: work,
+        dry_run: options.dry_run,
+    };
+    let progress = Progress::new();
+    let report = std::thread::scope(|scope| {
+        let building = std::thread::Builder::new()
+            .name("build".into())
+            .spawn_scoped(scope, || fondaco_build::build(&build, &progress))
+            .context("cannot start the thread that builds")?;
+        let mut display = Display::new(output.is_quiet());
+        while !building.is_finished() {
+            if interrupt.is_asked() {
+                progress.cancel();
+            }
+            show(&mut display, &progress);
+            std::thread::park_timeout(INTERVAL);
+        }
+        drop(display);
+        match building.join() {
+            Ok(report) => Ok::<BuildReport, anyhow::Error>(report?),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })?;
+    for bad in report.bad_row_samples.iter().filter(|_| !output.is_json()) {
+        output.note(&format!("skipped: {bad}"));
+    }
+    Ok(BuildResult::new(&build, report))
+}
+
+fn show(display: &mut Display, progress: &Progress) {
+    let now = progress.snapshot();
+    let fraction = now.phase_fraction();
+    match now.phase {
+        Phase::Preparing => display.show("preparing", 0.0, "looking for input"),
+        Phase::Reading => {
+            let details = format!(
+                "{} rows, {} of {}, {} rows/s",
+                output::count(now.rows_read),
+                output::bytes(now.bytes_read),
+                output::bytes(now.bytes_total),
+                output::count(rate(now.rows_read, display.phase_time()))
+            );
+            display.show("reading", fraction, &details);
+        }
+        Phase::Writing => {
+            let details = format!(
+                "{} of {} records, {} records/s",
+                output::count(now.records_written),
+                output::count(now.records_total),
+                output::count(rate(now.records_written, display.phase_time()))
+            );
+            display.show("writing", fraction, &details);
+        }
+        Phase::Finishing | Phase::Done => display.show("finishing", 1.0, "waiting for the disk"),
+    }
+}
+
+impl BuildResult {
+    fn new(options: &BuildOptions, report: BuildReport) -> Self {
+        let manifest = report.manifest.as_ref();
+        Self {
+            store: options.store.to_string(),
+            output: (!options.dry_run).then(|| options.output.to_string()),
+            dry_run: options.dry_run,
+            files: report.files,
+            rows: report.rows,
+            records: report.records,
+            bytes: report.bytes,
+            duplicates: report.duplicates,
+            bad_rows: report.bad_rows,
+            bad_row_samples: report.bad_row_samples.iter().map(ToString::to_string).collect(),
+            partitions: report.partitions,
+            chunks: report.chunks,
+            spilled_bytes: report.spilled_bytes,
+            files_bytes: manifest.map(|manifest| manifest.files_bytes()),
+            index_bytes: manifest.map(|manifest| manifest.chunks.iter().map(|chunk| chunk.index.bytes).sum()),
+            reading_ms: report.reading.as_millis() as u64,
+            writing_ms: report.writing.as_millis() as u64,
+        }
+    }
+
+    /// How many bytes the keys and values have, before compression.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What it says to people.
+    pub fn text(&self) -> String {
+        let time = Duration::from_millis(self.reading_ms + self.writing_ms);
+        let mut text = format!(
+            "{} {} records of {} rows in {} file(s), {} of keys and values, in {} ({} rows/s)\n",
+            if self.dry_run { "checked:" } else { "built:" },
+            output::count(self.records),
+            output::count(self.rows),
+            output::count(self.files),
+            output::bytes(self.bytes),
+            output::duration(time),
+            output::count(rate(self.rows, time)),
+        );
+        if self.duplicates > 0 {
+            text.push_str(&format!("dropped: {} duplicates\n", output::count(self.duplicates)));
+        }
+        if self.bad_rows > 0 {
+            text.push_str(&format!("skipped: {} bad rows\n", output::count(self.bad_rows)));
+        }
+        if let (Some(files_bytes), Some(index_bytes)) = (self.files_bytes, self.index_bytes) {
+            text.push_str(&format!(
+                "version: {} in {} chunks, of which indexes {} ({:.2} bytes a key)\n",
+                output::bytes(files_bytes),
+                output::count(self.chunks),
+                output::bytes(index_bytes),
+                index_bytes as f64 / self.records.max(1) as f64,
+            ));
+        }
+        text
+    }
+}
+
+/// Checks a number of partitions.
+pub fn partition_count(number: u32) -> anyhow::Result<PartitionCount> {
+    PartitionCount::try_from(number).map_err(|error| super::WrongUsage(error.to_string()).into())
+}
+
+/// Parses a number of bytes: `1048576`, `512KiB`, `1.5GiB`, `1GB`.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
+    let unit = text[digits.len()..].trim();
+    let scale: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return Err(format!("unknown unit {unit:?}: use KiB, MiB, GiB or TiB")),
+    };
+    let invalid = || "use a number of bytes, for instance 512MiB".to_owned();
+    if let Ok(whole) = digits.parse::<u64>() {
+        return whole.checked_mul(scale).ok_or_else(invalid);
+    }
+    let number: f64 = digits.parse().map_err(|_| invalid())?;
+    let bytes = number * scale as f64;
+    match (0.0..u64::MAX as f64).contains(&bytes) {
+        true => Ok(bytes as u64),
+        false => Err(invalid()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_bytes_have_units() {
+        assert_eq!(parse_bytes("1048576"), Ok(1 << 20));
+        assert_eq!(parse_bytes("512MiB"), Ok(512 << 20));
+        assert_eq!(parse_bytes("1.5 GiB"), Ok(3 << 29));
+        assert_eq!(parse_bytes("2gb"), Ok(2_000_000_000));
+        for text in ["", "x", "-1", "1 XB", "1e400", "99999999TiB", "NaN"] {
+            assert!(parse_bytes(text).is_err(), "{text:?}");
+        }
+    }
+}

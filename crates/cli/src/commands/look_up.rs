@@ -1,0 +1,133 @@
+//! `fondaco get` and `mget`: single look-ups for people, over the control port.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use fondaco_control::http::{LookupRequest, LookupResponse, LookupValue};
+use fondaco_model::StoreName;
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use serde::Serialize;
+
+use super::WrongUsage;
+use crate::arguments::ControlPort;
+use crate::client::Client;
+use crate::output::Output;
+
+/// `fondaco get`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit code 1 if the key is not there.
+
+Example:
+  fondaco get pymk:42")]
+pub struct GetOptions {
+    /// The key, with its store: store:key
+    key: OsString,
+
+    #[command(flatten)]
+    node: ControlPort,
+}
+
+/// `fondaco mget`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Prints a line for each key that is there: the key, a tab, the value. Exit code 1 if one is not.
+
+Example:
+  fondaco mget pymk:42 pymk:43 features:42")]
+pub struct MgetOptions {
+    /// The keys, with their stores: store:key
+    #[arg(required = true)]
+    keys: Vec<String>,
+
+    #[command(flatten)]
+    node: ControlPort,
+}
+
+#[derive(Serialize)]
+struct Found<'a> {
+    key: &'a str,
+    value: Option<&'a LookupValue>,
+}
+
+/// Prints the value of a key.
+pub fn get(options: &GetOptions, output: &Output) -> anyhow::Result<()> {
+    let wire_key = options.key.as_bytes();
+    let shown = options.key.to_string_lossy();
+    let Some(colon) = wire_key.iter().position(|&byte| byte == b':') else {
+        return Err(WrongUsage(format!("invalid key {shown:?}: keys are written store:key")).into());
+    };
+    let store: StoreName = String::from_utf8_lossy(&wire_key[..colon])
+        .parse()
+        .map_err(|error| WrongUsage(format!("invalid key {shown:?}: {error}")))?;
+    let key = percent_encode(&wire_key[colon + 1..], NON_ALPHANUMERIC);
+    let value = Client::new(&options.node)?.get_bytes(&format!("/v1/stores/{store}/keys/{key}"))?;
+    if !output.is_json() {
+        return output.bytes(&value);
+    }
+    let value = match String::from_utf8(value) {
+        Ok(text) => LookupValue::Utf8(text),
+        Err(error) => LookupValue::Base64(STANDARD.encode(error.as_bytes())),
+    };
+    let found = Found {
+        key: &shown,
+        value: Some(&value),
+    };
+    output.result(&found, |_| String::new())
+}
+
+/// Prints the values of several keys.
+pub fn mget(options: &MgetOptions, output: &Output) -> anyhow::Result<()> {
+    let request = LookupRequest {
+        keys: options.keys.clone(),
+    };
+    let response: LookupResponse = Client::new(&options.node)?.post("/v1/lookup", &request)?;
+    if response.values.len() != options.keys.len() {
+        bail!(
+            "the node answered for {} keys of {}",
+            response.values.len(),
+            options.keys.len()
+        );
+    }
+    let found: Vec<Found<'_>> = options
+        .keys
+        .iter()
+        .zip(&response.values)
+        .map(|(key, value)| Found {
+            key,
+            value: value.as_ref(),
+        })
+        .collect();
+    if output.is_json() {
+        output.result(&found, |_| String::new())?;
+    } else {
+        let mut out = io::stdout().lock();
+        for Found { key, value } in &found {
+            match value {
+                Some(LookupValue::Utf8(text)) => writeln!(out, "{key}\t{text}")?,
+                Some(LookupValue::Base64(text)) => {
+                    let bytes = STANDARD.decode(text).context("the node answered with a broken value")?;
+                    write!(out, "{key}\t")?;
+                    out.write_all(&bytes)?;
+                    out.write_all(b"\n")?;
+                }
+                None => {}
+            }
+        }
+        out.flush()?;
+    }
+    let missing: Vec<&str> = found
+        .iter()
+        .filter(|found| found.value.is_none())
+        .map(|found| found.key)
+        .collect();
+    match missing.as_slice() {
+        [] => Ok(()),
+        keys => bail!("not there: {}", keys.join(" ")),
+    }
+}

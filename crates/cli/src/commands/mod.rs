@@ -1,0 +1,18 @@
+//! The commands, one file a family, in the order of the command line.
+
+pub mod build;
+pub mod completions;
+pub mod config;
+pub mod inspect;
+pub mod look_up;
+pub mod push;
+pub mod scan;
+pub mod server;
+pub mod status;
+pub mod store;
+pub mod versions;
+
+/// The arguments are well-formed, but make no sense together: exit code 2, as for those that are not.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongUsage(pub String);

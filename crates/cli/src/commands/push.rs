@@ -1,0 +1,279 @@
+//! `fondaco push` and `deploy`: a new version comes to a store.
+//!
+//! A push is a build, in a directory that is deleted afterwards, and a deploy. A deploy asks the node
+//! to fetch and to swap, and watches: the node does it, and goes on if the watcher goes away.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use fondaco_control::http::{DryRunResource, NewPush, PushResource, PushStateName};
+use fondaco_model::{StoreDefinition, StoreName};
+use fondaco_storage::Location;
+use serde::Serialize;
+use url::Url;
+
+use super::WrongUsage;
+use super::build::{self, BuildResult, InputOptions};
+use super::store;
+use crate::arguments::ControlPort;
+use crate::client::Client;
+use crate::interrupt::Interrupt;
+use crate::output::{self, Output};
+use crate::progress::{Display, INTERVAL};
+use crate::scratch::Scratch;
+
+/// `fondaco push`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The version is built in --work, where it needs as much space as the values have. If that is on the
+file system of the node's data, its files are linked and not copied.
+
+Example:
+  fondaco push pymk 'connections/*.parquet' --key member --value candidates
+  fondaco push features features.csv --key member --values age,score --create")]
+pub struct PushOptions {
+    #[command(flatten)]
+    input: InputOptions,
+
+    /// Keep the version that is built: in this directory, which is empty or missing
+    #[arg(long, value_name = "URL")]
+    output: Option<Location>,
+
+    /// Create the store if there is none
+    #[arg(long)]
+    create: bool,
+
+    #[command(flatten)]
+    node: ControlPort,
+}
+
+/// `fondaco deploy`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  fondaco deploy pymk /data/pymk-1")]
+pub struct DeployOptions {
+    /// The store
+    store: StoreName,
+
+    /// Where the version was built: a path, or a URL that the node can read
+    #[arg(value_name = "URL")]
+    source: String,
+
+    /// Check everything, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    #[command(flatten)]
+    node: ControlPort,
+}
+
+#[derive(Serialize)]
+struct PushResult {
+    build: BuildResult,
+    push: Option<PushResource>,
+}
+
+/// Builds a version, and deploys it.
+pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
+    let client = Client::new(&options.node)?;
+    let name = &options.input.store;
+    // Asked before anything is built: a build may take hours.
+    let status = client.status()?;
+    let partitions = build::partition_count(status.partitions)?;
+    match client.store(name)? {
+        Some(found) => refuse_a_second_push(found.push.as_ref(), name)?,
+        None if options.create && !options.input.dry_run => {
+            store::create(&client, name, StoreDefinition::BACKUPS_DEFAULT)?;
+            output.note(&format!("created store {name}"));
+        }
+        None if options.create => {}
+        None => bail!(
+            "no store {name:?} on {}: create it with fondaco store create {name}, or say --create",
+            client.address()
+        ),
+    }
+    let interrupt = Interrupt::listen()?;
+    if options.input.dry_run {
+        let built = build::run(&options.input, partitions, None, &interrupt, output)?;
+        if let Some(left) = status.disk_available_bytes
+            && built.bytes() > left
+        {
+            bail!(
+                "the version would have about {}, and the disk of the node has {} left: free some there",
+                output::bytes(built.bytes()),
+                output::bytes(left)
+            );
+        }
+        let result = PushResult {
+            build: built,
+            push: None,
+        };
+        return output.result(&result, |result| result.build.text() + "nothing was changed\n");
+    }
+    let (location, scratch) = match &options.output {
+        Some(location) => (location.clone(), None),
+        None => {
+            let work = options.input.work.clone().unwrap_or_else(std::env::temp_dir);
+            let scratch = Scratch::make(&work)?;
+            (Location::local(scratch.path()?.join("version")), Some(scratch))
+        }
+    };
+    let built = build::run(&options.input, partitions, Some(&location), &interrupt, output)?;
+    if !output.is_json() {
+        output.note(built.text().trim_end());
+    }
+    let source = source_url(&location.to_string())?;
+    let pushed = run(&client, name, source, &interrupt, output)?;
+    drop(scratch);
+    let result = PushResult {
+        build: built,
+        push: Some(pushed),
+    };
+    output.result(&result, |result| {
+        result.push.as_ref().map_or_else(String::new, |push| text(name, push))
+    })
+}
+
+/// Deploys a version that was built.
+pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
+    let client = Client::new(&options.node)?;
+    let source = source_url(&options.source)?;
+    let name = &options.store;
+    if options.dry_run {
+        let request = NewPush { source, dry_run: true };
+        let run: DryRunResource = client.post(&format!("/v1/stores/{name}/pushes"), &request)?;
+        return output.result(&run, |run| dry_run_text(name, run));
+    }
+    let interrupt = Interrupt::listen()?;
+    let push = run(&client, name, source, &interrupt, output)?;
+    output.result(&push, |push| text(name, push))
+}
+
+fn refuse_a_second_push(push: Option<&PushResource>, name: &StoreName) -> anyhow::Result<()> {
+    match push {
+        Some(push) if !is_end(push.state) => bail!(
+            "version {} is being pushed to store {name}: wait for it, or cancel that push",
+            push.version
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Has the node fetch and swap, and watches it to the end.
+fn run(
+    client: &Client,
+    name: &StoreName,
+    source: String,
+    interrupt: &Interrupt,
+    output: &Output,
+) -> anyhow::Result<PushResource> {
+    let request = NewPush { source, dry_run: false };
+    let mut push: PushResource = client.post(&format!("/v1/stores/{name}/pushes"), &request)?;
+    let version = push.version;
+    let path = format!("/v1/stores/{name}/push");
+    let mut display = Display::new(output.is_quiet());
+    let mut cancelled = false;
+    while !is_end(push.state) {
+        if interrupt.is_asked() && !cancelled {
+            cancelled = true;
+            // The push may have ended a moment ago: how, is asked below.
+            if let Err(error) = client.delete(&path)
+                && !crate::client::is_refused(&error, "push_ended")
+            {
+                return Err(error.context("the push could not be cancelled, and goes on"));
+            }
+        }
+        std::thread::sleep(INTERVAL);
+        push = client.get(&path).context("lost sight of the push, which goes on")?;
+        if push.version != version {
+            bail!("the push of version {version} ended, and another one was started: see fondaco versions {name}");
+        }
+        show(&mut display, &push);
+    }
+    drop(display);
+    match push.state {
+        PushStateName::Swapped => Ok(push),
+        PushStateName::Cancelled => bail!("the push of version {version} of store {name} was cancelled"),
+        _ => bail!(
+            "the push of version {version} of store {name} failed: {}",
+            push.error.as_deref().unwrap_or("see the node's log")
+        ),
+    }
+}
+
+fn show(display: &mut Display, push: &PushResource) {
+    let fraction = push.bytes_done as f64 / push.bytes_total.max(1) as f64;
+    let limit = match push.rate_limit_bytes_per_second {
+        0 => String::new(),
+        limit => format!(" of at most {}/s", output::bytes(limit)),
+    };
+    let details = format!(
+        "{} of {}, {} of {} files, {}/s{limit}",
+        output::bytes(push.bytes_done),
+        output::bytes(push.bytes_total),
+        push.files_done,
+        push.files_total,
+        output::bytes(push.rate_bytes_per_second),
+    );
+    display.show("fetching", fraction.min(1.0), &details);
+}
+
+fn text(name: &StoreName, push: &PushResource) -> String {
+    let ended = push.ended_unix_ms.unwrap_or(push.started_unix_ms);
+    let time = Duration::from_millis(ended.saturating_sub(push.started_unix_ms));
+    format!(
+        "store {name} serves version {}: {} records, fetched and swapped in {}\n",
+        push.version,
+        output::count(push.records),
+        output::duration(time)
+    )
+}
+
+fn dry_run_text(name: &StoreName, run: &DryRunResource) -> String {
+    format!(
+        "store {name} would serve it as version {}: {} records, {}, {}; nothing was changed\n",
+        run.version,
+        output::count(run.records),
+        output::bytes(run.bytes_total),
+        match run.links {
+            true => "its files linked and not copied".to_owned(),
+            false => format!("its files copied, {} on the disk", output::bytes(run.needed_bytes)),
+        }
+    )
+}
+
+fn is_end(state: PushStateName) -> bool {
+    match state {
+        PushStateName::Fetching | PushStateName::Ready => false,
+        PushStateName::Swapped | PushStateName::Failed | PushStateName::Cancelled => true,
+    }
+}
+
+/// What a place is to the node, whose working directory is another.
+fn source_url(place: &str) -> anyhow::Result<String> {
+    if place.contains("://") {
+        return Ok(place.to_owned());
+    }
+    let path: PathBuf = std::path::absolute(place).with_context(|| format!("cannot resolve {place:?}"))?;
+    match Url::from_file_path(&path) {
+        Ok(url) => Ok(url.into()),
+        Err(()) => Err(WrongUsage(format!("invalid path {path:?}: use a path or a URL")).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_becomes_a_url_that_does_not_depend_on_the_working_directory() {
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(source_url("/data/a b").unwrap(), "file:///data/a%20b");
+        assert_eq!(
+            source_url("b").unwrap(),
+            Url::from_file_path(here.join("b")).unwrap().as_str()
+        );
+        assert_eq!(source_url("s3://bucket/b").unwrap(), "s3://bucket/b");
+    }
+}

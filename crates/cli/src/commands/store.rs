@@ -1,0 +1,220 @@
+//! `fondaco store`: which stores there are.
+
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::bail;
+use clap::{Args, Subcommand, ValueEnum};
+use fondaco_control::http::{NewStore, StoreChange, StoreList, StoreResource};
+use fondaco_model::{StoreDefinition, StoreKind, StoreName};
+use serde::Serialize;
+
+use super::versions;
+use crate::arguments::ControlPort;
+use crate::client::Client;
+use crate::output::{self, Output, table};
+
+/// `fondaco store`.
+#[derive(Debug, Subcommand)]
+pub enum StoreCommand {
+    /// Create a store
+    Create(CreateOptions),
+    /// List all stores
+    List(ListOptions),
+    /// Show a store, its versions, and its last push
+    Show(NameOptions),
+    /// Change a store
+    Alter(AlterOptions),
+    /// Drop a store with all its versions
+    Drop(DropOptions),
+}
+
+/// `fondaco store create`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  fondaco store create pymk --backups 2")]
+pub struct CreateOptions {
+    /// Its name: what stands before the colon of its keys
+    name: StoreName,
+
+    /// Its kind
+    #[arg(long, value_enum, default_value_t = Kind::Batch)]
+    kind: Kind,
+
+    /// How many versions besides the current one to keep for rollback
+    #[arg(long, default_value_t = StoreDefinition::BACKUPS_DEFAULT, value_name = "COUNT")]
+    backups: u32,
+
+    #[command(flatten)]
+    node: ControlPort,
+}
+
+/// The kinds of store.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Kind {
+    /// Immutable versions, pushed whole
+    Batch,
+}
+
+/// `fondaco store list`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  fondaco store list --json")]
+pub struct ListOptions {
+    #[command(flatten)]
+    node: ControlPort,
+}
+
+/// `fondaco store show`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  fondaco store show pymk")]
+pub struct NameOptions {
+    /// The store
+    name: StoreName,
+
+    #[command(flatten)]
+    node: ControlPort,
+}
+
+/// `fondaco store alter`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  fondaco store alter pymk --backups 3")]
+pub struct AlterOptions {
+    /// The store
+    name: StoreName,
+
+    /// How many versions besides the current one to keep; those that are too many are deleted
+    #[arg(long, value_name = "COUNT")]
+    backups: u32,
+
+    #[command(flatten)]
+    node: ControlPort,
+}
+
+/// `fondaco store drop`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  fondaco store drop pymk --yes")]
+pub struct DropOptions {
+    /// The store
+    name: StoreName,
+
+    /// Do not ask whether it is meant
+    #[arg(long, short)]
+    yes: bool,
+
+    #[command(flatten)]
+    node: ControlPort,
+}
+
+/// Does what the command says.
+pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
+    match command {
+        StoreCommand::Create(options) => {
+            let client = Client::new(&options.node)?;
+            let store = create(&client, &options.name, options.backups)?;
+            output.result(&store, |store| {
+                format!(
+                    "created store {}\nnext: fondaco push {} INPUT… --key COLUMN\n",
+                    store.name, store.name
+                )
+            })
+        }
+        StoreCommand::List(options) => {
+            let list: StoreList = Client::new(&options.node)?.get("/v1/stores")?;
+            output.result(&list, list_text)
+        }
+        StoreCommand::Show(options) => {
+            let store: StoreResource = Client::new(&options.node)?.get(&format!("/v1/stores/{}", options.name))?;
+            output.result(&store, show_text)
+        }
+        StoreCommand::Alter(options) => {
+            let change = StoreChange {
+                backups: options.backups,
+            };
+            let path = format!("/v1/stores/{}", options.name);
+            let store: StoreResource = Client::new(&options.node)?.patch(&path, &change)?;
+            output.result(&store, show_text)
+        }
+        StoreCommand::Drop(options) => drop_store(&options, output),
+    }
+}
+
+/// Creates a store.
+pub fn create(client: &Client, name: &StoreName, backups: u32) -> anyhow::Result<StoreResource> {
+    let new = NewStore {
+        name: name.to_string(),
+        kind: StoreKind::Batch,
+        backups,
+    };
+    client.post("/v1/stores", &new)
+}
+
+fn drop_store(options: &DropOptions, output: &Output) -> anyhow::Result<()> {
+    #[derive(Serialize)]
+    struct Dropped<'a> {
+        dropped: &'a str,
+    }
+    let client = Client::new(&options.node)?;
+    let name = &options.name;
+    if !options.yes {
+        if !io::stdin().is_terminal() {
+            bail!("dropping store {name:?} deletes all its versions: say --yes if that is meant");
+        }
+        write!(io::stderr(), "drop store {name} with all its versions? [y/N] ")?;
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer)?;
+        if !matches!(answer.trim(), "y" | "Y" | "yes") {
+            bail!("nothing was dropped");
+        }
+    }
+    client.delete(&format!("/v1/stores/{name}"))?;
+    let dropped = Dropped { dropped: name.as_str() };
+    output.result(&dropped, |dropped| format!("dropped store {}\n", dropped.dropped))
+}
+
+fn list_text(list: &StoreList) -> String {
+    if list.stores.is_empty() {
+        return "no stores yet: create one with fondaco store create NAME\n".to_owned();
+    }
+    let rows: Vec<Vec<String>> = list
+        .stores
+        .iter()
+        .map(|store| {
+            let current = store.versions.iter().find(|version| version.current);
+            let fact = |fact: Option<u64>, text: fn(u64) -> String| fact.map_or_else(|| "-".to_owned(), text);
+            vec![
+                store.name.clone(),
+                "batch".to_owned(),
+                fact(store.current_version, |version| version.to_string()),
+                fact(current.and_then(|version| version.records), output::count),
+                fact(current.and_then(|version| version.bytes), output::bytes),
+                store.versions.len().to_string(),
+                store.backups.to_string(),
+            ]
+        })
+        .collect();
+    table(
+        &["NAME", "KIND", "CURRENT", "RECORDS", "SIZE", "VERSIONS", "BACKUPS"],
+        &rows,
+        &[false, false, true, true, true, true, true],
+    )
+}
+
+fn show_text(store: &StoreResource) -> String {
+    let mut text = format!(
+        "store {}: batch, created {}, keeps {} backup(s)\n",
+        store.name,
+        output::moment(store.created_unix_ms),
+        store.backups
+    );
+    text.push_str(&versions::text(&store.name, &store.versions));
+    if let Some(push) = &store.push {
+        text.push_str(&format!(
+            "last push: version {}, {}, from {}{}\n",
+            push.version,
+            format!("{:?}", push.state).to_lowercase(),
+            push.source,
+            push.error
+                .as_ref()
+                .map_or_else(String::new, |error| format!(": {error}"))
+        ));
+    }
+    text
+}

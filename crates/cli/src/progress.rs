@@ -1,0 +1,130 @@
+//! How far a long job is: a bar on a terminal, a plain line every two seconds elsewhere.
+//!
+//! A job that takes less than a second shows nothing.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::output;
+
+/// How often a watched job is looked at.
+pub const INTERVAL: Duration = Duration::from_millis(100);
+/// How long a job may take without showing anything.
+const QUIET_TIME: Duration = Duration::from_secs(1);
+/// The time between plain lines.
+const LINE_INTERVAL: Duration = Duration::from_secs(2);
+/// The bar's steps.
+const STEPS: u64 = 1000;
+
+/// What is shown of a job.
+pub struct Display {
+    started: Instant,
+    phase: &'static str,
+    phase_started: Instant,
+    shown: Instant,
+    kind: Kind,
+}
+
+enum Kind {
+    Bar(ProgressBar),
+    Lines,
+    Nothing,
+}
+
+impl Display {
+    /// Begins; `quiet` shows nothing at all.
+    pub fn new(quiet: bool) -> Self {
+        let kind = match (quiet, io::stderr().is_terminal()) {
+            (true, _) => Kind::Nothing,
+            (false, false) => Kind::Lines,
+            (false, true) => {
+                let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr());
+                if let Ok(style) = ProgressStyle::with_template("{prefix:>9} {bar:30} {percent:>3}%  {msg}") {
+                    bar.set_style(style);
+                }
+                Kind::Bar(bar)
+            }
+        };
+        let now = Instant::now();
+        Self {
+            started: now,
+            phase: "",
+            phase_started: now,
+            shown: now,
+            kind,
+        }
+    }
+
+    /// Shows how far the job is: its phase, how much of it is done from 0 to 1, and details.
+    pub fn show(&mut self, phase: &'static str, fraction: f64, details: &str) {
+        let now = Instant::now();
+        if phase != self.phase {
+            self.phase = phase;
+            self.phase_started = now;
+        }
+        if now - self.started < QUIET_TIME {
+            return;
+        }
+        let left = left(now - self.phase_started, fraction);
+        let left = left.map_or_else(String::new, |left| format!(", {} left", output::duration(left)));
+        match &self.kind {
+            Kind::Nothing => {}
+            Kind::Bar(bar) => {
+                bar.set_prefix(phase);
+                bar.set_position((fraction * STEPS as f64) as u64);
+                bar.set_message(format!("{details}{left}"));
+            }
+            Kind::Lines if now - self.shown >= LINE_INTERVAL => {
+                self.shown = now;
+                // Progress that cannot be shown is no reason to stop.
+                let _ = writeln!(io::stderr(), "{phase}: {:.0} %, {details}{left}", fraction * 100.0);
+            }
+            Kind::Lines => {}
+        }
+    }
+
+    /// How long the current phase has taken.
+    pub fn phase_time(&self) -> Duration {
+        self.phase_started.elapsed()
+    }
+}
+
+impl Drop for Display {
+    fn drop(&mut self) {
+        if let Kind::Bar(bar) = &self.kind {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// The time that is left of something that has taken so long and is so far.
+fn left(taken: Duration, fraction: f64) -> Option<Duration> {
+    // Before that it is a guess.
+    const FRACTION_MIN: f64 = 0.02;
+    (taken >= QUIET_TIME && (FRACTION_MIN..1.0).contains(&fraction)).then(|| taken.mul_f64((1.0 - fraction) / fraction))
+}
+
+/// So many of something a second.
+pub fn rate(number: u64, time: Duration) -> u64 {
+    let seconds = time.as_secs_f64();
+    if seconds > 0.0 {
+        (number as f64 / seconds) as u64
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_follows_from_what_is_done() {
+        assert_eq!(left(Duration::from_secs(10), 0.25), Some(Duration::from_secs(30)));
+        assert_eq!(left(Duration::from_secs(10), 0.0), None);
+        assert_eq!(left(Duration::from_secs(10), 1.0), None);
+        assert_eq!(left(Duration::from_millis(10), 0.5), None);
+    }
+}
