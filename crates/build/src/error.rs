@@ -14,11 +14,11 @@ use crate::sort::RowId;
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// An option has a value that no build can have.
-    #[error("invalid {option} {value:?}: {reason}")]
+    #[error("invalid {option} {value}: {reason}")]
     InvalidOption {
         /// Its name.
         option: &'static str,
-        /// Its value.
+        /// Its value, quoted if it is a text.
         value: String,
         /// What is allowed.
         reason: &'static str,

@@ -19,6 +19,9 @@ const SPLIT_BITS: u32 = 4;
 /// What is gathered for a part before it is written, in bytes.
 const SPLIT_BUFFER_BYTES: usize = 64 << 10;
 
+/// How many records ahead their memory is fetched: the distance that measured best.
+const PREFETCH_AHEAD: usize = 16;
+
 /// So few records are loaded whatever their size, lest a huge one be split for ever.
 const RECORDS_LOADED_ALWAYS: u64 = 4;
 
@@ -76,6 +79,9 @@ impl Drain<'_> {
         let mut dropped = 0;
         let mut rest = &entries[..];
         while let [first, others @ ..] = rest {
+            if let Some(soon) = rest.get(PREFETCH_AHEAD) {
+                prefetch(blocks, *soon);
+            }
             if others.first().is_none_or(|next| next.position != first.position) {
                 emit(&self.record(blocks, *first)?)?;
                 rest = others;
@@ -206,6 +212,21 @@ impl Drain<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// Has the processor fetch the beginning of a record, which lies anywhere in the bucket.
+#[inline]
+fn prefetch(blocks: &[Block], entry: Entry) {
+    let bytes = &blocks[(entry.place >> 32) as usize][entry.place as u32 as usize..];
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint that reads nothing and never faults, whatever the address.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().cast());
+        _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(64).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
 }
 
 fn by_key(a: &Record<'_>, b: &Record<'_>) -> Ordering {
