@@ -83,7 +83,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         report.spilled_bytes / 1_000_000,
     );
     println!(
-        "memory: {memory_mib} MiB allowed, {} MiB at the peak",
+        "processor time: {:.2} s; memory: {memory_mib} MiB allowed, {} MiB at the peak",
+        processor_seconds()?,
         peak_memory_kib()? / 1024
     );
     Ok(())

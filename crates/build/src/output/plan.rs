@@ -98,7 +98,7 @@ mod tests {
             let chunks: Vec<(u32, u32)> =
                 units.iter().flat_map(|unit| &unit.chunks).map(|plan| (plan.partition.get(), plan.chunk)).collect();
             prop_assert!(chunks.is_sorted());
-            let mut counts = vec![0; tallies.len()];
+            let mut counts = vec![0_u64; tallies.len()];
             for (partition, _) in chunks {
                 counts[partition as usize] += 1;
             }
