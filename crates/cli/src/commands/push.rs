@@ -81,12 +81,9 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
     // Asked before anything is built: a build may take hours.
     let status = client.status()?;
     let partitions = build::partition_count(status.partitions)?;
-    match client.store(name)? {
+    let store = client.store(name)?;
+    match &store {
         Some(found) => refuse_a_second_push(found.push.as_ref(), name)?,
-        None if options.create && !options.input.dry_run => {
-            store::create(&client, name, StoreDefinition::BACKUPS_DEFAULT)?;
-            output.note(&format!("created store {name}"));
-        }
         None if options.create => {}
         None => bail!(
             "no store {name:?} on {}: create it with fondaco store create {name}, or say --create",
@@ -122,6 +119,10 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
     let built = build::run(&options.input, partitions, Some(&location), &interrupt, output)?;
     if !output.is_json() {
         output.note(built.text().trim_end());
+    }
+    if store.is_none() {
+        store::create(&client, name, StoreDefinition::BACKUPS_DEFAULT)?;
+        output.note(&format!("created store {name}"));
     }
     let source = source_url(&location.to_string())?;
     let pushed = run(&client, name, source, &interrupt, output)?;

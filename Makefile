@@ -1,0 +1,38 @@
+# What can be done with this tree. `make` alone lists it.
+#
+# A fresh machine needs Rust (rust-toolchain: see rust-version in Cargo.toml), a C compiler, Java and
+# Python 3. Everything else that a target needs, it gets by itself, or says what it goes without.
+
+CARGO ?= cargo
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-rust test-clients bench lint fuzz
+
+help: ## List the targets
+	@echo "targets:"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
+		printf '  make %-14s %s\n' "$$name" "$$what"; done
+
+demo: ## Build fondaco, then push, read, push again and roll back a real data set (a minute after compiling)
+	$(CARGO) build --release -p fondaco
+	demo/run
+
+test: test-rust test-clients ## Run all tests
+
+test-rust: ## Run the tests in Rust: units, properties, whole programs, crashes
+	$(CARGO) test --no-fail-fast
+
+test-clients: ## Run other people's clients against fondaco: redis-py, Jedis, redis-cli, redis-benchmark
+	$(CARGO) build -p fondaco
+	tests/clients/run
+
+bench: ## Measure against peers, into bench/results (half an hour, on a quiet machine)
+	bench/run
+
+lint: ## Check formatting, and have clippy complain about everything
+	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+fuzz: ## Fuzz all parsers for a minute each, or replay random inputs where there is no cargo-fuzz
+	fuzz/run
