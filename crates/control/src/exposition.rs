@@ -21,8 +21,11 @@ const BUCKET_SECONDS_MIN: f64 = 1e-6;
 /// Durations longer than this share one bucket, in seconds.
 const BUCKET_SECONDS_MAX: f64 = 20.0;
 
-/// A metric's name, its meaning, and how it is read.
-type Described<T> = (&'static str, &'static str, T);
+/// A metric of a version: its name, its meaning, and how it is read.
+type OfVersion = (&'static str, &'static str, fn(&VersionStatus) -> Option<u64>);
+
+/// A metric of a fetch, likewise.
+type OfFetch = (&'static str, &'static str, fn(&FetchProgress) -> u64);
 
 /// The metrics of a node.
 pub(crate) struct Exposition(Registry);
@@ -146,7 +149,7 @@ impl NodeCollector {
             });
             current.collect::<Vec<_>>()
         };
-        let facts: [Described<fn(&VersionStatus) -> Option<u64>>; 4] = [
+        let facts: [OfVersion; 4] = [
             (
                 "store_current_version",
                 "the number of the current version",
@@ -193,7 +196,7 @@ impl NodeCollector {
             pushing,
         )?;
 
-        let fetch: [Described<fn(&FetchProgress) -> u64>; 4] = [
+        let fetch: [OfFetch; 4] = [
             (
                 "fetch_done_bytes",
                 "bytes of the push under way that are verified",

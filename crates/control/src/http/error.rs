@@ -37,7 +37,7 @@ pub(super) struct ApiError {
 }
 
 /// All codes, with the status that each comes with and its meaning.
-pub const ERROR_CODES: [(&str, u16, &str); 24] = [
+pub const ERROR_CODES: [(&str, u16, &str); 23] = [
     (
         "invalid_request",
         400,
@@ -75,7 +75,6 @@ pub const ERROR_CODES: [(&str, u16, &str); 24] = [
         422,
         "there is no version at the source that this store could take",
     ),
-    ("corrupt", 422, "files are not what their manifest says"),
     ("answer_too_large", 422, "the values are too long for one answer"),
     ("internal", 500, "the node could not do it; its log says more"),
     ("overloaded", 503, "too many requests are being answered"),
@@ -128,13 +127,12 @@ fn code_of(error: &ControlError) -> &'static str {
         ControlError::TooManyPushes { .. } => "too_many_pushes",
         ControlError::Stopping => "unavailable",
         ControlError::InvalidSource(_) => "invalid_source",
-        ControlError::Format(error) if error.is_corruption() => "corrupt",
         ControlError::Fetch(error) => match error {
             FetchError::Source { .. }
             | FetchError::Manifest { .. }
             | FetchError::WrongStore { .. }
-            | FetchError::WrongPartitions { .. } => "invalid_source",
-            FetchError::Mismatch { .. } => "corrupt",
+            | FetchError::WrongPartitions { .. }
+            | FetchError::Mismatch { .. } => "invalid_source",
             FetchError::NoSpace { .. } | FetchError::DiskFull { .. } => "not_enough_space",
             FetchError::Cancelled | FetchError::Interrupted => "unavailable",
             FetchError::Io { .. } => "internal",

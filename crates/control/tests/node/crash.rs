@@ -1,0 +1,78 @@
+//! A node killed at random moments of fetch and swap, and started again.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::harness::{Builds, NodeProcess, wait_for_dirs};
+
+const ROUNDS: u64 = 20;
+const PADDING: usize = 2000;
+
+/// A small generator of random numbers (xorshift), so that a printed seed repeats a run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+fn seed() -> u64 {
+    let given: Option<u64> = std::env::var("FONDACO_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = given.unwrap_or_else(|| {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        now.subsec_nanos().into()
+    });
+    println!("FONDACO_SEED={seed}");
+    seed | 1
+}
+
+fn survive(builds: &Builds, padding: usize, rate: u64) {
+    let mut random = Random(seed());
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = NodeProcess::start(dir.path());
+    node.client.create(1);
+    node.client.push(&builds.build(1));
+    for build in 2..2 + ROUNDS {
+        node.client.set_rate(rate);
+        node.client.begin_push(&builds.build(build));
+        // Twice in a row at times, so that what resumes is killed too.
+        for _ in 0..=random.below(2) {
+            let moment = Instant::now() + Duration::from_micros(random.below(150_000));
+            std::thread::sleep(moment.saturating_duration_since(Instant::now()));
+            node.kill();
+            node = NodeProcess::start(dir.path());
+            // The push goes on meanwhile: what is served lies between what is current before and after.
+            let current = || node.client.get("/v1/stores/pymk")["current_version"].as_u64().unwrap();
+            let (before, served, after) = (current(), node.client.served_build(padding), current());
+            assert!(
+                before >= build - 1 && after <= build,
+                "{before} to {after} after {build} was pushed"
+            );
+            assert!(
+                (before..=after).contains(&served),
+                "{served} is served, {before} to {after} current"
+            );
+        }
+        node.client.set_rate(0);
+        let push = node.client.ended_push();
+        assert_eq!(push["state"], "swapped", "{push}");
+        assert_eq!(node.client.served_build(padding), build);
+        let mut kept = [format!("version-{}", build - 1), format!("version-{build}")];
+        kept.sort();
+        wait_for_dirs(dir.path(), &[&kept[0], &kept[1]]);
+    }
+}
+
+#[test]
+fn a_node_killed_while_copying_serves_the_old_or_the_new_version_and_leaks_nothing() {
+    // About a megabyte: killed anywhere from the first file to long after the swap.
+    survive(&Builds::elsewhere(PADDING), PADDING, 8 << 20);
+}
+
+#[test]
+fn a_node_killed_while_linking_serves_the_old_or_the_new_version_and_leaks_nothing() {
+    survive(&Builds::beside(), 50, 500 << 10);
+}

@@ -1,0 +1,73 @@
+//! A disk that is too small, or becomes full in the middle.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::harness::{Builds, Client, config, names, wait_for};
+
+/// A small file system in memory, unmounted when dropped.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    /// `None` where this process may not mount.
+    fn mount(bytes: u64) -> Option<Self> {
+        let dir = TempDir::new().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"])
+            .arg(dir.path())
+            .output();
+        mounted.is_ok_and(|output| output.status.success()).then_some(Self(dir))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: a failed test may have left files open.
+        let _ = Command::new("umount").arg("-l").arg(self.path()).output();
+    }
+}
+
+#[test]
+fn a_disk_too_small_refuses_a_push_and_one_that_fills_fails_it_without_a_trace() {
+    let Some(disk) = SmallDisk::mount(4 << 20) else {
+        println!("skipped: this process may not mount a file system");
+        return;
+    };
+    let node = fondaco_control::Fondaco::start(config(disk.path())).unwrap();
+    let client = Client::new(node.http_addr());
+    client.create(1);
+
+    let large = Builds::elsewhere(20_000);
+    let request = json!({"source": large.build(1)});
+    let code = client.refused("POST", "/v1/stores/pymk/pushes", request, 507);
+    assert_eq!(code, "not_enough_space");
+
+    // It fits when it begins; then somebody else takes all there is.
+    let fits = Builds::elsewhere(3000);
+    client.set_rate(200 << 10);
+    client.begin_push(&fits.build(2));
+    wait_for("bytes to arrive", || {
+        let push = client.get("/v1/stores/pymk/push");
+        (push["bytes_done"].as_u64() > Some(0)).then_some(())
+    });
+    let filler = disk.path().join("filler");
+    std::fs::write(&filler, vec![0; 4 << 20]).unwrap_err();
+    let push = client.ended_push();
+    assert_eq!(push["state"], "failed", "{push}");
+    assert!(push["error"].as_str().unwrap().contains("full"), "{push}");
+    assert_eq!(names(&disk.path().join("stores/pymk")), [""; 0]);
+
+    std::fs::remove_file(&filler).unwrap();
+    client.set_rate(0);
+    client.push(&fits.build(3));
+    assert_eq!(client.served_build(3000), 3);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(node.shutdown());
+}

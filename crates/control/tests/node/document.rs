@@ -1,0 +1,182 @@
+//! The OpenAPI document against a running node: every operation answers what the document says.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Builds, TestNode};
+
+/// The document, made strict: an answer with a member that is not documented is an error.
+fn strict_document(document: &Value) -> Value {
+    let mut document = document.clone();
+    for schema in document["components"]["schemas"].as_object_mut().unwrap().values_mut() {
+        if schema["properties"].is_object() && schema.get("additionalProperties").is_none() {
+            schema["additionalProperties"] = json!(false);
+        }
+    }
+    document
+}
+
+struct Walk {
+    node: TestNode,
+    document: Value,
+    seen: BTreeSet<(String, String)>,
+}
+
+impl Walk {
+    /// Makes a request, and holds its answer against the operation that documents it.
+    fn step(&mut self, method: &str, path: &str, concrete: &str, body: Value, expected: u16) {
+        let operation = self.document["paths"][path][method.to_lowercase()].clone();
+        assert!(operation.is_object(), "{method} {path} is not documented");
+        let bytes = match &body {
+            Value::Null => Vec::new(),
+            body => {
+                let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+                self.validate(schema, body, &format!("{method} {concrete}, its request"));
+                serde_json::to_vec(body).unwrap()
+            }
+        };
+        let (status, content_type, answer) = self.node.client.raw(method, concrete, &bytes).unwrap();
+        let text = String::from_utf8_lossy(&answer);
+        assert_eq!(status, expected, "{method} {concrete}: {text}");
+        let responses = &operation["responses"];
+        let response = responses.get(status.to_string()).unwrap_or(&responses["default"]);
+        assert!(
+            response.is_object(),
+            "{method} {path}: status {status} is not documented"
+        );
+        match response["content"].as_object() {
+            None => assert!(answer.is_empty(), "{method} {path}: a body is not documented"),
+            Some(contents) => {
+                let media_type = content_type.split(';').next().unwrap();
+                let content = contents.get(media_type);
+                let content = content.unwrap_or_else(|| panic!("{method} {path}: {media_type} is not documented"));
+                if media_type == "application/json" {
+                    let answer = serde_json::from_slice(&answer).unwrap();
+                    self.validate(&content["schema"], &answer, &format!("{method} {concrete}"));
+                }
+            }
+        }
+        self.seen.insert((path.to_owned(), method.to_lowercase()));
+    }
+
+    fn validate(&self, schema: &Value, instance: &Value, what: &str) {
+        let mut schema = schema.clone();
+        assert!(schema.is_object(), "{what}: it has no schema");
+        schema["components"] = self.document["components"].clone();
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
+        let errors: Vec<_> = validator.iter_errors(instance).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{what}: {errors:?} in {instance}");
+    }
+}
+
+#[test]
+fn every_documented_operation_answers_as_documented() {
+    let node = TestNode::start();
+    let document = strict_document(&node.client.get("/openapi.json"));
+    let mut walk = Walk {
+        node,
+        document,
+        seen: BTreeSet::new(),
+    };
+    let builds = Builds::beside();
+    let (store, pushes) = ("/v1/stores/{store}", "/v1/stores/{store}/pushes");
+    let null = || Value::Null;
+
+    walk.step("GET", "/healthz", "/healthz", null(), 200);
+    walk.step("GET", "/readyz", "/readyz", null(), 200);
+    walk.step("GET", "/openapi.json", "/openapi.json", null(), 200);
+    walk.step(
+        "POST",
+        "/v1/stores",
+        "/v1/stores",
+        json!({"name": "pymk", "kind": "batch", "backups": 1}),
+        201,
+    );
+    walk.step("POST", "/v1/stores", "/v1/stores", json!({"name": "pymk"}), 409);
+    walk.step("GET", store, "/v1/stores/pymk", null(), 200);
+    walk.step("GET", store, "/v1/stores/none", null(), 404);
+    let push = "/v1/stores/{store}/push";
+    walk.step("GET", push, "/v1/stores/pymk/push", null(), 404);
+    for build in [1, 2] {
+        let source = builds.build(build);
+        let dry_run = json!({"source": source, "dry_run": true});
+        walk.step("POST", pushes, "/v1/stores/pymk/pushes", dry_run, 200);
+        walk.step("POST", pushes, "/v1/stores/pymk/pushes", json!({"source": source}), 202);
+        walk.step("GET", push, "/v1/stores/pymk/push", null(), 200);
+        walk.node.client.ended_push();
+        walk.step("GET", push, "/v1/stores/pymk/push", null(), 200);
+    }
+    walk.step("DELETE", push, "/v1/stores/pymk/push", null(), 409);
+    walk.step(
+        "GET",
+        "/v1/stores/{store}/versions",
+        "/v1/stores/pymk/versions",
+        null(),
+        200,
+    );
+    walk.step(
+        "POST",
+        "/v1/stores/{store}/rollback",
+        "/v1/stores/pymk/rollback",
+        json!({}),
+        200,
+    );
+    let swap = "/v1/stores/{store}/swap";
+    walk.step("POST", swap, "/v1/stores/pymk/swap", json!({"version": 2}), 200);
+    walk.step("POST", swap, "/v1/stores/pymk/swap", json!({"version": 99}), 404);
+    let key = "/v1/stores/{store}/keys/{key}";
+    walk.step("GET", key, "/v1/stores/pymk/keys/member-1", null(), 200);
+    walk.step("GET", key, "/v1/stores/pymk/keys/%ff%2Fno", null(), 404);
+    walk.step(
+        "POST",
+        "/v1/lookup",
+        "/v1/lookup",
+        json!({"keys": ["pymk:member-1", "pymk:absent"]}),
+        200,
+    );
+    walk.step("POST", "/v1/lookup", "/v1/lookup", json!({"keys": ["no colon"]}), 400);
+    walk.step("GET", "/v1/stores", "/v1/stores", null(), 200);
+    walk.step("GET", "/v1/status", "/v1/status", null(), 200);
+    walk.step("GET", "/v1/settings", "/v1/settings", null(), 200);
+    walk.step(
+        "PATCH",
+        "/v1/settings",
+        "/v1/settings",
+        json!({"clients-max": 100}),
+        200,
+    );
+    walk.step("GET", "/metrics", "/metrics", null(), 200);
+    walk.step("PATCH", store, "/v1/stores/pymk", json!({"backups": 0}), 200);
+    walk.step("DELETE", store, "/v1/stores/pymk", null(), 204);
+
+    let mut documented = BTreeSet::new();
+    for (path, item) in walk.document["paths"].as_object().unwrap() {
+        documented.extend(
+            item.as_object()
+                .unwrap()
+                .keys()
+                .map(|method| (path.clone(), method.clone())),
+        );
+    }
+    assert_eq!(walk.seen, documented);
+}
+
+#[test]
+fn metrics_name_what_is_served_and_read() {
+    let node = TestNode::start();
+    node.client.create(1);
+    node.client.push(&Builds::beside().build(1));
+    let (_, _, text) = node.client.raw("GET", "/metrics", b"").unwrap();
+    let text = String::from_utf8(text).unwrap();
+    for line in [
+        "fondaco_store_current_version{store=\"pymk\"} 1",
+        "fondaco_store_records{store=\"pymk\"} 500",
+        "fondaco_swaps_total 1",
+        "fondaco_hot_lookups_total 0",
+        "fondaco_push_in_progress{store=\"pymk\"} 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
+    }
+    assert!(text.ends_with("# EOF\n"));
+}

@@ -1,0 +1,335 @@
+//! Nodes to test, versions to push, and requests to make.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use fondaco_control::{Config, Fondaco, Running};
+use fondaco_format::Compression;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::written::{self, Shape};
+
+/// The longest that a test waits for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How many partitions the nodes of the tests have.
+pub const PARTITIONS: u32 = 4;
+
+/// How many keys the versions of the tests have.
+pub const KEYS: usize = 500;
+
+/// Waits for a condition, and fails when it does not come true.
+pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = condition() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited in vain for: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+pub fn key(number: usize) -> String {
+    format!("member-{number}")
+}
+
+/// The value of a key in a build; those of two builds always differ.
+pub fn value(build: u64, number: usize, padding: usize) -> String {
+    format!("{build}:{number}:{}", "x".repeat(padding))
+}
+
+/// Builds that can be pushed, each in a directory of its own.
+pub struct Builds {
+    dir: TempDir,
+    padding: usize,
+}
+
+impl Builds {
+    /// Where links to the node's directory work.
+    pub fn beside() -> Self {
+        Self {
+            dir: TempDir::new().unwrap(),
+            padding: 50,
+        }
+    }
+
+    /// Where they do not, if this machine has such a place, so that files are copied.
+    pub fn elsewhere(padding: usize) -> Self {
+        let memory = Path::new("/dev/shm");
+        let dir = match memory.is_dir() {
+            true => TempDir::new_in(memory),
+            false => TempDir::new(),
+        };
+        Self {
+            dir: dir.unwrap(),
+            padding,
+        }
+    }
+
+    /// Writes a build, and says where.
+    pub fn build(&self, build: u64) -> PathBuf {
+        self.build_of(build, PARTITIONS)
+    }
+
+    pub fn build_of(&self, build: u64, partitions: u32) -> PathBuf {
+        let dir = self.dir.path().join(format!("build-{build}-{partitions}"));
+        std::fs::create_dir(&dir).unwrap();
+        let records: BTreeMap<_, _> = (0..KEYS)
+            .map(|number| {
+                (
+                    key(number).into_bytes(),
+                    value(build, number, self.padding).into_bytes(),
+                )
+            })
+            .collect();
+        let shape = Shape {
+            partitions,
+            chunks: 2,
+            compression: Compression::None,
+        };
+        written::write(&dir, &records, &shape);
+        dir
+    }
+}
+
+/// Requests to a control port.
+pub struct Client {
+    pub addr: SocketAddr,
+    pub token: Option<String>,
+    agent: ureq::Agent,
+}
+
+impl Client {
+    pub fn new(addr: SocketAddr) -> Self {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(PATIENCE))
+            .build();
+        Self {
+            addr,
+            token: None,
+            agent: config.into(),
+        }
+    }
+
+    /// A request and its answer: status, content type, body.
+    pub fn raw(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, String, Vec<u8>), ureq::Error> {
+        let mut request = ureq::http::Request::builder()
+            .method(method)
+            .uri(format!("http://{}{path}", self.addr));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let mut response = self.agent.run(request.body(body).unwrap())?;
+        let content_type = response.headers().get("content-type");
+        let content_type = content_type.map_or("", |value| value.to_str().unwrap()).to_owned();
+        let status = response.status().as_u16();
+        Ok((status, content_type, response.body_mut().read_to_vec()?))
+    }
+
+    /// A request with a JSON answer.
+    pub fn call(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
+        let body = match body {
+            Value::Null => Vec::new(),
+            body => serde_json::to_vec(&body).unwrap(),
+        };
+        let (status, _, answer) = self.raw(method, path, &body).unwrap();
+        let answer = match answer.is_empty() {
+            true => Value::Null,
+            false => serde_json::from_slice(&answer)
+                .unwrap_or_else(|e| panic!("{method} {path}: {e} in {:?}", String::from_utf8_lossy(&answer))),
+        };
+        (status, answer)
+    }
+
+    pub fn get(&self, path: &str) -> Value {
+        let (status, answer) = self.call("GET", path, Value::Null);
+        assert_eq!(status, 200, "GET {path}: {answer}");
+        answer
+    }
+
+    /// A request that is refused; returns the code of the error.
+    pub fn refused(&self, method: &str, path: &str, body: Value, status: u16) -> String {
+        let (found, answer) = self.call(method, path, body);
+        assert_eq!(found, status, "{method} {path}: {answer}");
+        assert!(
+            answer["error"]["message"].as_str().is_some_and(|text| text.len() > 10),
+            "{answer}"
+        );
+        answer["error"]["code"].as_str().unwrap().to_owned()
+    }
+
+    pub fn create(&self, backups: u32) {
+        let (status, answer) = self.call("POST", "/v1/stores", json!({"name": "pymk", "backups": backups}));
+        assert_eq!(status, 201, "{answer}");
+    }
+
+    pub fn begin_push(&self, source: &Path) -> Value {
+        let (status, answer) = self.call("POST", "/v1/stores/pymk/pushes", json!({"source": source}));
+        assert_eq!(status, 202, "{answer}");
+        answer
+    }
+
+    /// Waits for the push of a store to end.
+    pub fn ended_push(&self) -> Value {
+        wait_for("the push to end", || {
+            let push = self.get("/v1/stores/pymk/push");
+            push["ended_unix_ms"].is_u64().then_some(push)
+        })
+    }
+
+    /// Pushes, and waits until the version is served.
+    pub fn push(&self, source: &Path) -> u64 {
+        self.begin_push(source);
+        let push = self.ended_push();
+        assert_eq!(push["state"], "swapped", "{push}");
+        push["version"].as_u64().unwrap()
+    }
+
+    pub fn set_rate(&self, bytes_per_second: u64) {
+        let change = json!({"fetch_rate_bytes_per_second": bytes_per_second});
+        let (status, answer) = self.call("PATCH", "/v1/settings", change);
+        assert_eq!(status, 200, "{answer}");
+    }
+
+    /// The build whose values a store serves; fails if they are of more than one, or not all there.
+    pub fn served_build(&self, padding: usize) -> u64 {
+        let keys: Vec<_> = (0..KEYS).map(|number| format!("pymk:{}", key(number))).collect();
+        let (status, answer) = self.call("POST", "/v1/lookup", json!({"keys": keys}));
+        assert_eq!(status, 200, "{answer}");
+        let values = answer["values"].as_array().unwrap();
+        let first = values[0]["utf8"].as_str().unwrap();
+        let build = first.split_once(':').unwrap().0.parse().unwrap();
+        for (number, found) in values.iter().enumerate() {
+            assert_eq!(found["utf8"], value(build, number, padding), "{}", key(number));
+        }
+        build
+    }
+}
+
+/// A node in this process.
+pub struct TestNode {
+    pub client: Client,
+    pub dir: TempDir,
+    running: Option<Running>,
+}
+
+impl TestNode {
+    pub fn start() -> Self {
+        Self::start_in(TempDir::new().unwrap())
+    }
+
+    pub fn start_in(dir: TempDir) -> Self {
+        let running = Fondaco::start(config(dir.path())).unwrap();
+        Self {
+            client: Client::new(running.http_addr()),
+            dir,
+            running: Some(running),
+        }
+    }
+
+    /// Stops it as an operator would, and starts it again.
+    pub fn restart(mut self) -> Self {
+        self.stop();
+        let empty = TempDir::new().unwrap();
+        let dir = std::mem::replace(&mut self.dir, empty);
+        Self::start_in(dir)
+    }
+
+    pub fn stop(&mut self) {
+        if let Some(running) = self.running.take() {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(running.shutdown());
+        }
+    }
+
+    /// Waits until the store's directory holds these and nothing else.
+    pub fn wait_for_dirs(&self, expected: &[&str]) {
+        wait_for_dirs(self.dir.path(), expected);
+    }
+}
+
+impl Drop for TestNode {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+pub fn config(dir: &Path) -> Config {
+    let mut config = Config::local(dir, PARTITIONS.try_into().unwrap());
+    config.resp_listen = ([127, 0, 0, 1], 0).into();
+    config.http_listen = ([127, 0, 0, 1], 0).into();
+    config.loops = 1;
+    config.disk_reserve_bytes = 0;
+    config
+}
+
+/// The names in a directory; none if there is none.
+pub fn names(dir: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return Vec::new();
+    };
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+pub fn wait_for_dirs(data_dir: &Path, expected: &[&str]) {
+    let found = || (names(&data_dir.join("stores/pymk")), names(&data_dir.join("trash")));
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while found() != (expected.iter().map(|name| (*name).to_owned()).collect(), Vec::new()) {
+        assert!(Instant::now() < deadline, "expected {expected:?}, found {:?}", found());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A node in a process of its own, which can be killed.
+pub struct NodeProcess {
+    pub client: Client,
+    child: Child,
+}
+
+impl NodeProcess {
+    pub fn start(data_dir: &Path) -> Self {
+        // Cargo builds the examples for the tests, and puts them beside them.
+        let tests = std::env::current_exe().unwrap();
+        let program = tests.ancestors().nth(2).unwrap().join("examples/embedded_node");
+        let mut child = Command::new(program)
+            .arg(data_dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        let http = line.split_whitespace().nth(1);
+        let http = http.unwrap_or_else(|| panic!("the node did not start: {:?}", child.wait()));
+        Self {
+            client: Client::new(http.parse().unwrap()),
+            child,
+        }
+    }
+
+    /// Kills it, as a failing machine would.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        // It may be dead already, which is just as well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,12 @@
+//! A node, from outside: through its control port, its catalog, and the signals that kill it.
+
+mod crash;
+mod disk_full;
+mod document;
+mod harness;
+mod pushes;
+mod security;
+mod stores;
+mod swaps;
+#[path = "../../../format/tests/written/mod.rs"]
+mod written;

@@ -1,0 +1,201 @@
+//! Pushes: what is refused, what fails, what is cancelled, and what resumes.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Builds, Client, TestNode, names, wait_for};
+
+const PUSHES: &str = "/v1/stores/pymk/pushes";
+
+/// Begins a push so slow that it is still under way when the test looks.
+fn begin_slow_push(client: &Client, builds: &Builds, build: u64) {
+    client.set_rate(64 << 10);
+    client.begin_push(&builds.build(build));
+    wait_for("bytes to arrive", || {
+        let push = client.get("/v1/stores/pymk/push");
+        assert_eq!(push["state"], "fetching", "{push}");
+        (push["bytes_done"].as_u64() > Some(0)).then_some(())
+    });
+}
+
+#[test]
+fn a_second_push_is_refused_and_names_the_first() {
+    let node = TestNode::start();
+    let builds = Builds::elsewhere(1000);
+    let client = &node.client;
+    client.create(1);
+    begin_slow_push(client, &builds, 1);
+    let (status, answer) = client.call("POST", PUSHES, json!({"source": builds.build(2)}));
+    assert_eq!((status, &answer["error"]["code"]), (409, &json!("push_in_progress")));
+    assert!(
+        answer["error"]["message"].as_str().unwrap().contains("version 1"),
+        "{answer}"
+    );
+    let code = client.refused("DELETE", "/v1/stores/pymk", Value::Null, 409);
+    assert_eq!(code, "push_in_progress");
+    // The rate can be changed while it runs.
+    client.set_rate(0);
+    assert_eq!(client.ended_push()["state"], "swapped");
+    assert_eq!(client.served_build(1000), 1);
+}
+
+#[test]
+fn a_cancelled_push_leaves_nothing_and_its_number_is_not_used_again() {
+    let node = TestNode::start();
+    let builds = Builds::elsewhere(1000);
+    let client = &node.client;
+    client.create(1);
+    let path = "/v1/stores/pymk/push";
+    assert_eq!(client.refused("DELETE", path, Value::Null, 404), "push_not_found");
+    begin_slow_push(client, &builds, 1);
+    let (status, push) = client.call("DELETE", path, Value::Null);
+    assert_eq!((status, &push["state"]), (200, &json!("cancelled")), "{push}");
+    assert_eq!(names(&node.dir.path().join("stores/pymk")), [""; 0]);
+    assert_eq!(client.refused("DELETE", path, Value::Null, 409), "push_ended");
+    client.set_rate(0);
+    assert_eq!(client.push(&builds.build(2)), 2);
+    assert_eq!(client.served_build(1000), 2);
+}
+
+#[test]
+fn a_push_resumes_after_a_restart_with_what_it_has() {
+    let node = TestNode::start();
+    let builds = Builds::elsewhere(1000);
+    node.client.create(1);
+    begin_slow_push(&node.client, &builds, 1);
+    let node = node.restart();
+    let push = node.client.get("/v1/stores/pymk/push");
+    assert_eq!((&push["state"], &push["version"]), (&json!("fetching"), &json!(1)));
+    node.client.set_rate(0);
+    assert_eq!(node.client.ended_push()["state"], "swapped");
+    assert_eq!(node.client.served_build(1000), 1);
+    node.wait_for_dirs(&["version-1"]);
+}
+
+#[test]
+fn a_file_changed_at_the_source_fails_the_push_and_leaves_the_old_version() {
+    for builds in [Builds::beside(), Builds::elsewhere(50)] {
+        let node = TestNode::start();
+        let client = &node.client;
+        client.create(1);
+        client.push(&builds.build(1));
+        let source = builds.build(2);
+        let data = names(&source).into_iter().find(|name| name.ends_with(".data")).unwrap();
+        let mut bytes = fs::read(source.join(&data)).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x10;
+        fs::write(source.join(&data), bytes).unwrap();
+        client.begin_push(&source);
+        let push = client.ended_push();
+        assert_eq!(push["state"], "failed");
+        let error = push["error"].as_str().unwrap();
+        assert!(error.contains(&data) && error.contains("checksum"), "{error}");
+        assert_eq!(names(&node.dir.path().join("stores/pymk")), ["version-1"]);
+        assert_eq!(client.served_build(50), 1);
+        assert!(source.join(&data).exists(), "the source is not ours to delete");
+    }
+}
+
+#[test]
+fn a_missing_or_longer_file_fails_the_push() {
+    let node = TestNode::start();
+    let client = &node.client;
+    let builds = Builds::elsewhere(50);
+    client.create(1);
+    let source = builds.build(1);
+    let index = names(&source)
+        .into_iter()
+        .find(|name| name.ends_with(".index"))
+        .unwrap();
+    let whole = fs::read(source.join(&index)).unwrap();
+    fs::write(source.join(&index), [&whole[..], b"more"].concat()).unwrap();
+    client.begin_push(&source);
+    let error = client.ended_push()["error"].as_str().unwrap().to_owned();
+    assert!(error.contains("is corrupt"), "{error}");
+    fs::remove_file(source.join(&index)).unwrap();
+    client.begin_push(&source);
+    let error = client.ended_push()["error"].as_str().unwrap().to_owned();
+    assert!(error.contains(&index), "{error}");
+    assert_eq!(names(&node.dir.path().join("stores/pymk")), [""; 0]);
+}
+
+#[test]
+fn what_cannot_be_pushed_is_refused_at_once() {
+    let node = TestNode::start();
+    let client = &node.client;
+    let builds = Builds::beside();
+    let source = builds.build(1);
+    assert_eq!(
+        client.refused("POST", PUSHES, json!({"source": source}), 404),
+        "store_not_found"
+    );
+    client.create(1);
+    for source in ["/nowhere", "s3://bucket/v1", ""] {
+        let code = client.refused("POST", PUSHES, json!({"source": source}), 422);
+        assert_eq!(code, "invalid_source", "{source}");
+    }
+    let other = builds.build_of(1, 8);
+    let (status, answer) = client.call("POST", PUSHES, json!({"source": other}));
+    assert_eq!(status, 422);
+    assert!(
+        answer["error"]["message"].as_str().unwrap().contains("8 partitions"),
+        "{answer}"
+    );
+    let (status, _) = client.call("POST", "/v1/stores", json!({"name": "other"}));
+    assert_eq!(status, 201);
+    let (status, answer) = client.call("POST", "/v1/stores/other/pushes", json!({"source": source}));
+    assert_eq!(status, 422);
+    assert!(
+        answer["error"]["message"].as_str().unwrap().contains("pymk"),
+        "{answer}"
+    );
+    assert_eq!(
+        client.refused("POST", PUSHES, json!({"sauce": "x"}), 400),
+        "invalid_request"
+    );
+    assert_eq!(
+        client.refused("GET", "/v1/stores/pymk/push", Value::Null, 404),
+        "push_not_found"
+    );
+    // None of these used a number up.
+    assert_eq!(client.push(&source), 1);
+}
+
+#[test]
+fn a_dry_run_checks_everything_and_changes_nothing() {
+    let node = TestNode::start();
+    let client = &node.client;
+    let builds = Builds::elsewhere(50);
+    client.create(1);
+    let source = builds.build(1);
+    let (status, answer) = client.call("POST", PUSHES, json!({"source": source, "dry_run": true}));
+    assert_eq!(
+        (status, &answer["version"], &answer["records"]),
+        (200, &json!(1), &json!(500)),
+        "{answer}"
+    );
+    let code = client.refused("POST", PUSHES, json!({"source": "/nowhere", "dry_run": true}), 422);
+    assert_eq!(code, "invalid_source");
+    assert_eq!(client.get("/v1/stores/pymk")["push"], Value::Null);
+    assert_eq!(names(&node.dir.path().join("stores/pymk")), [""; 0]);
+}
+
+#[test]
+fn files_are_linked_where_source_and_node_share_a_file_system() {
+    let node = TestNode::start();
+    let builds = Builds::beside();
+    node.client.create(1);
+    let source = builds.build(1);
+    node.client.push(&source);
+    let version = node.dir.path().join("stores/pymk/version-1");
+    let data = names(&source).into_iter().find(|name| name.ends_with(".data")).unwrap();
+    let inode = |path: &std::path::Path| fs::metadata(path.join(&data)).unwrap().ino();
+    assert_eq!(inode(&source), inode(&version));
+    // The builder may clean up after itself.
+    fs::remove_dir_all(&source).unwrap();
+    assert_eq!(node.client.served_build(50), 1);
+    let node = node.restart();
+    assert_eq!(node.client.served_build(50), 1);
+}

@@ -1,0 +1,131 @@
+//! Who is let in, and what is held against slow and greedy clients.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use fondaco_control::{ControlError, Fondaco, Running, TlsConfig};
+use serde_json::{Value, json};
+
+use crate::harness::{Client, TestNode, config};
+
+const TOKEN: &str = "a token of some length";
+
+fn stop(running: Running) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(running.shutdown());
+}
+
+#[test]
+fn without_the_token_only_health_and_readiness_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.token = Some(TOKEN.to_owned());
+    let running = Fondaco::start(config).unwrap();
+    let mut client = Client::new(running.http_addr());
+    for token in [
+        None,
+        Some("another token, not ours"),
+        Some(""),
+        Some("a token of some lengt"),
+    ] {
+        client.token = token.map(str::to_owned);
+        for path in ["/v1/stores", "/metrics", "/openapi.json", "/v1/settings", "/nowhere"] {
+            assert_eq!(
+                client.refused("GET", path, Value::Null, 401),
+                "unauthorized",
+                "{path} with {token:?}"
+            );
+        }
+        assert_eq!(client.call("GET", "/healthz", Value::Null).0, 200);
+        assert_eq!(client.call("GET", "/readyz", Value::Null).0, 200);
+    }
+    client.token = Some(TOKEN.to_owned());
+    client.get("/v1/stores");
+    let answer = exchange(
+        running.http_addr(),
+        b"GET /v1/stores HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+    );
+    assert!(answer.to_lowercase().contains("www-authenticate: bearer"), "{answer}");
+    stop(running);
+}
+
+/// What a server answers to some bytes, until it closes.
+fn exchange(addr: SocketAddr, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(request).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn a_node_refuses_to_serve_the_network_unprotected() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.http_listen = ([0, 0, 0, 0], 0).into();
+    let error = Fondaco::start(config).err().unwrap();
+    assert!(matches!(error, ControlError::Insecure { .. }), "{error}");
+}
+
+#[test]
+fn a_data_directory_in_use_is_refused_and_its_process_named() {
+    let node = TestNode::start();
+    let error = Fondaco::start(config(node.dir.path())).err().unwrap().to_string();
+    assert!(error.contains(&std::process::id().to_string()), "{error}");
+}
+
+#[test]
+fn what_is_not_there_or_not_allowed_has_the_shape_of_every_error() {
+    let node = TestNode::start();
+    let client = &node.client;
+    assert_eq!(client.refused("GET", "/v2", Value::Null, 404), "route_not_found");
+    assert_eq!(
+        client.refused("PUT", "/v1/stores", json!({}), 405),
+        "method_not_allowed"
+    );
+    assert_eq!(
+        client.refused("GET", "/v1/stores/%ff", Value::Null, 400),
+        "invalid_request"
+    );
+    assert_eq!(client.refused("POST", "/v1/stores", json!([]), 400), "invalid_request");
+    let keys = vec!["pymk:x"; 1001];
+    assert_eq!(
+        client.refused("POST", "/v1/lookup", json!({"keys": keys}), 400),
+        "invalid_request"
+    );
+    let (status, _, answer) = client.raw("POST", "/v1/lookup", &vec![b' '; (16 << 20) + 1]).unwrap();
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(status == 413 && answer.contains("body_too_large"), "{status} {answer}");
+}
+
+#[test]
+fn a_slow_handshake_holds_nobody_up_and_tls_serves_both_ports() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/node/tls");
+    let mut config = config(dir.path());
+    config.tls = Some(TlsConfig {
+        certificate: files.join("certificate.pem"),
+        key: files.join("key.pem"),
+    });
+    let running = Fondaco::start(config).unwrap();
+    // Some clients that connect and say nothing.
+    let _silent: Vec<_> = (0..20)
+        .map(|_| TcpStream::connect(running.http_addr()).unwrap())
+        .collect();
+
+    let pem = std::fs::read(files.join("certificate.pem")).unwrap();
+    let root = ureq::tls::Certificate::from_pem(&pem).unwrap();
+    let tls = ureq::tls::TlsConfig::builder()
+        .root_certs(ureq::tls::RootCerts::new_with_certs(&[root]))
+        .build();
+    let agent: ureq::Agent = ureq::Agent::config_builder().tls_config(tls).build().into();
+    let url = format!("https://localhost:{}/healthz", running.http_addr().port());
+    let answer: Value = agent.get(&url).call().unwrap().body_mut().read_json().unwrap();
+    assert_eq!(answer, json!({"alive": true}));
+    let answer = exchange(running.resp_addr(), b"PING\r\n");
+    assert!(!answer.contains("PONG"), "RESP without TLS is answered");
+    stop(running);
+}

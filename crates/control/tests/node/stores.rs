@@ -1,0 +1,181 @@
+//! Creating, altering and dropping stores; versions kept, swapped and rolled back.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Builds, Client, TestNode};
+
+fn versions(client: &Client) -> Vec<u64> {
+    let answer = client.get("/v1/stores/pymk/versions");
+    let versions = answer["versions"].as_array().unwrap().iter();
+    versions.map(|version| version["version"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn a_store_lives_from_its_creation_to_its_end() {
+    let node = TestNode::start();
+    let client = &node.client;
+    client.create(1);
+    assert_eq!(
+        client.refused("POST", "/v1/stores", json!({"name": "pymk"}), 409),
+        "store_exists"
+    );
+    assert_eq!(
+        client.refused("POST", "/v1/stores", json!({"name": "a:b"}), 400),
+        "invalid_request"
+    );
+    let hybrid = json!({"name": "h", "kind": "hybrid"});
+    assert_eq!(client.refused("POST", "/v1/stores", hybrid, 400), "invalid_request");
+    let many = json!({"name": "m", "backups": 101});
+    assert_eq!(client.refused("POST", "/v1/stores", many, 400), "invalid_request");
+    let store = client.get("/v1/stores/pymk");
+    assert_eq!((&store["kind"], &store["backups"]), (&json!("batch"), &json!(1)));
+    assert_eq!(store["current_version"], Value::Null);
+    let key = "/v1/stores/pymk/keys/member-1";
+    assert_eq!(client.refused("GET", key, Value::Null, 409), "nothing_served");
+
+    let builds = Builds::beside();
+    client.push(&builds.build(1));
+    assert_eq!(client.served_build(50), 1);
+    assert_eq!(client.call("DELETE", "/v1/stores/pymk", Value::Null).0, 204);
+    assert_eq!(client.refused("GET", key, Value::Null, 404), "store_not_found");
+    node.wait_for_dirs(&[]);
+
+    // A store of the same name is another store.
+    client.create(1);
+    assert_eq!(client.push(&builds.build(2)), 1);
+    assert_eq!(client.served_build(50), 2);
+}
+
+#[test]
+fn old_versions_are_kept_as_the_store_says_and_then_deleted() {
+    let node = TestNode::start();
+    let client = &node.client;
+    let builds = Builds::beside();
+    client.create(2);
+    for build in 1..=4 {
+        client.push(&builds.build(build));
+    }
+    assert_eq!(versions(client), [4, 3, 2]);
+    node.wait_for_dirs(&["version-2", "version-3", "version-4"]);
+    let (status, _) = client.call("PATCH", "/v1/stores/pymk", json!({"backups": 0}));
+    assert_eq!(status, 200);
+    assert_eq!(versions(client), [4]);
+    node.wait_for_dirs(&["version-4"]);
+    assert_eq!(client.served_build(50), 4);
+}
+
+#[test]
+fn a_rolled_back_version_serves_at_once_and_after_a_restart() {
+    let node = TestNode::start();
+    let client = &node.client;
+    let builds = Builds::beside();
+    client.create(1);
+    let path = "/v1/stores/pymk/rollback";
+    assert_eq!(client.refused("POST", path, Value::Null, 409), "no_rollback");
+    client.push(&builds.build(1));
+    client.push(&builds.build(2));
+    let (status, store) = client.call("POST", path, Value::Null);
+    assert_eq!((status, &store["current_version"]), (200, &json!(1)));
+    assert_eq!(client.served_build(50), 1);
+
+    let node = node.restart();
+    let client = &node.client;
+    assert_eq!(client.served_build(50), 1);
+    let (status, store) = client.call("POST", path, json!({"to": 2}));
+    assert_eq!((status, &store["current_version"]), (200, &json!(2)));
+    assert_eq!(client.served_build(50), 2);
+    let swap = "/v1/stores/pymk/swap";
+    assert_eq!(
+        client.refused("POST", swap, json!({"version": 9}), 404),
+        "version_not_found"
+    );
+    assert_eq!(
+        client.refused("POST", swap, json!({"version": 0}), 400),
+        "invalid_request"
+    );
+    assert_eq!(client.call("POST", swap, json!({"version": 1})).0, 200);
+    assert_eq!(client.served_build(50), 1);
+}
+
+#[test]
+fn a_corrupt_current_version_is_reported_and_others_are_served() {
+    let mut node = TestNode::start();
+    let builds = Builds::beside();
+    node.client.create(1);
+    node.client.push(&builds.build(1));
+    node.client.push(&builds.build(2));
+    node.stop();
+    std::fs::write(node.dir.path().join("stores/pymk/version-2/manifest.json"), "{}").unwrap();
+
+    let node = node.restart();
+    let client = &node.client;
+    let (status, readiness) = client.call("GET", "/readyz", Value::Null);
+    assert_eq!((status, &readiness["ready"]), (503, &json!(false)));
+    assert!(
+        readiness["reasons"][0].as_str().unwrap().contains("pymk"),
+        "{readiness}"
+    );
+    let answer = client.get("/v1/stores/pymk/versions");
+    assert_eq!(answer["versions"][0]["state"], "failed", "{answer}");
+    let key = "/v1/stores/pymk/keys/member-1";
+    assert_eq!(client.refused("GET", key, Value::Null, 409), "version_failed");
+
+    let (status, _) = client.call("POST", "/v1/stores/pymk/rollback", Value::Null);
+    assert_eq!(status, 200);
+    assert_eq!(client.served_build(50), 1);
+    assert_eq!(client.call("GET", "/readyz", Value::Null).0, 200);
+    let swap = client.refused("POST", "/v1/stores/pymk/swap", json!({"version": 2}), 409);
+    assert_eq!(swap, "version_failed");
+}
+
+#[test]
+fn what_no_store_names_is_deleted_at_the_start() {
+    let mut node = TestNode::start();
+    let builds = Builds::beside();
+    node.client.create(1);
+    node.client.push(&builds.build(1));
+    node.stop();
+    let root = node.dir.path();
+    for leak in [
+        "stores/pymk/version-7",
+        "stores/pymk/fetching-8",
+        "stores/gone/version-1",
+        "trash/x",
+    ] {
+        std::fs::create_dir_all(root.join(leak)).unwrap();
+        std::fs::write(root.join(leak).join("data"), "leak").unwrap();
+    }
+    let node = node.restart();
+    node.wait_for_dirs(&["version-1"]);
+    assert!(!node.dir.path().join("stores/gone").exists());
+    assert_eq!(node.client.served_build(50), 1);
+}
+
+#[test]
+fn settings_survive_a_restart_and_are_changed_all_or_none() {
+    let node = TestNode::start();
+    node.client.set_rate(12345);
+    let mixed = json!({"clients-max": 7, "no-such-setting": 1});
+    assert_eq!(
+        node.client.refused("PATCH", "/v1/settings", mixed, 400),
+        "invalid_request"
+    );
+    let node = node.restart();
+    let settings = node.client.get("/v1/settings");
+    let value = |name: &str| {
+        let mut settings = settings["settings"].as_array().unwrap().iter();
+        settings.find(|setting| setting["name"] == name).unwrap()["value"].clone()
+    };
+    assert_eq!(value("fetch-rate-bytes-per-second"), json!(12345));
+    assert_eq!(value("clients-max"), json!(10000));
+}
+
+#[test]
+fn the_number_of_partitions_never_changes() {
+    let mut node = TestNode::start();
+    node.stop();
+    let mut config = crate::harness::config(node.dir.path());
+    config.partitions = 8.try_into().unwrap();
+    let error = fondaco_control::Fondaco::start(config).err().unwrap().to_string();
+    assert!(error.contains("made for 4 partitions"), "{error}");
+}
