@@ -57,7 +57,7 @@ fn check(version: &Version, expected: &HashMap<Vec<u8>, Vec<u8>>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
     fn a_version_holds_what_a_map_would(
@@ -67,7 +67,7 @@ proptest! {
         compression in prop::sample::select(vec![Compression::None, Compression::Lz4, Compression::Zstd]),
         memory_bytes in (20..23u32).prop_map(|bits| 1 << bits),
         threads in 1..4usize,
-        partition_bits in 0..11u32,
+        partition_bits in 0..9u32,
         chunk_bytes_target in prop::sample::select(vec![5_000, 200_000, 1 << 30]),
         files in 1..4usize,
     ) {

@@ -6,6 +6,7 @@
 //! number, and nothing else decides about order.
 
 mod avro;
+mod binary;
 mod columns;
 mod csv;
 mod discover;

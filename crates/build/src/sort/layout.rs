@@ -3,8 +3,8 @@
 /// The smallest budget of a build, in bytes.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
-/// A block is one write of a spill. Larger ones measured no faster, and every thread has one open
-/// for every bucket.
+/// A block is one write of a spill, which should be large; but every thread has one open for every
+/// bucket, which should be small.
 const BLOCK_BYTES: (u64, u64) = (4 << 10, 64 << 10);
 
 /// 256 buckets of a budget of 1 GiB have 4 MiB each: sorting one stays within the caches.

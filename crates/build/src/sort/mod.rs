@@ -8,8 +8,8 @@
 //! buckets, which are contiguous ranges of the output, are sorted one by one ([`drain`]), in any
 //! number of threads.
 //!
-//! Measured against a merge sort of sorted runs: no comparisons while reading, no merge, and a
-//! bucket fits into the cache when it is sorted.
+//! Unlike a merge sort of runs, it compares nothing while it reads, merges nothing, and sorts what
+//! fits into the processor's caches.
 
 mod appender;
 mod bucket;
