@@ -101,6 +101,9 @@ pub struct Manifest {
     pub built_by: String,
 }
 
+/// No file of a version is longer: offsets have 32 bits, and an index is shorter than twice that.
+const FILE_BYTES_MAX: u64 = 1 << 34;
+
 #[derive(Serialize)]
 struct Inner<'a> {
     format_version: u32,
@@ -186,7 +189,8 @@ impl Manifest {
 
     /// The length of all files together, without the manifest itself.
     pub fn files_bytes(&self) -> u64 {
-        self.files().map(|file| file.bytes).sum()
+        // Each is bounded by `check`, and there are fewer of them than would be needed to overflow.
+        self.files().map(|file| file.bytes).fold(0, u64::saturating_add)
     }
 
     /// All files, in the order in which they are fetched: data first and indexes last, so that the
@@ -218,13 +222,20 @@ impl Manifest {
                     chunk.chunk, chunk.partition
                 ));
             }
-            records += chunk.records;
+            for file in [&chunk.data, &chunk.index] {
+                if file.bytes > FILE_BYTES_MAX {
+                    return Err(format!("{:?} has {} bytes", file.name, file.bytes));
+                }
+            }
+            records = records.checked_add(chunk.records).ok_or("it counts too many records")?;
         }
         if records != self.records {
             return Err(format!("its chunks have {records} records and not {}", self.records));
         }
         match &self.dictionary {
-            Some(file) if file.name != crate::DICTIONARY_FILE => Err(format!("a dictionary named {:?}", file.name)),
+            Some(file) if file.name != crate::DICTIONARY_FILE || file.bytes > FILE_BYTES_MAX => {
+                Err(format!("a dictionary named {:?} of {} bytes", file.name, file.bytes))
+            }
             _ => Ok(()),
         }
     }

@@ -131,6 +131,12 @@ impl Mapping {
         Ok(bytes)
     }
 
+    /// Lets the kernel forget what it holds of the file.
+    pub(crate) fn forget(&self) {
+        let _ = rustix::fs::fadvise(self.file.as_fd(), 0, None, rustix::fs::Advice::DontNeed);
+        self.stamps.iter().for_each(|stamp| stamp.store(0, Relaxed));
+    }
+
     /// Asks the kernel to read the whole file ahead.
     pub(crate) fn read_ahead(&self) {
         let _ = rustix::fs::fadvise(self.file.as_fd(), 0, None, rustix::fs::Advice::WillNeed);

@@ -41,12 +41,14 @@ pub(crate) const BUCKETS_PER_BLOCK: u32 = 1022;
 const MAGIC: &[u8; 8] = b"FONDINDX";
 const CHECKSUM_AT: usize = BLOCK_BYTES - 4;
 
-/// How many records a bucket has, on average: as many as fit into 1 KiB, but no more than this.
+/// How many records a bucket has, on average: as many as fit into two cache lines, at least one and
+/// no more than four.
 ///
-/// Fewer records a bucket cost more index, more records cost a longer search and a longer read. At
-/// 1 KiB values this is one record a bucket, 4 bytes of index a key; at 100 bytes four, 1 byte.
+/// What a look-up in memory costs is the cache lines that it touches, and a bucket is searched from
+/// its start. So buckets are short: one record on average from 64 bytes on, which costs 4 bytes of
+/// index a key. Where records are tiny, 4 bytes would be much, and several share a bucket.
 const RECORDS_PER_BUCKET_MAX: u64 = 4;
-const BUCKET_BYTES_TARGET: u64 = 1024;
+const BUCKET_BYTES_TARGET: u64 = 128;
 
 /// How many buckets a chunk should have.
 pub(crate) fn bucket_count(records: u64, bytes: u64) -> u32 {
@@ -118,7 +120,13 @@ pub(crate) fn block_range(block: usize) -> Range<usize> {
 #[inline]
 pub(crate) fn bucket_range(block: &[u8], bucket: u32) -> Range<u32> {
     let at = (bucket % BUCKETS_PER_BLOCK) as usize * 4;
-    u32_at(block, at)..u32_at(block, at + 4)
+    entry_range(&block[at..])
+}
+
+/// Where the records of a bucket lie in the data file, read from its entry and the next.
+#[inline]
+pub(crate) fn entry_range(entries: &[u8]) -> Range<u32> {
+    u32_at(entries, 0)..u32_at(entries, 4)
 }
 
 /// Whether a block is as it was written.
@@ -231,9 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn the_index_takes_four_bytes_a_key_at_1_kib_and_one_at_100_bytes() {
+    fn the_index_takes_four_bytes_a_key_and_less_for_tiny_values() {
         assert_eq!(bucket_count(1_000_000, 1_000_000 * 1050), 1_000_000);
-        assert_eq!(bucket_count(1_000_000, 1_000_000 * 118), 250_000);
+        assert_eq!(bucket_count(1_000_000, 1_000_000 * 118), 1_000_000);
+        assert_eq!(bucket_count(1_000_000, 1_000_000 * 16), 250_000);
         assert_eq!(bucket_count(0, 0), 1);
     }
 }

@@ -6,12 +6,13 @@ use std::path::Path;
 
 use super::ChunkIdentity;
 use super::data::{DATA_HEADER_BYTES, DataHeader, HeaderError};
-use super::index::{BLOCK_BYTES, IndexHeader, block_is_intact, block_of, block_range, bucket_range};
+use super::index::{BLOCK_BYTES, BUCKETS_PER_BLOCK, IndexHeader, block_is_intact, block_of, block_range, bucket_range};
 use crate::error::FormatError;
 use crate::hash::bucket_of_hash;
 use crate::manifest::ChunkEntry;
 use crate::mapping::Mapping;
 use crate::record::{RECORD_HEADER_BYTES, RecordHeader, record_is_intact};
+use crate::version::prefetch;
 
 /// An open chunk.
 pub(crate) struct Chunk {
@@ -83,6 +84,15 @@ impl Chunk {
         (self.index.was_seen(block) && self.index.is_resident(range.clone())).then(|| &self.index.bytes()[range])
     }
 
+    /// Begins to load the entry of a bucket.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, bucket: u32) {
+        let at = block_range(block_of(bucket)).start + (bucket % BUCKETS_PER_BLOCK) as usize * 4;
+        if let Some(entry) = self.index.bytes().get(at..) {
+            prefetch(entry);
+        }
+    }
+
     /// Which bytes of the index file hold a bucket's place.
     pub(crate) fn block_range(bucket: u32) -> Range<u64> {
         let range = block_range(block_of(bucket));
@@ -103,15 +113,22 @@ impl Chunk {
     /// Where the records of a bucket lie, from its verified block.
     #[inline]
     pub(crate) fn bucket_range(&self, block: &[u8], bucket: u32) -> Result<Range<usize>, FormatError> {
-        let Range { start, end } = bucket_range(block, bucket);
+        self.checked(bucket_range(block, bucket))
+    }
+
+    /// A range from the index, if it lies in the data file.
+    #[inline]
+    pub(crate) fn checked(&self, Range { start, end }: Range<u32>) -> Result<Range<usize>, FormatError> {
         let range = start as usize..end as usize;
         if range.start < DATA_HEADER_BYTES || range.start > range.end || range.end > self.data.bytes().len() {
-            return Err(FormatError::corrupt(
-                self.index.path(),
-                format!("bucket {bucket} lies at {range:?}"),
-            ));
+            return Err(self.bad_range(&range));
         }
         Ok(range)
+    }
+
+    #[cold]
+    fn bad_range(&self, range: &Range<usize>) -> FormatError {
+        FormatError::corrupt(self.index.path(), format!("a bucket lies at {range:?}"))
     }
 
     /// Where the records of a bucket lie, whatever it takes to read that.
@@ -128,12 +145,35 @@ impl Chunk {
         self.bucket_range(&block, bucket)
     }
 
-    /// Reads and verifies the whole index, so that later look-ups find it in memory.
-    pub(crate) fn warm_index(&self) -> Result<(), FormatError> {
+    /// Reads and verifies the whole index: where each bucket begins, and where the last one ends.
+    pub(crate) fn load_places(&self, places: &mut [u8]) -> Result<(), FormatError> {
+        const BLOCKS_PER_READ: u64 = 256;
+        debug_assert_eq!(places.len(), (self.bucket_count as usize + 1) * 4);
         self.index.read_ahead();
-        for bucket in (0..self.bucket_count).step_by(super::index::BUCKETS_PER_BLOCK as usize) {
-            self.read_bucket_range(bucket)?;
+        let file_bytes = self.index.bytes().len() as u64;
+        let mut at = BLOCK_BYTES as u64;
+        let mut rest = places;
+        while at < file_bytes {
+            let end = file_bytes.min(at + BLOCKS_PER_READ * BLOCK_BYTES as u64);
+            let read = self.index.read(at..end);
+            for block in read
+                .map_err(FormatError::io("read", self.index.path()))?
+                .chunks(BLOCK_BYTES)
+            {
+                if !block_is_intact(block) {
+                    return Err(FormatError::corrupt(
+                        self.index.path(),
+                        "the checksum of a block does not match",
+                    ));
+                }
+                // The last entry of a block is the first of the next: it is written twice.
+                let entries = rest.len().min((BUCKETS_PER_BLOCK as usize + 1) * 4);
+                rest[..entries].copy_from_slice(&block[..entries]);
+                rest = &mut rest[entries.min(BUCKETS_PER_BLOCK as usize * 4)..];
+            }
+            at = end;
         }
+        self.index.forget();
         Ok(())
     }
 
