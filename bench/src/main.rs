@@ -1,2 +1,161 @@
-//! Benchmarks.
-fn main() {}
+//! Benchmarks of fondaco against its peers, in one run on one machine.
+//!
+//! `fondaco-bench run` measures the rows of the table and writes `results.json`, `results.md` and
+//! plots; `bench/run` calls it after it has installed the peers and built everything. The other
+//! subcommands are the processes that a run is made of. `docs/benchmarks.md` says how it measures.
+//!
+//! It is not a test: it fails only if something could not be measured, never because a target was
+//! not reached.
+
+mod bench;
+mod dataset;
+mod machine;
+mod peers;
+mod report;
+mod rows;
+mod worker;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Parser, Subcommand};
+
+use bench::Bench;
+use machine::description::Description;
+use peers::{Engine, EngineKind, OpenSettings, Reader, with_engine};
+use report::Report;
+use rows::ROWS;
+
+#[derive(Parser)]
+#[command(about = "Benchmarks of fondaco against its peers")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure rows of the table and write the results.
+    Run(RunArguments),
+    /// Load a Parquet file into an engine, and get one of its keys.
+    #[command(hide = true)]
+    LoadEngine {
+        #[arg(long)]
+        engine: EngineKind,
+        #[arg(long)]
+        parquet: PathBuf,
+        #[arg(long)]
+        dir: PathBuf,
+    },
+    /// Open an engine and answer tasks on standard input.
+    #[command(hide = true)]
+    Worker {
+        #[arg(long)]
+        engine: EngineKind,
+        #[arg(long)]
+        dir: PathBuf,
+        #[arg(long)]
+        records: u64,
+        #[arg(long)]
+        cache_bytes: u64,
+    },
+}
+
+#[derive(Args)]
+struct RunArguments {
+    /// Measure these rows only; their results replace those of earlier runs.
+    #[arg(long, value_name = "ROW")]
+    only: Vec<String>,
+    /// A smoke run: small data, one round; the figures mean nothing.
+    #[arg(long)]
+    quick: bool,
+    /// The swap row with 10 GB instead of 2.
+    #[arg(long)]
+    full: bool,
+    /// Where the results go.
+    #[arg(long, value_name = "DIR", default_value = "bench/results")]
+    output: PathBuf,
+    /// Where temporary files go: up to 30 GB.
+    #[arg(long, value_name = "DIR", default_value = "/tmp")]
+    temporary: PathBuf,
+    /// The server program.
+    #[arg(long, value_name = "FILE", default_value = "target/release/fondaco")]
+    fondaco: PathBuf,
+    /// Begin no row after so many minutes.
+    #[arg(long, default_value_t = 30)]
+    minutes_max: u64,
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Run(arguments) => run(&arguments),
+        Command::LoadEngine { engine, parquet, dir } => {
+            with_engine!(engine, load_engine(&parquet, &dir)).map(|()| true)
+        }
+        Command::Worker {
+            engine,
+            dir,
+            records,
+            cache_bytes,
+        } => worker::run(engine, &dir, records, cache_bytes).map(|()| true),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all rows could be measured.
+fn run(arguments: &RunArguments) -> Result<bool> {
+    let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
+    if let Some(unknown) = arguments.only.iter().find(|only| !names.contains(&only.as_str())) {
+        anyhow::bail!("unknown row {unknown:?}: use one of {}", names.join(", "));
+    }
+    let started = Instant::now();
+    let work = tempfile::Builder::new()
+        .prefix("fondaco-bench-")
+        .tempdir_in(&arguments.temporary)
+        .with_context(|| format!("could not create a directory in {:?}", arguments.temporary))?;
+    let fondaco = std::path::absolute(&arguments.fondaco)?;
+    let bench = Bench::new(work.path().to_owned(), fondaco, arguments.quick, arguments.full)?;
+    let mut report = Report {
+        machine: Description::of_this_machine(work.path()),
+        rows: Report::read(&arguments.output).map_or_else(Vec::new, |old| old.rows),
+    };
+    let mut all_measured = true;
+    for spec in &ROWS {
+        if !arguments.only.is_empty() && !arguments.only.iter().any(|only| only == spec.name) {
+            continue;
+        }
+        if started.elapsed() > Duration::from_secs(60 * arguments.minutes_max) {
+            eprintln!("{}: left out, {} minutes are over", spec.name, arguments.minutes_max);
+            all_measured = false;
+            continue;
+        }
+        eprintln!("{}: {}", spec.name, spec.work);
+        let row = spec.measure(&bench);
+        match &row.failure {
+            Some(failure) => eprintln!("  not measured: {failure}"),
+            None => eprintln!("  measured in {:.0} s", row.took_s),
+        }
+        all_measured &= row.failure.is_none();
+        report.put(row, &names);
+        report.write(&arguments.output)?;
+    }
+    Ok(all_measured)
+}
+
+/// From a Parquet file to the first answer.
+fn load_engine<E: Engine>(parquet: &std::path::Path, dir: &std::path::Path) -> Result<()> {
+    E::load(parquet, dir)?;
+    let engine = E::open(dir, OpenSettings { cache_bytes: 64 << 20 })?;
+    let first = engine.reader()?.get(&dataset::key(0), |value| dataset::is_value_of(0, value))?;
+    ensure!(first == Some(true), "the first key is not there");
+    Ok(())
+}

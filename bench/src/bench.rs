@@ -1,0 +1,144 @@
+//! One run: where it works, how much it does, and the data that its rows share.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::dataset::{Dataset, file};
+use crate::machine::process::Launch;
+use crate::peers::EngineKind;
+
+/// How long the preparation of one engine may take.
+const LOAD_LIMIT: Duration = Duration::from_secs(300);
+
+/// One run of the benchmark.
+pub struct Bench {
+    /// A private directory, deleted at the end.
+    pub work: PathBuf,
+    /// A smoke run: small data, one round.
+    pub quick: bool,
+    /// The 10 GB of the swap row instead of 2.
+    pub full: bool,
+    /// The server, if it was built.
+    pub fondaco: PathBuf,
+    /// The cores; at least one.
+    pub cpus: Vec<usize>,
+    prepared: Mutex<HashMap<String, PathBuf>>,
+}
+
+impl Bench {
+    /// A run in a directory.
+    pub fn new(work: PathBuf, fondaco: PathBuf, quick: bool, full: bool) -> Result<Self> {
+        let cpus = crate::machine::cpus()?;
+        ensure!(!cpus.is_empty(), "no processor to run on");
+        Ok(Self {
+            work,
+            quick,
+            full,
+            fondaco,
+            cpus,
+            prepared: Mutex::default(),
+        })
+    }
+
+    /// How often each figure is taken.
+    pub fn rounds(&self) -> u64 {
+        if self.quick { 1 } else { 5 }
+    }
+
+    /// How long a round of something continuous takes.
+    pub fn round_time(&self) -> Duration {
+        Duration::from_millis(if self.quick { 300 } else { 3000 })
+    }
+
+    /// Many records of 100 bytes: 10 million.
+    pub fn small_values(&self) -> Dataset {
+        Dataset {
+            records: if self.quick { 50_000 } else { 10_000_000 },
+            value_bytes: 100,
+        }
+    }
+
+    /// Fewer records of 1 KiB: 2 million.
+    pub fn large_values(&self) -> Dataset {
+        Dataset {
+            records: if self.quick { 40_000 } else { 2_000_000 },
+            value_bytes: 1024,
+        }
+    }
+
+    /// The memory limit under which the large values count as ten times memory. In a quick run the
+    /// processes themselves would not fit into a tenth.
+    pub fn memory_limit_bytes(&self) -> u64 {
+        if self.quick { 64 << 20 } else { self.large_values().bytes() / 10 }
+    }
+
+    /// The core of a server, or of what runs alone.
+    pub fn server_cpu(&self) -> usize {
+        self.cpus[0]
+    }
+
+    /// The core of its clients.
+    pub fn client_cpu(&self) -> usize {
+        self.cpus[self.cpus.len() - 1]
+    }
+
+    /// The dataset as a Parquet file.
+    pub fn parquet(&self, dataset: Dataset) -> Result<PathBuf> {
+        self.prepare(&format!("{dataset}.parquet"), |path| file::write(dataset, path))
+    }
+
+    /// The dataset in the files of an engine.
+    pub fn engine_dir(&self, engine: EngineKind, dataset: Dataset) -> Result<PathBuf> {
+        let parquet = self.parquet(dataset)?;
+        self.prepare(&format!("{dataset}-{}", engine.files()), |path| {
+            load_launch(engine, &parquet, path)?
+                .log_to(self.log("load"))
+                .run(LOAD_LIMIT)
+                .map(drop)
+        })
+    }
+
+    /// Where a process may write what it has to say.
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.work.join(format!("{name}.log"))
+    }
+
+    /// An empty directory of this name.
+    pub fn fresh_dir(&self, name: &str) -> Result<PathBuf> {
+        let dir = self.work.join(name);
+        if dir.exists() {
+            fs::remove_dir_all(&dir).with_context(|| format!("could not delete {dir:?}"))?;
+        }
+        fs::create_dir_all(&dir)?;
+        Ok(dir)
+    }
+
+    /// Makes something once a run.
+    pub fn prepare(&self, name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+        if let Some(path) = self.prepared_as(name) {
+            return Ok(path);
+        }
+        eprintln!("  preparing {name}");
+        let path = self.work.join(name);
+        make(&path).with_context(|| format!("could not prepare {name}"))?;
+        let mut prepared = self.prepared.lock().unwrap_or_else(|e| e.into_inner());
+        prepared.insert(name.to_owned(), path.clone());
+        Ok(path)
+    }
+
+    fn prepared_as(&self, name: &str) -> Option<PathBuf> {
+        self.prepared.lock().unwrap_or_else(|e| e.into_inner()).get(name).cloned()
+    }
+}
+
+/// A process of this program that loads a Parquet file into the files of an engine, and gets a key.
+pub fn load_launch(engine: EngineKind, parquet: &Path, dir: &Path) -> Result<Launch> {
+    Ok(Launch::own()?
+        .args(["load-engine", "--engine", engine.argument(), "--parquet"])
+        .args([parquet.as_os_str(), "--dir".as_ref(), dir.as_os_str()]))
+}

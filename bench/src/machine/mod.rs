@@ -1,0 +1,30 @@
+//! The machine that is measured upon: its processes, its disk, its memory limits, its description.
+
+pub mod description;
+pub mod disk;
+pub mod memory_group;
+pub mod process;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use anyhow::Result;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// A free port on the loopback interface. Somebody else may take it first: the one who needs it
+/// will say so.
+pub fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+/// Keeps the calling thread on one core.
+pub fn pin_thread(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// The cores that this process may use.
+pub fn cpus() -> Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+}

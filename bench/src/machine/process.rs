@@ -1,0 +1,275 @@
+//! Processes that the benchmark starts: on chosen cores, within a memory limit, and always ended, by
+//! their id.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::memory_group::MemoryGroup;
+
+const POLL: Duration = Duration::from_millis(2);
+const TERMINATE_WAIT: Duration = Duration::from_secs(20);
+
+/// What to start, and where.
+pub struct Launch {
+    program: OsString,
+    arguments: Vec<OsString>,
+    cpus: Option<String>,
+    group: Option<PathBuf>,
+    log: Option<PathBuf>,
+    title: String,
+}
+
+/// A running process. Dropping it ends it.
+pub struct Process {
+    child: Child,
+    title: String,
+    log: Option<PathBuf>,
+}
+
+/// What a process has used, from its start to its end.
+#[derive(Debug, Clone, Copy)]
+pub struct Usage {
+    /// From start to end.
+    pub wall: Duration,
+    /// The most memory that was resident, in bytes.
+    pub resident_bytes_max: u64,
+}
+
+impl Launch {
+    /// A program to start.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        let program = program.as_ref().to_owned();
+        let title = Path::new(&program)
+            .file_name()
+            .map_or_else(|| "a process".into(), |name| name.to_string_lossy().into_owned());
+        Self {
+            program,
+            arguments: Vec::new(),
+            cpus: None,
+            group: None,
+            log: None,
+            title,
+        }
+    }
+
+    /// This very program.
+    pub fn own() -> Result<Self> {
+        Ok(Self::new(std::env::current_exe()?))
+    }
+
+    /// Adds arguments.
+    pub fn args<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(|a| a.as_ref().to_owned()));
+        self
+    }
+
+    /// Keeps the process on these cores: `0`, `0,1`.
+    pub fn on_cpus(mut self, cpus: &str) -> Self {
+        self.cpus = Some(cpus.to_owned());
+        self
+    }
+
+    /// Starts the process within a memory limit.
+    pub fn within(mut self, group: Option<&MemoryGroup>) -> Self {
+        self.group = group.map(MemoryGroup::processes_file);
+        self
+    }
+
+    /// Where its standard error goes, and its standard output unless that is piped.
+    pub fn log_to(mut self, log: impl Into<PathBuf>) -> Self {
+        self.log = Some(log.into());
+        self
+    }
+
+    /// The command: a shell enters the group, `taskset` chooses the cores, and both are replaced by
+    /// the program, so that its id is that of the child.
+    fn command(&self) -> Command {
+        let mut line: Vec<OsString> = Vec::new();
+        if let Some(group) = &self.group {
+            let enter: OsString = "echo $$ > \"$0\" && exec \"$@\"".into();
+            line.extend(["sh".into(), "-c".into(), enter, group.clone().into()]);
+        }
+        if let Some(cpus) = &self.cpus {
+            line.extend(["taskset".into(), "-c".into(), cpus.into()]);
+        }
+        line.push(self.program.clone());
+        line.extend(self.arguments.iter().cloned());
+        let mut command = Command::new(&line[0]);
+        command.args(&line[1..]).stdin(Stdio::null());
+        command
+    }
+
+    fn log_stdio(&self) -> Result<Stdio> {
+        Ok(match &self.log {
+            Some(path) => File::options()
+                .create(true)
+                .append(true)
+                .open(path)
+                .with_context(|| format!("could not open {path:?}"))?
+                .into(),
+            None => Stdio::null(),
+        })
+    }
+
+    /// Starts it with standard output in its log.
+    pub fn start(&self) -> Result<Process> {
+        let stdout = self.log_stdio()?;
+        self.spawn(Stdio::null(), stdout)
+    }
+
+    /// Starts it with standard input and output piped to us.
+    pub fn start_piped(&self) -> Result<Process> {
+        self.spawn(Stdio::piped(), Stdio::piped())
+    }
+
+    /// Starts it with these.
+    pub fn spawn(&self, stdin: Stdio, stdout: Stdio) -> Result<Process> {
+        let mut command = self.command();
+        command.stdin(stdin).stdout(stdout).stderr(self.log_stdio()?);
+        let child = command
+            .spawn()
+            .with_context(|| format!("could not start {:?}", command.get_program()))?;
+        Ok(Process {
+            child,
+            title: self.title.clone(),
+            log: self.log.clone(),
+        })
+    }
+
+    /// Runs it to its end, which must be a success within `limit`, and returns what it printed.
+    pub fn output(&self, limit: Duration) -> Result<String> {
+        let mut process = self.spawn(Stdio::null(), Stdio::piped())?;
+        let mut stdout = process.child.stdout.take().context("no output pipe")?;
+        let reader = thread::spawn(move || std::io::read_to_string(&mut stdout));
+        process.wait_for_success(limit)?;
+        // It has ended, so that its output has, too.
+        reader
+            .join()
+            .map_err(|_| anyhow::anyhow!("the reader of its output panicked"))?
+            .with_context(|| format!("could not read what {} printed", self.title))
+    }
+
+    /// Runs it to its end, which must be a success within `limit`.
+    pub fn run(&self, limit: Duration) -> Result<Usage> {
+        let started = Instant::now();
+        let process = self.start()?;
+        process.finish(started, limit)
+    }
+}
+
+impl Process {
+    /// Its id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The child itself, for its pipes.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// How much processor time all of its threads have used so far.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()))?;
+        // The second field is a name in brackets, which may hold anything.
+        let after_name = stat.rsplit_once(')').context("an unusual /proc/PID/stat")?.1;
+        let field = |at: usize| -> Result<u64> {
+            let text = after_name.split_whitespace().nth(at).context("a short /proc/PID/stat")?;
+            Ok(text.parse()?)
+        };
+        let ticks = field(11)? + field(12)?;
+        let ticks_per_second = rustix::param::clock_ticks_per_second();
+        Ok(Duration::from_secs_f64(ticks as f64 / ticks_per_second as f64))
+    }
+
+    /// A line of `/proc/PID/status` that counts kilobytes, such as `VmRSS`; in bytes.
+    pub fn status_bytes(&self, line: &str) -> Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()))?;
+        let found = status.lines().find_map(|l| l.strip_prefix(line)?.strip_prefix(':'));
+        let kilobytes = found.and_then(|rest| rest.split_whitespace().next());
+        Ok(kilobytes.with_context(|| format!("no {line} in its status"))?.parse::<u64>()? * 1024)
+    }
+
+    /// Whether it has ended, and how.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Waits for its end, which must be a success.
+    pub fn wait_for_success(&mut self, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.ended()? {
+                ensure!(status.success(), "{} ended with {status}{}", self.title, self.last_words());
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("{} took more than {limit:?}{}", self.title, self.last_words());
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Waits for its end, which must be a success, and says what it has used. Its peak of memory is
+    /// read while it runs, up to [`POLL`] before the end.
+    pub fn finish(mut self, started: Instant, limit: Duration) -> Result<Usage> {
+        let deadline = started + limit;
+        let mut resident_bytes_max = 0;
+        loop {
+            // Until the program has replaced the shell, this is that of the shell: small.
+            if let Ok(bytes) = self.status_bytes("VmHWM") {
+                resident_bytes_max = resident_bytes_max.max(bytes);
+            }
+            if let Some(status) = self.ended()? {
+                let wall = started.elapsed();
+                ensure!(status.success(), "{} ended with {status}{}", self.title, self.last_words());
+                return Ok(Usage {
+                    wall,
+                    resident_bytes_max,
+                });
+            }
+            if Instant::now() > deadline {
+                bail!("{} took more than {limit:?}{}", self.title, self.last_words());
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// The end of its log, for an error message.
+    pub fn last_words(&self) -> String {
+        const LINES: usize = 6;
+        let Some(text) = self.log.as_ref().and_then(|log| std::fs::read_to_string(log).ok()) else {
+            return String::new();
+        };
+        let lines: Vec<&str> = text.lines().collect();
+        let last = lines[lines.len().saturating_sub(LINES)..].join("\n  ");
+        format!(", having said:\n  {last}")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let deadline = Instant::now() + TERMINATE_WAIT;
+        while Instant::now() < deadline {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            thread::sleep(POLL);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,76 @@
+//! fondaco's own format, as a library in this process: built by its builder, read by `Version::get`,
+//! which verifies the checksum of every record.
+
+use std::path::Path;
+use std::thread;
+
+use anyhow::Result;
+use fondaco_build::{BuildOptions, InputFormat, OnDuplicate, Progress, ValueSelection, build};
+use fondaco_format::{Compression, Version};
+use fondaco_model::PartitionCount;
+use fondaco_storage::Location;
+
+use super::{Engine, OpenSettings, Reader};
+use crate::dataset::file::{KEY_COLUMN, VALUE_COLUMN};
+
+/// An open version.
+pub struct Fondaco(Version);
+
+/// Reads without any state of its own.
+pub struct FondacoReader<'a>(&'a Version);
+
+/// Partitions as `fondaco dev` makes them.
+pub const PARTITIONS: u32 = 16;
+
+/// The options of a build of one of the benchmark's files for a store, with all defaults.
+pub fn build_options(store: &str, parquet: &Path, dir: &Path, temporary: &Path) -> Result<BuildOptions> {
+    Ok(BuildOptions {
+        store: store.parse()?,
+        inputs: vec![parquet.display().to_string()],
+        format: Some(InputFormat::Parquet),
+        key: KEY_COLUMN.into(),
+        value: ValueSelection::Column(VALUE_COLUMN.into()),
+        on_duplicate: OnDuplicate::Fail,
+        bad_rows_max: 0,
+        allow_empty: false,
+        memory_bytes: BuildOptions::MEMORY_BYTES_DEFAULT,
+        threads: thread::available_parallelism().map_or(1, usize::from),
+        partitions: PartitionCount::try_from(PARTITIONS)?,
+        compression: Compression::None,
+        chunk_bytes_target: BuildOptions::CHUNK_BYTES_TARGET_DEFAULT,
+        output: Location::local(dir),
+        temporary: temporary.to_owned(),
+        dry_run: false,
+    })
+}
+
+impl Engine for Fondaco {
+    type Reader<'a> = FondacoReader<'a>;
+
+    fn load(parquet: &Path, dir: &Path) -> Result<()> {
+        let temporary = tempfile::tempdir_in(dir.parent().unwrap_or(dir))?;
+        build(&build_options("key", parquet, dir, temporary.path())?, &Progress::new())?;
+        Ok(())
+    }
+
+    fn open(dir: &Path, _: OpenSettings) -> Result<Self> {
+        let version = Version::open(dir)?;
+        version.warm()?;
+        Ok(Self(version))
+    }
+
+    fn reader(&self) -> Result<FondacoReader<'_>> {
+        Ok(FondacoReader(&self.0))
+    }
+
+    fn index_bytes(&self) -> Result<u64> {
+        Ok(self.0.index_bytes())
+    }
+}
+
+impl Reader for FondacoReader<'_> {
+    #[inline]
+    fn get<T>(&mut self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+        Ok(self.0.get(key)?.map(|value| read(&value)))
+    }
+}

@@ -1,0 +1,226 @@
+//! What was measured: rows of the table, their lines, figures with all their rounds, and charts.
+//!
+//! It is plain data, kept as JSON; the Markdown table and the plots are drawn from it alone.
+
+pub mod markdown;
+pub mod plots;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::description::Description;
+
+/// The file that holds a [`Report`].
+pub const JSON_FILE: &str = "results.json";
+/// The file that shows it as a table.
+pub const MARKDOWN_FILE: &str = "results.md";
+
+/// All results.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Where they were measured.
+    pub machine: Description,
+    /// The rows, in the order of the table.
+    pub rows: Vec<Row>,
+}
+
+/// One row of the table.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Row {
+    /// Its name on the command line.
+    pub name: String,
+    /// What was done.
+    pub work: String,
+    /// Whether the data was small and the rounds few: figures without meaning.
+    pub quick: bool,
+    /// When it was measured, in seconds since 1970.
+    pub measured_unix_s: u64,
+    /// The commit that was measured.
+    pub commit: String,
+    /// How long it took, in seconds.
+    pub took_s: f64,
+    /// The figures; empty if it failed.
+    pub lines: Vec<Line>,
+    /// What the figures do not say.
+    pub notes: Vec<String>,
+    /// What to draw.
+    pub charts: Vec<Chart>,
+    /// Why there are no figures.
+    pub failure: Option<String>,
+}
+
+/// One comparison.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Line {
+    /// What was compared, within the row.
+    pub work: String,
+    /// Our figure.
+    pub ours: Figure,
+    /// Those of the others.
+    pub peers: Vec<(String, Figure)>,
+    /// The ratio that the target is about, and what it is of.
+    pub ratio: Option<(f64, String)>,
+    /// What had to be reached, and whether it was.
+    pub targets: Vec<Target>,
+    /// What of memory belongs to the line.
+    pub memory: String,
+}
+
+/// A measured quantity: one value for each round.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Figure {
+    /// The unit of the values.
+    pub unit: String,
+    /// The rounds, in the order of time.
+    pub rounds: Vec<f64>,
+}
+
+/// What had to be reached.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Target {
+    /// The target, as the table words it.
+    pub text: String,
+    /// Whether it was reached.
+    pub reached: bool,
+}
+
+/// What to draw.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Chart {
+    /// One bar for each label.
+    Bars {
+        /// The name of the file, without its end.
+        file: String,
+        /// What is shown.
+        title: String,
+        /// What a bar counts.
+        unit: String,
+        /// Labels and lengths.
+        bars: Vec<(String, f64)>,
+    },
+    /// Lines over logarithmic latencies: which share of requests took no longer.
+    Latencies {
+        /// The name of the file, without its end.
+        file: String,
+        /// What is shown.
+        title: String,
+        /// Labels, and points of microseconds and percentile.
+        series: Vec<(String, Vec<(f64, f64)>)>,
+    },
+}
+
+impl Figure {
+    /// A figure of these rounds.
+    pub fn new(unit: &str, rounds: Vec<f64>) -> Self {
+        Self {
+            unit: unit.to_owned(),
+            rounds,
+        }
+    }
+
+    /// The median of the rounds.
+    pub fn median(&self) -> f64 {
+        median(&self.rounds)
+    }
+
+    /// Round by round the ratio of this to another figure, and the median of those: what disturbs
+    /// the machine for a while disturbs both of a round.
+    pub fn over(&self, other: &Self) -> f64 {
+        let ratios: Vec<f64> = self.rounds.iter().zip(&other.rounds).map(|(a, b)| a / b).collect();
+        median(&ratios)
+    }
+}
+
+impl Target {
+    /// A ratio that must be at least so much.
+    pub fn at_least(ratio: f64, min: f64) -> Self {
+        Self {
+            text: format!("≥ {min}×"),
+            reached: ratio >= min,
+        }
+    }
+
+    /// A ratio that must be at most so much.
+    pub fn at_most(ratio: f64, max: f64) -> Self {
+        Self {
+            text: format!("≤ {max}×"),
+            reached: ratio <= max,
+        }
+    }
+
+    /// A figure that must be at most so much.
+    pub fn figure_at_most(figure: &Figure, max: f64) -> Self {
+        Self {
+            text: format!("≤ {max} {}", figure.unit),
+            reached: figure.median() <= max,
+        }
+    }
+}
+
+impl Line {
+    /// Whether all targets were reached.
+    pub fn reached(&self) -> bool {
+        self.targets.iter().all(|target| target.reached)
+    }
+}
+
+impl Report {
+    /// Reads what an earlier run has left in a directory; nothing if there is nothing readable.
+    pub fn read(dir: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(dir.join(JSON_FILE)).ok()?).ok()
+    }
+
+    /// Puts a row in the place of its former self, or at its place in `order`.
+    pub fn put(&mut self, row: Row, order: &[&str]) {
+        self.rows.retain(|old| old.name != row.name);
+        self.rows.push(row);
+        self.rows.sort_by_key(|row| order.iter().position(|name| *name == row.name));
+    }
+
+    /// Writes JSON, Markdown and plots into a directory.
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        fs::create_dir_all(dir).with_context(|| format!("could not create {dir:?}"))?;
+        fs::write(dir.join(JSON_FILE), serde_json::to_string_pretty(self)? + "\n")?;
+        fs::write(dir.join(MARKDOWN_FILE), markdown::table(self))?;
+        for chart in self.rows.iter().flat_map(|row| &row.charts) {
+            plots::draw(chart, dir)?;
+        }
+        Ok(())
+    }
+}
+
+/// The median; of an even number of values the mean of the two in the middle. Not a number if there
+/// is none.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => f64::NAN,
+        odd if odd % 2 == 1 => sorted[middle],
+        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_stands_in_the_middle() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn ratios_are_taken_round_by_round() {
+        let ours = Figure::new("ns", vec![10.0, 20.0, 30.0]);
+        let theirs = Figure::new("ns", vec![20.0, 40.0, 90.0]);
+        assert_eq!(theirs.over(&ours), 2.0);
+    }
+}

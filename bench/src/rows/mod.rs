@@ -1,0 +1,73 @@
+//! The rows of the table, one module a family.
+
+mod cold_get;
+mod hot_get;
+
+use std::process::Command;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+
+use crate::bench::Bench;
+use crate::report::{Chart, Line, Row};
+
+/// A row: its name, what is done, and how to do it.
+pub struct RowSpec {
+    /// The name for `--only`.
+    pub name: &'static str,
+    /// What is done.
+    pub work: &'static str,
+    measure: fn(&Bench) -> Result<Measured>,
+}
+
+/// What a row brings.
+#[derive(Default)]
+pub struct Measured {
+    lines: Vec<Line>,
+    notes: Vec<String>,
+    charts: Vec<Chart>,
+}
+
+/// All rows, in the order of the table.
+pub const ROWS: [RowSpec; 2] = [
+    RowSpec {
+        name: "hot-get",
+        work: "hot GET in process, 10 M × 100 B, one core",
+        measure: hot_get::measure,
+    },
+    RowSpec {
+        name: "cold-get",
+        work: "cold GET in process, data 10 × memory limit, uniform keys",
+        measure: cold_get::measure,
+    },
+];
+
+impl RowSpec {
+    /// Measures the row. A failure is a result, too.
+    pub fn measure(&self, bench: &Bench) -> Row {
+        let started = Instant::now();
+        let measured = (self.measure)(bench);
+        let (measured, failure) = match measured {
+            Ok(measured) => (measured, None),
+            Err(error) => (Measured::default(), Some(format!("{error:#}"))),
+        };
+        Row {
+            name: self.name.to_owned(),
+            work: self.work.to_owned(),
+            quick: bench.quick,
+            measured_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            commit: commit(),
+            took_s: started.elapsed().as_secs_f64(),
+            lines: measured.lines,
+            notes: measured.notes,
+            charts: measured.charts,
+            failure,
+        }
+    }
+}
+
+fn commit() -> String {
+    let output = Command::new("git").args(["describe", "--always", "--dirty"]).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    text.ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "unknown".into())
+}

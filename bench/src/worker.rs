@@ -1,0 +1,173 @@
+//! One engine in a process of its own: opened once, then measured round by round on demand.
+//!
+//! So each engine has its own memory (and its own limit of it), all stay warm side by side, and their
+//! rounds alternate. The bench writes a line of JSON to the worker's standard input, a [`Task`], and
+//! reads a line of JSON, an [`Answer`], from its standard output.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::ChildStdin;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::dataset::{KEY_BYTES, Random, key};
+use crate::machine::process::{Launch, Process};
+use crate::peers::{Engine, EngineKind, OpenSettings, Reader, with_engine};
+
+/// What a worker is asked for.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub enum Task {
+    /// Get every record once, in the order of their keys.
+    Warm,
+    /// Get so many random records, one after the other.
+    Hot { gets: u64, seed: u64 },
+    /// Get random records with so many threads for so long.
+    Cold { threads: u64, milliseconds: u64, seed: u64 },
+}
+
+/// What it answers.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Answer {
+    /// How many records were got.
+    pub gets: u64,
+    /// How long that took, in nanoseconds.
+    pub nanoseconds: u64,
+    /// What the engine's index takes, in bytes.
+    pub index_bytes: u64,
+    /// What of the process is resident and its own, in bytes; mapped files do not count.
+    pub anonymous_bytes: u64,
+}
+
+/// A worker, from the side of the bench.
+pub struct Worker {
+    process: Process,
+    stdin: ChildStdin,
+    answers: Receiver<String>,
+}
+
+impl Worker {
+    /// Starts a worker; `launch` is this program, on its cores, within its limits.
+    pub fn start(launch: Launch, engine: EngineKind, dir: &Path, records: u64, cache_bytes: u64) -> Result<Self> {
+        let launch = launch
+            .args(["worker", "--engine", engine.argument(), "--dir"])
+            .args([dir.as_os_str()])
+            .args(["--records", &records.to_string(), "--cache-bytes", &cache_bytes.to_string()]);
+        let mut process = launch.start_piped()?;
+        let stdin = process.child().stdin.take().context("a worker without input")?;
+        let stdout = process.child().stdout.take().context("a worker without output")?;
+        let (sender, answers) = channel();
+        thread::spawn(move || {
+            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
+            // The receiver is gone when nobody waits any more.
+            lines.for_each(|line| drop(sender.send(line)));
+        });
+        Ok(Self {
+            process,
+            stdin,
+            answers,
+        })
+    }
+
+    /// Asks, and waits for the answer.
+    pub fn ask(&mut self, task: Task, limit: Duration) -> Result<Answer> {
+        writeln!(self.stdin, "{}", serde_json::to_string(&task)?)?;
+        match self.answers.recv_timeout(limit) {
+            Ok(line) => Ok(serde_json::from_str(&line)?),
+            Err(RecvTimeoutError::Timeout) => bail!("a worker took more than {limit:?} for {task:?}"),
+            Err(RecvTimeoutError::Disconnected) => bail!("a worker ended during {task:?}{}", self.process.last_words()),
+        }
+    }
+}
+
+/// The worker's own side: answers tasks until its input ends.
+pub fn run(engine: EngineKind, dir: &Path, records: u64, cache_bytes: u64) -> Result<()> {
+    ensure!(records > 0, "a dataset without records");
+    with_engine!(engine, serve(dir, records, cache_bytes))
+}
+
+fn serve<E: Engine>(dir: &Path, records: u64, cache_bytes: u64) -> Result<()> {
+    let engine = E::open(dir, OpenSettings { cache_bytes })?;
+    for line in std::io::stdin().lock().lines() {
+        let (gets, took) = match serde_json::from_str(&line?)? {
+            Task::Warm => get_all(&engine, records)?,
+            Task::Hot { gets, seed } => get_hot(&engine, records, gets, seed)?,
+            Task::Cold {
+                threads,
+                milliseconds,
+                seed,
+            } => get_cold(&engine, records, threads, Duration::from_millis(milliseconds), seed)?,
+        };
+        let answer = Answer {
+            gets,
+            nanoseconds: took.as_nanos() as u64,
+            index_bytes: engine.index_bytes()?,
+            anonymous_bytes: anonymous_bytes()?,
+        };
+        println!("{}", serde_json::to_string(&answer)?);
+    }
+    Ok(())
+}
+
+fn get_all<E: Engine>(engine: &E, records: u64) -> Result<(u64, Duration)> {
+    let mut reader = engine.reader()?;
+    let started = Instant::now();
+    for id in 0..records {
+        get_checked(&mut reader, &key(id))?;
+    }
+    Ok((records, started.elapsed()))
+}
+
+/// The keys are made before: only the look-ups are measured.
+fn get_hot<E: Engine>(engine: &E, records: u64, gets: u64, seed: u64) -> Result<(u64, Duration)> {
+    let mut random = Random::new(seed);
+    let keys: Vec<[u8; KEY_BYTES]> = (0..gets).map(|_| key(random.below(records))).collect();
+    let mut reader = engine.reader()?;
+    let started = Instant::now();
+    for key in &keys {
+        get_checked(&mut reader, key)?;
+    }
+    Ok((gets, started.elapsed()))
+}
+
+fn get_cold<E: Engine>(engine: &E, records: u64, threads: u64, wanted: Duration, seed: u64) -> Result<(u64, Duration)> {
+    let started = Instant::now();
+    let gets = thread::scope(|scope| {
+        let readers: Vec<_> = (0..threads)
+            .map(|thread| {
+                scope.spawn(move || -> Result<u64> {
+                    let mut reader = engine.reader()?;
+                    let mut random = Random::new(seed * threads + thread);
+                    let mut gets = 0;
+                    while started.elapsed() < wanted {
+                        get_checked(&mut reader, &key(random.below(records)))?;
+                        gets += 1;
+                    }
+                    Ok(gets)
+                })
+            })
+            .collect();
+        let joined = readers.into_iter().map(|reader| reader.join().map_err(|_| anyhow!("a reader panicked"))?);
+        joined.sum::<Result<u64>>()
+    })?;
+    Ok((gets, started.elapsed()))
+}
+
+/// A look-up that must find the right value.
+#[inline]
+fn get_checked(reader: &mut impl Reader, key: &[u8]) -> Result<()> {
+    match reader.get(key, |value| value.starts_with(key))? {
+        Some(true) => Ok(()),
+        found => bail!("the key {:?} has a wrong value: {found:?}", String::from_utf8_lossy(key)),
+    }
+}
+
+fn anonymous_bytes() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()).context("no RssAnon")?;
+    Ok(kilobytes.parse::<u64>()? * 1024)
+}
