@@ -91,6 +91,9 @@ pub enum ControlError {
         /// The store.
         store: StoreName,
     },
+    /// The thread of a push ended by a panic.
+    #[error("the push ended by a defect of this program, which its log shows: report it")]
+    PushPanicked,
     /// Too many stores are being pushed to.
     #[error("{max} pushes are in progress, and no more are possible: wait for one of them")]
     TooManyPushes {

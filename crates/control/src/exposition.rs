@@ -12,6 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
+use crate::http::Traffic;
 use crate::process;
 use crate::stores::{StoreStatus, Stores, VersionStatus};
 
@@ -33,12 +34,17 @@ pub(crate) struct Exposition(Registry);
 struct NodeCollector {
     stores: Stores,
     metrics: Arc<NodeMetrics>,
+    traffic: Arc<Traffic>,
 }
 
 impl Exposition {
-    pub(crate) fn new(stores: Stores, metrics: Arc<NodeMetrics>) -> Self {
+    pub(crate) fn new(stores: Stores, metrics: Arc<NodeMetrics>, traffic: Arc<Traffic>) -> Self {
         let mut registry = Registry::with_prefix("fondaco");
-        registry.register_collector(Box::new(NodeCollector { stores, metrics }));
+        registry.register_collector(Box::new(NodeCollector {
+            stores,
+            metrics,
+            traffic,
+        }));
         Self(registry)
     }
 
@@ -74,6 +80,7 @@ impl Collector for NodeCollector {
             "cold reads under way",
             self.metrics.cold_reads(),
         )?;
+        self.http(&mut encoder)?;
         self.stores(&mut encoder)?;
         process_metrics(&mut encoder)
     }
@@ -115,6 +122,18 @@ impl NodeCollector {
                     .encode_family(&labels)?
                     .encode_counter::<NoLabelSet, _, u64>(&errors, None)?;
             }
+        }
+        Ok(())
+    }
+
+    fn http(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "requests to the control port, by class of status";
+        let mut family = encoder.encode_descriptor("http_requests", help, None, MetricType::Counter)?;
+        for (class, count) in self.traffic.answers() {
+            let labels = [("status", class)];
+            family
+                .encode_family(&labels)?
+                .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
         }
         Ok(())
     }

@@ -37,25 +37,34 @@ pub(crate) fn cpu_seconds() -> Option<f64> {
     Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// How much memory this process can have, in bytes: the machine's, or its control group's if that is
-/// less.
+/// How much memory this process can have, in bytes: the machine's, or that of its control group if it
+/// has less.
 pub(crate) fn memory_bytes() -> Option<u64> {
-    let groups = [
-        "/sys/fs/cgroup/memory.max",
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-    ];
-    let group = groups
-        .iter()
-        .find_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok());
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
         let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
         Some(kib * 1024)
     });
-    match (group, machine) {
-        (Some(group), Some(machine)) => Some(u64::min(group, machine)),
-        (group, machine) => group.or(machine),
-    }
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = groups.lines().flat_map(limit_files);
+    let group = limits.filter_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok());
+    machine.into_iter().chain(group).min()
+}
+
+/// Where the memory limit of a control group may be, given its line of `/proc/self/cgroup`: that of the
+/// group, and, as a container sees its own, that of the root.
+fn limit_files(line: &str) -> Vec<String> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
+        return Vec::new();
+    };
+    let path = path.trim_end_matches('/');
+    let (root, file) = match controllers {
+        "" => ("/sys/fs/cgroup", "memory.max"),
+        "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+        _ => return Vec::new(),
+    };
+    vec![format!("{root}{path}/{file}"), format!("{root}/{file}")]
 }
 
 /// Allows as many open files as the system lets us: a version of a thousand chunks needs two thousand.
@@ -73,6 +82,17 @@ pub(crate) fn raise_open_files_limit() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_are_looked_for_where_both_kinds_of_control_groups_have_them() {
+        assert_eq!(limit_files("0::/a/b")[0], "/sys/fs/cgroup/a/b/memory.max");
+        assert_eq!(
+            limit_files("8:memory:/a")[0],
+            "/sys/fs/cgroup/memory/a/memory.limit_in_bytes"
+        );
+        assert_eq!(limit_files("0::/")[0], "/sys/fs/cgroup/memory.max");
+        assert!(limit_files("3:cpu:/a").is_empty() && limit_files("").is_empty());
+    }
 
     #[test]
     fn a_running_process_has_memory_files_and_faults() {

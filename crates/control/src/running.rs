@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use fondaco_node::{Access, NodeMetrics, Server, ServerConfig, Settings, SharedCatalog};
+use fondaco_node::{Access, LocationSource, NodeMetrics, Server, ServerConfig, Settings, SharedCatalog, SystemClock};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
@@ -15,7 +15,7 @@ use crate::coordination::{Coordination, EmbeddedCoordination, EntryPath};
 use crate::data_dir::DataDir;
 use crate::error::ControlError;
 use crate::exposition::Exposition;
-use crate::http::{self, App, AppParts};
+use crate::http::{self, App, AppParts, Traffic};
 use crate::process;
 use crate::settings::LiveSettings;
 use crate::stores::{Stores, StoresParts};
@@ -76,6 +76,8 @@ impl Fondaco {
             reserve_bytes: config.disk_reserve_bytes,
             memory_bytes: process::memory_bytes().unwrap_or(0),
             now_unix_ms,
+            clock: Arc::new(SystemClock::default()),
+            sources: |location| Box::new(LocationSource::new(location)),
         })?;
         let started = start_servers(StartServers {
             config: &config,
@@ -127,8 +129,10 @@ fn start_servers(parts: StartServers<'_>) -> Result<Running, ControlError> {
         parts.settings,
         Arc::clone(&parts.metrics),
     )?;
+    let traffic = Arc::new(Traffic::default());
     let app = App::new(AppParts {
-        exposition: Exposition::new(parts.stores.clone(), Arc::clone(&parts.metrics)),
+        exposition: Exposition::new(parts.stores.clone(), Arc::clone(&parts.metrics), Arc::clone(&traffic)),
+        traffic,
         stores: parts.stores.clone(),
         catalog: parts.catalog,
         settings: parts.live,

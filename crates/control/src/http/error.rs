@@ -139,6 +139,7 @@ fn code_of(error: &ControlError) -> &'static str {
         },
         ControlError::Coordination(_)
         | ControlError::Format(_)
+        | ControlError::PushPanicked
         | ControlError::InvalidMetadata { .. }
         | ControlError::PartitionsChanged { .. }
         | ControlError::DataDirLocked { .. }

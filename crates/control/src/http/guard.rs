@@ -2,10 +2,11 @@
 //! the time that one may take.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use subtle::ConstantTimeEq;
@@ -27,11 +28,30 @@ const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 pub(super) struct Guard {
     token: Option<Arc<str>>,
     requests: Arc<Semaphore>,
+    traffic: Arc<Traffic>,
+}
+
+/// How many requests were answered, by the first digit of their status.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic([AtomicU64; 6]);
+
+impl Traffic {
+    /// The classes of status, and how many answers each had.
+    pub(crate) fn answers(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        const CLASSES: [&str; 6] = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
+        CLASSES.into_iter().zip(self.0.iter().map(|count| count.load(Relaxed)))
+    }
+
+    fn count(&self, status: StatusCode) {
+        let class = usize::from(status.as_u16() / 100);
+        self.0[if class < self.0.len() { class } else { 0 }].fetch_add(1, Relaxed);
+    }
 }
 
 impl Guard {
-    pub(super) fn new(token: Option<&str>) -> Self {
+    pub(super) fn new(token: Option<&str>, traffic: Arc<Traffic>) -> Self {
         Self {
+            traffic,
             token: token.map(Into::into),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
         }
@@ -51,6 +71,12 @@ impl Guard {
 }
 
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    let response = answer(&guard, request, next).await;
+    guard.traffic.count(response.status());
+    response
+}
+
+async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
     if !guard.admits(&request) {
         let message = "the control port needs its token: send the header \"Authorization: Bearer TOKEN\"";
         return ApiError::new("unauthorized", message).into_response();

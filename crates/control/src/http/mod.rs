@@ -25,6 +25,7 @@ use axum::routing::{MethodRouter, delete, get, patch, post};
 use fondaco_node::{NodeMetrics, SharedCatalog};
 
 pub use error::{ERROR_CODES, ErrorDetail, ErrorResource};
+pub(crate) use guard::Traffic;
 pub use openapi::document;
 pub use resources::*;
 
@@ -48,6 +49,7 @@ pub(crate) struct AppParts {
     pub(crate) settings: LiveSettings,
     pub(crate) metrics: Arc<NodeMetrics>,
     pub(crate) exposition: Exposition,
+    pub(crate) traffic: Arc<Traffic>,
     pub(crate) partitions: u32,
     pub(crate) resp_addr: SocketAddr,
     pub(crate) http_addr: SocketAddr,
@@ -126,6 +128,7 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
 
 /// The service that answers requests.
 pub(crate) fn router(app: App, token: Option<&str>) -> Router {
+    let guard = guard::Guard::new(token, Arc::clone(&app.traffic));
     let routes = routes().into_iter();
     let router = routes.fold(Router::new(), |router, (path, _, handler)| router.route(path, handler));
     router
@@ -134,10 +137,7 @@ pub(crate) fn router(app: App, token: Option<&str>) -> Router {
             ApiError::new("method_not_allowed", "this path has other methods: see /openapi.json")
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(axum::middleware::from_fn_with_state(
-            guard::Guard::new(token),
-            guard::guard,
-        ))
+        .layer(axum::middleware::from_fn_with_state(guard, guard::guard))
         .with_state(app)
 }
 

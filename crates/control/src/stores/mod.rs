@@ -9,18 +9,20 @@ mod push;
 mod reaper;
 mod record;
 mod recovery;
+mod status;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fondaco_format::Version;
 use fondaco_model::{PartitionCount, StoreDefinition, StoreName, VersionNumber};
-use fondaco_node::{NodeMetrics, Serving, ServingStore, Settings, SharedCatalog, StoreId};
+use fondaco_node::{Clock, FetchSource, NodeMetrics, Serving, ServingStore, Settings, SharedCatalog, StoreId};
+use fondaco_storage::Location;
 
 pub use push::{DryRun, PushStatus};
 pub use record::PushRecord;
+pub use status::{StoreStatus, VersionFacts, VersionStatus};
 
 use crate::coordination::{Coordination, Revision};
 use crate::data_dir::DataDir;
@@ -55,6 +57,10 @@ pub struct StoresParts {
     pub memory_bytes: u64,
     /// What time it is, in milliseconds since 1970.
     pub now_unix_ms: fn() -> u64,
+    /// The time by which fetches keep their rate.
+    pub clock: Arc<dyn Clock>,
+    /// How the files of a location are read.
+    pub sources: fn(Location) -> Box<dyn FetchSource>,
 }
 
 /// The stores of a node.
@@ -90,49 +96,6 @@ enum Opened {
     Failed(String),
 }
 
-/// A store as it is now.
-#[derive(Debug, Clone)]
-pub struct StoreStatus {
-    /// What its operator said.
-    pub definition: StoreDefinition,
-    /// When it was created, in milliseconds since 1970.
-    pub created_unix_ms: u64,
-    /// Its versions, the current one first, then those most recently current.
-    pub versions: Vec<VersionStatus>,
-    /// The push under way or the last one.
-    pub push: Option<PushStatus>,
-}
-
-/// A version as it is now.
-#[derive(Debug, Clone)]
-pub struct VersionStatus {
-    /// Its number.
-    pub version: VersionNumber,
-    /// Whether it is the current one.
-    pub current: bool,
-    /// Where its files are.
-    pub dir: PathBuf,
-    /// What is known of it, or why it cannot be opened.
-    pub facts: Result<VersionFacts, String>,
-}
-
-/// What the manifest says of a version.
-#[derive(Debug, Clone)]
-pub struct VersionFacts {
-    /// How many records.
-    pub records: u64,
-    /// How many bytes of files.
-    pub bytes: u64,
-    /// How many of them are indexes, which should be in memory.
-    pub index_bytes: u64,
-    /// How many chunks.
-    pub chunks: u64,
-    /// When it was built, in milliseconds since 1970.
-    pub built_unix_ms: u64,
-    /// The name of its compression.
-    pub compression: String,
-}
-
 impl Stores {
     /// Opens what the metadata names, deletes what it does not, and resumes pushes under way.
     ///
@@ -151,6 +114,7 @@ impl Stores {
             reaper,
         }));
         stores.0.resume_pushes();
+        stores.0.warm();
         Ok(stores)
     }
 
@@ -321,6 +285,22 @@ impl Inner {
         Ok(self.state())
     }
 
+    /// Reads the indexes of what is served into memory, in the background: until then look-ups read
+    /// them as they need them.
+    fn warm(&self) {
+        let catalog = Arc::clone(&self.parts.catalog.load());
+        let warming = std::thread::Builder::new().name("warm".into()).spawn(move || {
+            for store in catalog.stores() {
+                if let Some(Err(error)) = store.version().map(|version| version.warm()) {
+                    tracing::error!(store = %store.name, %error, "an index cannot be read");
+                }
+            }
+        });
+        if let Err(error) = warming {
+            tracing::warn!(%error, "cannot start the thread that warms indexes");
+        }
+    }
+
     /// Changes what is remembered of a store, by one durable write.
     fn commit(&self, store: &mut Store, change: impl FnOnce(&mut StoreRecord)) -> Result<(), ControlError> {
         let mut record = store.record.clone();
@@ -395,26 +375,6 @@ impl Inner {
         }
         Ok(())
     }
-
-    fn status(&self, store: &Store) -> StoreStatus {
-        let record = &store.record;
-        let versions = record.versions.kept().map(|version| VersionStatus {
-            version,
-            current: record.versions.current() == Some(version),
-            dir: self.parts.data_dir.version(&record.definition.name, version),
-            facts: match store.open.get(&version) {
-                Some(Opened::Open(open)) => Ok(VersionFacts::of(open)),
-                Some(Opened::Failed(reason)) => Err(reason.clone()),
-                None => Err("it is not open".to_owned()),
-            },
-        });
-        StoreStatus {
-            definition: record.definition.clone(),
-            created_unix_ms: record.created_unix_ms,
-            versions: versions.collect(),
-            push: store.push_status(),
-        }
-    }
 }
 
 impl State {
@@ -446,20 +406,6 @@ impl Opened {
         match self {
             Self::Open(version) => Some(version),
             Self::Failed(_) => None,
-        }
-    }
-}
-
-impl VersionFacts {
-    fn of(version: &Version) -> Self {
-        let manifest = version.manifest();
-        Self {
-            records: manifest.records,
-            bytes: manifest.files_bytes(),
-            index_bytes: version.index_bytes(),
-            chunks: manifest.chunks.len() as u64,
-            built_unix_ms: manifest.created_unix_ms,
-            compression: manifest.compression.to_string(),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! metadata write. A push that fails or is cancelled deletes its files before it says so; one that is
 //! interrupted, by a stop or a crash, is resumed at the next start.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,9 +12,7 @@ use std::thread::JoinHandle;
 
 use fondaco_format::{MANIFEST_FILE, Version};
 use fondaco_model::{PushEvent, PushState, StoreName, VersionNumber};
-use fondaco_node::{
-    FetchControl, FetchError, FetchPlan, FetchProgress, FetchTarget, LocationSource, PageCache, SystemClock,
-};
+use fondaco_node::{FetchControl, FetchError, FetchPlan, FetchProgress, FetchTarget, PageCache};
 use fondaco_storage::Location;
 
 use super::{Inner, Opened, PUSHES_MAX, PushRecord, Store, Stores};
@@ -219,7 +218,7 @@ impl Inner {
     }
 
     fn start(self: &Arc<Self>, store: &mut Store, version: VersionNumber, location: Location, plan: Option<FetchPlan>) {
-        let control = Arc::new(FetchControl::new(SystemClock::default()));
+        let control = Arc::new(FetchControl::new(Arc::clone(&self.parts.clock)));
         let job = Job {
             name: store.record.definition.name.clone(),
             version,
@@ -245,9 +244,21 @@ impl Inner {
 
     /// The thread of a push.
     fn run(self: Arc<Self>, job: Job) {
-        let outcome = self.fetch(&job).and_then(|version| self.swap_in(&job, version));
+        // The state survives a panic: see `Inner::state`. Without an end, the store could never be
+        // pushed to again.
+        let work = AssertUnwindSafe(|| self.fetch(&job).and_then(|version| self.swap_in(&job, version)));
+        let outcome = catch_unwind(work).unwrap_or(Err(ControlError::PushPanicked));
         let Err(error) = outcome else { return };
         if let ControlError::Fetch(FetchError::Interrupted) = error {
+            if let Some(store) = self.state().stores.get_mut(&job.name) {
+                store.push = None;
+            }
+            return;
+        }
+        let swapped = |store: &Store| store.record.versions.contains(job.version);
+        if self.state().stores.get(&job.name).is_some_and(swapped) {
+            // It failed after the one write that counts: the version is current, now or after a restart.
+            tracing::error!(store = %job.name, version = %job.version, %error, "push swapped, and failed after it");
             if let Some(store) = self.state().stores.get_mut(&job.name) {
                 store.push = None;
             }
@@ -291,9 +302,9 @@ impl Inner {
             self.parts.data_dir.fetching(name, version),
             self.parts.data_dir.version(name, version),
         ];
-        let source = LocationSource::new(location.clone());
+        let source = (self.parts.sources)(location.clone());
         let target = self.target(name, &fetching_dir, &version_dir);
-        Ok(FetchPlan::new(&source, &target)?)
+        Ok(FetchPlan::new(&*source, &target)?)
     }
 
     fn target<'a>(
@@ -322,19 +333,19 @@ impl Inner {
     fn fetch(&self, job: &Job) -> Result<Version, ControlError> {
         let [fetching_dir, version_dir] = self.dirs(job);
         if !version_dir.join(MANIFEST_FILE).exists() {
-            let source = LocationSource::new(job.location.clone());
+            let source = (self.parts.sources)(job.location.clone());
             let target = self.target(&job.name, &fetching_dir, &version_dir);
             let made;
             let plan = match &job.plan {
                 Some(plan) => plan,
                 None => {
-                    made = FetchPlan::new(&source, &target)?;
+                    made = FetchPlan::new(&*source, &target)?;
                     &made
                 }
             };
             let cache = self.page_cache(plan.manifest().files_bytes());
             let tuning = Tuning::new(&self.parts.settings, &self.parts.metrics);
-            plan.run(&source, &target, cache, &job.control, &tuning)?;
+            plan.run(&*source, &target, cache, &job.control, &tuning)?;
         }
         let version = Version::open(&version_dir)?;
         version.warm()?;

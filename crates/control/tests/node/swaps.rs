@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use fondaco_control::{DataDir, EmbeddedCoordination, Stores, StoresParts};
 use fondaco_model::{StoreDefinition, StoreKind, StoreName};
-use fondaco_node::{NodeMetrics, Serving, Settings, SharedCatalog};
+use fondaco_node::{LocationSource, NodeMetrics, Serving, Settings, SharedCatalog, SystemClock};
 
 use crate::harness::{Builds, KEYS, PARTITIONS, key, value, wait_for};
 
@@ -24,6 +24,8 @@ fn readers_never_see_a_wrong_or_failed_answer_through_a_hundred_swaps() {
         reserve_bytes: 0,
         memory_bytes: 1 << 30,
         now_unix_ms: || 0,
+        clock: Arc::new(SystemClock::default()),
+        sources: |location| Box::new(LocationSource::new(location)),
     })
     .unwrap();
     let name: StoreName = "pymk".parse().unwrap();

@@ -22,6 +22,16 @@ pub trait Clock: Send + Sync {
     fn sleep(&self, time: Duration);
 }
 
+impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
+    fn now(&self) -> Duration {
+        (**self).now()
+    }
+
+    fn sleep(&self, time: Duration) {
+        (**self).sleep(time);
+    }
+}
+
 /// The time of the operating system.
 pub struct SystemClock(Instant);
 
