@@ -37,7 +37,7 @@ pub(super) struct ApiError {
 }
 
 /// All codes, with the status that each comes with and its meaning.
-pub const ERROR_CODES: [(&str, u16, &str); 23] = [
+pub const ERROR_CODES: [(&str, u16, &str); 24] = [
     (
         "invalid_request",
         400,
@@ -47,6 +47,11 @@ pub const ERROR_CODES: [(&str, u16, &str); 23] = [
         "unauthorized",
         401,
         "the control port has a token, and the request has not, or another one",
+    ),
+    (
+        "foreign_origin",
+        403,
+        "a browser sent it for a web page of another origin, and the control port has no token",
     ),
     ("route_not_found", 404, "nothing has this path"),
     ("store_not_found", 404, "no store has this name"),

@@ -1,11 +1,13 @@
-//! What every request passes before it is answered: the token, the number of requests at a time, and
-//! the time that one may take.
+//! What every request passes before it is answered: its origin, the token, the number of requests at a
+//! time, and the time that one may take.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::extract::{Request, State};
+use axum::http::uri::Authority;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -57,9 +59,22 @@ impl Guard {
         }
     }
 
+    /// Whether a web page somewhere else may have made a browser send this. Where there is no token,
+    /// being able to connect is all it takes, and a browser on the same machine can.
+    fn is_foreign(&self, request: &Request) -> bool {
+        let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let Some(origin) = header(header::ORIGIN) else {
+            return false;
+        };
+        let host = header(header::HOST).unwrap_or_default();
+        let page = origin.split_once("://").map_or("", |(_, page)| page);
+        // A name may have been made to point here; an address cannot.
+        self.token.is_none() && !(page == host && is_address(host))
+    }
+
     fn admits(&self, request: &Request) -> bool {
         let Some(token) = &self.token else { return true };
-        if OPEN_PATHS.contains(&request.uri().path()) {
+        if is_open(request) {
             return true;
         }
         let given = request.headers().get(header::AUTHORIZATION);
@@ -70,6 +85,19 @@ impl Guard {
     }
 }
 
+fn is_open(request: &Request) -> bool {
+    OPEN_PATHS.contains(&request.uri().path())
+}
+
+/// Whether a host, with or without a port, is an address or this machine.
+fn is_address(host: &str) -> bool {
+    let authority: Option<Authority> = host.parse().ok();
+    authority.is_some_and(|authority| {
+        let name = authority.host().trim_matches(['[', ']']);
+        name == "localhost" || name.parse::<IpAddr>().is_ok()
+    })
+}
+
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let response = answer(&guard, request, next).await;
     guard.traffic.count(response.status());
@@ -77,14 +105,20 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
 }
 
 async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
+    if guard.is_foreign(&request) {
+        let message = "a web page of another origin may not use the control port: configure a token";
+        return ApiError::new("foreign_origin", message).into_response();
+    }
     if !guard.admits(&request) {
         let message = "the control port needs its token: send the header \"Authorization: Bearer TOKEN\"";
         return ApiError::new("unauthorized", message).into_response();
     }
-    let Ok(_permit) = guard.requests.try_acquire() else {
+    let permit = guard.requests.try_acquire();
+    // A node that is busy is alive, and shall not be restarted for it.
+    if permit.is_err() && !is_open(&request) {
         let message = format!("{REQUESTS_MAX} requests are being answered: try again");
         return ApiError::new("overloaded", message).into_response();
-    };
+    }
     match tokio::time::timeout(REQUEST_TIME_MAX, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {

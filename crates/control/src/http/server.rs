@@ -31,6 +31,12 @@ const HEADER_BYTES_MAX: usize = 64 << 10;
 /// How long to wait after an accept that failed: of file descriptors, for instance, there are none.
 const ACCEPT_WAIT: Duration = Duration::from_millis(100);
 
+/// How long a connection may last. Clients connect again; those that stopped reading are got rid of.
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(600);
+
+/// How long a connection's last request may still take.
+const FAREWELL_TIME_MAX: Duration = Duration::from_secs(60);
+
 /// How long requests may still take when the server ends.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -95,6 +101,12 @@ async fn end(ended: &mut watch::Receiver<bool>) {
     let _ = ended.wait_for(|ended| *ended).await;
 }
 
+/// Waits until the server ends or a connection is too old.
+async fn end_or_age(ended: &mut watch::Receiver<bool>) {
+    // Both mean the same.
+    let _ = tokio::time::timeout(CONNECTION_TIME_MAX, end(ended)).await;
+}
+
 async fn converse<S>(stream: S, client: SocketAddr, router: Router, mut ended: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -106,13 +118,15 @@ where
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut connection = std::pin::pin!(connection);
     let outcome = tokio::select! {
-        outcome = connection.as_mut() => outcome,
-        () = end(&mut ended) => {
+        outcome = connection.as_mut() => Ok(outcome),
+        () = end_or_age(&mut ended) => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            tokio::time::timeout(FAREWELL_TIME_MAX, connection).await
         }
     };
-    if let Err(error) = outcome {
-        tracing::debug!(%client, %error, "connection ended");
+    match outcome {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%client, %error, "connection ended"),
+        Err(_) => tracing::debug!(%client, "connection was cut off"),
     }
 }

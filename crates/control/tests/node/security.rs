@@ -62,6 +62,33 @@ fn exchange(addr: SocketAddr, request: &[u8]) -> String {
 }
 
 #[test]
+fn a_web_page_elsewhere_cannot_use_a_port_without_a_token() {
+    let node = TestNode::start();
+    let port = node.client.addr.port();
+    let post = |host: &str, origin: &str| {
+        let head = format!("POST /v1/stores HTTP/1.1\r\nhost: {host}:{port}\r\norigin: {origin}\r\n");
+        let body = format!("{{\"name\":\"s{}\"}}", origin.len());
+        let rest = format!("connection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        exchange(node.client.addr, format!("{head}{rest}").as_bytes())
+    };
+    for (host, origin) in [
+        ("127.0.0.1", "https://example.org".to_owned()),
+        ("127.0.0.1", format!("http://localhost:{port}")),
+        ("127.0.0.1", "null".to_owned()),
+        // A name of theirs that points here.
+        ("example.org", format!("http://example.org:{port}")),
+    ] {
+        let answer = post(host, &origin);
+        assert!(
+            answer.starts_with("HTTP/1.1 403") && answer.contains("foreign_origin"),
+            "{answer}"
+        );
+    }
+    let answer = post("127.0.0.1", &format!("http://127.0.0.1:{port}"));
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+}
+
+#[test]
 fn a_node_refuses_to_serve_the_network_unprotected() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = config(dir.path());
