@@ -23,6 +23,8 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(120);
 /// The longest answer: the most that a look-up of several keys answers, in base 64, as JSON.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
+const ADVICE_ON_TLS: &str = "trust its certificate with --ca FILE, if it is the right one";
+
 /// A node's control port.
 pub struct Client {
     agent: Agent,
@@ -168,10 +170,12 @@ impl Client {
 
     fn unreachable(&self, error: ureq::Error) -> anyhow::Error {
         let advice = match &error {
+            ureq::Error::Rustls(_) | ureq::Error::Tls(_) => ADVICE_ON_TLS,
+            // What rustls says of a certificate comes wrapped as an error of the stream.
+            ureq::Error::Io(io) if io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => ADVICE_ON_TLS,
             ureq::Error::Io(_) | ureq::Error::ConnectionFailed | ureq::Error::HostNotFound => {
                 "is a node running there? Start one with fondaco dev, or say where with --http or FONDACO_HTTP"
             }
-            ureq::Error::Rustls(_) | ureq::Error::Tls(_) => "trust its certificate with --ca FILE",
             _ => "check --http, and the node's log",
         };
         anyhow!("cannot reach {}: {error}; {advice}", self.base)

@@ -1,0 +1,138 @@
+//! Clients that are too many, too slow, too silent, or ask for too much: each is refused or dropped, and
+//! nobody else notices.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use super::node::Dev;
+
+const MIB: u64 = 1 << 20;
+
+/// What is sent until the connection ends.
+fn rest(mut socket: TcpStream) -> String {
+    let mut text = Vec::new();
+    match socket.read_to_end(&mut text) {
+        Ok(_) => {}
+        // Ended with something of ours unread.
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn set(dev: &Dev, name: &str, value: u64) {
+    let mut redis = dev.redis();
+    let done: String = redis::cmd("CONFIG")
+        .arg("SET")
+        .arg(name)
+        .arg(value)
+        .query(&mut redis)
+        .unwrap();
+    assert_eq!(done, "OK");
+}
+
+#[test]
+fn one_client_too_many_is_told_so() {
+    let dev = Dev::start();
+    let mut first = dev.redis();
+    dev.done(&["config", "set", "clients-max=3"]);
+    let others = [dev.redis(), dev.redis()];
+    assert_eq!(rest(dev.socket()), "-ERR max number of clients reached\r\n");
+    assert_eq!(redis::cmd("PING").query(&mut first), Ok("PONG".to_owned()));
+    drop(others);
+    // When one has gone there is room again.
+    super::node::until("there is room", || {
+        let mut socket = dev.socket_saying(b"PING\r\n");
+        let mut answer = [0; 5];
+        socket.read_exact(&mut answer).is_ok() && &answer == b"+PONG"
+    });
+}
+
+#[test]
+fn requests_over_the_limits_are_refused_and_the_connection_ends() {
+    let dev = Dev::start();
+    let cases: [(&[u8], &str); 5] = [
+        (
+            b"*2\r\n$3\r\nGET\r\n$999999999\r\n",
+            "-ERR Protocol error: invalid bulk length\r\n",
+        ),
+        (
+            b"*2\r\n$3\r\nGET\r\n$-5\r\n",
+            "-ERR Protocol error: invalid bulk length\r\n",
+        ),
+        (b"*99999999\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
+        (b"*1\r\n:1\r\n", "-ERR Protocol error: expected '$', got ':'\r\n"),
+        (&[b'x'; 70_000], "-ERR Protocol error: too big inline request\r\n"),
+    ];
+    for (request, expected) in cases {
+        let shown = String::from_utf8_lossy(&request[..request.len().min(40)]).into_owned();
+        assert_eq!(rest(dev.socket_saying(request)), expected, "{shown:?}");
+    }
+}
+
+#[test]
+fn a_web_page_that_makes_a_browser_post_to_it_gets_no_answer() {
+    let dev = Dev::start();
+    let request = b"POST / HTTP/1.1\r\nHost: x\r\n\r\nPING\r\n";
+    assert_eq!(rest(dev.socket_saying(request)), "");
+}
+
+#[test]
+fn a_client_that_stops_in_the_middle_of_a_request_is_dropped() {
+    let dev = Dev::start();
+    let idle = dev.socket();
+    set(&dev, "client-stall-seconds", 1);
+    assert_eq!(rest(dev.socket_saying(b"*2\r\n$3\r\nGE")), "");
+    // One that is between requests is not.
+    let mut idle = idle;
+    idle.write_all(b"PING\r\n").unwrap();
+    let mut answer = [0; 7];
+    idle.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"+PONG\r\n");
+}
+
+#[test]
+fn a_silent_client_is_dropped_when_its_time_is_over() {
+    let dev = Dev::start();
+    set(&dev, "timeout", 1);
+    assert_eq!(rest(dev.socket_saying(b"PING\r\n")), "+PONG\r\n");
+}
+
+#[test]
+fn a_client_that_does_not_read_its_replies_costs_little_memory_and_is_dropped() {
+    let dev = Dev::start();
+    dev.push("s", [("big".to_owned(), "x".repeat(MIB as usize / 4))]);
+    let resident = || dev.http_get("/v1/status")["resident_bytes"].as_u64().unwrap();
+    let before = resident();
+    // Ten thousand requests for a quarter of a mebibyte each: 2.5 GiB of replies.
+    let request = b"*2\r\n$3\r\nGET\r\n$5\r\ns:big\r\n".repeat(10_000);
+    let slow: Vec<TcpStream> = (0..4)
+        .map(|_| {
+            let mut socket = dev.socket();
+            socket.set_nonblocking(true).unwrap();
+            let mut sent = 0;
+            super::node::until("all is sent, or no more is taken", || {
+                match socket.write(&request[sent..]) {
+                    Ok(count) => {
+                        sent += count;
+                        sent == request.len()
+                    }
+                    Err(error) => error.kind() == ErrorKind::WouldBlock && sent > 0,
+                }
+            });
+            socket
+        })
+        .collect();
+    // Somebody else is served meanwhile; and after a thousand answers, the slow ones have had theirs.
+    let mut redis = dev.redis();
+    for _ in 0..1000 {
+        let length: u64 = redis::cmd("STRLEN").arg("s:big").query(&mut redis).unwrap();
+        assert_eq!(length, MIB / 4);
+    }
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 160 * MIB, "grown by {} MiB", grown / MIB);
+    set(&dev, "client-stall-seconds", 1);
+    super::node::until("the slow ones are dropped", || {
+        dev.http_get("/v1/status")["clients"].as_u64().unwrap() <= 1
+    });
+    drop(slow);
+}

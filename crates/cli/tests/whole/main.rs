@@ -1,0 +1,11 @@
+//! The whole program, as people and other programs meet it: started as a process, spoken to through
+//! its command line and its ports, killed at any moment.
+
+mod commands;
+mod crashes;
+mod journey;
+mod limits;
+mod node;
+mod random;
+mod security;
+mod swaps;

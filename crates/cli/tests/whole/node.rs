@@ -1,0 +1,251 @@
+//! A node as a process of its own, and the command line that talks to it.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How long anything may take. Far more than it does: the machine may be busy.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A running node. Dropping it kills it.
+pub struct Node {
+    child: Child,
+    pub resp: String,
+    pub http: String,
+}
+
+/// A node with a directory of its own, which goes with it.
+pub struct Dev {
+    node: Node,
+    pub dir: TempDir,
+}
+
+impl Dev {
+    /// `fondaco dev` on free ports.
+    pub fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::dev(&dir.path().join("data"));
+        Self { node, dir }
+    }
+
+    /// A path in its directory, beside its data.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A CSV file of keys and values, in its directory.
+    pub fn csv(&self, name: &str, rows: impl IntoIterator<Item = (String, String)>) -> PathBuf {
+        let path = self.path(name);
+        write_csv(&path, rows);
+        path
+    }
+
+    /// A store of these rows, in its first version.
+    pub fn push(&self, store: &str, rows: impl IntoIterator<Item = (String, String)>) {
+        let path = self.csv(&format!("{store}.csv"), rows);
+        let path = path.to_str().unwrap();
+        self.done(&["push", store, path, "--key", "key", "--value", "value", "--create"]);
+    }
+}
+
+impl std::ops::Deref for Dev {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.node
+    }
+}
+
+/// A CSV file of keys and values.
+pub fn write_csv(path: &Path, rows: impl IntoIterator<Item = (String, String)>) {
+    let mut text = "key,value\n".to_owned();
+    for (key, value) in rows {
+        text.push_str(&format!("{key},{value}\n"));
+    }
+    fs::write(path, text).unwrap();
+}
+
+impl Node {
+    /// `fondaco dev` on free ports, on this data.
+    pub fn dev(data: &Path) -> Self {
+        let mut command = fondaco();
+        command.arg("dev").arg("--data").arg(data);
+        command.args(["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+        Self::start(command)
+    }
+
+    /// `fondaco server` with this configuration.
+    pub fn server(config: &Path) -> Self {
+        let mut command = fondaco();
+        command.arg("server").arg("--config").arg(config);
+        Self::start(command)
+    }
+
+    fn start(mut command: Command) -> Self {
+        let mut child = command
+            .args(["--json", "--log", "error"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = child.stdout.take().unwrap();
+        // One JSON object, when it serves; the stream ends if it cannot.
+        let serving = serde_json::Deserializer::from_reader(stdout)
+            .into_iter::<Value>()
+            .next();
+        let Some(Ok(serving)) = serving else {
+            let _ = child.kill();
+            panic!("the node did not start: {:?}", child.wait());
+        };
+        Self {
+            child,
+            resp: serving["resp"].as_str().unwrap().to_owned(),
+            http: serving["http"].as_str().unwrap().to_owned(),
+        }
+    }
+
+    /// SIGKILL, and the end.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM; returns the exit code.
+    pub fn terminate(mut self) -> Option<i32> {
+        signal(&self.child, rustix::process::Signal::TERM);
+        let ended = wait(&mut self.child);
+        ended.code()
+    }
+
+    /// A command that talks to this node.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = fondaco();
+        command
+            .args(arguments)
+            .env("FONDACO_HTTP", &self.http)
+            .env("FONDACO_RESP", &self.resp);
+        command
+    }
+
+    /// Runs a command.
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs a command that succeeds; what it printed.
+    pub fn done(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs a command that succeeds, with `--json`.
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.done(&[arguments, &["--json"]].concat())).unwrap()
+    }
+
+    /// Runs a command that fails with this exit code; what it complained of.
+    pub fn refused(&self, code: i32, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
+        errors
+    }
+
+    /// A Redis connection.
+    pub fn redis(&self) -> redis::Connection {
+        self.redis_as("")
+    }
+
+    /// A Redis connection; `login` is `user:password@`, and `?protocol=resp3` may follow.
+    pub fn redis_as(&self, login: &str) -> redis::Connection {
+        self.redis_url(&format!("redis://{login}{}", self.resp))
+    }
+
+    /// A Redis connection in RESP3.
+    pub fn redis_resp3(&self) -> redis::Connection {
+        self.redis_url(&format!("redis://{}/?protocol=resp3", self.resp))
+    }
+
+    fn redis_url(&self, url: &str) -> redis::Connection {
+        let connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+        connection.set_read_timeout(Some(DEADLINE)).unwrap();
+        connection
+    }
+
+    /// A bare connection to the RESP port.
+    pub fn socket(&self) -> TcpStream {
+        let socket = TcpStream::connect(&self.resp).unwrap();
+        socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        socket
+    }
+
+    /// A bare connection to the RESP port, with something sent.
+    pub fn socket_saying(&self, bytes: &[u8]) -> TcpStream {
+        let mut socket = self.socket();
+        socket.write_all(bytes).unwrap();
+        socket
+    }
+
+    /// Asks the control port.
+    pub fn http_get(&self, path: &str) -> Value {
+        let url = format!("http://{}{path}", self.http);
+        ureq::get(url).call().unwrap().body_mut().read_json().unwrap()
+    }
+
+    /// Has the control port do something.
+    pub fn http_post(&self, path: &str, body: Value) -> Value {
+        let url = format!("http://{}{path}", self.http);
+        ureq::post(url).send_json(body).unwrap().body_mut().read_json().unwrap()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The program, knowing nothing of the environment that the tests run in.
+pub fn fondaco() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fondaco"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("FONDACO_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Sends a signal.
+pub fn signal(child: &Child, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// Waits for a process to end by itself.
+pub fn wait(child: &mut Child) -> std::process::ExitStatus {
+    let mut ended = None;
+    until("the process ends", || {
+        ended = child.try_wait().unwrap();
+        ended.is_some()
+    });
+    ended.unwrap()
+}
+
+/// Waits for a condition.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < DEADLINE, "waited in vain until {what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}

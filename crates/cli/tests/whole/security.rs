@@ -1,0 +1,210 @@
+//! Who may do what: users and their stores, the token, TLS, and no open door by mistake.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use redis::{Client, TlsCertificates};
+
+use super::node::{Node, fondaco, write_csv};
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+/// The SHA-256 of `secret`.
+const SECRET: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+/// The SHA-256 of `operator-password`.
+const OPERATOR: &str = "59d504b980f96034e3d89ad0ad13906be95eca50df5f72697dc371b5d400574b";
+
+/// A configuration file; `more` follows the addresses.
+fn configuration(dir: &Path, more: &str) -> PathBuf {
+    let path = dir.join("fondaco.toml");
+    let data = dir.join("data");
+    let text = format!("data = {data:?}\nresp = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\n{more}");
+    fs::write(&path, text).unwrap();
+    path
+}
+
+fn users() -> String {
+    format!(
+        "token = \"{TOKEN}\"\n\
+         [[users]]\nname = \"reader\"\npassword-sha256 = \"{SECRET}\"\nstores = [\"a\"]\n\
+         [[users]]\nname = \"default\"\npassword-sha256 = \"{OPERATOR}\"\nstores = [\"*\"]\nadmin = true\n"
+    )
+}
+
+fn push(node: &Node, dir: &Path, store: &str, more: &[&str]) {
+    let csv = dir.join("input.csv");
+    write_csv(&csv, [("1".to_owned(), format!("value in {store}"))]);
+    let arguments = [
+        "push",
+        store,
+        csv.to_str().unwrap(),
+        "--key",
+        "key",
+        "--value",
+        "value",
+        "--create",
+    ];
+    node.done(&[&arguments, more].concat());
+}
+
+fn get(redis: &mut redis::Connection, key: &str) -> Result<String, String> {
+    let answer = redis::cmd("GET").arg(key).query(redis);
+    answer.map_err(|error| error.code().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn a_user_reads_only_the_stores_that_are_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::server(&configuration(dir.path(), &users()));
+    push(&node, dir.path(), "a", &["--token", TOKEN]);
+    push(&node, dir.path(), "b", &["--token", TOKEN]);
+
+    let mut stranger = node.redis();
+    assert_eq!(get(&mut stranger, "a:1"), Err("NOAUTH".to_owned()));
+    let login = |password| {
+        Client::open(format!("redis://reader:{password}@{}", node.resp))
+            .unwrap()
+            .get_connection()
+    };
+    assert!(login("wrong").is_err());
+
+    let mut reader = node.redis_as("reader:secret@");
+    assert_eq!(get(&mut reader, "a:1"), Ok("value in a".to_owned()));
+    assert_eq!(get(&mut reader, "b:1"), Err("NOPERM".to_owned()));
+    let both: Result<Vec<String>, _> = redis::cmd("MGET").arg(&["a:1", "b:1"]).query(&mut reader);
+    assert_eq!(both.unwrap_err().code(), Some("NOPERM"));
+    let (_, keys): (u64, Vec<String>) = redis::cmd("SCAN").arg(0).query(&mut reader).unwrap();
+    assert_eq!(keys, ["a:1"]);
+    assert_eq!(redis::cmd("DBSIZE").query(&mut reader), Ok(1));
+    let set: redis::RedisResult<()> = redis::cmd("CONFIG").arg(&["SET", "maxclients", "5"]).query(&mut reader);
+    assert_eq!(set.unwrap_err().code(), Some("NOPERM"));
+
+    let mut operator = node.redis_as(":operator-password@");
+    assert_eq!(get(&mut operator, "b:1"), Ok("value in b".to_owned()));
+    let set: redis::RedisResult<()> = redis::cmd("CONFIG")
+        .arg(&["SET", "maxclients", "50"])
+        .query(&mut operator);
+    assert_eq!(set, Ok(()));
+
+    let scan = |more: &[&str]| node.run(&[&["scan", "a"], more].concat());
+    assert!(!scan(&[]).status.success());
+    assert_eq!(scan(&["--user", "reader", "--password", "secret"]).stdout, b"a:1\n");
+}
+
+#[test]
+fn the_control_port_wants_its_token_for_everything_but_signs_of_life() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::server(&configuration(dir.path(), &users()));
+    let error = node.refused(1, &["status"]);
+    assert!(error.contains("--token"), "{error}");
+    node.refused(1, &["status", "--token", "0123456789abcdef0123456789abcdeF"]);
+    node.done(&["status", "--token", TOKEN]);
+    assert_eq!(node.http_get("/healthz")["alive"], true);
+    for path in ["/metrics", "/openapi.json", "/v1/stores", "/v1/lookup", "/nothing"] {
+        let answer = ureq::get(format!("http://{}{path}", node.http)).call();
+        assert!(
+            matches!(answer, Err(ureq::Error::StatusCode(401))),
+            "{path}: {answer:?}"
+        );
+    }
+}
+
+#[test]
+fn both_ports_speak_tls_and_nothing_else_when_told_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let (certificate, key) = (dir.path().join("certificate.pem"), dir.path().join("key.pem"));
+    fs::write(&certificate, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let tls = format!("[tls]\ncertificate = {certificate:?}\nkey = {key:?}\n");
+    let node = Node::server(&configuration(dir.path(), &tls));
+    let ca = certificate.to_str().unwrap();
+    push(&node, dir.path(), "a", &["--ca", ca]);
+    assert_eq!(node.done(&["get", "a:1", "--ca", ca]), "value in a");
+    assert_eq!(node.done(&["scan", "a", "--ca", ca]), "a:1\n");
+
+    let certificates = TlsCertificates {
+        client_tls: None,
+        root_cert: Some(fs::read(&certificate).unwrap()),
+    };
+    let client = Client::build_with_tls(format!("rediss://{}", node.resp), certificates).unwrap();
+    assert_eq!(
+        get(&mut client.get_connection().unwrap(), "a:1"),
+        Ok("value in a".to_owned())
+    );
+    // Whoever does not trust the certificate does not connect.
+    let error = node.refused(1, &["status", "--tls"]);
+    assert!(error.contains("--ca"), "{error}");
+    node.refused(1, &["status"]);
+    let mut plain = node.socket_saying(b"PING\r\n");
+    let mut answer = Vec::new();
+    // An alert, or the end; a reset is an end too.
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!answer.starts_with(b"+PONG"));
+    let port = node.resp.rsplit(':').next().unwrap();
+    if let Ok(output) = Command::new("redis-cli")
+        .args(["-p", port, "--tls", "--cacert", ca, "GET", "a:1"])
+        .output()
+    {
+        assert_eq!(
+            output.stdout,
+            b"value in a\n",
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn a_handshake_that_never_comes_delays_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) = (dir.path().join("certificate.pem"), dir.path().join("key.pem"));
+    fs::write(&certificate, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let tls = format!("[tls]\ncertificate = {certificate:?}\nkey = {key:?}\n");
+    let node = Node::server(&configuration(dir.path(), &tls));
+    let silent: Vec<_> = (0..50)
+        .map(|at| {
+            let address = if at % 2 == 0 { &node.resp } else { &node.http };
+            let mut socket = std::net::TcpStream::connect(address).unwrap();
+            socket.write_all(&[22, 3, 1]).unwrap();
+            socket
+        })
+        .collect();
+    node.done(&["status", "--ca", certificate.to_str().unwrap()]);
+    drop(silent);
+}
+
+#[test]
+fn an_open_door_to_the_network_has_to_be_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = |more: &[&str]| {
+        fondaco()
+            .args(["dev", "--data", dir.path().to_str().unwrap()])
+            .args(more)
+            .output()
+            .unwrap()
+    };
+    for open in [
+        ["--resp", "0.0.0.0:0", "--http", "127.0.0.1:0"],
+        ["--resp", "127.0.0.1:0", "--http", "0.0.0.0:0"],
+    ] {
+        let output = start(&open);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(error.contains("refusing") && error.contains("allow"), "{error}");
+    }
+}
+
+#[test]
+fn a_configuration_with_a_slip_is_refused_with_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = configuration(dir.path(), "partitons = 8\n");
+    let output = fondaco().arg("server").arg("--config").arg(&path).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error.contains("partitons") && error.contains("line 4"), "{error}");
+}
