@@ -1,0 +1,78 @@
+"""redis-py against a fondaco that serves the store "members": what an application does with it."""
+
+import os
+import sys
+
+import redis
+
+PROTOCOL = int(sys.argv[1])
+ROWS = 5000
+
+
+def main():
+    host, _, port = os.environ["FONDACO_RESP"].rpartition(":")
+    with redis.Redis(host, int(port), protocol=PROTOCOL, decode_responses=True, socket_timeout=30) as client:
+        client.client_setname("test")
+        for check in (reads, pipelines, scans, tells, refuses):
+            check(client)
+
+
+def reads(client):
+    assert client.ping() is True
+    assert client.get("members:m7") == "value of m7"
+    assert client.get("members:nobody") is None
+    assert client.mget("members:m1", "members:nobody", "members:m2") == ["value of m1", None, "value of m2"]
+    assert client.exists("members:m1", "members:nobody", "members:m1") == 2
+    assert client.strlen("members:m7") == len("value of m7")
+    assert client.getrange("members:m7", -2, -1) == "m7"
+    assert client.type("members:m7") == "string"
+    assert client.ttl("members:m7") == -1
+    assert client.dbsize() == ROWS
+    assert client.echo("hello") == "hello"
+
+
+def pipelines(client):
+    pipeline = client.pipeline(transaction=False)
+    for n in range(1000):
+        pipeline.get(f"members:m{n}")
+    assert pipeline.execute() == [f"value of m{n}" for n in range(1000)]
+    pipeline = client.pipeline(transaction=False)
+    pipeline.get("members:m1")
+    pipeline.get("nowhere:1")
+    pipeline.get("members:m2")
+    first, second, third = pipeline.execute(raise_on_error=False)
+    assert (first, third) == ("value of m1", "value of m2")
+    assert isinstance(second, redis.ResponseError) and "NOSTORE" in str(second)
+
+
+def scans(client):
+    assert set(client.scan_iter("members:*", count=500)) == {f"members:m{n}" for n in range(ROWS)}
+    assert set(client.scan_iter("members:m499?")) == {f"members:m{n}" for n in range(4990, 5000)}
+
+
+def tells(client):
+    assert client.client_getname() == "test"
+    assert client.client_id() > 0
+    assert any(one["name"] == "test" for one in client.client_list())
+    assert client.info("server")["fondaco_version"]
+    assert client.config_get("databases") == {"databases": "1"}
+    assert client.command_count() > 20
+    assert "get" in client.command()
+
+
+def refuses(client):
+    for command, word in (
+        (lambda: client.set("members:m1", "x"), "push"),
+        (lambda: client.delete("members:m1"), "push"),
+        (lambda: client.get("members"), "BADKEY"),
+        (lambda: client.execute_command("NONSENSE"), "unknown command"),
+    ):
+        try:
+            command()
+        except redis.ResponseError as error:
+            assert word in str(error), error
+        else:
+            raise AssertionError(f"not refused: {word}")
+
+
+main()
