@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fondaco_format::{FormatError, Lookup, Value};
 use fondaco_resp::command::{CommandId, resolve};
@@ -106,11 +106,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
             }
             self.write(started).await?;
-            self.count(started);
+            let ended = Instant::now();
+            self.count(ended - started);
             if self.session.closing {
                 return self.stream.shutdown().await;
             }
-            self.keep_rest();
+            self.keep_rest(ended);
         }
     }
 
@@ -133,7 +134,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Drops what was taken of the input.
-    fn keep_rest(&mut self) {
+    fn keep_rest(&mut self, now: Instant) {
         if self.consumed == self.input.len() {
             self.input.clear();
         } else {
@@ -146,7 +147,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         } else {
             Phase::Sending
         };
-        self.client.note(phase, self.context.shared.now_ms());
+        self.client.note(phase, self.context.shared.ms_at(now));
     }
 
     /// Takes requests from the input and answers look-ups among them, as long as nothing has to be
@@ -424,8 +425,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Counts what was answered since the last read.
-    fn count(&mut self, started: Instant) {
-        let took = started.elapsed();
+    fn count(&mut self, took: Duration) {
         for (command, count) in self.answered.drain(..) {
             self.context.metrics.record(command, took, count);
         }
