@@ -7,10 +7,12 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use fondaco_build::{Progress, build};
 
 use crate::dataset::{Dataset, file};
 use crate::machine::process::Launch;
 use crate::peers::EngineKind;
+use crate::peers::fondaco::build_options;
 
 /// How long the preparation of one engine may take.
 const LOAD_LIMIT: Duration = Duration::from_secs(300);
@@ -74,7 +76,11 @@ impl Bench {
     /// The memory limit under which the large values count as ten times memory. In a quick run the
     /// processes themselves would not fit into a tenth.
     pub fn memory_limit_bytes(&self) -> u64 {
-        if self.quick { 64 << 20 } else { self.large_values().bytes() / 10 }
+        if self.quick {
+            64 << 20
+        } else {
+            self.large_values().bytes() / 10
+        }
     }
 
     /// The core of a server, or of what runs alone.
@@ -100,6 +106,15 @@ impl Bench {
                 .log_to(self.log("load"))
                 .run(LOAD_LIMIT)
                 .map(drop)
+        })
+    }
+
+    /// The dataset as a version for a store of this name.
+    pub fn version_for(&self, store: &str, dataset: Dataset) -> Result<PathBuf> {
+        let parquet = self.parquet(dataset)?;
+        self.prepare(&format!("{dataset}-{store}"), |dir| {
+            build(&build_options(store, &parquet, dir, &self.work)?, &Progress::new())?;
+            Ok(())
         })
     }
 
@@ -132,7 +147,11 @@ impl Bench {
     }
 
     fn prepared_as(&self, name: &str) -> Option<PathBuf> {
-        self.prepared.lock().unwrap_or_else(|e| e.into_inner()).get(name).cloned()
+        self.prepared
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .get(name)
+            .cloned()
     }
 }
 

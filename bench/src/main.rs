@@ -9,10 +9,12 @@
 
 mod bench;
 mod dataset;
+mod load;
 mod machine;
 mod peers;
 mod report;
 mod rows;
+mod servers;
 mod worker;
 
 use std::path::PathBuf;
@@ -23,6 +25,8 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 
 use bench::Bench;
+use dataset::convert::Form;
+use load::arguments::{self as load_arguments, LoadArguments};
 use machine::description::Description;
 use peers::{Engine, EngineKind, OpenSettings, Reader, with_engine};
 use report::Report;
@@ -49,6 +53,16 @@ enum Command {
         #[arg(long)]
         dir: PathBuf,
     },
+    /// Generate load on a server that holds the benchmark's keys, and print latencies.
+    Load(LoadArguments),
+    /// Write the records of a Parquet file in a form that another system loads.
+    #[command(hide = true)]
+    Convert {
+        #[arg(long)]
+        parquet: PathBuf,
+        #[arg(long)]
+        to: Form,
+    },
     /// Open an engine and answer tasks on standard input.
     #[command(hide = true)]
     Worker {
@@ -74,9 +88,12 @@ struct RunArguments {
     /// The swap row with 10 GB instead of 2.
     #[arg(long)]
     full: bool,
-    /// Where the results go.
-    #[arg(long, value_name = "DIR", default_value = "bench/results")]
-    output: PathBuf,
+    /// Where the results go: bench/results, or target/bench-quick for a smoke run, unless given.
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Print the names of the rows and measure nothing.
+    #[arg(long)]
+    list: bool,
     /// Where temporary files go: up to 30 GB.
     #[arg(long, value_name = "DIR", default_value = "/tmp")]
     temporary: PathBuf,
@@ -94,6 +111,8 @@ fn main() -> ExitCode {
         Command::LoadEngine { engine, parquet, dir } => {
             with_engine!(engine, load_engine(&parquet, &dir)).map(|()| true)
         }
+        Command::Load(arguments) => load_arguments::run(&arguments).map(|()| true),
+        Command::Convert { parquet, to } => dataset::convert::run(&parquet, to).map(|()| true),
         Command::Worker {
             engine,
             dir,
@@ -117,6 +136,16 @@ fn run(arguments: &RunArguments) -> Result<bool> {
     if let Some(unknown) = arguments.only.iter().find(|only| !names.contains(&only.as_str())) {
         anyhow::bail!("unknown row {unknown:?}: use one of {}", names.join(", "));
     }
+    if arguments.list {
+        ROWS.iter().for_each(|row| println!("{:12} {}", row.name, row.work));
+        return Ok(true);
+    }
+    let default_output = if arguments.quick {
+        "target/bench-quick"
+    } else {
+        "bench/results"
+    };
+    let output = arguments.output.clone().unwrap_or_else(|| default_output.into());
     let started = Instant::now();
     let work = tempfile::Builder::new()
         .prefix("fondaco-bench-")
@@ -126,7 +155,7 @@ fn run(arguments: &RunArguments) -> Result<bool> {
     let bench = Bench::new(work.path().to_owned(), fondaco, arguments.quick, arguments.full)?;
     let mut report = Report {
         machine: Description::of_this_machine(work.path()),
-        rows: Report::read(&arguments.output).map_or_else(Vec::new, |old| old.rows),
+        rows: Report::read(&output).map_or_else(Vec::new, |old| old.rows),
     };
     let mut all_measured = true;
     for spec in &ROWS {
@@ -146,8 +175,9 @@ fn run(arguments: &RunArguments) -> Result<bool> {
         }
         all_measured &= row.failure.is_none();
         report.put(row, &names);
-        report.write(&arguments.output)?;
+        report.write(&output)?;
     }
+    eprintln!("results: {}", output.join(report::MARKDOWN_FILE).display());
     Ok(all_measured)
 }
 
@@ -155,7 +185,9 @@ fn run(arguments: &RunArguments) -> Result<bool> {
 fn load_engine<E: Engine>(parquet: &std::path::Path, dir: &std::path::Path) -> Result<()> {
     E::load(parquet, dir)?;
     let engine = E::open(dir, OpenSettings { cache_bytes: 64 << 20 })?;
-    let first = engine.reader()?.get(&dataset::key(0), |value| dataset::is_value_of(0, value))?;
+    let first = engine
+        .reader()?
+        .get(&dataset::key(0), |value| dataset::is_value_of(0, value))?;
     ensure!(first == Some(true), "the first key is not there");
     Ok(())
 }

@@ -25,6 +25,8 @@ pub enum Task {
     Warm,
     /// Get so many random records, one after the other.
     Hot { gets: u64, seed: u64 },
+    /// Get so many random records, all handed over at once.
+    HotMany { gets: u64, seed: u64 },
     /// Get random records with so many threads for so long.
     Cold { threads: u64, milliseconds: u64, seed: u64 },
 }
@@ -55,7 +57,12 @@ impl Worker {
         let launch = launch
             .args(["worker", "--engine", engine.argument(), "--dir"])
             .args([dir.as_os_str()])
-            .args(["--records", &records.to_string(), "--cache-bytes", &cache_bytes.to_string()]);
+            .args([
+                "--records",
+                &records.to_string(),
+                "--cache-bytes",
+                &cache_bytes.to_string(),
+            ]);
         let mut process = launch.start_piped()?;
         let stdin = process.child().stdin.take().context("a worker without input")?;
         let stdout = process.child().stdout.take().context("a worker without output")?;
@@ -95,6 +102,7 @@ fn serve<E: Engine>(dir: &Path, records: u64, cache_bytes: u64) -> Result<()> {
         let (gets, took) = match serde_json::from_str(&line?)? {
             Task::Warm => get_all(&engine, records)?,
             Task::Hot { gets, seed } => get_hot(&engine, records, gets, seed)?,
+            Task::HotMany { gets, seed } => get_hot_many(&engine, records, gets, seed)?,
             Task::Cold {
                 threads,
                 milliseconds,
@@ -121,10 +129,27 @@ fn get_all<E: Engine>(engine: &E, records: u64) -> Result<(u64, Duration)> {
     Ok((records, started.elapsed()))
 }
 
-/// The keys are made before: only the look-ups are measured.
-fn get_hot<E: Engine>(engine: &E, records: u64, gets: u64, seed: u64) -> Result<(u64, Duration)> {
+/// Keys are made before the clock starts: only the look-ups are measured.
+fn random_keys(records: u64, count: u64, seed: u64) -> Vec<[u8; KEY_BYTES]> {
     let mut random = Random::new(seed);
-    let keys: Vec<[u8; KEY_BYTES]> = (0..gets).map(|_| key(random.below(records))).collect();
+    (0..count).map(|_| key(random.below(records))).collect()
+}
+
+fn get_hot_many<E: Engine>(engine: &E, records: u64, gets: u64, seed: u64) -> Result<(u64, Duration)> {
+    let keys = random_keys(records, gets, seed);
+    let mut reader = engine.reader()?;
+    let mut wrong = 0u64;
+    let started = Instant::now();
+    reader.get_many(&keys, |key, value| {
+        wrong += u64::from(!value.is_some_and(|value| value.starts_with(key)));
+    })?;
+    let took = started.elapsed();
+    ensure!(wrong == 0, "{wrong} keys of {gets} have a wrong value");
+    Ok((gets, took))
+}
+
+fn get_hot<E: Engine>(engine: &E, records: u64, gets: u64, seed: u64) -> Result<(u64, Duration)> {
+    let keys = random_keys(records, gets, seed);
     let mut reader = engine.reader()?;
     let started = Instant::now();
     for key in &keys {
@@ -150,7 +175,9 @@ fn get_cold<E: Engine>(engine: &E, records: u64, threads: u64, wanted: Duration,
                 })
             })
             .collect();
-        let joined = readers.into_iter().map(|reader| reader.join().map_err(|_| anyhow!("a reader panicked"))?);
+        let joined = readers
+            .into_iter()
+            .map(|reader| reader.join().map_err(|_| anyhow!("a reader panicked"))?);
         joined.sum::<Result<u64>>()
     })?;
     Ok((gets, started.elapsed()))
@@ -161,13 +188,18 @@ fn get_cold<E: Engine>(engine: &E, records: u64, threads: u64, wanted: Duration,
 fn get_checked(reader: &mut impl Reader, key: &[u8]) -> Result<()> {
     match reader.get(key, |value| value.starts_with(key))? {
         Some(true) => Ok(()),
-        found => bail!("the key {:?} has a wrong value: {found:?}", String::from_utf8_lossy(key)),
+        found => bail!(
+            "the key {:?} has a wrong value: {found:?}",
+            String::from_utf8_lossy(key)
+        ),
     }
 }
 
 fn anonymous_bytes() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next()).context("no RssAnon")?;
+    let kilobytes = line
+        .and_then(|line| line.split_whitespace().next())
+        .context("no RssAnon")?;
     Ok(kilobytes.parse::<u64>()? * 1024)
 }

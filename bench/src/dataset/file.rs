@@ -57,18 +57,16 @@ pub fn write(dataset: Dataset, path: &Path) -> Result<()> {
 }
 
 /// Reads every `stride`th row group, from the `first`, and gives each key and value to `each`.
-pub fn read(
-    path: &Path,
-    first: usize,
-    stride: usize,
-    mut each: impl FnMut(&[u8], &[u8]) -> Result<()>,
-) -> Result<()> {
+pub fn read(path: &Path, first: usize, stride: usize, mut each: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
     let file = File::open(path).with_context(|| format!("could not open {path:?}"))?;
     let builder = ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(BATCH_ROWS as usize);
     let groups = (first..builder.metadata().num_row_groups()).step_by(stride).collect();
     for batch in builder.with_row_groups(groups).build()? {
         let batch = batch?;
-        ensure!(batch.num_columns() == 2, "{path:?} has other columns than key and value");
+        ensure!(
+            batch.num_columns() == 2,
+            "{path:?} has other columns than key and value"
+        );
         let keys = batch.column(0).as_string::<i32>();
         let values = batch.column(1).as_binary::<i32>();
         for row in 0..batch.num_rows() {

@@ -3,6 +3,7 @@
 //! A key is 12 decimal digits, the form that `redis-benchmark` asks for; a value begins with its
 //! key, so that every answer can be checked, and goes on with characters that do not compress.
 
+pub mod convert;
 pub mod file;
 pub mod sorted;
 

@@ -29,7 +29,9 @@ impl SortedRecords {
     /// Reads and sorts a file of [`file::write`].
     pub fn read(path: &Path) -> Result<Self> {
         let runs = thread::scope(|scope| {
-            let readers: Vec<_> = (0..THREADS).map(|at| scope.spawn(move || Run::read(path, at))).collect();
+            let readers: Vec<_> = (0..THREADS)
+                .map(|at| scope.spawn(move || Run::read(path, at)))
+                .collect();
             let joined = readers.into_iter().map(|reader| {
                 // A panic of a reader is a defect of this program: it goes on here.
                 reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -68,7 +70,8 @@ impl Run {
             let mut number = [0; 16];
             number[16 - KEY_BYTES..].copy_from_slice(key);
             let bytes = u32::try_from(value.len()).context("a value is too long")?;
-            run.entries.push((u128::from_be_bytes(number), run.values.len() as u64, bytes));
+            run.entries
+                .push((u128::from_be_bytes(number), run.values.len() as u64, bytes));
             run.values.extend_from_slice(value);
             Ok(())
         })?;

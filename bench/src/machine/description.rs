@@ -33,7 +33,10 @@ impl Description {
             value.map_or_else(|| "unknown".into(), |(_, value)| value.trim().to_owned())
         };
         let memory = field(&read("/proc/meminfo"), "MemTotal");
-        let kilobytes = memory.split_whitespace().next().and_then(|text| text.parse::<u64>().ok());
+        let kilobytes = memory
+            .split_whitespace()
+            .next()
+            .and_then(|text| text.parse::<u64>().ok());
         let programs: [&[&str]; 6] = [
             &["redis-server", "--version"],
             &["redis-benchmark", "--version"],
@@ -50,8 +53,15 @@ impl Description {
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             memory_bytes: kilobytes.unwrap_or(0) * 1024,
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            disk: first_line(&["findmnt", "-n", "-o", "SOURCE,FSTYPE", "-T", &work.display().to_string()])
-                .unwrap_or_else(|| "unknown".into()),
+            disk: first_line(&[
+                "findmnt",
+                "-n",
+                "-o",
+                "SOURCE,FSTYPE",
+                "-T",
+                &work.display().to_string(),
+            ])
+            .unwrap_or_else(|| "unknown".into()),
             versions,
         }
     }
@@ -59,7 +69,11 @@ impl Description {
 
 fn first_line(line: &[&str]) -> Option<String> {
     let output = Command::new(line[0]).args(&line[1..]).output().ok()?;
-    let text = String::from_utf8_lossy(&output.stdout).lines().next()?.trim().to_owned();
+    let text = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .next()?
+        .trim()
+        .to_owned();
     (output.status.success() && !text.is_empty()).then_some(text)
 }
 

@@ -41,7 +41,9 @@ impl MemoryGroup {
 
     /// How much of the limit is taken, in bytes.
     pub fn usage_bytes(&self) -> Result<u64> {
-        Ok(fs::read_to_string(self.dir.join("memory.usage_in_bytes"))?.trim().parse()?)
+        Ok(fs::read_to_string(self.dir.join("memory.usage_in_bytes"))?
+            .trim()
+            .parse()?)
     }
 }
 

@@ -23,6 +23,12 @@ pub fn pin_thread(cpu: usize) -> Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
+/// Lets the calling thread go first, if we may: so that latencies are those of the server and not
+/// those of a load generator that waits for a core.
+pub fn prefer_thread() {
+    let _ = rustix::process::nice(-10);
+}
+
 /// The cores that this process may use.
 pub fn cpus() -> Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;

@@ -66,7 +66,8 @@ impl Launch {
 
     /// Adds arguments.
     pub fn args<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
-        self.arguments.extend(arguments.into_iter().map(|a| a.as_ref().to_owned()));
+        self.arguments
+            .extend(arguments.into_iter().map(|a| a.as_ref().to_owned()));
         self
     }
 
@@ -88,10 +89,11 @@ impl Launch {
         self
     }
 
-    /// The command: a shell enters the group, `taskset` chooses the cores, and both are replaced by
-    /// the program, so that its id is that of the child.
+    /// The command: a shell enters the group, `taskset` chooses the cores, and each is replaced by
+    /// the next, so that the program's id is that of the child. It ends with the thread that starts it,
+    /// should that be killed: start processes from the main thread.
     fn command(&self) -> Command {
-        let mut line: Vec<OsString> = Vec::new();
+        let mut line: Vec<OsString> = ["setpriv", "--pdeathsig", "KILL"].map(OsString::from).into();
         if let Some(group) = &self.group {
             let enter: OsString = "echo $$ > \"$0\" && exec \"$@\"".into();
             line.extend(["sh".into(), "-c".into(), enter, group.clone().into()]);
@@ -181,7 +183,10 @@ impl Process {
         // The second field is a name in brackets, which may hold anything.
         let after_name = stat.rsplit_once(')').context("an unusual /proc/PID/stat")?.1;
         let field = |at: usize| -> Result<u64> {
-            let text = after_name.split_whitespace().nth(at).context("a short /proc/PID/stat")?;
+            let text = after_name
+                .split_whitespace()
+                .nth(at)
+                .context("a short /proc/PID/stat")?;
             Ok(text.parse()?)
         };
         let ticks = field(11)? + field(12)?;
@@ -194,7 +199,10 @@ impl Process {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()))?;
         let found = status.lines().find_map(|l| l.strip_prefix(line)?.strip_prefix(':'));
         let kilobytes = found.and_then(|rest| rest.split_whitespace().next());
-        Ok(kilobytes.with_context(|| format!("no {line} in its status"))?.parse::<u64>()? * 1024)
+        Ok(kilobytes
+            .with_context(|| format!("no {line} in its status"))?
+            .parse::<u64>()?
+            * 1024)
     }
 
     /// Whether it has ended, and how.
@@ -207,7 +215,12 @@ impl Process {
         let deadline = Instant::now() + limit;
         loop {
             if let Some(status) = self.ended()? {
-                ensure!(status.success(), "{} ended with {status}{}", self.title, self.last_words());
+                ensure!(
+                    status.success(),
+                    "{} ended with {status}{}",
+                    self.title,
+                    self.last_words()
+                );
                 return Ok(());
             }
             if Instant::now() > deadline {
@@ -229,7 +242,12 @@ impl Process {
             }
             if let Some(status) = self.ended()? {
                 let wall = started.elapsed();
-                ensure!(status.success(), "{} ended with {status}{}", self.title, self.last_words());
+                ensure!(
+                    status.success(),
+                    "{} ended with {status}{}",
+                    self.title,
+                    self.last_words()
+                );
                 return Ok(Usage {
                     wall,
                     resident_bytes_max,

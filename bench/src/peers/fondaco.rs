@@ -13,6 +13,9 @@ use fondaco_storage::Location;
 use super::{Engine, OpenSettings, Reader};
 use crate::dataset::file::{KEY_COLUMN, VALUE_COLUMN};
 
+/// The store that versions are built for: so a wire key is what `redis-benchmark` asks for.
+pub const STORE: &str = "key";
+
 /// An open version.
 pub struct Fondaco(Version);
 
@@ -49,7 +52,7 @@ impl Engine for Fondaco {
 
     fn load(parquet: &Path, dir: &Path) -> Result<()> {
         let temporary = tempfile::tempdir_in(dir.parent().unwrap_or(dir))?;
-        build(&build_options("key", parquet, dir, temporary.path())?, &Progress::new())?;
+        build(&build_options(STORE, parquet, dir, temporary.path())?, &Progress::new())?;
         Ok(())
     }
 
@@ -72,5 +75,14 @@ impl Reader for FondacoReader<'_> {
     #[inline]
     fn get<T>(&mut self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
         Ok(self.0.get(key)?.map(|value| read(&value)))
+    }
+    #[inline]
+    fn get_many<K: AsRef<[u8]>>(&mut self, keys: &[K], mut read: impl FnMut(&[u8], Option<&[u8]>)) -> Result<()> {
+        let mut failed = None;
+        self.0.get_many(keys, |at, found| match found {
+            Ok(value) => read(keys[at].as_ref(), value.as_deref()),
+            Err(error) => failed = Some(error),
+        });
+        failed.map_or(Ok(()), |error| Err(error.into()))
     }
 }

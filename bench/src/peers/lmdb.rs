@@ -41,7 +41,7 @@ impl Engine for Lmdb {
     fn load(parquet: &Path, dir: &Path) -> Result<()> {
         let sorted = SortedRecords::read(parquet)?;
         std::fs::create_dir_all(dir)?;
-        let env = open_env(dir, EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC | EnvFlags::WRITE_MAP)?;
+        let env = open_env(dir, EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC)?;
         let mut transaction = env.write_txn()?;
         let records: Database<Bytes, Bytes> = env.create_database(&mut transaction, None)?;
         let mut count = 0;

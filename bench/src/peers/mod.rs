@@ -43,6 +43,18 @@ pub trait Engine: Sized + Sync {
 pub trait Reader {
     /// Looks a key up and shows its value to `read`.
     fn get<T>(&mut self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>>;
+
+    /// Looks many keys up, and shows each key with its value, if it has one. One by one, where an
+    /// engine has nothing better.
+    fn get_many<K: AsRef<[u8]>>(&mut self, keys: &[K], mut read: impl FnMut(&[u8], Option<&[u8]>)) -> Result<()> {
+        for key in keys {
+            let key = key.as_ref();
+            if self.get(key, |value| read(key, Some(value)))?.is_none() {
+                read(key, None);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The engines by name.

@@ -42,7 +42,11 @@ fn write_row(out: &mut String, row: &Row) {
     }
     let _ = writeln!(out, "| **{}** | | | | | | |", row.work);
     for line in &row.lines {
-        let peers: Vec<String> = line.peers.iter().map(|(name, figure)| format!("{name}: {}", show(figure))).collect();
+        let peers: Vec<String> = line
+            .peers
+            .iter()
+            .map(|(name, figure)| format!("{name}: {}", show(figure)))
+            .collect();
         let ratio = line.ratio.as_ref().map(|(ratio, of)| format!("{ratio:.2}× {of}"));
         let targets: Vec<&str> = line.targets.iter().map(|target| target.text.as_str()).collect();
         let _ = writeln!(
@@ -69,7 +73,11 @@ fn verdict(line: &Line) -> &'static str {
 
 fn write_notes(out: &mut String, row: &Row) {
     let _ = writeln!(out, "\n## {}\n", row.work);
-    let _ = writeln!(out, "`bench/run --only {}`, {:.0} s, commit {}.\n", row.name, row.took_s, row.commit);
+    let _ = writeln!(
+        out,
+        "`bench/run --only {}`, {:.0} s, commit {}.\n",
+        row.name, row.took_s, row.commit
+    );
     for note in &row.notes {
         let _ = writeln!(out, "- {note}");
     }
@@ -87,7 +95,11 @@ fn show(figure: &Figure) -> String {
     if figure.rounds.len() < 2 {
         return format!("{median} {unit}");
     }
-    format!("{median} {unit} ({}–{})", number(fold(f64::min)), number(fold(f64::max)))
+    format!(
+        "{median} {unit} ({}–{})",
+        number(fold(f64::min)),
+        number(fold(f64::max))
+    )
 }
 
 /// A number with three significant digits, more where it is an integer of thousands.

@@ -178,7 +178,8 @@ impl Report {
     pub fn put(&mut self, row: Row, order: &[&str]) {
         self.rows.retain(|old| old.name != row.name);
         self.rows.push(row);
-        self.rows.sort_by_key(|row| order.iter().position(|name| *name == row.name));
+        self.rows
+            .sort_by_key(|row| order.iter().position(|name| *name == row.name));
     }
 
     /// Writes JSON, Markdown and plots into a directory.

@@ -61,7 +61,10 @@ fn draw_latencies(
     let root = SVGBackend::new(path, (WIDTH, 480)).into_drawing_area();
     root.fill(&WHITE)?;
     let points = || series.iter().flat_map(|(_, points)| points);
-    let low = points().map(|point| point.0).fold(f64::INFINITY, f64::min).clamp(0.1, 1e9);
+    let low = points()
+        .map(|point| point.0)
+        .fold(f64::INFINITY, f64::min)
+        .clamp(0.1, 1e9);
     let high = points().map(|point| point.0).fold(low * 10.0, f64::max);
     let mut chart = ChartBuilder::on(&root)
         .caption(title, (FONT, 18))

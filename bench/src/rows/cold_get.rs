@@ -44,7 +44,9 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
                 let reads = disk::reads_completed(&bench.work)? - reads_before;
                 // The first round fills what memory there is.
                 if round > 0 {
-                    contestant.reads_a_get[at].rounds.push(reads as f64 / answer.gets as f64);
+                    contestant.reads_a_get[at]
+                        .rounds
+                        .push(reads as f64 / answer.gets as f64);
                     let seconds = answer.nanoseconds as f64 / 1e9;
                     contestant.gets_a_second[at].rounds.push(answer.gets as f64 / seconds);
                 }
@@ -99,7 +101,10 @@ fn report(bench: &Bench, contestants: &[Contestant]) -> Result<Measured> {
     for (at, threads) in THREADS.into_iter().enumerate() {
         let word = if threads == 1 { "thread" } else { "threads" };
         let peers = |figures: fn(&Contestant) -> &Vec<Figure>| -> Vec<(String, Figure)> {
-            others.iter().map(|peer| (peer.engine.title().to_owned(), figures(peer)[at].clone())).collect()
+            others
+                .iter()
+                .map(|peer| (peer.engine.title().to_owned(), figures(peer)[at].clone()))
+                .collect()
         };
         let reads = &ours.reads_a_get[at];
         lines.push(Line {
@@ -135,7 +140,12 @@ fn report(bench: &Bench, contestants: &[Contestant]) -> Result<Measured> {
             unit: "gets a second, more is better".into(),
             bars: contestants
                 .iter()
-                .map(|contestant| (contestant.engine.title().to_owned(), contestant.gets_a_second[at].median()))
+                .map(|contestant| {
+                    (
+                        contestant.engine.title().to_owned(),
+                        contestant.gets_a_second[at].median(),
+                    )
+                })
                 .collect(),
         });
     }

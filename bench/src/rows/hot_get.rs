@@ -29,6 +29,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     }
     let gets = if bench.quick { 20_000 } else { 2_000_000 };
     let mut figures = vec![Figure::new("ns", Vec::new()); workers.len()];
+    let mut many = Figure::new("ns", Vec::new());
     let mut answers = Vec::new();
     for seed in 0..bench.rounds() {
         answers.clear();
@@ -37,6 +38,8 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
             figure.rounds.push(answer.nanoseconds as f64 / answer.gets as f64);
             answers.push(answer);
         }
+        let answer = workers[0].1.ask(Task::HotMany { gets, seed }, TASK_LIMIT)?;
+        many.rounds.push(answer.nanoseconds as f64 / answer.gets as f64);
     }
     drop(workers);
     let index_at_1_kib = index_bytes_a_key(bench, bench.large_values())?;
@@ -68,6 +71,14 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         ],
         memory: memory.join("<br>"),
     };
+    let many = Line {
+        work: "Version::get_many, the same keys".into(),
+        ratio: Some((figures[0].over(&many), "one by one".into())),
+        ours: many,
+        peers: Vec::new(),
+        targets: Vec::new(),
+        memory: String::new(),
+    };
     let index = Line {
         work: "index, bytes a key at 1 KiB values".into(),
         ours: Figure::new("B", vec![index_at_1_kib[0]]),
@@ -84,7 +95,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         memory: String::new(),
     };
     Ok(Measured {
-        lines: vec![line, index],
+        lines: vec![line, many, index],
         notes: vec![
             "Each engine is open in its own process, warmed by one pass over all keys; rounds alternate. Keys are made before the clock starts. Every value is compared with its key, for all engines.".into(),
             "fondaco verifies the checksum of each record; LMDB and the sorted index have none; fjall verifies blocks when it loads them into its cache, which holds all of them.".into(),
@@ -125,5 +136,7 @@ fn index_bytes_a_key(bench: &Bench, dataset: Dataset) -> Result<Vec<f64>> {
 
 fn peers(figures: &[Figure]) -> Vec<(String, Figure)> {
     let engines = EngineKind::ALL.iter().zip(figures).skip(1);
-    engines.map(|(engine, figure)| (engine.title().to_owned(), figure.clone())).collect()
+    engines
+        .map(|(engine, figure)| (engine.title().to_owned(), figure.clone()))
+        .collect()
 }

@@ -1,7 +1,14 @@
 //! The rows of the table, one module a family.
 
+mod against_redis;
 mod cold_get;
+mod cold_served;
 mod hot_get;
+mod hot_tail;
+mod loading;
+mod push_tail;
+mod swap;
+mod two_loops;
 
 use std::process::Command;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -29,7 +36,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 2] = [
+pub const ROWS: [RowSpec; 10] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -39,6 +46,46 @@ pub const ROWS: [RowSpec; 2] = [
         name: "cold-get",
         work: "cold GET in process, data 10 × memory limit, uniform keys",
         measure: cold_get::measure,
+    },
+    RowSpec {
+        name: "cold-served",
+        work: "cold GET over RESP, 64 connections, same data",
+        measure: cold_served::measure,
+    },
+    RowSpec {
+        name: "hot-tail",
+        work: "hot-key p99 while half the requests are cold",
+        measure: hot_tail::measure,
+    },
+    RowSpec {
+        name: "get-served",
+        work: "GET over RESP, 1 M keys, pipeline 1, 16, 64, server on one core, client on the other",
+        measure: against_redis::measure_get,
+    },
+    RowSpec {
+        name: "mget-served",
+        work: "MGET of 100 keys",
+        measure: against_redis::measure_mget,
+    },
+    RowSpec {
+        name: "two-loops",
+        work: "server with two cores",
+        measure: two_loops::measure,
+    },
+    RowSpec {
+        name: "loading",
+        work: "Parquet of 10 M × 100 B and 2 M × 1 KiB to serving, conversions counted for everyone",
+        measure: loading::measure,
+    },
+    RowSpec {
+        name: "swap",
+        work: "swap, store of 1 MB against a large one",
+        measure: swap::measure,
+    },
+    RowSpec {
+        name: "push-tail",
+        work: "p99 of reads during a push",
+        measure: push_tail::measure,
     },
 ];
 
@@ -55,7 +102,9 @@ impl RowSpec {
             name: self.name.to_owned(),
             work: self.work.to_owned(),
             quick: bench.quick,
-            measured_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            measured_unix_s: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs()),
             commit: commit(),
             took_s: started.elapsed().as_secs_f64(),
             lines: measured.lines,
@@ -69,5 +118,7 @@ impl RowSpec {
 fn commit() -> String {
     let output = Command::new("git").args(["describe", "--always", "--dirty"]).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    text.ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "unknown".into())
+    text.ok()
+        .filter(|text| !text.is_empty())
+        .unwrap_or_else(|| "unknown".into())
 }

@@ -1,0 +1,168 @@
+//! One connection of the load generator: what is to be sent, what is under way, what has come.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::keys::Keys;
+use super::reply::{Head, parse_head};
+use crate::dataset::{KEY_BYTES, is_value_of, key};
+
+const READ_BYTES: usize = 256 * 1024;
+
+/// What stands before the digits of each key with this prefix.
+pub fn key_head(prefix: &str) -> Vec<u8> {
+    format!("${}\r\n{prefix}", prefix.len() + KEY_BYTES).into_bytes()
+}
+
+/// A connection that never blocks.
+pub struct Connection {
+    stream: TcpStream,
+    output: Vec<u8>,
+    sent: usize,
+    /// What has come: `input[parsed..filled]` is still to be parsed.
+    input: Vec<u8>,
+    parsed: usize,
+    filled: usize,
+    /// When the requests under way were due.
+    due: VecDeque<Instant>,
+    /// The records that they asked for.
+    asked: VecDeque<u64>,
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl Connection {
+    /// Connects.
+    pub fn open(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address).with_context(|| format!("could not connect to {address}"))?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            output: Vec::new(),
+            sent: 0,
+            input: vec![0; READ_BYTES],
+            parsed: 0,
+            filled: 0,
+            due: VecDeque::new(),
+            asked: VecDeque::new(),
+        })
+    }
+
+    /// How many requests are under way.
+    pub fn in_flight(&self) -> usize {
+        self.due.len()
+    }
+
+    /// Puts a request into the buffer; `key_head` is [`key_head`] of the prefix.
+    #[inline]
+    pub fn request(&mut self, key_head: &[u8], keys_per_request: usize, keys: &mut Keys, due: Instant) {
+        if keys_per_request == 1 {
+            self.output.extend_from_slice(b"*2\r\n$3\r\nGET\r\n");
+        } else {
+            // Writing into a Vec cannot fail.
+            let _ = write!(self.output, "*{}\r\n$4\r\nMGET\r\n", keys_per_request + 1);
+        }
+        for _ in 0..keys_per_request {
+            let id = keys.next();
+            self.output.extend_from_slice(key_head);
+            self.output.extend_from_slice(&key(id));
+            self.output.extend_from_slice(b"\r\n");
+            self.asked.push_back(id);
+        }
+        self.due.push_back(due);
+    }
+
+    /// Sends what it can; whether something is left.
+    pub fn flush(&mut self) -> Result<bool> {
+        while self.sent < self.output.len() {
+            match self.stream.write(&self.output[self.sent..]) {
+                Ok(0) => bail!("the server has closed the connection"),
+                Ok(bytes) => self.sent += bytes,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context("could not send a request"),
+            }
+        }
+        self.output.clear();
+        self.sent = 0;
+        Ok(false)
+    }
+
+    /// Reads once, and reports each answered request: when it was due, and when it was answered.
+    pub fn receive(
+        &mut self,
+        prefix: &str,
+        keys_per_request: usize,
+        mut answered: impl FnMut(Instant, Instant),
+    ) -> Result<()> {
+        if self.filled == self.input.len() {
+            if self.parsed > 0 {
+                self.input.copy_within(self.parsed..self.filled, 0);
+                self.filled -= self.parsed;
+                self.parsed = 0;
+            } else {
+                self.input.resize(self.input.len() * 2, 0);
+            }
+        }
+        match self.stream.read(&mut self.input[self.filled..]) {
+            Ok(0) => bail!("the server has closed the connection"),
+            Ok(bytes) => self.filled += bytes,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(()),
+            Err(error) => return Err(error).context("could not read an answer"),
+        }
+        let now = Instant::now();
+        while let Some(bytes) = self.whole_answer(prefix, keys_per_request)? {
+            self.parsed += bytes;
+            let due = self.due.pop_front().context("an answer that nobody asked for")?;
+            answered(due, now);
+        }
+        if self.parsed == self.filled {
+            (self.parsed, self.filled) = (0, 0);
+        }
+        Ok(())
+    }
+
+    /// The length of the first answer, if it is there whole; checks its values.
+    fn whole_answer(&mut self, prefix: &str, keys_per_request: usize) -> Result<Option<usize>> {
+        let input = &self.input[self.parsed..self.filled];
+        let mut at = 0;
+        if keys_per_request > 1 {
+            match parse_head(input)? {
+                None => return Ok(None),
+                Some((Head::Array(count), bytes)) if count == keys_per_request => at = bytes,
+                Some((other, _)) => bail!("MGET of {keys_per_request} keys is answered by {other:?}"),
+            }
+        }
+        for number in 0..keys_per_request {
+            let Some((head, bytes)) = parse_head(&input[at..])? else {
+                return Ok(None);
+            };
+            let Head::Bulk(value_bytes) = head else {
+                bail!("a key that exists is answered by {head:?}");
+            };
+            let value = at + bytes..at + bytes + value_bytes;
+            at = value.end + 2;
+            if at > input.len() {
+                return Ok(None);
+            }
+            let id = *self.asked.get(number).context("an answer that nobody asked for")?;
+            ensure!(
+                is_value_of(id, &input[value]),
+                "the value of {prefix}{} is not its own",
+                String::from_utf8_lossy(&key(id))
+            );
+        }
+        self.asked.drain(..keys_per_request);
+        Ok(Some(at))
+    }
+}

@@ -1,0 +1,248 @@
+//! A load generator for servers that speak RESP: one thread, any number of connections, checked
+//! answers, latencies from the moment when a request was due.
+//!
+//! `redis-benchmark` knows neither key sets nor rates, and measures latency from when it got around to
+//! sending; where the table compares two servers, that one is used all the same, for both.
+
+pub mod arguments;
+mod connection;
+mod keys;
+mod reply;
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use hdrhistogram::Histogram;
+use rustix::event::{Timespec, epoll};
+
+use connection::{Connection, key_head};
+pub use keys::{KeyChoice, Keys};
+
+/// The longest wait without looking at the clock.
+const WAIT_MAX: Duration = Duration::from_millis(10);
+/// The longest latency that is told apart, in nanoseconds.
+const LATENCY_NS_MAX: u64 = 60_000_000_000;
+const EVENTS: usize = 256;
+/// After this long without any answer, the server is considered gone.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// Connections that do the same.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// How many connections.
+    pub connections: usize,
+    /// How many requests each may have under way.
+    pub pipeline: usize,
+    /// How many requests a second all of them send together; as many as are answered if `None`.
+    pub rate: Option<f64>,
+    /// What stands before each key on the wire: `store:`.
+    pub prefix: String,
+    /// Which keys.
+    pub keys: KeyChoice,
+    /// How many keys a request asks for: `GET` for one, `MGET` for more.
+    pub keys_per_request: usize,
+}
+
+/// What a group has seen.
+#[derive(Debug, Clone)]
+pub struct GroupReport {
+    /// How many requests were answered, after the warm-up.
+    pub requests: u64,
+    /// For how long that was.
+    pub seconds: f64,
+    /// From due to answered, in nanoseconds.
+    pub latencies: Histogram<u64>,
+}
+
+impl GroupReport {
+    /// Answered requests a second.
+    pub fn requests_per_second(&self) -> f64 {
+        self.requests as f64 / self.seconds
+    }
+
+    /// The latency, in microseconds, that this share of requests (0 to 1) did not exceed.
+    pub fn latency_us(&self, quantile: f64) -> f64 {
+        self.latencies.value_at_quantile(quantile) as f64 / 1000.0
+    }
+
+    /// The distribution, as points of microseconds and percentile.
+    pub fn distribution(&self) -> Vec<(f64, f64)> {
+        const QUANTILES: [f64; 20] = [
+            0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995,
+            0.9999, 0.99999,
+        ];
+        QUANTILES
+            .map(|quantile| (self.latency_us(quantile), quantile * 100.0))
+            .to_vec()
+    }
+}
+
+/// A group at work.
+struct Running {
+    group: Group,
+    key_head: Vec<u8>,
+    keys: Keys,
+    /// The places of its connections.
+    connections: std::ops::Range<usize>,
+    turn: usize,
+    /// When the next request of a paced group is due.
+    due: Instant,
+    requests: u64,
+    latencies: Histogram<u64>,
+}
+
+/// How long to generate load.
+#[derive(Debug, Clone, Copy)]
+pub struct Span<'a> {
+    /// What is not counted yet.
+    pub warm_up: Duration,
+    /// What is counted, at most.
+    pub measured: Duration,
+    /// Ends it earlier when set.
+    pub stop: Option<&'a AtomicBool>,
+}
+
+impl Span<'_> {
+    /// So long, after a tenth of it to warm up.
+    pub fn of(measured: Duration) -> Self {
+        Self {
+            warm_up: measured / 10,
+            measured,
+            stop: None,
+        }
+    }
+}
+
+/// Generates load from this thread.
+///
+/// # Errors
+/// A connection that fails, and any answer that is not the value of its key.
+pub fn run(address: SocketAddr, groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupReport>> {
+    // A request is sent when it is due, not up to 50 µs later.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
+    let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let mut connections = Vec::new();
+    let mut running = Vec::new();
+    let started = Instant::now();
+    for (number, group) in groups.iter().enumerate() {
+        ensure!(
+            group.connections > 0 && group.pipeline > 0 && group.keys_per_request > 0,
+            "a group that sends nothing: {group:?}"
+        );
+        let first = connections.len();
+        for _ in 0..group.connections {
+            let connection = Connection::open(address)?;
+            let place = epoll::EventData::new_u64(connections.len() as u64);
+            epoll::add(&poll, connection.as_fd(), place, epoll::EventFlags::IN)?;
+            connections.push((number, connection));
+        }
+        running.push(Running {
+            group: group.clone(),
+            key_head: key_head(&group.prefix),
+            keys: Keys::new(group.keys, seed.wrapping_mul(31).wrapping_add(number as u64)),
+            connections: first..connections.len(),
+            turn: 0,
+            due: started,
+            requests: 0,
+            latencies: Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)?,
+        });
+    }
+
+    let counted_from = started + span.warm_up;
+    let end = counted_from + span.measured;
+    let mut events = Vec::with_capacity(EVENTS);
+    let mut last_answer = started;
+    let ended = loop {
+        let now = Instant::now();
+        if now >= end || span.stop.is_some_and(|stop| stop.load(Relaxed)) {
+            break now;
+        }
+        ensure!(
+            now - last_answer < SILENCE_MAX,
+            "no answer from {address} for {SILENCE_MAX:?}"
+        );
+        let mut wait = WAIT_MAX.min(end - now);
+        for group in &mut running {
+            group.send(&mut connections, now)?;
+            if group.group.rate.is_some() {
+                wait = wait.min(group.due.saturating_duration_since(Instant::now()));
+            }
+        }
+        for (_, connection) in &mut connections {
+            if connection.flush()? {
+                // The server does not read as fast as we write: look again soon.
+                wait = wait.min(Duration::from_micros(100));
+            }
+        }
+        events.clear();
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(wait.subsec_nanos()),
+        };
+        epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&timeout))?;
+        for event in &events {
+            let (number, connection) = &mut connections[event.data.u64() as usize];
+            let group = &mut running[*number];
+            connection.receive(&group.group.prefix, group.group.keys_per_request, |due, answered| {
+                last_answer = answered;
+                if due >= counted_from {
+                    group.requests += 1;
+                    let latency = (answered - due).as_nanos() as u64;
+                    group.latencies.saturating_record(latency.max(1));
+                }
+            })?;
+        }
+    };
+    let seconds = ended.saturating_duration_since(counted_from).as_secs_f64();
+    let report = |group: Running| GroupReport {
+        requests: group.requests,
+        seconds,
+        latencies: group.latencies,
+    };
+    Ok(running.into_iter().map(report).collect())
+}
+
+impl Running {
+    /// Puts all requests that are due into the buffers of the connections.
+    fn send(&mut self, connections: &mut [(usize, Connection)], now: Instant) -> Result<()> {
+        match self.group.rate {
+            None => {
+                for at in self.connections.clone() {
+                    let connection = &mut connections[at].1;
+                    while connection.in_flight() < self.group.pipeline {
+                        connection.request(&self.key_head, self.group.keys_per_request, &mut self.keys, now);
+                    }
+                }
+            }
+            Some(rate) => {
+                let interval = Duration::from_secs_f64(1.0 / rate);
+                while self.due <= now {
+                    let Some(at) = self.next_free(connections) else {
+                        // All are waiting; the requests stay due, and their latency counts.
+                        return Ok(());
+                    };
+                    let connection = &mut connections[at].1;
+                    connection.request(&self.key_head, self.group.keys_per_request, &mut self.keys, self.due);
+                    self.due += interval;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn next_free(&mut self, connections: &[(usize, Connection)]) -> Option<usize> {
+        let count = self.connections.len();
+        let start = self.connections.start;
+        for step in 1..=count {
+            let turn = (self.turn + step) % count;
+            if connections[start + turn].1.in_flight() < self.group.pipeline {
+                self.turn = turn;
+                return Some(start + turn);
+            }
+        }
+        None
+    }
+}

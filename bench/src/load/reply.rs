@@ -1,0 +1,62 @@
+//! As much of RESP as answers to `GET` and `MGET` are made of.
+
+use anyhow::{Result, bail};
+
+/// The start of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Head {
+    /// A value: so many bytes follow, and a line end.
+    Bulk(usize),
+    /// No value.
+    Null,
+    /// So many answers follow.
+    Array(usize),
+}
+
+/// Parses the first line of an answer: what it says, and its length with its end. `None` if it is not
+/// there whole.
+///
+/// # Errors
+/// An answer that says an error, and all that no `GET` is answered with.
+#[inline]
+pub fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>> {
+    let Some(end) = memchr::memchr(b'\n', bytes) else {
+        return Ok(None);
+    };
+    let line = bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]);
+    let head = match line.split_first() {
+        Some((b'$', b"-1")) | Some((b'_', b"")) => Head::Null,
+        Some((b'$', digits)) => Head::Bulk(number(digits)?),
+        Some((b'*', digits)) => Head::Array(number(digits)?),
+        _ => bail!("the server answers {:?}", String::from_utf8_lossy(line)),
+    };
+    Ok(Some((head, end + 1)))
+}
+
+#[inline]
+fn number(digits: &[u8]) -> Result<usize> {
+    let mut number = 0usize;
+    for digit in digits {
+        match digit {
+            b'0'..=b'9' if number < 1 << 40 => number = number * 10 + usize::from(digit - b'0'),
+            _ => bail!("the server answers a length of {:?}", String::from_utf8_lossy(digits)),
+        }
+    }
+    Ok(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_told_apart() {
+        let head = |bytes: &[u8]| parse_head(bytes).unwrap();
+        assert_eq!(head(b"$12\r\nabc"), Some((Head::Bulk(12), 5)));
+        assert_eq!(head(b"$-1\r\n"), Some((Head::Null, 5)));
+        assert_eq!(head(b"*2\r\n$1"), Some((Head::Array(2), 4)));
+        assert_eq!(head(b"$12"), None);
+        assert!(parse_head(b"-ERR no\r\n").is_err());
+        assert!(parse_head(b"$1x\r\n").is_err());
+    }
+}

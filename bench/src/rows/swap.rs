@@ -1,0 +1,224 @@
+//! How long a swap takes, of a small store and of a large one: over the control port, and for the
+//! readers, in this process, on the very catalog that a node serves from.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use fondaco_format::Version;
+use fondaco_model::{StoreKind, VersionNumber};
+use fondaco_node::{Catalog, Serving, ServingStore, SharedCatalog, StoreId};
+
+use super::Measured;
+use crate::bench::Bench;
+use crate::dataset::{Dataset, Random, is_value_of, key};
+use crate::report::markdown::number;
+use crate::report::{Figure, Line, Target};
+use crate::servers::fondaco::{Fondaco, Settings};
+
+const SMALL: Dataset = Dataset {
+    records: 9_000,
+    value_bytes: 100,
+};
+/// Within noise.
+const RATIO_MAX: f64 = 1.25;
+const READERS_PAUSE_MAX_US: f64 = 50.0;
+const SWAPS_A_ROUND: u64 = 40;
+/// How long a reader is watched around each swap.
+const WINDOW: Duration = Duration::from_millis(1);
+
+pub(super) fn measure(bench: &Bench) -> Result<Measured> {
+    let large = if bench.full {
+        Dataset {
+            records: 10_000_000,
+            value_bytes: 1024,
+        }
+    } else {
+        bench.large_values()
+    };
+    let versions = [("small", SMALL), ("large", large)];
+    let mut dirs = Vec::new();
+    for (store, dataset) in versions {
+        dirs.push(bench.version_for(store, dataset)?);
+    }
+    let control = over_the_control_port(bench, &dirs)?;
+    let mut readers = Vec::new();
+    for ((_, dataset), dir) in versions.into_iter().zip(&dirs) {
+        readers.push(for_readers(bench, dir, dataset)?);
+    }
+    let title = format!("store of {} MB", number(large.bytes() as f64 / 1e6));
+    let ratio = control[1].over(&control[0]);
+    let mut lines = vec![Line {
+        work: format!("swap over the control port, {title}"),
+        ours: control[1].clone(),
+        peers: vec![("store of 1 MB".into(), control[0].clone())],
+        ratio: Some((ratio, "that of 1 MB".into())),
+        targets: vec![Target::at_most(ratio, RATIO_MAX)],
+        memory: String::new(),
+    }];
+    let [small_readers, large_readers] = &readers[..] else {
+        return Err(anyhow!("two stores were to be measured"));
+    };
+    lines.push(Line {
+        work: format!("replacing the catalog, {title}"),
+        ours: large_readers.publish.clone(),
+        peers: vec![("store of 1 MB".into(), small_readers.publish.clone())],
+        ratio: Some((
+            large_readers.publish.over(&small_readers.publish),
+            "that of 1 MB".into(),
+        )),
+        targets: vec![Target::figure_at_most(&large_readers.publish, READERS_PAUSE_MAX_US)],
+        memory: String::new(),
+    });
+    lines.push(Line {
+        work: format!("a reader's longest look-up around a swap, {title}"),
+        ours: large_readers.pause_swapping.clone(),
+        peers: vec![("no swap".into(), large_readers.pause_quiet.clone())],
+        ratio: Some((
+            large_readers.pause_swapping.over(&large_readers.pause_quiet),
+            "itself without a swap".into(),
+        )),
+        targets: vec![Target::figure_at_most(
+            &large_readers.pause_swapping,
+            READERS_PAUSE_MAX_US,
+        )],
+        memory: String::new(),
+    });
+    let mut notes = vec![
+        format!(
+            "Over the control port: a POST, the metadata written and synced, the catalog replaced, the answer; {SWAPS_A_ROUND} swaps a round, there and back, stores alternating; the median of each round."
+        ),
+        format!(
+            "For readers: one thread looks keys up without a break, another replaces the catalog {SWAPS_A_ROUND} times a round. The longest look-up within {WINDOW:?} after each swap is noted; the figure is the median of these in each round, and the same without swaps beside it."
+        ),
+    ];
+    if !bench.full {
+        notes.push(
+            "The large store has about 2 GB here, to bound time and disk; `bench/run --only swap --full` takes 10 GB."
+                .into(),
+        );
+    }
+    Ok(Measured {
+        lines,
+        notes,
+        charts: Vec::new(),
+    })
+}
+
+/// The median time of a swap in each round, in milliseconds; small, large.
+fn over_the_control_port(bench: &Bench, dirs: &[std::path::PathBuf]) -> Result<[Figure; 2]> {
+    let server = Fondaco::start(bench, "swap", Settings::default())?;
+    let stores = ["small", "large"];
+    for (store, dir) in stores.into_iter().zip(dirs) {
+        server.create(store)?;
+        // Versions 1 and 2, the same files.
+        server.deploy(store, dir)?;
+        server.deploy(store, dir)?;
+    }
+    let agent = ureq::Agent::new_with_defaults();
+    let mut figures = [Figure::new("ms", Vec::new()), Figure::new("ms", Vec::new())];
+    for _ in 0..bench.rounds() {
+        let mut times = [Vec::new(), Vec::new()];
+        for swap in 0..SWAPS_A_ROUND {
+            for (store, times) in stores.into_iter().zip(&mut times) {
+                let started = Instant::now();
+                server.swap(&agent, store, 1 + swap % 2)?;
+                times.push(started.elapsed().as_secs_f64() * 1e3);
+            }
+        }
+        for (figure, times) in figures.iter_mut().zip(times) {
+            figure.rounds.push(crate::report::median(&times));
+        }
+    }
+    server.end()?;
+    Ok(figures)
+}
+
+struct Readers {
+    publish: Figure,
+    pause_swapping: Figure,
+    pause_quiet: Figure,
+}
+
+fn for_readers(bench: &Bench, dir: &Path, dataset: Dataset) -> Result<Readers> {
+    let mut versions = Vec::new();
+    for number in [1, 2] {
+        let version = Version::open(dir)?;
+        version.warm()?;
+        let number = VersionNumber::new(number).context("version numbers begin at 1")?;
+        versions.push((number, Arc::new(version)));
+    }
+    let name: fondaco_model::StoreName = versions[0].1.manifest().store.clone();
+    let catalog = |swap: u64| -> Result<Catalog> {
+        let (number, version) = &versions[(swap % 2) as usize];
+        Ok(Catalog::new([ServingStore {
+            name: name.clone(),
+            id: StoreId::new(1).context("store numbers begin at 1")?,
+            kind: StoreKind::Batch,
+            serving: Serving::Version(*number, Arc::clone(version)),
+        }]))
+    };
+    let shared = SharedCatalog::new();
+    shared.publish(catalog(0)?);
+    let stop = AtomicBool::new(false);
+    let longest_ns = AtomicU64::new(0);
+    let microseconds = || Figure::new("µs", Vec::new());
+    let (mut publish, mut pause_swapping, mut pause_quiet) = (microseconds(), microseconds(), microseconds());
+    thread::scope(|scope| -> Result<()> {
+        let reader = scope.spawn(|| read_until(&shared, dataset, &stop, &longest_ns));
+        let mut swapping = || -> Result<()> {
+            for _ in 0..bench.rounds() {
+                let (mut publishes, mut pauses, mut quiet) = (Vec::new(), Vec::new(), Vec::new());
+                for swap in 0..SWAPS_A_ROUND {
+                    let next = catalog(swap + 1)?;
+                    longest_ns.store(0, Relaxed);
+                    thread::sleep(WINDOW);
+                    quiet.push(longest_ns.swap(0, Relaxed) as f64 / 1e3);
+                    let started = Instant::now();
+                    shared.publish(next);
+                    publishes.push(started.elapsed().as_secs_f64() * 1e6);
+                    thread::sleep(WINDOW);
+                    pauses.push(longest_ns.load(Relaxed) as f64 / 1e3);
+                    shared.reap();
+                }
+                publish.rounds.push(crate::report::median(&publishes));
+                pause_swapping.rounds.push(crate::report::median(&pauses));
+                pause_quiet.rounds.push(crate::report::median(&quiet));
+            }
+            Ok(())
+        };
+        let swapped = swapping();
+        stop.store(true, Relaxed);
+        reader.join().map_err(|_| anyhow!("the reader panicked"))??;
+        swapped
+    })?;
+    Ok(Readers {
+        publish,
+        pause_swapping,
+        pause_quiet,
+    })
+}
+
+/// Looks up some keys, again and again, and keeps the longest look-up in `longest_ns`.
+fn read_until(shared: &SharedCatalog, dataset: Dataset, stop: &AtomicBool, longest_ns: &AtomicU64) -> Result<()> {
+    const KEYS: u64 = 1000;
+    let mut random = Random::new(1);
+    while !stop.load(Relaxed) {
+        let id = random.below(KEYS.min(dataset.records));
+        let started = Instant::now();
+        let catalog = shared.load();
+        let version = catalog
+            .stores()
+            .first()
+            .and_then(|store| store.version())
+            .context("nothing is served")?;
+        let found = version.get(&key(id))?.is_some_and(|value| is_value_of(id, &value));
+        drop(catalog);
+        longest_ns.fetch_max(started.elapsed().as_nanos() as u64, Relaxed);
+        anyhow::ensure!(found, "record {id} has a wrong value");
+    }
+    Ok(())
+}

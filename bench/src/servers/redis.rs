@@ -1,0 +1,73 @@
+//! `redis-server`, without persistence, and how it is filled.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::bench::Bench;
+use crate::machine::free_address;
+use crate::machine::process::{Launch, Process};
+use crate::servers::wait_for_reply;
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+const LOAD_LIMIT: Duration = Duration::from_secs(240);
+
+/// A running server.
+pub struct Redis {
+    process: Process,
+    address: SocketAddr,
+}
+
+impl Redis {
+    /// Starts one, on these cores, or all.
+    pub fn start(bench: &Bench, cpus: Option<&str>) -> Result<Self> {
+        let address = free_address()?;
+        let mut launch = Launch::new("redis-server")
+            .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no", "--dir"])
+            .args([&bench.work])
+            .log_to(bench.log("redis-server"));
+        if let Some(cpus) = cpus {
+            launch = launch.on_cpus(cpus);
+        }
+        let mut process = launch.start()?;
+        wait_for_reply(&mut process, address, b"PING\r\n", b"+PONG\r\n", START_LIMIT)?;
+        Ok(Self { process, address })
+    }
+
+    /// Where it serves.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// The process, to see whether it still runs.
+    pub fn process_mut(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// Fills it from a Parquet file: our converter writes commands, `redis-cli --pipe` sends them.
+    pub fn fill(&self, bench: &Bench, parquet: &Path) -> Result<()> {
+        let started = Instant::now();
+        let log = bench.log("redis-fill");
+        let mut converter = Launch::own()?
+            .args(["convert", "--to", "redis", "--parquet"])
+            .args([parquet])
+            .log_to(&log)
+            .spawn(Stdio::null(), Stdio::piped())?;
+        let commands = converter.child().stdout.take().context("a converter without output")?;
+        let sender = Launch::new("redis-cli")
+            .args(["-p", &self.address.port().to_string(), "--pipe"])
+            .log_to(&log)
+            .spawn(commands.into(), Stdio::null())?;
+        sender.finish(started, LOAD_LIMIT)?;
+        converter.wait_for_success(LOAD_LIMIT)
+    }
+}
