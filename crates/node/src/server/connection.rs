@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fondaco_format::{FormatError, Lookup, Value};
+use fondaco_format::{ColdRead, FormatError, Lookup, Value};
 use fondaco_resp::command::{CommandId, resolve};
 use fondaco_resp::{Arguments, Limits, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -83,8 +83,9 @@ struct Connection<S> {
 enum Turn {
     /// It holds no further request.
     Read,
-    /// The look-ups of the window need the disk from this place on, in this catalog.
-    Cold(Arc<Catalog>, Place),
+    /// The look-ups of the window need the disk from this place on, beginning with this read, in this
+    /// catalog.
+    Cold(Arc<Catalog>, Place, ColdRead),
     /// This command is to be carried out; its arguments are parsed.
     Run(CommandId),
     /// The replies are to be written first.
@@ -101,7 +102,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 match self.turn() {
                     Turn::Read => break,
                     Turn::Write => self.write(started).await?,
-                    Turn::Cold(catalog, place) => self.run_cold(catalog, place, started).await?,
+                    Turn::Cold(catalog, place, read) => self.run_cold(catalog, place, read, started).await?,
                     Turn::Run(command) => self.run_command(command).await,
                 }
             }
@@ -238,7 +239,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 self.end_window();
                 (self.output.len() > OUTPUT_BYTES_MAX).then_some(Turn::Write)
             }
-            Run::Cold(place) => Some(Turn::Cold(Arc::clone(catalog), place)),
+            Run::Cold(place, read) => Some(Turn::Cold(Arc::clone(catalog), place, read)),
         }
     }
 
@@ -254,10 +255,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Answers the rest of the window, waiting for the disk where it must, with the reads of several
     /// keys under way at a time.
-    async fn run_cold(&mut self, catalog: Arc<Catalog>, mut place: Place, started: Instant) -> io::Result<()> {
-        let context = Rc::clone(&self.context);
-        let mut reads: VecDeque<(usize, InFlight)> = VecDeque::new();
-        let mut ahead = place.key;
+    async fn run_cold(
+        &mut self,
+        catalog: Arc<Catalog>,
+        mut place: Place,
+        first: ColdRead,
+        started: Instant,
+    ) -> io::Result<()> {
+        let mut reads: VecDeque<_> = self.start(place.key, &catalog, first).into_iter().collect();
+        let mut ahead = place.key + 1;
         loop {
             let mut reply = Reply::new(&mut self.output, self.session.protocol);
             if !self.window.begin(&mut place, &mut reply) {
@@ -266,10 +272,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let end = self.window.key_count().min(place.key + COLD_KEYS_AHEAD);
             ahead = ahead.max(place.key);
             while ahead < end && reads.len() < COLD_READS_MAX {
-                if let Ok(Lookup::Cold(read)) = self.window.look_up(ahead, &catalog)
-                    && let Serving::Version(_, version) = &self.window.key(ahead, &catalog).1.serving
-                {
-                    reads.push_back((ahead, context.cold.start(version, read)));
+                if let Ok(Lookup::Cold(read)) = self.window.look_up(ahead, &catalog) {
+                    reads.extend(self.start(ahead, &catalog, read));
                 }
                 ahead += 1;
             }
@@ -320,6 +324,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         self.end_window();
         Ok(())
+    }
+
+    /// Begins the read that a key waits for.
+    fn start(&self, key: usize, catalog: &Catalog, read: ColdRead) -> Option<(usize, InFlight)> {
+        let version = self.window.key(key, catalog).1.version()?;
+        Some((key, self.context.cold.start(version, read)))
     }
 
     async fn finish(

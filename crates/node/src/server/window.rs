@@ -8,7 +8,7 @@
 //! Replies are written in the order of the requests. Where one needs the disk, the window pauses at a
 //! [`Place`], to be resumed with the value.
 
-use fondaco_format::{FormatError, Lookup, Probe};
+use fondaco_format::{ColdRead, FormatError, Lookup, Probe};
 use fondaco_resp::command::CommandId;
 use fondaco_resp::{Arguments, Reply, parse_integer};
 
@@ -58,8 +58,8 @@ pub(super) struct Place {
 pub(super) enum Run {
     /// All requests are answered.
     Done,
-    /// The key at this place needs the disk.
-    Cold(Place),
+    /// The key at this place needs the disk, and this read of it.
+    Cold(Place, ColdRead),
 }
 
 /// What look-ups came to, for the counters.
@@ -229,7 +229,7 @@ impl Window {
                     tally.absent += 1;
                     self.answer(&mut place, Ok(None), reply);
                 }
-                Ok(Lookup::Cold(_)) => return Run::Cold(place),
+                Ok(Lookup::Cold(read)) => return Run::Cold(place, read),
                 Err(error) => {
                     tally.failed += 1;
                     self.answer(&mut place, Err(&error), reply);

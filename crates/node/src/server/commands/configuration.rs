@@ -29,7 +29,7 @@ fn get(call: &Call<'_>, reply: &mut Reply<'_>) {
         .flat_map(|spec| spec.names().map(|name| (name, settings.get(spec.setting).to_string())));
     let fixed = FIXED.iter().map(|&(name, value)| (name, value.to_owned()));
     let mut asked: Vec<_> = live.chain(fixed).collect();
-    let patterns: Vec<_> = call.arguments[2..].iter().copied().collect();
+    let patterns: Vec<_> = call.arguments[2..].to_vec();
     asked.retain(|(name, _)| {
         patterns
             .iter()
