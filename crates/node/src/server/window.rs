@@ -20,6 +20,9 @@ pub(super) const WINDOW_KEYS: usize = 64;
 /// How many keys ahead of the one that is searched records are prefetched.
 const PREFETCH_DISTANCE: usize = 8;
 
+/// Replies are sent when they pass this, also in the middle of a pipeline or of an `MGET`.
+pub(super) const OUTPUT_BYTES_MAX: usize = 256 * 1024;
+
 /// Requests that wait to be answered together.
 #[derive(Default)]
 pub(super) struct Window {
@@ -60,6 +63,8 @@ pub(super) enum Run {
     Done,
     /// The key at this place needs the disk, and this read of it.
     Cold(Place, ColdRead),
+    /// So many replies are ready that they should be sent before those from this place on.
+    Full(Place),
 }
 
 /// What look-ups came to, for the counters.
@@ -208,14 +213,18 @@ impl Window {
         }
     }
 
-    /// Answers requests from a place on, until one needs the disk.
+    /// Answers requests until one needs the disk, or there are enough replies to be sent.
     #[inline]
-    pub(super) fn run(&self, mut place: Place, catalog: &Catalog, reply: &mut Reply<'_>, tally: &mut Tally) -> Run {
+    pub(super) fn run(&self, catalog: &Catalog, reply: &mut Reply<'_>, tally: &mut Tally) -> Run {
+        let mut place = Place::default();
         let several = self.keys.len() - place.key > 1;
         if several {
             (place.key..place.key + PREFETCH_DISTANCE).for_each(|at| self.prefetch(at, catalog));
         }
         while self.begin(&mut place, reply) {
+            if reply.buffer.len() > OUTPUT_BYTES_MAX {
+                return Run::Full(place);
+            }
             if several {
                 self.prefetch(place.key + PREFETCH_DISTANCE, catalog);
             }

@@ -3,13 +3,14 @@
 //! Memory is bounded: nothing is read while replies wait to be written, and replies are written as
 //! soon as they pass [`OUTPUT_BYTES_MAX`].
 
-use std::collections::VecDeque;
+mod cold;
+
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fondaco_format::{ColdRead, FormatError, Lookup, Value};
+use fondaco_format::ColdRead;
 use fondaco_resp::command::{CommandId, resolve};
 use fondaco_resp::{Arguments, Limits, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -18,21 +19,14 @@ use super::clients::{Entered, Phase};
 use super::commands::{self, Outcome};
 use super::event_loop::LoopContext;
 use super::session::{Replies, Session};
-use super::window::{Place, Run, Tally, Window};
-use crate::catalog::{Catalog, Serving};
-use crate::cold::InFlight;
+use super::window::{OUTPUT_BYTES_MAX, Place, Run, Tally, Window};
+use crate::catalog::Catalog;
 use crate::metrics::Counter;
 use crate::settings::Setting;
 
 const INPUT_BYTES: usize = 32 * 1024;
-/// Replies are written when they pass this, also in the middle of a pipeline.
-const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 /// Buffers that grew beyond this are given back.
 const BUFFER_BYTES_KEPT: usize = 1024 * 1024;
-/// How many cold reads one client may have under way.
-const COLD_READS_MAX: usize = 64;
-/// How far ahead of the key that is being answered cold ones are looked for.
-const COLD_KEYS_AHEAD: usize = 256;
 
 /// Serves a client until it leaves, breaks the protocol, or is dropped.
 pub(super) async fn serve<S>(context: Rc<LoopContext>, stream: S, client: Entered)
@@ -52,6 +46,7 @@ where
         arguments: Arguments::new(),
         window: Window::default(),
         output: Vec::new(),
+        window_start: 0,
         answered: Vec::new(),
         tally: Tally::default(),
     };
@@ -74,6 +69,8 @@ struct Connection<S> {
     arguments: Arguments,
     window: Window,
     output: Vec<u8>,
+    /// Where in the output the replies of the window begin.
+    window_start: usize,
     /// Which commands were answered since the last read, and how often.
     answered: Vec<(CommandId, u64)>,
     tally: Tally,
@@ -83,9 +80,9 @@ struct Connection<S> {
 enum Turn {
     /// It holds no further request.
     Read,
-    /// The look-ups of the window need the disk from this place on, beginning with this read, in this
-    /// catalog.
-    Cold(Arc<Catalog>, Place, ColdRead),
+    /// The look-ups of the window are to be waited for from this place on, in this catalog: beginning
+    /// with this read, or until the replies so far are sent.
+    Wait(Arc<Catalog>, Place, Option<ColdRead>),
     /// This command is to be carried out; its arguments are parsed.
     Run(CommandId),
     /// The replies are to be written first.
@@ -102,7 +99,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 match self.turn() {
                     Turn::Read => break,
                     Turn::Write => self.write(started).await?,
-                    Turn::Cold(catalog, place, read) => self.run_cold(catalog, place, read, started).await?,
+                    Turn::Wait(catalog, place, read) => self.run_waiting(catalog, place, read, started).await?,
                     Turn::Run(command) => self.run_command(command).await,
                 }
             }
@@ -231,19 +228,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if self.window.is_empty() {
             return None;
         }
-        let start = self.output.len();
+        self.window_start = self.output.len();
         let mut reply = Reply::new(&mut self.output, self.session.protocol);
-        match self.window.run(Place::default(), catalog, &mut reply, &mut self.tally) {
+        match self.window.run(catalog, &mut reply, &mut self.tally) {
             Run::Done => {
-                self.mute_from(start);
                 self.end_window();
                 (self.output.len() > OUTPUT_BYTES_MAX).then_some(Turn::Write)
             }
-            Run::Cold(place, read) => Some(Turn::Cold(Arc::clone(catalog), place, read)),
+            Run::Cold(place, read) => Some(Turn::Wait(Arc::clone(catalog), place, Some(read))),
+            Run::Full(place) => Some(Turn::Wait(Arc::clone(catalog), place, None)),
         }
     }
 
     fn end_window(&mut self) {
+        self.mute_from(self.window_start);
         for command in self.window.commands() {
             note_answered(&mut self.answered, command);
         }
@@ -251,99 +249,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.client.note_command(command);
         }
         self.window.clear();
-    }
-
-    /// Answers the rest of the window, waiting for the disk where it must, with the reads of several
-    /// keys under way at a time.
-    async fn run_cold(
-        &mut self,
-        catalog: Arc<Catalog>,
-        mut place: Place,
-        first: ColdRead,
-        started: Instant,
-    ) -> io::Result<()> {
-        let mut reads: VecDeque<_> = self.start(place.key, &catalog, first).into_iter().collect();
-        let mut ahead = place.key + 1;
-        loop {
-            let mut reply = Reply::new(&mut self.output, self.session.protocol);
-            if !self.window.begin(&mut place, &mut reply) {
-                break;
-            }
-            let end = self.window.key_count().min(place.key + COLD_KEYS_AHEAD);
-            ahead = ahead.max(place.key);
-            while ahead < end && reads.len() < COLD_READS_MAX {
-                if let Ok(Lookup::Cold(read)) = self.window.look_up(ahead, &catalog) {
-                    reads.extend(self.start(ahead, &catalog, read));
-                }
-                ahead += 1;
-            }
-            let under_way = match reads.front() {
-                Some(&(at, _)) if at == place.key => reads.pop_front().map(|(_, read)| read),
-                _ => None,
-            };
-            let found = match under_way {
-                Some(read) => self.finish(place.key, &catalog, read).await,
-                None => match self.window.look_up(place.key, &catalog) {
-                    Ok(Lookup::Found(value)) => {
-                        self.tally.hot += 1;
-                        // Written at once: it lies in a mapping that may not be resident for long.
-                        let mut reply = Reply::new(&mut self.output, self.session.protocol);
-                        self.window.answer(&mut place, Ok(Some(&value)), &mut reply);
-                        continue;
-                    }
-                    Ok(Lookup::Absent) => {
-                        self.tally.hot += 1;
-                        Ok(None)
-                    }
-                    // It was in memory when it was looked for ahead, and is no more.
-                    Ok(Lookup::Cold(_)) => {
-                        ahead = place.key;
-                        reads.clear();
-                        continue;
-                    }
-                    Err(error) => Err(error),
-                },
-            };
-            let mut reply = Reply::new(&mut self.output, self.session.protocol);
-            match &found {
-                Ok(value) => {
-                    self.tally.absent += u64::from(value.is_none());
-                    self.window.answer(&mut place, Ok(value.as_deref()), &mut reply);
-                }
-                Err(error) => {
-                    self.tally.failed += 1;
-                    self.window.answer(&mut place, Err(error), &mut reply);
-                }
-            }
-            if self.output.len() > OUTPUT_BYTES_MAX && self.session.replies == Replies::On {
-                self.write(started).await?;
-            }
-        }
-        if self.session.replies != Replies::On {
-            self.mute_from(0);
-        }
-        self.end_window();
-        Ok(())
-    }
-
-    /// Begins the read that a key waits for.
-    fn start(&self, key: usize, catalog: &Catalog, read: ColdRead) -> Option<(usize, InFlight)> {
-        let version = self.window.key(key, catalog).1.version()?;
-        Some((key, self.context.cold.start(version, read)))
-    }
-
-    async fn finish(
-        &mut self,
-        key: usize,
-        catalog: &Catalog,
-        read: InFlight,
-    ) -> Result<Option<Value<'static>>, FormatError> {
-        self.tally.cold += 1;
-        let (bytes, store) = self.window.key(key, catalog);
-        match &store.serving {
-            Serving::Version(_, version) => self.context.cold.finish(version, bytes, read).await,
-            Serving::Nothing | Serving::Failed(..) => Ok(None),
-        }
     }
 
     /// Carries out a command that is not a look-up.
