@@ -70,13 +70,6 @@ fn requests_over_the_limits_are_refused_and_the_connection_ends() {
 }
 
 #[test]
-fn a_web_page_that_makes_a_browser_post_to_it_gets_no_answer() {
-    let dev = Dev::start();
-    let request = b"POST / HTTP/1.1\r\nHost: x\r\n\r\nPING\r\n";
-    assert_eq!(rest(dev.socket_saying(request)), "");
-}
-
-#[test]
 fn a_client_that_stops_in_the_middle_of_a_request_is_dropped() {
     let dev = Dev::start();
     let idle = dev.socket();

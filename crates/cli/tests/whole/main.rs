@@ -1,8 +1,10 @@
 //! The whole program, as people and other programs meet it: started as a process, spoken to through
 //! its command line and its ports, killed at any moment.
 
+mod cold;
 mod commands;
 mod crashes;
+mod documents;
 mod journey;
 mod limits;
 mod node;

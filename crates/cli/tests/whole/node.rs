@@ -34,6 +34,11 @@ impl Dev {
         Self { node, dir }
     }
 
+    /// The node and its directory, apart.
+    pub fn into_parts(self) -> (Node, TempDir) {
+        (self.node, self.dir)
+    }
+
     /// A path in its directory, beside its data.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)

@@ -1,0 +1,117 @@
+//! The documents for people, held against the program: nothing that it has is missing in them.
+
+use std::fs;
+use std::path::Path;
+
+use super::node::Dev;
+
+fn document(name: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    fs::read_to_string(root.join(name)).unwrap()
+}
+
+#[test]
+fn every_error_code_of_the_control_port_is_documented_with_its_status() {
+    let text = document("docs/http.md");
+    for (code, status, _) in fondaco_control::http::ERROR_CODES {
+        assert!(text.contains(&format!("| `{code}` | {status} |")), "{code} {status}");
+    }
+}
+
+#[test]
+fn every_path_of_the_control_port_is_documented() {
+    let dev = Dev::start();
+    let text = document("docs/http.md");
+    let openapi = dev.http_get("/openapi.json");
+    for path in openapi["paths"].as_object().unwrap().keys() {
+        assert!(text.contains(path.as_str()), "{path}");
+    }
+}
+
+#[test]
+fn every_setting_is_documented_with_its_default() {
+    let dev = Dev::start();
+    let text = document("docs/operations.md");
+    for setting in dev.json(&["config", "show"])["settings"].as_array().unwrap() {
+        let name = setting["name"].as_str().unwrap();
+        let line = text.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+        let line = line.unwrap_or_else(|| panic!("{name}"));
+        assert!(line.contains(&format!("| {} |", setting["default"])), "{line}");
+    }
+}
+
+#[test]
+fn every_metric_is_documented() {
+    let dev = Dev::start();
+    dev.push("s", [("1".to_owned(), "x".to_owned())]);
+    let text = document("docs/operations.md");
+    let url = format!("http://{}/metrics", dev.http);
+    let metrics = ureq::get(url).call().unwrap().body_mut().read_to_string().unwrap();
+    let names: Vec<&str> = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# HELP fondaco_")?.split(' ').next())
+        .collect();
+    assert!(names.len() > 20);
+    for name in names {
+        assert!(text.contains(&format!("_{name}")), "{name}");
+    }
+}
+
+#[test]
+fn every_command_that_reads_is_documented() {
+    let dev = Dev::start();
+    let text = document("docs/commands.md");
+    let names: Vec<String> = redis::cmd("COMMAND").arg("LIST").query(&mut dev.redis()).unwrap();
+    let reads: Vec<Vec<String>> = names
+        .iter()
+        .filter(|name| !name.contains('|'))
+        .map(|name| {
+            let info: Vec<redis::Value> = redis::cmd("COMMAND")
+                .arg("INFO")
+                .arg(name)
+                .query(&mut dev.redis())
+                .unwrap();
+            let redis::Value::Array(fields) = &info[0] else {
+                panic!("{name}: {info:?}");
+            };
+            let flags: Vec<String> = redis::from_redis_value_ref(&fields[2]).unwrap();
+            flags.into_iter().chain([name.to_uppercase()]).collect()
+        })
+        .filter(|flags: &Vec<String>| !flags.iter().any(|flag| flag == "write"))
+        .collect();
+    assert!(reads.len() > 15);
+    for flags in reads {
+        let name = flags.last().unwrap();
+        assert!(
+            text.contains(&format!("`{name}")) || text.contains(&format!(" {name} ")),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn every_link_between_the_documents_leads_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut documents = vec!["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+        .into_iter()
+        .map(|name| root.join(name))
+        .collect::<Vec<_>>();
+    documents.extend(
+        fs::read_dir(root.join("docs"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "md")),
+    );
+    for path in documents {
+        let text = fs::read_to_string(&path).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            // What `make bench` writes need not have been written yet.
+            if link.contains("://") || link.contains(char::is_whitespace) || link.starts_with("bench/results/") {
+                continue;
+            }
+            let target = link.split('#').next().unwrap();
+            let found = path.parent().unwrap().join(target);
+            assert!(found.exists(), "{path:?} links to {link}");
+        }
+    }
+}
