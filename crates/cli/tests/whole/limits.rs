@@ -129,3 +129,27 @@ fn a_client_that_does_not_read_its_replies_costs_little_memory_and_is_dropped() 
     });
     drop(slow);
 }
+
+#[test]
+fn an_answer_larger_than_any_buffer_is_sent_piece_by_piece() {
+    const VALUES: usize = 500;
+    let dev = Dev::start();
+    dev.push("s", [("big".to_owned(), "x".repeat(MIB as usize))]);
+    let resident = || dev.http_get("/v1/status")["resident_bytes"].as_u64().unwrap();
+    let before = resident();
+    let mut request = format!("*{}\r\n$4\r\nMGET\r\n", VALUES + 1).into_bytes();
+    request.extend_from_slice(&b"$5\r\ns:big\r\n".repeat(VALUES));
+    let mut socket = dev.socket_saying(&request);
+    let mut left = format!("*{VALUES}\r\n").len() + VALUES * (MIB as usize + "$1048576\r\n\r\n".len());
+    let mut buffer = vec![0; MIB as usize];
+    let mut most = 0;
+    while left > 0 {
+        let count = socket.read(&mut buffer).unwrap();
+        assert!(0 < count && count <= left, "{count} bytes where {left} were left");
+        if left / (32 * MIB as usize) != (left - count) / (32 * MIB as usize) {
+            most = most.max(resident().saturating_sub(before));
+        }
+        left -= count;
+    }
+    assert!(most < 100 * MIB, "grown by {} MiB", most / MIB);
+}

@@ -11,6 +11,7 @@ use super::node::Dev;
 const KEYS: u64 = 2000;
 const SWAPS: u64 = 100;
 const VERSIONS: u64 = 3;
+const VERSIONS_PUSHED: u64 = 6;
 
 fn value(version: u64, key: u64) -> String {
     // Of many lengths, so that records lie differently in each version.
@@ -143,7 +144,8 @@ fn readers_get_no_failed_answer_while_versions_come_and_old_ones_are_deleted() {
     let version = |number: u64| {
         let rows = (0..KEYS).map(|key| (key.to_string(), value(number, key)));
         let csv = dev.csv("next.csv", rows);
-        dev.done(&["push", "s", csv.to_str().unwrap(), "--key", "key", "--value", "value"]);
+        let pushed = dev.done(&["push", "s", csv.to_str().unwrap(), "--key", "key", "--value", "value"]);
+        print!("{pushed}");
     };
     version(1);
     std::thread::scope(|scope| {
@@ -155,14 +157,14 @@ fn readers_get_no_failed_answer_while_versions_come_and_old_ones_are_deleted() {
             });
         }
         let _stop = StopOnDrop(&stop);
-        for number in 2..=10 {
+        for number in 2..=VERSIONS_PUSHED {
             version(number);
             assert!(!stop.load(SeqCst), "a reader failed before version {number}");
         }
     });
     let kept = dev.json(&["versions", "s"]);
     assert_eq!(kept["versions"].as_array().unwrap().len(), 1);
-    assert_eq!(kept["versions"][0]["version"], 10);
+    assert_eq!(kept["versions"][0]["version"], VERSIONS_PUSHED);
 }
 
 #[test]
