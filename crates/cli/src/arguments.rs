@@ -14,8 +14,9 @@ use crate::commands::{build, completions, config, inspect, look_up, push, scan, 
 #[derive(Debug, Parser)]
 #[command(name = "fondaco", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "\
-Example: a node, a CSV, and a key
-  fondaco dev &
+Example: a node in one terminal; in another, a CSV and a key
+  fondaco dev
+
   fondaco push cities cities.csv --key id --create
   redis-cli -p 6500 GET cities:7")]
 pub struct Arguments {

@@ -18,6 +18,9 @@ use crate::progress::{Display, INTERVAL, rate};
 /// How many partitions there are unless said otherwise.
 pub const PARTITIONS_DEFAULT: u32 = 16;
 
+/// With fewer rows, figures by row or second say nothing but how long a program takes to start.
+const FIGURES_ROWS_MIN: u64 = 10_000;
+
 /// What to build, of which input: the options that `build` and `push` share.
 #[derive(Debug, Args)]
 pub struct InputOptions {
@@ -259,15 +262,19 @@ impl BuildResult {
     /// What it says to people.
     pub fn text(&self) -> String {
         let time = Duration::from_millis(self.reading_ms + self.writing_ms);
+        let figures = self.rows >= FIGURES_ROWS_MIN;
         let mut text = format!(
-            "{} {} records of {} rows in {} file(s), {} of keys and values, in {} ({} rows/s)\n",
+            "{} {} records of {} rows in {} file(s), {} of keys and values, in {}{}\n",
             if self.dry_run { "checked:" } else { "built:" },
             output::count(self.records),
             output::count(self.rows),
             output::count(self.files),
             output::bytes(self.bytes),
             output::duration(time),
-            output::count(rate(self.rows, time)),
+            match figures {
+                true => format!(" ({} rows/s)", output::count(rate(self.rows, time))),
+                false => String::new(),
+            },
         );
         if self.duplicates > 0 {
             text.push_str(&format!("dropped: {} duplicates\n", output::count(self.duplicates)));
@@ -277,11 +284,14 @@ impl BuildResult {
         }
         if let (Some(files_bytes), Some(index_bytes)) = (self.files_bytes, self.index_bytes) {
             text.push_str(&format!(
-                "version: {} in {} chunks, of which indexes {} ({:.2} bytes a key)\n",
+                "version: {} in {} chunks, of which indexes {}{}\n",
                 output::bytes(files_bytes),
                 output::count(self.chunks),
                 output::bytes(index_bytes),
-                index_bytes as f64 / self.records.max(1) as f64,
+                match figures {
+                    true => format!(" ({:.2} bytes a key)", index_bytes as f64 / self.records.max(1) as f64),
+                    false => String::new(),
+                },
             ));
         }
         text
