@@ -118,6 +118,18 @@ impl Bench {
         })
     }
 
+    /// Deletes the dataset in the files of some engines: no later row needs it, and space is bounded.
+    pub fn discard(&self, engines: &[EngineKind], dataset: Dataset) -> Result<()> {
+        for engine in engines {
+            let name = format!("{dataset}-{}", engine.files());
+            let mut prepared = self.prepared.lock().unwrap_or_else(|e| e.into_inner());
+            if let Some(path) = prepared.remove(&name) {
+                fs::remove_dir_all(&path).with_context(|| format!("could not delete {path:?}"))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Where a process may write what it has to say.
     pub fn log(&self, name: &str) -> PathBuf {
         self.work.join(format!("{name}.log"))

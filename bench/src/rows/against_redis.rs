@@ -98,7 +98,7 @@ impl Pair {
         let run = Run {
             cpu: bench.client_cpu(),
             pipeline,
-            requests: if bench.quick { requests / 20 } else { requests },
+            requests: if bench.quick { requests / 5 } else { requests },
             keys: self.dataset.records,
             command,
         };

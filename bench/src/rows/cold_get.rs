@@ -1,6 +1,7 @@
 //! Look-ups in process of what is not in memory: each engine within a memory limit of a tenth of the
 //! data, page cache included; disk reads for each get, and gets a second.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -29,7 +30,8 @@ struct Contestant {
 }
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
-    let mut contestants = start(bench)?;
+    let copy = bench.fresh_dir("sorted-copy")?;
+    let mut contestants = start(bench, &copy)?;
     for round in 0..=bench.rounds() {
         for (at, threads) in THREADS.into_iter().enumerate() {
             for contestant in &mut contestants {
@@ -53,10 +55,14 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
             }
         }
     }
-    report(bench, &contestants)
+    let measured = report(bench, &contestants);
+    drop(contestants);
+    bench.discard(&EngineKind::ALL[1..], bench.large_values())?;
+    std::fs::remove_dir_all(&copy)?;
+    measured
 }
 
-fn start(bench: &Bench) -> Result<Vec<Contestant>> {
+fn start(bench: &Bench, copy: &Path) -> Result<Vec<Contestant>> {
     let dataset = bench.large_values();
     let limit_bytes = bench.memory_limit_bytes();
     let mut contestants = Vec::new();
@@ -65,7 +71,10 @@ fn start(bench: &Bench) -> Result<Vec<Contestant>> {
         let dir = bench.engine_dir(engine, dataset)?;
         let dir = match engine {
             // Both searches share their files; shared pages would be charged to one of them only.
-            EngineKind::SortedInterpolation => copy_of(bench, &dir)?,
+            EngineKind::SortedInterpolation => {
+                copy_files(&dir, copy)?;
+                copy.to_owned()
+            }
             _ => dir,
         };
         disk::forget(&dir)?;
@@ -82,16 +91,12 @@ fn start(bench: &Bench) -> Result<Vec<Contestant>> {
     Ok(contestants)
 }
 
-fn copy_of(bench: &Bench, dir: &std::path::Path) -> Result<std::path::PathBuf> {
-    let name = format!("{}-copy", dir.file_name().unwrap_or_default().to_string_lossy());
-    bench.prepare(&name, |copy| {
-        std::fs::create_dir_all(copy)?;
-        for entry in std::fs::read_dir(dir)? {
-            let entry = entry?;
-            std::fs::copy(entry.path(), copy.join(entry.file_name()))?;
-        }
-        Ok(())
-    })
+fn copy_files(from: &Path, to: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
 }
 
 fn report(bench: &Bench, contestants: &[Contestant]) -> Result<Measured> {

@@ -42,6 +42,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         many.rounds.push(answer.nanoseconds as f64 / answer.gets as f64);
     }
     drop(workers);
+    bench.discard(&EngineKind::ALL, dataset)?;
     let index_at_1_kib = index_bytes_a_key(bench, bench.large_values())?;
 
     let engines = EngineKind::ALL.into_iter().zip(&figures);
