@@ -153,3 +153,10 @@ fn an_answer_larger_than_any_buffer_is_sent_piece_by_piece() {
     }
     assert!(most < 100 * MIB, "grown by {} MiB", most / MIB);
 }
+
+#[test]
+fn a_web_page_that_makes_a_browser_post_to_it_gets_no_answer() {
+    let dev = Dev::start();
+    let request = b"POST / HTTP/1.1\r\nHost: x\r\n\r\nPING\r\n";
+    assert_eq!(rest(dev.socket_saying(request)), "");
+}

@@ -90,15 +90,7 @@ impl Ring {
                 },
                 () = self.queued.notified() => {}
             }
-            let mut state = self.state.borrow_mut();
-            state.collect();
-            if let Err(error) = state.uring.submit()
-                && error.raw_os_error() != Some(rustix::io::Errno::BUSY.raw_os_error())
-            {
-                tracing::error!(%error, "io_uring does not take reads");
-            }
-            // What was in memory after all is done by now.
-            state.collect();
+            self.state.borrow_mut().work_off();
         }
     }
 }
@@ -106,6 +98,22 @@ impl Ring {
 impl State {
     fn in_flight(&self) -> usize {
         self.reads.len() - self.free.len()
+    }
+
+    /// Hands queued reads to the kernel and takes back what has ended, until nothing is queued: an end
+    /// may let a waiting read, or the rest of a short one, into the queue.
+    fn work_off(&mut self) {
+        self.collect();
+        while !self.uring.submission().is_empty() {
+            if let Err(error) = self.uring.submit() {
+                if error.raw_os_error() != Some(rustix::io::Errno::BUSY.raw_os_error()) {
+                    tracing::error!(%error, "io_uring does not take reads");
+                }
+                // The end of a read that is with the kernel brings us back here.
+                return;
+            }
+            self.collect();
+        }
     }
 
     /// Puts a read, or what is left of it, into the submission queue.

@@ -45,13 +45,16 @@ pub(super) fn info(call: &Call<'_>, reply: &mut Reply<'_>) {
 
 fn write_section(call: &Call<'_>, section: &str, text: &mut String) {
     let shared = &call.context.shared;
+    text.push_str("# ");
+    text.push_str(&section[..1]);
+    text.push_str(&section[1..].to_ascii_lowercase());
+    text.push_str("\r\n");
     let mut line = |name: &str, value: &dyn std::fmt::Display| {
         // Writing to a string does not fail.
         let _ = write!(text, "{name}:{value}\r\n");
     };
     match section {
         "SERVER" => {
-            line("# Server", &"");
             line("redis_version", &REDIS_VERSION);
             line("fondaco_version", &shared.config.program_version);
             line("redis_mode", &"standalone");
@@ -67,11 +70,9 @@ fn write_section(call: &Call<'_>, section: &str, text: &mut String) {
             line("started_unix_seconds", &since_epoch.as_secs());
         }
         "CLIENTS" => {
-            line("# Clients", &"");
             line("connected_clients", &shared.metrics.clients());
         }
         "MEMORY" => {
-            line("# Memory", &"");
             let memory = resident_bytes();
             line("used_memory", &memory);
             line("used_memory_rss", &memory);
@@ -88,7 +89,6 @@ fn write_section(call: &Call<'_>, section: &str, text: &mut String) {
             );
         }
         "STATS" => {
-            line("# Stats", &"");
             line("total_commands_processed", &shared.metrics.latency_of_all().count());
             let hot = shared.metrics.counter(Counter::HotLookups) + shared.metrics.counter(Counter::ColdLookups);
             let misses = shared.metrics.counter(Counter::AbsentLookups);
@@ -100,7 +100,6 @@ fn write_section(call: &Call<'_>, section: &str, text: &mut String) {
             }
         }
         "COMMANDSTATS" => {
-            line("# Commandstats", &"");
             for spec in all().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands)) {
                 let latency = shared.metrics.latency(spec.id);
                 let calls = latency.count();
@@ -116,7 +115,6 @@ fn write_section(call: &Call<'_>, section: &str, text: &mut String) {
             }
         }
         _ => {
-            line("# Keyspace", &"");
             let catalog = shared.catalog.load();
             let stores = catalog
                 .stores()

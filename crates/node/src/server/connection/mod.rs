@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fondaco_format::ColdRead;
-use fondaco_resp::command::{CommandId, resolve};
+use fondaco_resp::command::{CommandId, is_http, resolve};
 use fondaco_resp::{Arguments, Limits, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -193,6 +193,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                             self.request_start = self.consumed;
                             self.consumed += consumed;
                             return Turn::Run(command);
+                        }
+                        // A browser that was led here by a web page: what follows is not from a friend.
+                        Err(_) if is_http(self.arguments.get(0, rest).unwrap_or_default()) => {
+                            context.metrics.add(Counter::ProtocolErrors, 1);
+                            tracing::warn!(client = self.client.address, "dropped a client that speaks HTTP");
+                            self.session.closing = true;
                         }
                         Err(error) => {
                             self.consumed += consumed;
