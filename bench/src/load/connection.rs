@@ -63,6 +63,11 @@ impl Connection {
         self.due.len()
     }
 
+    /// When the requests under way were due.
+    pub fn unanswered(&self) -> impl Iterator<Item = Instant> {
+        self.due.iter().copied()
+    }
+
     /// Puts a request into the buffer; `key_head` is [`key_head`] of the prefix.
     #[inline]
     pub fn request(&mut self, key_head: &[u8], keys_per_request: usize, keys: &mut Keys, due: Instant) {

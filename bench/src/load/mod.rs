@@ -119,7 +119,7 @@ impl Span<'_> {
 /// Generates load from this thread.
 ///
 /// # Errors
-/// A connection that fails, and any answer that is not the value of its key.
+/// A connection that fails, any answer that is not the value of its key, and a group without any answer.
 pub fn run(address: SocketAddr, groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupReport>> {
     // A request is sent when it is due, not up to 50 µs later.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
@@ -190,12 +190,31 @@ pub fn run(address: SocketAddr, groups: &[Group], span: Span<'_>, seed: u64) -> 
                 last_answer = answered;
                 if due >= counted_from {
                     group.requests += 1;
-                    let latency = (answered - due).as_nanos() as u64;
-                    group.latencies.saturating_record(latency.max(1));
+                    record(&mut group.latencies, answered - due);
                 }
             })?;
         }
     };
+    // Who still waits, and who could not even be sent, has waited at least until now.
+    for (number, connection) in &connections {
+        let group = &mut running[*number];
+        let late = connection.unanswered().filter(|due| *due >= counted_from);
+        late.for_each(|due| record(&mut group.latencies, ended - due));
+    }
+    for group in &mut running {
+        if let Some(interval) = group.interval() {
+            group.due = group.due.max(counted_from);
+            while group.due < ended {
+                record(&mut group.latencies, ended - group.due);
+                group.due += interval;
+            }
+        }
+        ensure!(
+            group.requests > 0,
+            "{address} has answered none of the requests of {:?}",
+            group.group
+        );
+    }
     let seconds = ended.saturating_duration_since(counted_from).as_secs_f64();
     let report = |group: Running| GroupReport {
         requests: group.requests,
@@ -205,10 +224,19 @@ pub fn run(address: SocketAddr, groups: &[Group], span: Span<'_>, seed: u64) -> 
     Ok(running.into_iter().map(report).collect())
 }
 
+fn record(latencies: &mut Histogram<u64>, latency: Duration) {
+    latencies.saturating_record((latency.as_nanos() as u64).max(1));
+}
+
 impl Running {
+    /// The time from one request of a paced group to the next.
+    fn interval(&self) -> Option<Duration> {
+        self.group.rate.map(|rate| Duration::from_secs_f64(1.0 / rate))
+    }
+
     /// Puts all requests that are due into the buffers of the connections.
     fn send(&mut self, connections: &mut [(usize, Connection)], now: Instant) -> Result<()> {
-        match self.group.rate {
+        match self.interval() {
             None => {
                 for at in self.connections.clone() {
                     let connection = &mut connections[at].1;
@@ -217,8 +245,7 @@ impl Running {
                     }
                 }
             }
-            Some(rate) => {
-                let interval = Duration::from_secs_f64(1.0 / rate);
+            Some(interval) => {
                 while self.due <= now {
                     let Some(at) = self.next_free(connections) else {
                         // All are waiting; the requests stay due, and their latency counts.
