@@ -12,6 +12,7 @@
 mod error;
 mod file;
 mod pace;
+mod priority;
 mod source;
 mod space;
 
@@ -215,6 +216,7 @@ impl Batch<'_> {
             for _ in 0..workers {
                 let (sender, queue, failed) = (sender.clone(), &queue, &failed);
                 scope.spawn(move || {
+                    priority::step_back();
                     while !failed.load(Relaxed) {
                         // A poisoned queue is still a queue: taking the next one cannot fail.
                         let next = queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
