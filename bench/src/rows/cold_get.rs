@@ -65,16 +65,15 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
 fn start(bench: &Bench, copy: &Path) -> Result<Vec<Contestant>> {
     let dataset = bench.large_values();
     let limit_bytes = bench.memory_limit_bytes();
+    // Both searches share their files; shared pages would be charged to one of them only. Copied before
+    // anything is forgotten: what the copying reads would stay in memory, charged to nobody.
+    copy_files(&bench.engine_dir(EngineKind::SortedInterpolation, dataset)?, copy)?;
     let mut contestants = Vec::new();
     for engine in EngineKind::ALL {
         let group = MemoryGroup::new(engine.argument(), limit_bytes)?;
         let dir = bench.engine_dir(engine, dataset)?;
         let dir = match engine {
-            // Both searches share their files; shared pages would be charged to one of them only.
-            EngineKind::SortedInterpolation => {
-                copy_files(&dir, copy)?;
-                copy.to_owned()
-            }
+            EngineKind::SortedInterpolation => copy.to_owned(),
             _ => dir,
         };
         disk::forget(&dir)?;
