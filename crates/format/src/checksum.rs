@@ -79,8 +79,8 @@ impl From<Checksum> for String {
 
 /// The checksum of a record, a header or an index block: the low half of its XXH3-64.
 ///
-/// Measured against CRC32C in hardware (three crates): for records of 100 bytes XXH3 takes half the
-/// time, for 1 KiB as long, and the key hash needs it anyway.
+/// Measured against CRCs in hardware (three crates): for records of 100 bytes XXH3 takes half the
+/// time or less, for 1 KiB about as long, and the key hash needs it anyway.
 #[inline]
 pub(crate) fn short_checksum(bytes: &[u8]) -> u32 {
     xxh3_64(bytes) as u32
