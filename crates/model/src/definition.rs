@@ -21,6 +21,15 @@ pub struct StoreDefinition {
     pub kind: StoreKind,
     /// How many versions besides the current one are kept for rollback.
     pub backups: u32,
+    /// How many nodes hold each partition; as many as the cluster's placement gives, unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
+    /// How many nodes may be late, or not be there, when a version is swapped in.
+    #[serde(default)]
+    pub tolerate_failures: u32,
+    /// How many keys a second may be read through all routers together; no limit unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_keys_per_second: Option<u64>,
 }
 
 impl StoreDefinition {
@@ -28,4 +37,16 @@ impl StoreDefinition {
     pub const BACKUPS_DEFAULT: u32 = 1;
     /// The most backups that a store may keep.
     pub const BACKUPS_MAX: u32 = 100;
+
+    /// A batch store with the defaults of everything.
+    pub fn batch(name: StoreName) -> Self {
+        Self {
+            name,
+            kind: StoreKind::Batch,
+            backups: Self::BACKUPS_DEFAULT,
+            replicas: None,
+            tolerate_failures: 0,
+            read_keys_per_second: None,
+        }
+    }
 }

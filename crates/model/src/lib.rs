@@ -4,13 +4,17 @@
 //! Time, where it matters, is passed in. So it can be tested by properties, and a simulated cluster
 //! can drive it.
 
+pub mod cluster;
 mod definition;
 mod fetch_rate;
 mod limits;
 mod name;
+mod node;
 mod partition;
+mod placement;
 mod push;
 mod retention;
+mod routing;
 mod slot;
 mod version;
 
@@ -18,8 +22,11 @@ pub use definition::{StoreDefinition, StoreKind};
 pub use fetch_rate::{AdaptiveRate, FetchWindow, RATE_MIN_BYTES_PER_SECOND, TokenBucket};
 pub use limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use name::{NameError, StoreName};
+pub use node::{Identity, IdentityError, NodeId, NodeIdError};
 pub use partition::{PartitionCount, PartitionCountError, PartitionId};
+pub use placement::Placement;
 pub use push::{PushEvent, PushState, PushStateError};
 pub use retention::{VersionSet, VersionSetError};
+pub use routing::{RoutingTable, RoutingTableError};
 pub use slot::{SLOT_COUNT, Slot, SlotPrefix, slot_of_key, slot_of_wire_key};
 pub use version::{VersionNumber, VersionNumberError};

@@ -30,13 +30,14 @@ pub(super) async fn create(
     State(app): State<App>,
     JsonBody(new): JsonBody<NewStore>,
 ) -> Result<(StatusCode, Json<StoreResource>), ApiError> {
+    let name = new
+        .name
+        .parse()
+        .map_err(|error| ApiError::invalid(format!("{error}")))?;
     let definition = StoreDefinition {
-        name: new
-            .name
-            .parse()
-            .map_err(|error| ApiError::invalid(format!("{error}")))?,
         kind: new.kind,
         backups: new.backups,
+        ..StoreDefinition::batch(name)
     };
     let store = app.blocking(|app| app.stores.create(definition)).await?;
     Ok((StatusCode::CREATED, Json(store.into())))

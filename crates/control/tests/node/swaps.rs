@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use fondaco_control::{DataDir, EmbeddedCoordination, Stores, StoresParts};
-use fondaco_model::{StoreDefinition, StoreKind, StoreName};
+use fondaco_model::{StoreDefinition, StoreName};
 use fondaco_node::{LocationSource, NodeMetrics, Serving, Settings, SharedCatalog, SystemClock};
 
 use crate::harness::{Builds, KEYS, PARTITIONS, key, value, wait_for};
@@ -29,11 +29,7 @@ fn readers_never_see_a_wrong_or_failed_answer_through_a_hundred_swaps() {
     })
     .unwrap();
     let name: StoreName = "pymk".parse().unwrap();
-    let definition = StoreDefinition {
-        name: name.clone(),
-        kind: StoreKind::Batch,
-        backups: 1,
-    };
+    let definition = StoreDefinition::batch(name.clone());
     stores.create(definition).unwrap();
     let builds = Builds::beside();
     let push = |build| {

@@ -1,0 +1,184 @@
+//! The entries of the coordination service, as they are stored.
+//!
+//! Who writes what: `cluster`, once, whoever is first; `routing`, `nodes/ID`, the leading controller;
+//! `stores/NAME`, whoever carries out an operator's request, and the leading controller;
+//! `announcements/IDENTITY` and `reports/ID`, the node itself, as ephemeral entries; `routers/IDENTITY`,
+//! the router itself, ephemeral.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::definition::StoreDefinition;
+use crate::name::StoreName;
+use crate::node::{Identity, NodeId};
+use crate::partition::{PartitionCount, PartitionId};
+use crate::placement::Placement;
+use crate::push::PushState;
+use crate::retention::VersionSet;
+use crate::version::VersionNumber;
+
+/// What is true of a cluster for ever.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterRecord {
+    /// Which cluster it is: data directories remember it.
+    pub identity: Identity,
+    /// How many partitions it has.
+    pub partitions: PartitionCount,
+    /// How partitions get their nodes.
+    pub placement: Placement,
+    /// How many nodes a partition gets.
+    pub replicas: u32,
+    /// How many nodes must have announced themselves before the first routing table is made.
+    pub nodes_initial: u32,
+}
+
+/// A node that was given its number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeRecord {
+    /// Its number.
+    pub id: NodeId,
+    /// Who it is.
+    pub identity: Identity,
+    /// Where it stands: replicas are spread over zones.
+    pub zone: String,
+    /// Which group it belongs to, under the placement *grouped*.
+    pub group: Option<String>,
+    /// How much it holds, relative to other nodes; 1 or more.
+    pub weight: u32,
+    /// Where it serves RESP: host and port.
+    pub resp: String,
+    /// Where it serves HTTP: host and port.
+    pub http: String,
+}
+
+/// A node that is there and wants to take part. Ephemeral: it goes when its session does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Announcement {
+    /// Who it is.
+    pub identity: Identity,
+    /// The number that it remembers from before, or was told to have.
+    pub id: Option<NodeId>,
+    /// Its zone.
+    pub zone: String,
+    /// Its group, if it has one.
+    pub group: Option<String>,
+    /// How much it holds, relative to other nodes; 1 or more.
+    pub weight: u32,
+    /// Where it serves RESP: host and port, as others reach it.
+    pub resp: String,
+    /// Where it serves HTTP: host and port, as others reach it.
+    pub http: String,
+}
+
+/// A router that is there. Ephemeral.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouterRecord {
+    /// Where it serves RESP: host and port.
+    pub resp: String,
+    /// Where it serves HTTP: host and port.
+    pub http: String,
+}
+
+/// A store, its versions, and its last push. Written whole, so that a swap is one write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreRecord {
+    /// What its operator said.
+    pub definition: StoreDefinition,
+    /// The number of the store itself, from 1: scan cursors hold it.
+    pub id: u16,
+    /// When it was created, in milliseconds since 1970.
+    pub created_unix_ms: u64,
+    /// Which versions it has and which one is current.
+    pub versions: VersionSet,
+    /// What is known of each version that is kept, and of the one being pushed.
+    pub details: BTreeMap<VersionNumber, VersionDetail>,
+    /// The push under way, or the last one.
+    pub push: Option<PushRecord>,
+    /// Nodes that do not have the current version yet: nobody asks them for this store.
+    #[serde(default)]
+    pub late: BTreeSet<NodeId>,
+}
+
+/// What is known of a version without looking at its files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VersionDetail {
+    /// Where it was built.
+    pub source: String,
+    /// The checksum of its manifest: another one under the same name is another version.
+    pub manifest_checksum: String,
+    /// The bytes of all its files.
+    pub bytes: u64,
+    /// How many records it has.
+    pub records: u64,
+}
+
+/// A push, under way or ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PushRecord {
+    /// The number that the version has, or would have had.
+    pub version: VersionNumber,
+    /// Where it comes from.
+    pub source: String,
+    /// How far it is.
+    pub state: PushState,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// The bytes of all files.
+    pub bytes_total: u64,
+    /// How many records the version has.
+    pub records: u64,
+    /// When it began, in milliseconds since 1970.
+    pub started_unix_ms: u64,
+    /// When it ended, in milliseconds since 1970.
+    pub ended_unix_ms: Option<u64>,
+}
+
+/// What a node says of its replicas. Ephemeral, rewritten when states change, and now and then while a
+/// fetch makes progress.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReportRecord {
+    /// The epoch of the routing table that it goes by; 0 before it has seen one.
+    pub epoch: u64,
+    /// Each version of each store that it has, or is fetching.
+    pub replicas: BTreeMap<StoreName, BTreeMap<VersionNumber, ReplicaReport>>,
+}
+
+/// A version of a store on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplicaReport {
+    /// How far it is.
+    pub state: ReplicaState,
+    /// The partitions that are complete and open.
+    pub partitions: BTreeSet<PartitionId>,
+    /// The bytes that are there, while it fetches.
+    pub bytes_done: u64,
+    /// The bytes that there shall be.
+    pub bytes_total: u64,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// How far a version is on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReplicaState {
+    /// Its files are being pulled and verified.
+    Fetching,
+    /// All its partitions that the node shall hold are complete and open, and it is not the current version.
+    Ready,
+    /// It is open and current.
+    Serving,
+    /// It cannot be had; it is tried again after a while.
+    Failed,
+}
