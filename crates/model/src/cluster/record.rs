@@ -115,8 +115,16 @@ pub struct VersionDetail {
     pub manifest_checksum: String,
     /// The bytes of all its files.
     pub bytes: u64,
+    /// How many of them are indexes, which should be in memory.
+    pub index_bytes: u64,
     /// How many records it has.
     pub records: u64,
+    /// How many chunks it has.
+    pub chunks: u64,
+    /// When it was built, in milliseconds since 1970.
+    pub built_unix_ms: u64,
+    /// How its values are compressed.
+    pub compression: String,
 }
 
 /// A push, under way or ended.
