@@ -1,4 +1,4 @@
-//! `CLIENT HELP`, `CONFIG HELP`, `COMMAND HELP`: made from the table, so that they cannot fall behind it.
+//! `CLIENT HELP`, `CLUSTER HELP` and their like: made from the table, so that they cannot fall behind it.
 
 use super::{Argument, ArgumentKind, CommandSpec};
 use crate::Reply;
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn help_has_as_many_lines_as_it_says() {
-        for container in ["client", "config", "command"] {
+        for container in ["client", "cluster", "config", "command"] {
             let text = help(container);
             let lines = text.lines().count() - 1;
             assert!(text.starts_with(&format!("*{lines}\r\n")), "{text}");

@@ -149,4 +149,44 @@ pub enum CommandId {
     CommandGetKeys,
     /// `COMMAND HELP`
     CommandHelp,
+    /// `CLUSTER`
+    Cluster,
+    /// `CLUSTER SLOTS`
+    ClusterSlots,
+    /// `CLUSTER SHARDS`
+    ClusterShards,
+    /// `CLUSTER NODES`
+    ClusterNodes,
+    /// `CLUSTER INFO`
+    ClusterInfo,
+    /// `CLUSTER MYID`
+    ClusterMyId,
+    /// `CLUSTER MYSHARDID`
+    ClusterMyShardId,
+    /// `CLUSTER KEYSLOT`
+    ClusterKeySlot,
+    /// `CLUSTER REPLICAS`
+    ClusterReplicas,
+    /// `CLUSTER SLAVES`
+    ClusterSlaves,
+    /// `CLUSTER LINKS`
+    ClusterLinks,
+    /// `CLUSTER COUNTKEYSINSLOT`
+    ClusterCountKeysInSlot,
+    /// `CLUSTER GETKEYSINSLOT`
+    ClusterGetKeysInSlot,
+    /// `CLUSTER HELP`
+    ClusterHelp,
+    /// `READONLY`
+    ReadOnly,
+    /// `READWRITE`
+    ReadWrite,
+    /// `ASKING`
+    Asking,
+    /// `FONDACO.READ`
+    FondacoRead,
+    /// `FONDACO.SCAN`
+    FondacoScan,
+    /// `FONDACO.TOPOLOGY`
+    FondacoTopology,
 }

@@ -51,7 +51,7 @@ impl CommandSpec {
                 Group::String => Categories::STRING,
                 Group::Generic => Categories::KEYSPACE,
                 Group::Connection => Categories::CONNECTION,
-                Group::Server => Categories::NONE,
+                Group::Server | Group::Cluster | Group::Own => Categories::NONE,
             },
             keys: &[],
             tips: &[],
@@ -174,6 +174,10 @@ pub enum Group {
     Connection,
     /// The server.
     Server,
+    /// The cluster.
+    Cluster,
+    /// What no Redis has.
+    Own,
 }
 
 impl Group {
@@ -184,6 +188,9 @@ impl Group {
             Self::Generic => "generic",
             Self::Connection => "connection",
             Self::Server => "server",
+            Self::Cluster => "cluster",
+            // As Redis calls what it does not bring itself.
+            Self::Own => "module",
         }
     }
 }

@@ -4,7 +4,9 @@
 //! one; the words are our own. To add a command: a line in [`CommandId`](super::CommandId), an entry in
 //! the family's file.
 
+mod cluster;
 mod connection;
+mod own;
 mod read;
 mod server;
 mod write_keys;
@@ -14,12 +16,14 @@ use super::CommandId as Id;
 use super::{Argument, Categories, CommandSpec, Flags, Group, KeyAccess, KeySpec};
 
 /// All commands, a list a family. Subcommands are in their containers.
-pub(super) const FAMILIES: [&[CommandSpec]; 5] = [
+pub(super) const FAMILIES: [&[CommandSpec]; 7] = [
     read::COMMANDS,
     write_strings::COMMANDS,
     write_keys::COMMANDS,
     connection::COMMANDS,
     server::COMMANDS,
+    cluster::COMMANDS,
+    own::COMMANDS,
 ];
 
 const KEY: Argument = Argument::key("key", 0);
@@ -31,6 +35,7 @@ const O_SCAN: &str = "O(1) a call, O(N) for all N keys";
 const O_SUBCOMMAND: &str = "depends on the subcommand";
 const O_COMMANDS: &str = "O(N), N being the number of commands";
 const O_NAMES: &str = "O(N), N being the number of names";
+const O_NODES: &str = "O(N), N being the number of nodes";
 const O_ALL_KEYS: &str = "O(N), N being the number of keys there are";
 const O_CONNECTIONS: &str = "O(N), N being the number of connections";
 const O_ARGUMENTS: &str = "O(N), N being the number of arguments";

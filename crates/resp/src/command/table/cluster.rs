@@ -1,0 +1,89 @@
+//! Commands of Redis Cluster: where keys are, for clients that go there themselves.
+
+use super::*;
+use crate::command::ArgumentKind::{Integer, String};
+
+const FOR_ALL: Flags = Flags::LOADING.and(Flags::STALE).and(Flags::FAST);
+const NODE_ID: &[Argument] = &[Argument::new("node-id", String)];
+const CHANGING: &[&str] = &["nondeterministic_output"];
+
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::new(Id::Cluster, "cluster", -2, Group::Cluster)
+        .doc("3.0.0", O_SUBCOMMAND, "Commands about the cluster")
+        .subcommands(CLUSTER),
+    CommandSpec::new(Id::ReadOnly, "readonly", 1, Group::Cluster)
+        .doc(
+            "3.0.0",
+            O_1,
+            "Says that this connection may be sent elsewhere, and reads from any replica",
+        )
+        .flags(FOR_ALL)
+        .categories_are(Categories::CONNECTION),
+    CommandSpec::new(Id::ReadWrite, "readwrite", 1, Group::Cluster)
+        .doc("3.0.0", O_1, "Takes READONLY back")
+        .flags(FOR_ALL)
+        .categories_are(Categories::CONNECTION),
+    CommandSpec::new(Id::Asking, "asking", 1, Group::Cluster)
+        .doc(
+            "3.0.0",
+            O_1,
+            "Has the next request answered here, wherever its keys are",
+        )
+        .flags(Flags::FAST)
+        .categories_are(Categories::CONNECTION),
+];
+
+const CLUSTER: &[CommandSpec] = &[
+    subcommand(Id::ClusterSlots, "cluster|slots", 2)
+        .doc("3.0.0", O_NODES, "Lists ranges of slots with the nodes that have them")
+        .deprecated("7.0.0", "`CLUSTER SHARDS`")
+        .tips(CHANGING),
+    subcommand(Id::ClusterShards, "cluster|shards", 2)
+        .doc("7.0.0", O_NODES, "Lists groups of nodes with the slots that they have")
+        .tips(CHANGING),
+    subcommand(Id::ClusterNodes, "cluster|nodes", 2)
+        .doc("3.0.0", O_NODES, "Describes all nodes, one a line")
+        .tips(CHANGING),
+    subcommand(Id::ClusterInfo, "cluster|info", 2)
+        .doc("3.0.0", O_1, "Reports on the cluster as a whole")
+        .tips(CHANGING),
+    subcommand(Id::ClusterMyId, "cluster|myid", 2).doc("3.0.0", O_1, "Gives the name of this node"),
+    subcommand(Id::ClusterMyShardId, "cluster|myshardid", 2)
+        .doc("7.2.0", O_1, "Gives the name of the group that this node is in")
+        .tips(CHANGING),
+    subcommand(Id::ClusterKeySlot, "cluster|keyslot", 3)
+        .doc("3.0.0", O_BYTES, "Computes the slot of a key")
+        .arguments(&[Argument::new("key", String)]),
+    subcommand(Id::ClusterReplicas, "cluster|replicas", 3)
+        .doc("5.0.0", O_1, "Lists the nodes that only copy another one: none does")
+        .flags(Flags::ADMIN.and(Flags::STALE))
+        .tips(CHANGING)
+        .arguments(NODE_ID),
+    subcommand(Id::ClusterSlaves, "cluster|slaves", 3)
+        .doc("3.0.0", O_1, "Lists the nodes that only copy another one: none does")
+        .flags(Flags::ADMIN.and(Flags::STALE))
+        .deprecated("5.0.0", "`CLUSTER REPLICAS`")
+        .tips(CHANGING)
+        .arguments(NODE_ID),
+    subcommand(Id::ClusterLinks, "cluster|links", 2)
+        .doc(
+            "7.0.0",
+            O_1,
+            "Lists the connections of the cluster's bus: there is no such bus",
+        )
+        .tips(CHANGING),
+    subcommand(Id::ClusterCountKeysInSlot, "cluster|countkeysinslot", 3)
+        .doc("3.0.0", O_1, "Would count the keys of a slot: they are not counted")
+        .arguments(&[Argument::new("slot", Integer)]),
+    subcommand(Id::ClusterGetKeysInSlot, "cluster|getkeysinslot", 4)
+        .doc("3.0.0", O_1, "Would list the keys of a slot: SCAN lists all keys")
+        .tips(CHANGING)
+        .arguments(&[Argument::new("slot", Integer), Argument::new("count", Integer)]),
+    subcommand(Id::ClusterHelp, "cluster|help", 2)
+        .doc("5.0.0", O_1, "Prints this help")
+        .flags(Flags::LOADING.and(Flags::STALE)),
+];
+
+const fn subcommand(id: Id, name: &'static str, arity: i32) -> CommandSpec {
+    CommandSpec::new(id, name, arity, Group::Cluster).flags(Flags::STALE)
+}

@@ -1,0 +1,46 @@
+//! What Redis has no word for: how the processes of a cluster, and its client library, read from one
+//! another. None of these is ever forwarded.
+
+use super::*;
+use crate::command::ArgumentKind::{Integer, String};
+
+/// These came with fondaco, not with a version of Redis.
+const SINCE: &str = "0.2.0";
+
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::new(Id::FondacoRead, "fondaco.read", -5, Group::Own)
+        .doc(
+            SINCE,
+            O_KEYS,
+            "Reads keys of one store that this node holds, from this version; 0 is the current one",
+        )
+        .flags(Flags::READONLY.and(Flags::FAST))
+        .arguments(&[
+            Argument::new("version", Integer),
+            Argument::new("timeout-ms", Integer),
+            Argument::new("store", String),
+            Argument::new("key", String).multiple(),
+        ]),
+    CommandSpec::new(Id::FondacoScan, "fondaco.scan", 6, Group::Own)
+        .doc(
+            SINCE,
+            O_SCAN,
+            "Lists keys of one partition that this node holds, from a hash on; 0 is the current version",
+        )
+        .flags(Flags::READONLY)
+        .arguments(&[
+            Argument::new("version", Integer),
+            Argument::new("store", String),
+            Argument::new("partition", Integer),
+            Argument::new("hash", Integer),
+            Argument::new("count", Integer),
+        ]),
+    CommandSpec::new(Id::FondacoTopology, "fondaco.topology", -1, Group::Own)
+        .doc(
+            SINCE,
+            O_NODES,
+            "Describes the cluster as a tag and JSON; null if that still is what the tag stands for",
+        )
+        .flags(Flags::LOADING.and(Flags::STALE))
+        .arguments(&[Argument::new("tag", String).optional()]),
+];
