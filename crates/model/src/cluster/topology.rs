@@ -52,6 +52,8 @@ pub struct TopologyStore {
     pub kind: StoreKind,
     /// The version to be asked for; `None` before the first was swapped in.
     pub current: Option<VersionNumber>,
+    /// How many records the current version has, as its manifest says.
+    pub records: u64,
     /// How many of a partition's owners hold it: the first so many.
     pub replicas: u32,
     /// Nodes that do not have the current version yet: not to be asked.
@@ -77,10 +79,12 @@ impl Topology {
         };
         let store = |(name, store): (&StoreName, &super::view::Revised<super::record::StoreRecord>)| {
             let record = &store.record;
+            let current = record.versions.current().and_then(|version| record.details.get(&version));
             let store = TopologyStore {
                 id: record.id,
                 kind: record.definition.kind,
                 current: record.versions.current(),
+                records: current.map_or(0, |detail| detail.records),
                 replicas: view.replicas(record) as u32,
                 late: record.late.clone(),
                 read_keys_per_second: record.definition.read_keys_per_second,
