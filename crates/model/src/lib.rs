@@ -24,7 +24,7 @@ pub use limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use name::{NameError, StoreName};
 pub use node::{Identity, IdentityError, NodeId, NodeIdError};
 pub use partition::{PartitionCount, PartitionCountError, PartitionId};
-pub use placement::Placement;
+pub use placement::{MEMBERS_MAX, Member, Move, PLACED_MAX, Placement, PlacementError, Plan, place, replan};
 pub use push::{PushEvent, PushState, PushStateError};
 pub use retention::{VersionSet, VersionSetError};
 pub use routing::{RoutingTable, RoutingTableError};

@@ -1,0 +1,246 @@
+//! Giving each partition some distinct takers, and each taker exactly its quota, with few changes.
+//!
+//! This is a flow from partitions to takers. Nearly all of it goes by a direct choice: the taker that
+//! lacks most and is not yet in the list, and of several the one that shares least with those who are.
+//! Where every taker that lacks something is in the list already, others pass theirs on, along the path
+//! that moves the fewest replicas of those that were there before.
+
+use std::collections::VecDeque;
+
+/// In how many lists two takers stand together. Few and evenly is good: when one is gone, many others take
+/// over for it.
+#[derive(Debug)]
+pub(super) struct Together {
+    takers: usize,
+    counts: Vec<u16>,
+}
+
+impl Together {
+    pub(super) fn new(takers: usize) -> Self {
+        Self {
+            takers,
+            counts: vec![0; takers * takers],
+        }
+    }
+
+    /// How often `one` stands with those of a list.
+    fn with(&self, list: &[usize], one: usize) -> u32 {
+        let row = &self.counts[one * self.takers..][..self.takers];
+        list.iter().map(|&other| u32::from(row[other])).sum()
+    }
+
+    fn join(&mut self, list: &[usize], one: usize) {
+        for &other in list {
+            self.counts[one * self.takers + other] += 1;
+            self.counts[other * self.takers + one] += 1;
+        }
+    }
+
+    fn part(&mut self, list: &[usize], one: usize) {
+        for &other in list.iter().filter(|&&other| other != one) {
+            self.counts[one * self.takers + other] -= 1;
+            self.counts[other * self.takers + one] -= 1;
+        }
+    }
+}
+
+/// What is dealt.
+#[derive(Debug)]
+pub(super) struct Deal<'a> {
+    /// Who takes.
+    pub takers: &'a [usize],
+    /// How many lists each taker shall stand in: as many as `takers`. At most the number of lists.
+    pub quotas: &'a [u64],
+    /// How many takers each list shall have. They sum to the quotas, and differ by one at most: so there
+    /// is always a way.
+    pub demands: &'a [usize],
+}
+
+impl Deal<'_> {
+    /// Deals, beginning from what is held now: lists may lack takers, or have too many. Adds what it deals
+    /// to `lists`, which may name others already.
+    pub(super) fn onto(&self, lists: &mut [Vec<usize>], held: Vec<Vec<usize>>, together: &mut Together) {
+        let quota_of = |&taker: &usize| {
+            let at = self.takers.iter().position(|&t| t == taker);
+            at.map_or(0, |at| self.quotas[at])
+        };
+        let size = self.takers.iter().max().map_or(0, |max| max + 1);
+        let mut table = Table {
+            takers: self.takers,
+            quotas: (0..size).map(|taker| quota_of(&taker)).collect(),
+            loads: vec![0; size],
+            others: lists,
+            together,
+            lists: held.clone(),
+            held,
+        };
+        table.count();
+        table.trim(self.demands);
+        for (at, &demand) in self.demands.iter().enumerate() {
+            while table.lists[at].len() < demand {
+                table.fill(at);
+            }
+        }
+        table.level();
+        debug_assert_eq!(table.loads, table.quotas);
+        let dealt = table.lists;
+        for (list, mut dealt) in lists.iter_mut().zip(dealt) {
+            list.append(&mut dealt);
+        }
+    }
+}
+
+/// The lists while they are dealt.
+struct Table<'a> {
+    takers: &'a [usize],
+    /// By taker.
+    quotas: Vec<u64>,
+    /// By taker: how many lists it stands in.
+    loads: Vec<u64>,
+    /// Who else is in the lists, dealt before.
+    others: &'a [Vec<usize>],
+    together: &'a mut Together,
+    lists: Vec<Vec<usize>>,
+    /// What was there before: what is in it should stay.
+    held: Vec<Vec<usize>>,
+}
+
+impl Table<'_> {
+    fn count(&mut self) {
+        for (list, others) in self.lists.iter().zip(self.others) {
+            for (at, &taker) in list.iter().enumerate() {
+                self.loads[taker] += 1;
+                self.together.join(&list[..at], taker);
+                self.together.join(others, taker);
+            }
+        }
+    }
+
+    fn lacks(&self, taker: usize) -> bool {
+        self.loads[taker] < self.quotas[taker]
+    }
+
+    fn add(&mut self, at: usize, taker: usize) {
+        self.together.join(&self.lists[at], taker);
+        self.together.join(&self.others[at], taker);
+        self.lists[at].push(taker);
+        self.loads[taker] += 1;
+    }
+
+    fn remove(&mut self, at: usize, taker: usize) {
+        self.together.part(&self.lists[at], taker);
+        self.together.part(&self.others[at], taker);
+        self.lists[at].retain(|&t| t != taker);
+        self.loads[taker] -= 1;
+    }
+
+    /// Takes out of lists that are too long, from who has most too many.
+    fn trim(&mut self, demands: &[usize]) {
+        for (at, &demand) in demands.iter().enumerate() {
+            while self.lists[at].len() > demand {
+                let above = |taker: usize| self.loads[taker] as i64 - self.quotas[taker] as i64;
+                let Some(&most) = self.lists[at].iter().max_by_key(|&&taker| (above(taker), taker)) else {
+                    break;
+                };
+                self.remove(at, most);
+            }
+        }
+    }
+
+    /// Who should stand in this list next: who lacks most of its quota, then who stands least with those
+    /// already there, then whoever is next in turn.
+    fn choice(&self, at: usize) -> Option<usize> {
+        let turn = |index: usize| (index + self.takers.len() - at % self.takers.len()) % self.takers.len();
+        let candidates = self.takers.iter().enumerate();
+        let lacking = candidates.filter(|&(_, &taker)| self.lacks(taker) && !self.lists[at].contains(&taker));
+        let best = lacking.min_by(|&(i, &a), &(j, &b)| {
+            let (of_a, of_b) = (self.loads[a] * self.quotas[b], self.loads[b] * self.quotas[a]);
+            let with = |t: usize| self.together.with(&self.lists[at], t) + self.together.with(&self.others[at], t);
+            of_a.cmp(&of_b)
+                .then_with(|| with(a).cmp(&with(b)))
+                .then_with(|| turn(i).cmp(&turn(j)))
+        });
+        best.map(|(_, &taker)| taker)
+    }
+
+    /// Adds one taker to a list.
+    fn fill(&mut self, at: usize) {
+        match self.choice(at) {
+            Some(taker) => self.add(at, taker),
+            None => self.fill_by_path(at),
+        }
+    }
+
+    /// Takes from who has too many.
+    fn level(&mut self) {
+        let has_too_many = |table: &Self, taker: usize| table.loads[taker] > table.quotas[taker];
+        for at in 0..self.lists.len() {
+            let giver = self.lists[at].iter().copied().find(|&t| has_too_many(self, t));
+            if let (Some(giver), Some(taker)) = (giver, self.choice(at)) {
+                self.remove(at, giver);
+                self.add(at, taker);
+            }
+        }
+        // Seldom anything is left: where all who lack something stand in each list of who has too many.
+        for at in 0..self.lists.len() {
+            while let Some(giver) = self.lists[at].iter().copied().find(|&t| has_too_many(self, t)) {
+                self.remove(at, giver);
+                self.fill(at);
+            }
+        }
+    }
+
+    /// Adds a taker to a list, who passes on what it held elsewhere, and so on to one that lacks something;
+    /// of all such ways, one that takes the fewest away from where they were before.
+    fn fill_by_path(&mut self, start: usize) {
+        let mut lists_of: Vec<Vec<usize>> = vec![Vec::new(); self.loads.len()];
+        for (at, list) in self.lists.iter().enumerate() {
+            list.iter().for_each(|&taker| lists_of[taker].push(at));
+        }
+        // The least number of such takings on the way to each taker, and the list where it replaces whom.
+        let mut costs = vec![usize::MAX; self.loads.len()];
+        let mut replaces: Vec<Option<(usize, usize)>> = vec![None; self.loads.len()];
+        let mut queue = VecDeque::new();
+        for &taker in self.takers.iter().filter(|&taker| !self.lists[start].contains(taker)) {
+            costs[taker] = 0;
+            queue.push_back((0, taker));
+        }
+        let mut far: Vec<usize> = self.takers.iter().copied().filter(|&t| costs[t] > 0).collect();
+        while let Some((cost, taker)) = queue.pop_front() {
+            if cost > costs[taker] {
+                continue;
+            }
+            if self.lacks(taker) {
+                self.pass_on(start, taker, &replaces);
+                return;
+            }
+            for &at in &lists_of[taker] {
+                let step = usize::from(self.held[at].contains(&taker));
+                for &next in &far {
+                    if cost + step < costs[next] && !self.lists[at].contains(&next) {
+                        costs[next] = cost + step;
+                        replaces[next] = Some((at, taker));
+                        match step {
+                            0 => queue.push_front((cost, next)),
+                            _ => queue.push_back((cost + step, next)),
+                        }
+                    }
+                }
+            }
+            far.retain(|&t| costs[t] > 0);
+        }
+        unreachable!("quotas of at most one for each list, and demands that differ by one, can always be met");
+    }
+
+    /// Goes back along a path from the taker that lacks something. No list is on it twice: the first time,
+    /// it would have led to where the second led, at no more cost.
+    fn pass_on(&mut self, start: usize, last: usize, replaces: &[Option<(usize, usize)>]) {
+        let mut taker = last;
+        while let Some((at, giver)) = replaces[taker] {
+            self.remove(at, giver);
+            self.add(at, taker);
+            taker = giver;
+        }
+        self.add(start, taker);
+    }
+}

@@ -1,0 +1,262 @@
+//! How partitions get their nodes.
+//!
+//! [`place`] makes the lists of a new cluster, [`replan`] changes those of a cluster whose nodes have
+//! changed. Both are the same work: give each node its share, and move nothing that may stay. Neither
+//! hashes: the lists are kept in the routing table, and change only by a [`Plan`].
+//!
+//! What always holds: a list never names a node twice; nodes of one weight hold the same number of
+//! partitions, and are the first of the same number, within one (under *zoned* and *grouped*, as far as
+//! the sizes of zones and groups allow); nodes of other weights hold in proportion; the same input gives
+//! the same lists.
+
+mod deal;
+mod plan;
+mod rank;
+mod share;
+mod spread;
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::plan::{Move, Plan};
+use self::spread::Spread;
+use crate::node::NodeId;
+use crate::partition::PartitionCount;
+use crate::routing::RoutingTable;
+
+/// How many nodes a placement takes at most: its work and memory grow with their square.
+pub const MEMBERS_MAX: usize = 2048;
+
+/// How many entries all lists together may have. A table of so many, with a plan that changes every list,
+/// is stored in less than the 1 MiB that ZooKeeper takes for an entry, up to node 99999.
+pub const PLACED_MAX: usize = 65_536;
+
+/// How partitions get their nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Placement {
+    /// A list of distinct nodes for each partition, as the preference lists of Dynamo's ring. Other than
+    /// there, the nodes that follow a node differ from one of its partitions to the next, so that
+    /// all others share its load when it is gone.
+    Ring,
+    /// As a ring, spread over zones as evenly as possible.
+    Zoned,
+    /// Nodes form groups, each group holds a complete copy, and partitions are dealt differently in
+    /// each group.
+    Grouped,
+    /// Every node holds everything.
+    All,
+}
+
+impl Placement {
+    /// How many nodes of a list hold a store whose operator did not say: what the cluster was made with,
+    /// or the whole list where the nodes that there are decide it (*grouped*: one in each group; *all*).
+    pub fn replicas(self, of_cluster: u32) -> u32 {
+        match self {
+            Self::Ring | Self::Zoned => of_cluster,
+            Self::Grouped | Self::All => u32::MAX,
+        }
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ring => "ring",
+            Self::Zoned => "zoned",
+            Self::Grouped => "grouped",
+            Self::All => "all",
+        })
+    }
+}
+
+/// A node, as far as its place matters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its number.
+    pub id: NodeId,
+    /// Where it stands: *zoned* spreads over zones.
+    pub zone: String,
+    /// Its group: *grouped* needs one.
+    pub group: Option<String>,
+    /// How much it holds, relative to other nodes; 1 or more.
+    pub weight: u32,
+}
+
+/// Why there is no placement.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlacementError {
+    /// There are no nodes.
+    #[error("there is no node to place partitions on: start at least one")]
+    NoMembers,
+    /// There are too many nodes.
+    #[error("{found} nodes are more than the {MEMBERS_MAX} of one cluster: divide the stores over several clusters")]
+    TooManyMembers {
+        /// How many there are.
+        found: usize,
+    },
+    /// A node is named twice.
+    #[error("node {node} is named twice among the members: name each once")]
+    Twice {
+        /// The node.
+        node: NodeId,
+    },
+    /// A node has no weight.
+    #[error("node {node} has the weight 0: give it 1 or more, or remove it")]
+    NoWeight {
+        /// The node.
+        node: NodeId,
+    },
+    /// No replicas are asked for.
+    #[error("0 replicas hold nothing: ask for 1 or more")]
+    NoReplicas,
+    /// A node has no group.
+    #[error("node {node} has no group, and the placement is \"grouped\": set its group")]
+    NoGroup {
+        /// The node.
+        node: NodeId,
+    },
+    /// There are fewer groups than replicas.
+    #[error(
+        "{groups} groups cannot hold {replicas} replicas, one in each: start nodes of another group, or use fewer replicas"
+    )]
+    TooFewGroups {
+        /// How many groups there are.
+        groups: usize,
+        /// How many replicas are asked for.
+        replicas: u32,
+    },
+    /// The routing table would be too large to be stored.
+    #[error(
+        "{partitions} partitions on {replicas} nodes each are more than the {PLACED_MAX} entries of a routing table: use fewer partitions or replicas"
+    )]
+    TooLarge {
+        /// How many partitions there are.
+        partitions: PartitionCount,
+        /// How many nodes each would have.
+        replicas: usize,
+    },
+}
+
+/// The lists of a new cluster: for each partition its nodes, in the order of preference.
+///
+/// A list has `replicas` nodes, or all if there are fewer; under *grouped* one of each group, under *all*
+/// every node.
+///
+/// # Errors
+/// Nodes, groups or replicas that cannot be placed.
+pub fn place(
+    policy: Placement,
+    partitions: PartitionCount,
+    replicas: u32,
+    members: &[Member],
+) -> Result<Vec<Vec<NodeId>>, PlacementError> {
+    arrange(policy, partitions, &[], replicas, members)
+}
+
+/// The plan that takes the owners of a table to these members with the fewest moves: a node that came takes
+/// its share, what a node that went held goes to the others. What may stay in place stays, at its rank if
+/// the first choices remain even.
+///
+/// # Errors
+/// Nodes, groups or replicas that cannot be placed.
+pub fn replan(
+    policy: Placement,
+    table: &RoutingTable,
+    replicas: u32,
+    members: &[Member],
+) -> Result<Plan, PlacementError> {
+    let before = table.all_owners();
+    let after = arrange(policy, table.partitions(), before, replicas, members)?;
+    Ok(Plan::between(before, after))
+}
+
+/// The lists for these members, as near as can be to the present ones (none for a new cluster).
+fn arrange(
+    policy: Placement,
+    partitions: PartitionCount,
+    present: &[Vec<NodeId>],
+    replicas: u32,
+    members: &[Member],
+) -> Result<Vec<Vec<NodeId>>, PlacementError> {
+    let mut members: Vec<&Member> = members.iter().collect();
+    members.sort_by_key(|member| member.id);
+    check(policy, replicas, &members)?;
+    let zone_of = |member: &Member| match policy {
+        Placement::Ring | Placement::All => String::new(),
+        Placement::Zoned => member.zone.clone(),
+        Placement::Grouped => member.group.clone().unwrap_or_default(),
+    };
+    let zones: Vec<String> = members.iter().map(|member| zone_of(member)).collect();
+    let length = match policy {
+        Placement::Ring | Placement::Zoned => members.len().min(replicas as usize),
+        Placement::Grouped => zones.iter().collect::<BTreeSet<_>>().len(),
+        Placement::All => members.len(),
+    };
+    let count = partitions.get() as usize;
+    if count * length > PLACED_MAX {
+        return Err(PlacementError::TooLarge {
+            partitions,
+            replicas: length,
+        });
+    }
+
+    // From here on, members are their indices.
+    let ids: Vec<NodeId> = members.iter().map(|member| member.id).collect();
+    let index_of = |node: &NodeId| ids.binary_search(node).ok();
+    let mut present: Vec<Vec<usize>> = present
+        .iter()
+        .map(|nodes| nodes.iter().filter_map(index_of).collect())
+        .collect();
+    let new = present.is_empty();
+    present.resize(count, Vec::new());
+    let weights: Vec<u64> = members.iter().map(|member| u64::from(member.weight)).collect();
+    let sets = Spread::new(&zones, &weights, length).sets(&present);
+    let mut lists: Vec<Vec<usize>> = match new {
+        // Each begins elsewhere, so that few need to change for first choices to be even.
+        true => (0..).zip(sets).map(|(at, set)| rank::turned(set, at)).collect(),
+        false => present
+            .iter()
+            .zip(sets)
+            .map(|(was, set)| rank::kept(was, set))
+            .collect(),
+    };
+    rank::even(&mut lists, members.len());
+    let named = |list: Vec<usize>| list.into_iter().map(|index| ids[index]).collect();
+    Ok(lists.into_iter().map(named).collect())
+}
+
+/// Refuses what cannot be placed. The members are in the order of their numbers.
+fn check(policy: Placement, replicas: u32, members: &[&Member]) -> Result<(), PlacementError> {
+    if members.is_empty() {
+        return Err(PlacementError::NoMembers);
+    }
+    if members.len() > MEMBERS_MAX {
+        return Err(PlacementError::TooManyMembers { found: members.len() });
+    }
+    if let Some(pair) = members.windows(2).find(|pair| pair[0].id == pair[1].id) {
+        return Err(PlacementError::Twice { node: pair[0].id });
+    }
+    if let Some(member) = members.iter().find(|member| member.weight == 0) {
+        return Err(PlacementError::NoWeight { node: member.id });
+    }
+    if replicas == 0 {
+        return Err(PlacementError::NoReplicas);
+    }
+    if policy == Placement::Grouped {
+        if let Some(member) = members.iter().find(|member| member.group.is_none()) {
+            return Err(PlacementError::NoGroup { node: member.id });
+        }
+        let groups = members
+            .iter()
+            .map(|member| &member.group)
+            .collect::<BTreeSet<_>>()
+            .len();
+        if groups < replicas as usize {
+            return Err(PlacementError::TooFewGroups { groups, replicas });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! A change of who holds what, before it is made: it can be shown, and compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::node::NodeId;
+use crate::partition::PartitionId;
+
+/// One replica of a partition that moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Who gives it up once the plan is done; `None` where a replica is added.
+    pub from: Option<NodeId>,
+    /// Who fetches it; `None` where a replica is given up.
+    pub to: Option<NodeId>,
+}
+
+/// What becomes of a routing table. [`RoutingTable::with_plan`](crate::RoutingTable::with_plan) begins it,
+/// with `owners`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The lists to come: for each partition its nodes, in the order of preference.
+    pub owners: Vec<Vec<NodeId>>,
+    /// What has to move for it, in the order of partitions.
+    pub moves: Vec<Move>,
+    /// Whether the lists differ at all: without a move, they may in their order.
+    pub changes: bool,
+}
+
+impl Plan {
+    /// What leads from some lists to others.
+    pub(super) fn between(before: &[Vec<NodeId>], after: Vec<Vec<NodeId>>) -> Self {
+        let mut moves = Vec::new();
+        for (partition, (before, after)) in (0..).map(PartitionId::new).zip(before.iter().zip(&after)) {
+            let mut gone = before.iter().filter(|node| !after.contains(node)).copied();
+            let mut come = after.iter().filter(|node| !before.contains(node)).copied();
+            loop {
+                let (from, to) = (gone.next(), come.next());
+                if from.is_none() && to.is_none() {
+                    break;
+                }
+                moves.push(Move { partition, from, to });
+            }
+        }
+        Self {
+            changes: before != after,
+            owners: after,
+            moves,
+        }
+    }
+
+    /// How many replicas have to be fetched.
+    pub fn fetches(&self) -> usize {
+        self.moves.iter().filter(|m| m.to.is_some()).count()
+    }
+}
+
+/// `12 of 192 replicas move`, then a line for each node that gets or gives some.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let replicas: usize = self.owners.iter().map(Vec::len).sum();
+        write!(f, "{} of {replicas} replicas move", self.moves.len())?;
+        let count = |nodes: &mut dyn Iterator<Item = NodeId>| {
+            nodes.fold(BTreeMap::<NodeId, usize>::new(), |mut counts, node| {
+                *counts.entry(node).or_default() += 1;
+                counts
+            })
+        };
+        let gets = count(&mut self.moves.iter().filter_map(|m| m.to));
+        let gives = count(&mut self.moves.iter().filter_map(|m| m.from));
+        let holds = count(&mut self.owners.iter().flatten().copied());
+        let of = |counts: &BTreeMap<NodeId, usize>, node| counts.get(node).copied().unwrap_or(0);
+        for node in gets.keys().chain(gives.keys()).collect::<BTreeSet<_>>() {
+            let (gets, gives, holds) = (of(&gets, node), of(&gives, node), of(&holds, node));
+            write!(f, "\nnode {node}: +{gets} -{gives}, then {holds} partitions")?;
+        }
+        Ok(())
+    }
+}

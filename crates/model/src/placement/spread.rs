@@ -1,0 +1,132 @@
+//! Which nodes hold each partition, spread over zones.
+//!
+//! A zone is what replicas are spread over: a zone under *zoned*, a group under *grouped*, all nodes
+//! otherwise. It is done in two steps, each of them a [`Deal`]: how many replicas of each partition stand
+//! in each zone, then which nodes of the zone hold them.
+
+use std::collections::BTreeMap;
+
+use super::deal::{Deal, Together};
+use super::share::{Taker, shares};
+
+/// Nodes, their zones, and how many replicas there shall be.
+#[derive(Debug)]
+pub(super) struct Spread<'a> {
+    weights: &'a [u64],
+    zones: Vec<Zone>,
+    /// How many replicas of a partition are in some zone beyond its `least`.
+    extras: usize,
+}
+
+#[derive(Debug)]
+struct Zone {
+    nodes: Vec<usize>,
+    /// How many replicas of each partition it has at least. At most, it has one more.
+    least: usize,
+    /// Whether it may have one more: it has a node for it.
+    more: bool,
+}
+
+impl<'a> Spread<'a> {
+    /// Nodes with their zones and weights, and how many of them shall hold a partition: not more than
+    /// there are.
+    pub(super) fn new(zones: &[String], weights: &'a [u64], replicas: usize) -> Self {
+        let mut nodes_of: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (node, zone) in zones.iter().enumerate() {
+            nodes_of.entry(zone).or_default().push(node);
+        }
+        // As many in each zone as all can have, then one more in some.
+        let filled = |level: usize| nodes_of.values().map(|nodes| nodes.len().min(level)).sum::<usize>();
+        let level = (0..=replicas)
+            .rev()
+            .find(|&level| filled(level) <= replicas)
+            .unwrap_or(0);
+        let extras = replicas - filled(level);
+        let zones = nodes_of.into_values().map(|nodes| Zone {
+            least: nodes.len().min(level),
+            more: nodes.len() > level,
+            nodes,
+        });
+        Self {
+            weights,
+            zones: zones.collect(),
+            extras,
+        }
+    }
+
+    /// For each partition the nodes that hold it, as near as can be to those that do now.
+    pub(super) fn sets(&self, present: &[Vec<usize>]) -> Vec<Vec<usize>> {
+        let mut together = Together::new(self.weights.len());
+        let mut sets = vec![Vec::new(); present.len()];
+        for (zone, demands) in self.zones.iter().zip(self.demands(present)) {
+            let held: Vec<Vec<usize>> = present.iter().map(|nodes| zone.of(nodes)).collect();
+            let taker = |&node: &usize| Taker {
+                weight: self.weights[node],
+                min: 0,
+                max: present.len() as u64,
+                now: held.iter().filter(|nodes| nodes.contains(&node)).count() as u64,
+            };
+            let takers: Vec<Taker> = zone.nodes.iter().map(taker).collect();
+            let deal = Deal {
+                takers: &zone.nodes,
+                quotas: &shares(demands.iter().sum::<usize>() as u64, &takers),
+                demands: &demands,
+            };
+            deal.onto(&mut sets, held, &mut together);
+        }
+        sets
+    }
+
+    /// For each zone how many replicas of each partition it has.
+    fn demands(&self, present: &[Vec<usize>]) -> Vec<Vec<usize>> {
+        let partitions = present.len() as u64;
+        let open: Vec<usize> = (0..self.zones.len())
+            .filter(|&zone| self.zones[zone].more && self.extras > 0)
+            .collect();
+        let held: Vec<Vec<usize>> = present
+            .iter()
+            .map(|nodes| {
+                let more = |&&zone: &&usize| self.zones[zone].of(nodes).len() > self.zones[zone].least;
+                open.iter().filter(more).copied().collect()
+            })
+            .collect();
+        let taker = |&index: &usize| {
+            let zone = &self.zones[index];
+            let least = zone.least as u64 * partitions;
+            Taker {
+                weight: zone.nodes.iter().map(|&node| self.weights[node]).sum(),
+                min: least,
+                max: least + partitions,
+                now: least + held.iter().filter(|zones| zones.contains(&index)).count() as u64,
+            }
+        };
+        let takers: Vec<Taker> = open.iter().map(taker).collect();
+        let least: u64 = takers.iter().map(|taker| taker.min).sum();
+        let totals = shares(least + self.extras as u64 * partitions, &takers);
+        let quotas: Vec<u64> = totals
+            .iter()
+            .zip(&takers)
+            .map(|(total, taker)| total - taker.min)
+            .collect();
+        let deal = Deal {
+            takers: &open,
+            quotas: &quotas,
+            demands: &vec![self.extras; present.len()],
+        };
+        let mut extras = vec![Vec::new(); present.len()];
+        if !open.is_empty() {
+            deal.onto(&mut extras, held, &mut Together::new(self.zones.len()));
+        }
+        let demand = |zone: usize, extras: &Vec<usize>| self.zones[zone].least + usize::from(extras.contains(&zone));
+        let of_zone = |zone| extras.iter().map(|extras| demand(zone, extras)).collect();
+        (0..self.zones.len()).map(of_zone).collect()
+    }
+}
+
+impl Zone {
+    /// Those of these nodes that are its.
+    fn of(&self, nodes: &[usize]) -> Vec<usize> {
+        let mine = |node: &&usize| self.nodes.binary_search(node).is_ok();
+        nodes.iter().filter(mine).copied().collect()
+    }
+}
