@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use fondaco_model::{PartitionCount, PartitionId};
+
 /// An error of the format.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
@@ -45,6 +47,32 @@ pub enum FormatError {
         /// What does not fit.
         reason: String,
     },
+    /// A partition that must be there is not: one of its files is missing, or not complete.
+    #[error("{path:?} of partition {partition} {defect}: fetch the partition")]
+    MissingFile {
+        /// The partition.
+        partition: PartitionId,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        defect: FileDefect,
+    },
+    /// A key that may be in the version, but not in the part of it that is here.
+    #[error("partition {partition} is not held here: ask a node that holds it")]
+    NotHeld {
+        /// The partition of the key.
+        partition: PartitionId,
+    },
+    /// A partition that the version does not have.
+    #[error("{path:?} has {partitions} partitions, and none is number {partition}: numbers begin with 0")]
+    NoPartition {
+        /// What was asked for.
+        partition: PartitionId,
+        /// What there is.
+        partitions: PartitionCount,
+        /// The version.
+        path: PathBuf,
+    },
     /// A manifest's text does not hold what was written.
     #[error("the manifest is corrupt: {reason}; fetch or build the version again")]
     CorruptManifest {
@@ -74,6 +102,22 @@ pub enum FormatError {
     /// The compression library refused.
     #[error("compression failed: {0}")]
     Compression(String),
+}
+
+/// Why a file does not count as being there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FileDefect {
+    /// There is none of its name.
+    #[error("is missing")]
+    Absent,
+    /// Its length is another.
+    #[error("has {found_bytes} bytes and its manifest says {expected_bytes}")]
+    Length {
+        /// How long it is.
+        found_bytes: u64,
+        /// How long it must be.
+        expected_bytes: u64,
+    },
 }
 
 impl FormatError {

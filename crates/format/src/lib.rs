@@ -3,7 +3,7 @@
 //! A *version* is a directory: a [`Manifest`], and for each partition one or more *chunks*, each a
 //! data file of records in hash order and a small index file. It is written once, by a
 //! [`ChunkWriter`] per chunk and a manifest at the end, and never changes afterwards. It is opened
-//! by mapping, without reading it: [`Version::open`].
+//! by mapping, without reading it: [`Version::open`]. A directory may hold only some of its partitions.
 //!
 //! It is not a database: no updates, no deletes, no ranges, no order but that of the hashes.
 //!
@@ -31,7 +31,7 @@ pub use chunk::data::{DATA_HEADER_BYTES, DataHeader};
 pub use chunk::index::{IndexHeader, check_index};
 pub use chunk::writer::{ChunkPlan, ChunkWriter};
 pub use compression::{Compression, DICTIONARY_FILE, EncodedValue, Encoder, train_dictionary};
-pub use error::FormatError;
+pub use error::{FileDefect, FormatError};
 pub use hash::{chunk_of_hash, key_hash};
 pub use manifest::{
     ChunkEntry, Column, FileEntry, MANIFEST_FILE, Manifest, Schema, ValueEncoding, data_file_name, index_file_name,

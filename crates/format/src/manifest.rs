@@ -3,6 +3,7 @@
 //! It is written last. As text it is JSON, `{"manifest": {…}, "checksum": "…"}`: the checksum is of
 //! the exact bytes of the inner object, so that a changed byte anywhere is noticed.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use fondaco_model::{PartitionCount, PartitionId, StoreName};
@@ -199,6 +200,11 @@ impl Manifest {
         let data = self.chunks.iter().map(|chunk| &chunk.data);
         let indexes = self.chunks.iter().map(|chunk| &chunk.index);
         data.chain(&self.dictionary).chain(indexes)
+    }
+
+    /// The chunks of some partitions, in order.
+    pub fn chunks_of(&self, partitions: &BTreeSet<PartitionId>) -> impl Iterator<Item = &ChunkEntry> {
+        self.chunks.iter().filter(|chunk| partitions.contains(&chunk.partition))
     }
 
     /// The invariants that the reader relies on.

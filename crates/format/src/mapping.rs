@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
+use fondaco_model::PartitionId;
 use memmap2::{Advice, Mmap};
 
-use crate::error::FormatError;
+use crate::error::{FileDefect, FormatError};
 use crate::residency::{self, UNIT_BYTES};
 
 /// A mapped file of a chunk.
@@ -28,14 +29,26 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps a file that must have exactly `bytes` bytes.
-    pub(crate) fn open(path: PathBuf, bytes: u64) -> Result<Self, FormatError> {
+    /// Maps a file of a partition, which must have exactly `bytes` bytes.
+    pub(crate) fn open(path: PathBuf, bytes: u64, partition: PartitionId) -> Result<Self, FormatError> {
         residency::start_clock();
-        let file = File::open(&path).map_err(FormatError::io("open", &path))?;
+        let missing = |path, defect| FormatError::MissingFile {
+            partition,
+            path,
+            defect,
+        };
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(missing(path, FileDefect::Absent)),
+            Err(e) => return Err(FormatError::io("open", path)(e)),
+        };
         let metadata = file.metadata().map_err(FormatError::io("inspect", &path))?;
         if metadata.len() != bytes {
-            let reason = format!("it has {} bytes, and its manifest says {bytes}", metadata.len());
-            return Err(FormatError::corrupt(path, reason));
+            let defect = FileDefect::Length {
+                found_bytes: metadata.len(),
+                expected_bytes: bytes,
+            };
+            return Err(missing(path, defect));
         }
         // Each look-up reads exactly what it needs: readahead would fill memory with what nobody asked for.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
@@ -51,7 +64,7 @@ impl Mapping {
             path,
             file,
             map,
-            stamps: std::iter::repeat_with(|| AtomicU16::new(0)).take(units).collect(),
+            stamps: unseen(units),
             mincore_is_truthful,
         })
     }
@@ -141,6 +154,14 @@ impl Mapping {
     pub(crate) fn read_ahead(&self) {
         let _ = rustix::fs::fadvise(self.file.as_fd(), 0, None, rustix::fs::Advice::WillNeed);
     }
+}
+
+/// Stamps of what was never seen. Their memory comes from the kernel zeroed, and is taken only where a
+/// stamp is set: opening a terabyte touches none of its half gigabyte of stamps.
+fn unseen(units: usize) -> Box<[AtomicU16]> {
+    let stamps = Box::<[AtomicU16]>::new_zeroed_slice(units);
+    // SAFETY: an atomic number has the representation of the number, for which zero is valid.
+    unsafe { stamps.assume_init() }
 }
 
 #[inline]

@@ -1,8 +1,11 @@
 //! Verifies a version completely: every byte of every file, and every record's place.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+
+use fondaco_model::PartitionId;
 
 use crate::checksum::Checksummer;
 use crate::chunk::index::check_index;
@@ -11,7 +14,7 @@ use crate::manifest::{FileEntry, Manifest};
 use crate::version::Version;
 
 /// What a complete verification went through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyReport {
     /// How many chunks.
     pub chunks: usize,
@@ -19,24 +22,30 @@ pub struct VerifyReport {
     pub records: u64,
     /// How many bytes of files.
     pub bytes: u64,
+    /// The partitions of the version that the directory does not hold. It says nothing of them.
+    pub not_held: Vec<PartitionId>,
 }
 
-/// Reads every byte of a version: the checksum of each file, the order of each index, and that every
-/// record is found by its key.
+/// Reads every byte that a directory holds of a version: the checksum of each file, the order of each
+/// index, and that every record is found by its key. Partitions without some of their files are
+/// reported as not held.
 ///
 /// # Errors
-/// The first thing that does not fit, named by file.
+/// The first thing that does not fit, named by file; a file that is too short or too long is such.
 pub fn verify(dir: &Path) -> Result<VerifyReport, FormatError> {
     let manifest = Manifest::read(dir)?;
-    for file in manifest.files() {
-        verify_file(dir, file)?;
+    let held = held_partitions(dir, &manifest)?;
+    if let Some(dictionary) = &manifest.dictionary {
+        verify_file(dir, dictionary)?;
     }
-    for chunk in &manifest.chunks {
+    for chunk in manifest.chunks_of(&held) {
+        verify_file(dir, &chunk.data)?;
+        verify_file(dir, &chunk.index)?;
         let path = dir.join(&chunk.index.name);
         let bytes = std::fs::read(&path).map_err(FormatError::io("read", &path))?;
         check_index(&bytes).map_err(|reason| FormatError::corrupt(path, reason))?;
     }
-    let version = Version::open(dir)?;
+    let version = Version::open_required(dir, held.iter().copied())?;
     let mut records = 0;
     for record in version.scan() {
         let (key, value) = record?;
@@ -49,15 +58,30 @@ pub fn verify(dir: &Path) -> Result<VerifyReport, FormatError> {
         }
         records += 1;
     }
-    if records != manifest.records {
-        let reason = format!("it has {records} records, and its manifest says {}", manifest.records);
+    if records != version.records() {
+        let reason = format!("it has {records} records, and its manifest says {}", version.records());
         return Err(FormatError::corrupt(dir, reason));
     }
     Ok(VerifyReport {
-        chunks: manifest.chunks.len(),
+        chunks: manifest.chunks_of(&held).count(),
         records,
-        bytes: manifest.files_bytes(),
+        bytes: version.files_bytes(),
+        not_held: version.not_held().collect(),
     })
+}
+
+/// The partitions whose files are all there, whatever is in them.
+fn held_partitions(dir: &Path, manifest: &Manifest) -> Result<BTreeSet<PartitionId>, FormatError> {
+    let mut held: BTreeSet<PartitionId> = manifest.partitions.partitions().collect();
+    for chunk in &manifest.chunks {
+        for file in [&chunk.data, &chunk.index] {
+            let path = dir.join(&file.name);
+            if !path.try_exists().map_err(FormatError::io("inspect", &path))? {
+                held.remove(&chunk.partition);
+            }
+        }
+    }
+    Ok(held)
 }
 
 fn verify_file(dir: &Path, entry: &FileEntry) -> Result<(), FormatError> {

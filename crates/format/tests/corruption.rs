@@ -7,7 +7,8 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use fondaco_format::{Compression, Version, verify};
+use fondaco_format::{Compression, FileDefect, FormatError, Version, verify};
+use fondaco_model::PartitionId;
 use proptest::prelude::*;
 use written::{Shape, write};
 
@@ -87,7 +88,19 @@ proptest! {
         std::fs::write(&path, &bytes[..at.index(bytes.len())]).unwrap();
         // The manifest ends with a line break that carries nothing.
         prop_assume!(!(path.ends_with("manifest.json") && at.index(bytes.len()) + 1 == bytes.len()));
-        prop_assert!(Version::open(dir.path()).is_err());
+        prop_assert!(verify(dir.path()).is_err());
+        let opened = Version::open(dir.path());
+        if path.extension().is_some_and(|e| e == "data" || e == "index") {
+            // Its partition, and no other, is as if it were elsewhere.
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let partition = PartitionId::new(name[1..6].parse().unwrap());
+            prop_assert_eq!(opened.unwrap().not_held().collect::<Vec<_>>(), [partition]);
+            let required = Version::open_required(dir.path(), [partition]);
+            let is_length = |error: &FormatError| matches!(error, FormatError::MissingFile { defect: FileDefect::Length { .. }, .. });
+            prop_assert!(required.is_err_and(|error| is_length(&error)));
+        } else {
+            prop_assert!(opened.is_err());
+        }
     }
 }
 

@@ -30,9 +30,9 @@ impl Chunk {
             chunk: entry.chunk,
             chunk_count,
         };
-        let data = Mapping::open(dir.join(&entry.data.name), entry.data.bytes)?;
+        let data = Mapping::open(dir.join(&entry.data.name), entry.data.bytes, entry.partition)?;
         let header = read_header(&data, DATA_HEADER_BYTES, DataHeader::from_bytes)?;
-        let index = Mapping::open(dir.join(&entry.index.name), entry.index.bytes)?;
+        let index = Mapping::open(dir.join(&entry.index.name), entry.index.bytes, entry.partition)?;
         let index_header = read_header(&index, BLOCK_BYTES, IndexHeader::from_block)?;
         for (mapping, found) in [(&data, header.identity), (&index, index_header.identity)] {
             if found != identity {

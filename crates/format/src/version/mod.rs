@@ -1,5 +1,9 @@
 //! An open version: look a key up.
 //!
+//! A directory may hold only some of the partitions of its version: those whose files are all there. It
+//! may be opened again when there are more. A key of a partition that is not held is never reported
+//! absent: a look-up of it is the error [`FormatError::NotHeld`].
+//!
 //! [`Version::get`] is all that a program in one process needs. A server must not wait for the disk
 //! in a thread that others share; it takes the steps of a look-up one by one:
 //!
@@ -20,12 +24,13 @@ use fondaco_model::{PartitionId, SlotPrefix};
 
 pub use cold::{ColdRead, ColdStep};
 
+use crate::checksum::Checksum;
 use crate::chunk::index::entry_range;
 use crate::chunk::reader::Chunk;
 use crate::compression::Decoder;
 use crate::error::FormatError;
 use crate::hash::{chunk_of_hash, key_hash};
-use crate::manifest::Manifest;
+use crate::manifest::{ChunkEntry, Manifest};
 use crate::mapping::Mapping;
 use crate::record::{RecordSearch, search_records};
 use resident::ResidentIndex;
@@ -38,8 +43,13 @@ pub struct Version {
     dir: PathBuf,
     manifest: Manifest,
     slots: SlotPrefix,
-    /// Where the chunks of each partition begin in `chunks`; one more entry ends the last.
+    /// Where the chunks of each partition begin in `chunks`; one more entry ends the last. A partition
+    /// that is empty, or not held, has none.
     partition_starts: Box<[u32]>,
+    /// Whether each partition is held.
+    held: Box<[bool]>,
+    /// How many records those have.
+    records: u64,
     chunks: Box<[Chunk]>,
     decoder: Decoder,
     /// There after [`Version::warm`].
@@ -49,9 +59,24 @@ pub struct Version {
 /// Where a key is, if it is there: the first step of a look-up.
 #[derive(Debug, Clone, Copy)]
 pub struct Probe {
-    /// The chunk, or `None` if the key's partition has no records.
-    chunk: Option<u32>,
+    /// The place of the chunk in [`Version::chunks`], or [`EMPTY`] or [`NOT_HELD`]: no version has so many
+    /// chunks, so that one comparison tells, and it is the one that indexing needs anyway.
+    chunk: u32,
+    /// The bucket in the chunk; without a chunk, the partition.
     bucket: u32,
+}
+
+/// The key's partition has no records.
+const EMPTY: u32 = u32::MAX;
+/// The key's partition is not held.
+const NOT_HELD: u32 = u32::MAX - 1;
+
+impl Probe {
+    /// Whether the version holds the key's partition, so that it can tell whether the key is there.
+    #[inline]
+    pub fn is_held(&self) -> bool {
+        self.chunk != NOT_HELD
+    }
 }
 
 /// The answer to a look-up that does not wait.
@@ -95,41 +120,77 @@ impl Deref for Value<'_> {
 }
 
 impl Version {
-    /// Opens the version in a directory: reads its manifest and the headers of its files, no more.
+    /// Opens what a directory holds of a version: reads the manifest and the headers of files, no more.
+    ///
+    /// A partition is held if all files of its chunks are there, under their names and of the right
+    /// length; one without records is held by every directory. The others are as if they were elsewhere.
     ///
     /// # Errors
     /// No manifest, an unknown format, files that do not fit the manifest.
     pub fn open(dir: &Path) -> Result<Self, FormatError> {
+        Self::open_with(dir, Manifest::read(dir)?, |_| false)
+    }
+
+    /// Opens what a directory holds of a version, if it holds these partitions.
+    ///
+    /// # Errors
+    /// As [`Version::open`], and [`FormatError::MissingFile`] if one of these partitions is not held, or
+    /// [`FormatError::NoPartition`] if the version does not have it.
+    pub fn open_required(dir: &Path, partitions: impl IntoIterator<Item = PartitionId>) -> Result<Self, FormatError> {
         let manifest = Manifest::read(dir)?;
-        let dictionary = match &manifest.dictionary {
-            Some(entry) => {
-                let path = dir.join(&entry.name);
-                let bytes = std::fs::read(&path).map_err(FormatError::io("read", &path))?;
-                if crate::Checksum::of(&bytes) != entry.checksum {
-                    return Err(FormatError::corrupt(path, "its checksum does not match"));
+        let mut required = vec![false; manifest.partitions.get() as usize];
+        for partition in partitions {
+            match required.get_mut(partition.get() as usize) {
+                Some(required) => *required = true,
+                None => {
+                    return Err(FormatError::NoPartition {
+                        partition,
+                        partitions: manifest.partitions,
+                        path: dir.to_owned(),
+                    });
                 }
-                Some(bytes)
             }
-            None => None,
-        };
-        let decoder = Decoder::new(manifest.compression, dictionary.as_deref())?;
+        }
+        Self::open_with(dir, manifest, |partition| required[partition.get() as usize])
+    }
+
+    fn open_with(
+        dir: &Path,
+        manifest: Manifest,
+        is_required: impl Fn(PartitionId) -> bool,
+    ) -> Result<Self, FormatError> {
+        let decoder = Decoder::new(manifest.compression, read_dictionary(dir, &manifest)?.as_deref())?;
         let mut starts = Vec::with_capacity(manifest.partitions.get() as usize + 1);
+        let mut held = Vec::with_capacity(manifest.partitions.get() as usize);
         let mut chunks = Vec::with_capacity(manifest.chunks.len());
         let mut rest = &manifest.chunks[..];
         for partition in manifest.partitions.partitions() {
-            starts.push(chunks.len() as u32);
+            let start = chunks.len();
+            starts.push(start as u32);
             let count = rest.iter().take_while(|entry| entry.partition == partition).count();
             let (own, others) = rest.split_at(count);
-            for entry in own {
-                chunks.push(Chunk::open(dir, entry, count as u32)?);
-            }
             rest = others;
+            match open_chunks(dir, own, &mut chunks) {
+                Ok(()) => held.push(true),
+                Err(FormatError::MissingFile { .. }) if !is_required(partition) => {
+                    chunks.truncate(start);
+                    held.push(false);
+                }
+                Err(error) => return Err(error),
+            }
         }
         starts.push(chunks.len() as u32);
+        assert!(
+            chunks.len() < NOT_HELD as usize,
+            "a manifest is too short for so many chunks"
+        );
+        let is_held = |chunk: &&ChunkEntry| held[chunk.partition.get() as usize];
         Ok(Self {
             dir: dir.to_owned(),
             slots: SlotPrefix::of(&manifest.store),
             partition_starts: starts.into(),
+            records: manifest.chunks.iter().filter(is_held).map(|chunk| chunk.records).sum(),
+            held: held.into(),
             chunks: chunks.into(),
             decoder,
             resident: OnceLock::new(),
@@ -142,9 +203,30 @@ impl Version {
         &self.manifest
     }
 
-    /// How many records there are.
+    /// How many records the partitions have that are held.
     pub fn records(&self) -> u64 {
-        self.manifest.records
+        self.records
+    }
+
+    /// Whether a partition is held.
+    pub fn holds(&self, partition: PartitionId) -> bool {
+        self.held.get(partition.get() as usize).is_some_and(|held| *held)
+    }
+
+    /// The partitions that are held, in order.
+    pub fn held(&self) -> impl Iterator<Item = PartitionId> + '_ {
+        let partitions = self.manifest.partitions.partitions();
+        partitions.filter(|&partition| self.holds(partition))
+    }
+
+    /// The partitions that are not held, in order.
+    pub fn not_held(&self) -> impl Iterator<Item = PartitionId> + '_ {
+        let partitions = self.manifest.partitions.partitions();
+        partitions.filter(|&partition| !self.holds(partition))
+    }
+
+    fn held_chunks(&self) -> impl Iterator<Item = &ChunkEntry> {
+        self.manifest.chunks.iter().filter(|chunk| self.holds(chunk.partition))
     }
 
     /// The directory.
@@ -156,7 +238,7 @@ impl Version {
     /// memory.
     ///
     /// # Errors
-    /// Corruption, named by file, or a read that failed. Never a wrong value.
+    /// [`FormatError::NotHeld`], corruption, named by file, or a read that failed. Never a wrong value.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, FormatError> {
         self.get_probed(&self.probe(key), key)
@@ -195,26 +277,30 @@ impl Version {
         let start = self.partition_starts[at];
         let count = self.partition_starts[at + 1] - start;
         if count == 0 {
-            return Probe { chunk: None, bucket: 0 };
+            return self.probe_without_chunk(partition);
         }
         let hash = key_hash(key);
         let chunk = start + chunk_of_hash(hash, count);
         let bucket = self.chunks[chunk as usize].bucket_of(hash);
-        let probe = Probe {
-            chunk: Some(chunk),
-            bucket,
-        };
         self.prefetch_index(chunk, bucket);
-        probe
+        Probe { chunk, bucket }
+    }
+
+    fn probe_without_chunk(&self, partition: PartitionId) -> Probe {
+        Probe {
+            chunk: if self.holds(partition) { EMPTY } else { NOT_HELD },
+            bucket: partition.get(),
+        }
     }
 
     /// The second step, for callers with several keys at hand: begins to load the key's records, so
     /// that memory serves many keys at the same time.
     #[inline]
     pub fn prefetch(&self, probe: &Probe) {
-        let Some(number) = probe.chunk else { return };
-        let chunk = &self.chunks[number as usize];
-        if let Some(Ok(range)) = self.hot_range(number, chunk, probe.bucket) {
+        let Some(chunk) = self.chunks.get(probe.chunk as usize) else {
+            return;
+        };
+        if let Some(Ok(range)) = self.hot_range(probe.chunk, chunk, probe.bucket) {
             prefetch_records(&chunk.data().bytes()[range]);
         }
     }
@@ -239,13 +325,13 @@ impl Version {
     /// The last step: the answer, or what has to be read for it. Never waits for the disk.
     ///
     /// # Errors
-    /// Corruption, named by file.
+    /// [`FormatError::NotHeld`], which [`Probe::is_held`] tells before, or corruption, named by file.
     #[inline]
     pub fn lookup(&self, probe: &Probe, key: &[u8]) -> Result<Lookup<'_>, FormatError> {
-        let Some(number) = probe.chunk else {
-            return Ok(Lookup::Absent);
+        let number = probe.chunk;
+        let Some(chunk) = self.chunks.get(number as usize) else {
+            return Self::lookup_without_chunk(probe);
         };
-        let chunk = &self.chunks[number as usize];
         let Some(range) = self.hot_range(number, chunk, probe.bucket) else {
             return Ok(Lookup::Cold(ColdRead::index(number, probe.bucket)));
         };
@@ -276,6 +362,16 @@ impl Version {
         }
     }
 
+    #[cold]
+    fn lookup_without_chunk(probe: &Probe) -> Result<Lookup<'static>, FormatError> {
+        match probe.chunk {
+            EMPTY => Ok(Lookup::Absent),
+            _ => Err(FormatError::NotHeld {
+                partition: PartitionId::new(probe.bucket),
+            }),
+        }
+    }
+
     /// Looks many keys up, as [`Version::get`] would one after the other, and hands out each answer
     /// with the place of its key. Several times faster than one by one: while one key's records are on
     /// their way from memory, the next keys are hashed.
@@ -285,7 +381,10 @@ impl Version {
         mut each: impl FnMut(usize, Result<Option<Value<'v>>, FormatError>),
     ) {
         const AHEAD: usize = 16;
-        let mut probes = [Probe { chunk: None, bucket: 0 }; 2 * AHEAD];
+        let mut probes = [Probe {
+            chunk: EMPTY,
+            bucket: 0,
+        }; 2 * AHEAD];
         for step in 0..keys.len() + 2 * AHEAD {
             if let Some(key) = keys.get(step) {
                 probes[step % (2 * AHEAD)] = self.probe(key.as_ref());
@@ -328,15 +427,45 @@ impl Version {
         Ok(())
     }
 
-    /// The length of all index files, in bytes: what should be resident.
+    /// The length of all index files that are held, in bytes: what should be resident.
     pub fn index_bytes(&self) -> u64 {
-        self.manifest.chunks.iter().map(|chunk| chunk.index.bytes).sum()
+        self.held_chunks().map(|chunk| chunk.index.bytes).sum()
+    }
+
+    /// The length of all files that are held, in bytes.
+    pub fn files_bytes(&self) -> u64 {
+        let chunks: u64 = self
+            .held_chunks()
+            .map(|chunk| chunk.data.bytes + chunk.index.bytes)
+            .sum();
+        let dictionary = self.manifest.dictionary.as_ref();
+        chunks + dictionary.map_or(0, |dictionary| dictionary.bytes)
     }
 
     fn mapping(&self, chunk: u32, of_index: bool) -> &Mapping {
         let chunk = &self.chunks[chunk as usize];
         if of_index { chunk.index() } else { chunk.data() }
     }
+}
+
+fn read_dictionary(dir: &Path, manifest: &Manifest) -> Result<Option<Vec<u8>>, FormatError> {
+    let Some(entry) = &manifest.dictionary else {
+        return Ok(None);
+    };
+    let path = dir.join(&entry.name);
+    let bytes = std::fs::read(&path).map_err(FormatError::io("read", &path))?;
+    if Checksum::of(&bytes) != entry.checksum {
+        return Err(FormatError::corrupt(path, "its checksum does not match"));
+    }
+    Ok(Some(bytes))
+}
+
+/// Opens all chunks of a partition; after an error some may have been added.
+fn open_chunks(dir: &Path, entries: &[ChunkEntry], chunks: &mut Vec<Chunk>) -> Result<(), FormatError> {
+    for entry in entries {
+        chunks.push(Chunk::open(dir, entry, entries.len() as u32)?);
+    }
+    Ok(())
 }
 
 impl Value<'_> {

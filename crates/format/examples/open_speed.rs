@@ -1,0 +1,103 @@
+//! Measures how long it takes to open a version of many chunks, with its pages in memory and after the
+//! kernel was told to forget them.
+//!
+//! ```text
+//! cargo run --release -p fondaco-format --example open_speed -- [CHUNKS [MIB_EACH]]
+//! ```
+//!
+//! Opening reads headers only, so that records are of no matter: each chunk repeats one of 1 MiB.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fondaco_format::{
+    ChunkEntry, ChunkPlan, ChunkWriter, Column, Compression, Encoder, MANIFEST_FILE, Manifest, Schema, ValueEncoding,
+    Version, chunk_of_hash, data_file_name, index_file_name, key_hash,
+};
+use fondaco_model::{PartitionId, StoreName};
+
+/// Chunks are divided over so many partitions.
+const PARTITIONS: u32 = 256;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let chunks: u32 = arguments.next().map_or(Ok(1024), |text| text.parse())?;
+    let mib_each: u64 = arguments.next().map_or(Ok(4), |text| text.parse())?;
+    let dir = tempfile::tempdir_in("target")?;
+    write(dir.path(), chunks.next_multiple_of(PARTITIONS), mib_each)?;
+    report("first, just written", time(dir.path())?);
+    report("again", time(dir.path())?);
+    for entry in std::fs::read_dir(dir.path())? {
+        let file = File::open(entry?.path())?;
+        file.sync_all()?;
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+    }
+    report("pages forgotten", time(dir.path())?);
+    Ok(())
+}
+
+fn report(what: &str, (opening, closing): (Duration, Duration)) {
+    println!("{what:<22} open {opening:>9.1?}  close {closing:>9.1?}");
+}
+
+fn time(dir: &Path) -> Result<(Duration, Duration), Box<dyn std::error::Error>> {
+    let began = Instant::now();
+    let version = Version::open(dir)?;
+    let opening = began.elapsed();
+    assert_eq!(version.not_held().count(), 0);
+    let began = Instant::now();
+    drop(version);
+    Ok((opening, began.elapsed()))
+}
+
+fn write(dir: &Path, chunks: u32, mib_each: u64) -> Result<(), Box<dyn std::error::Error>> {
+    let mut encoder = Encoder::new(Compression::None, None)?;
+    let each = chunks / PARTITIONS;
+    let value = vec![b'v'; 1 << 20];
+    let mut entries: Vec<ChunkEntry> = Vec::new();
+    for number in 0..chunks {
+        let (partition, chunk) = (PartitionId::new(number / each), number % each);
+        let plan = ChunkPlan {
+            partition,
+            chunk,
+            chunk_count: each,
+            // Of a real chunk with values of 100 bytes.
+            records_expected: mib_each * 9500,
+            bytes_expected: mib_each << 20,
+        };
+        let data = File::create(dir.join(data_file_name(partition, chunk)))?;
+        let mut writer = ChunkWriter::new(plan, data)?;
+        let is_in_chunk = |key: &[u8; 8]| chunk_of_hash(key_hash(key), each) == chunk;
+        let key = (0..u64::MAX)
+            .map(u64::to_be_bytes)
+            .find(is_in_chunk)
+            .ok_or("no such key")?;
+        for _ in 0..mib_each {
+            writer.append(key_hash(&key), &key, encoder.encode(&value)?)?;
+        }
+        let index = File::create(dir.join(index_file_name(partition, chunk)))?;
+        entries.push(writer.finish(index)?.0);
+    }
+    let column = |name: &str| Column {
+        name: name.into(),
+        r#type: "binary".into(),
+    };
+    let manifest = Manifest {
+        store: "pymk".parse::<StoreName>()?,
+        partitions: PARTITIONS.try_into()?,
+        compression: Compression::None,
+        dictionary: None,
+        records: entries.iter().map(|entry| entry.records).sum(),
+        chunks: entries,
+        schema: Schema {
+            key: column("key"),
+            values: vec![column("value")],
+            encoding: ValueEncoding::Raw,
+        },
+        created_unix_ms: 0,
+        built_by: "open_speed".into(),
+    };
+    std::fs::write(dir.join(MANIFEST_FILE), manifest.to_bytes())?;
+    Ok(())
+}
