@@ -1,0 +1,98 @@
+//! Elections: of all candidates, one leads.
+//!
+//! Each candidate has an ephemeral entry below the path of the election, with a number that grows. The
+//! lowest leads; each other waits for the one right before it, so that a leader's end wakes one.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::on_drop::OnDrop;
+
+/// The digits at the end of a candidate's name: how many came before it.
+const SEQUENCE_DIGITS: usize = 10;
+
+/// A candidacy. Dropping it resigns.
+pub struct Election {
+    lead: Lead,
+    _resign: OnDrop,
+}
+
+impl Election {
+    pub(crate) fn new(lead: Lead, resign: OnDrop) -> Self {
+        Self { lead, _resign: resign }
+    }
+
+    /// Whether this candidate leads. False as soon as the service does not answer: another may lead then,
+    /// after a session timeout.
+    ///
+    /// A leader learns late that it is none: what it writes must be conditional.
+    pub fn is_leader(&self) -> bool {
+        *self.lead.lock()
+    }
+
+    /// Waits for this candidate to lead, for so long at most. Returns whether it does.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut leads = self.lead.lock();
+        while !*leads {
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
+                return false;
+            };
+            let waited = self.lead.0.changed.wait_timeout(leads, left);
+            leads = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+}
+
+/// Whether a candidate leads: set by who knows, waited for by who asks.
+#[derive(Clone, Default)]
+pub(crate) struct Lead(Arc<Leading>);
+
+#[derive(Default)]
+struct Leading {
+    leads: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Lead {
+    pub(crate) fn set(&self, leads: bool) {
+        *self.lock() = leads;
+        self.0.changed.notify_all();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, bool> {
+        // The lock is never held where something can panic.
+        self.0.leads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The number at the end of a candidate's name; `None` if it is none of a candidate.
+pub(crate) fn sequence_of(candidate: &str) -> Option<&str> {
+    let at = candidate.len().checked_sub(SEQUENCE_DIGITS)?;
+    let digits = candidate.get(at..)?;
+    digits.bytes().all(|b| b.is_ascii_digit()).then_some(digits)
+}
+
+/// Who leads, of these candidates.
+pub(crate) fn first_candidate(candidates: Vec<String>) -> Option<String> {
+    let mut numbered: Vec<_> = candidates
+        .into_iter()
+        .filter(|name| sequence_of(name).is_some())
+        .collect();
+    numbered.sort_by(|a, b| sequence_of(a).cmp(&sequence_of(b)));
+    numbered.into_iter().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_number_leads_whatever_is_before_it() {
+        let names = ["z-0000000007", "a-0000000010", "short", "b-00000000x1"];
+        let first = first_candidate(names.map(str::to_owned).to_vec());
+        assert_eq!(first.as_deref(), Some("z-0000000007"));
+        assert_eq!(first_candidate(vec!["short".to_owned()]), None);
+    }
+}

@@ -1,0 +1,103 @@
+//! One role's session with the tree of its process.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::tree::{SessionNumber, Tree};
+use crate::election::{Election, Lead};
+use crate::entry::{Change, Entry, Revision};
+use crate::error::CoordinationError;
+use crate::on_drop::OnDrop;
+use crate::path::EntryPath;
+use crate::service::{Coordination, Session, SessionState};
+use crate::watch::{Feed, Watch};
+
+pub(super) struct EmbeddedSession {
+    tree: Arc<Mutex<Tree>>,
+    number: SessionNumber,
+}
+
+impl EmbeddedSession {
+    pub(super) fn begin(tree: Arc<Mutex<Tree>>) -> Self {
+        let number = lock(&tree).begin_session();
+        Self { tree, number }
+    }
+}
+
+fn lock(tree: &Mutex<Tree>) -> MutexGuard<'_, Tree> {
+    // The tree in memory changes after the files, in steps that cannot panic.
+    tree.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Coordination for EmbeddedSession {
+    fn read(&self, path: &EntryPath) -> Result<Option<Entry>, CoordinationError> {
+        Ok(lock(&self.tree).read(path).cloned())
+    }
+
+    fn write(&self, path: &EntryPath, bytes: &[u8], expected: Option<Revision>) -> Result<Revision, CoordinationError> {
+        self.transact(&[Change::Write {
+            path: path.clone(),
+            bytes: bytes.to_vec(),
+            expected,
+        }])
+    }
+
+    fn delete(&self, path: &EntryPath, expected: Revision) -> Result<(), CoordinationError> {
+        let path = path.clone();
+        self.transact(&[Change::Delete { path, expected }]).map(drop)
+    }
+
+    fn children(&self, path: &EntryPath) -> Result<Vec<String>, CoordinationError> {
+        Ok(lock(&self.tree).children(path))
+    }
+
+    fn read_children(&self, path: &EntryPath) -> Result<BTreeMap<String, Entry>, CoordinationError> {
+        let tree = lock(&self.tree);
+        let mut entries = BTreeMap::new();
+        for name in tree.children(path) {
+            if let Some(entry) = tree.read(&path.join(&name)?) {
+                entries.insert(name, entry.clone());
+            }
+        }
+        Ok(entries)
+    }
+
+    fn transact(&self, changes: &[Change]) -> Result<Revision, CoordinationError> {
+        lock(&self.tree).transact(changes)
+    }
+
+    fn create_ephemeral(&self, path: &EntryPath, bytes: &[u8]) -> Result<Revision, CoordinationError> {
+        lock(&self.tree).create_ephemeral(self.number, path, bytes)
+    }
+
+    fn watch(&self, prefixes: &[EntryPath]) -> Result<Watch, CoordinationError> {
+        let (watch, feed) = Feed::new();
+        feed.everything();
+        lock(&self.tree).watch(self.number, prefixes.to_vec(), feed);
+        let tree = Arc::clone(&self.tree);
+        Ok(watch.ending_with(OnDrop::new(move || lock(&tree).forget_watches())))
+    }
+
+    fn elect(&self, path: &EntryPath, candidate: &[u8]) -> Result<Election, CoordinationError> {
+        let lead = Lead::default();
+        let entry = lock(&self.tree).join_election(self.number, path, candidate, lead.clone())?;
+        let tree = Arc::clone(&self.tree);
+        Ok(Election::new(
+            lead,
+            OnDrop::new(move || lock(&tree).leave_election(&entry)),
+        ))
+    }
+
+    fn session(&self) -> Session {
+        Session {
+            generation: 1,
+            state: SessionState::Connected,
+        }
+    }
+}
+
+impl Drop for EmbeddedSession {
+    fn drop(&mut self) {
+        lock(&self.tree).end_session(self.number);
+    }
+}
