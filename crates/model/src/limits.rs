@@ -5,3 +5,6 @@ pub const KEY_BYTES_MAX: usize = 64 * 1024;
 
 /// The longest value, in bytes, before compression. A value may be empty.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// How many stores a cluster can have: scan cursors have no room for more.
+pub const STORES_MAX: usize = 4095;

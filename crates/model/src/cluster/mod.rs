@@ -2,15 +2,40 @@
 //!
 //! - [`record`](self): the entries, one type each, as they are stored (JSON);
 //! - [`ClusterView`]: all entries as someone saw them at one moment;
-//! - [`Topology`]: what those who send requests need of it.
+//! - [`Topology`]: what those who send requests need of it;
+//! - [`Controller`]: what the leading controller does next;
+//! - [`Agent`]: what a data node does next;
+//! - [`Membership`]: whether a process may be a node at all;
+//! - [`operator`]: what operators ask for.
+//!
+//! Nothing here waits for an event: all who decide look at the whole view, and say what is to be done
+//! now. A crash, a lost watch or a late message changes nothing, since the next look gives the same
+//! answer.
 
+mod admission;
+mod agent;
+mod change;
+mod clock;
+mod controller;
+mod layout;
+pub mod operator;
+mod readiness;
 mod record;
 mod topology;
 mod view;
 
+pub use admission::{AdmissionError, Membership};
+pub use agent::{
+    Agent, AgentAction, DROP_GRACE_MS, FETCH_ATTEMPTS_MAX, FETCHES_MAX, LocalFetch, LocalReplicas, LocalVersion,
+    REPORT_PROGRESS_MS, ReplicaKey, ServingSet, ServingStore,
+};
+pub use change::{Change, Record, RecordPath, Write};
+pub use clock::Moment;
+pub use controller::{Controller, Patience};
+pub use readiness::{not_serving, unready_partition};
 pub use record::{
     Announcement, ClusterRecord, NodeRecord, PushRecord, ReplicaReport, ReplicaState, ReportRecord, RouterRecord,
-    StoreRecord, VersionDetail,
+    StoreNumbers, StoreRecord, StoreReport, VersionDetail,
 };
 pub use topology::{Topology, TopologyNode, TopologyStore};
 pub use view::{ClusterView, Revised};

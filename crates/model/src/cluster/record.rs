@@ -1,7 +1,8 @@
 //! The entries of the coordination service, as they are stored.
 //!
-//! Who writes what: `cluster`, once, whoever is first; `routing`, `nodes/ID`, the leading controller;
-//! `stores/NAME`, whoever carries out an operator's request, and the leading controller;
+//! Who writes what: `cluster`, once, whoever is first; `nodes/ID`, the leading controller; `routing`,
+//! `stores/NAME`, whoever carries out an operator's request, and the leading controller; `numbers`,
+//! whoever creates a store;
 //! `announcements/IDENTITY` and `reports/ID`, the node itself, as ephemeral entries; `routers/IDENTITY`,
 //! the router itself, ephemeral.
 
@@ -12,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::definition::StoreDefinition;
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
-use crate::partition::{PartitionCount, PartitionId};
+use crate::partition::PartitionCount;
 use crate::placement::Placement;
-use crate::push::PushState;
+use crate::push::{PushEvent, PushState};
 use crate::retention::VersionSet;
 use crate::version::VersionNumber;
 
@@ -105,6 +106,41 @@ pub struct StoreRecord {
     pub late: BTreeSet<NodeId>,
 }
 
+impl StoreRecord {
+    /// A store without versions.
+    pub fn new(definition: StoreDefinition, id: u16, created_unix_ms: u64) -> Self {
+        Self {
+            definition,
+            id,
+            created_unix_ms,
+            versions: VersionSet::default(),
+            details: BTreeMap::new(),
+            push: None,
+            late: BTreeSet::new(),
+        }
+    }
+
+    /// The version that is being pushed, if a push is under way.
+    pub fn pushing(&self) -> Option<VersionNumber> {
+        let push = self.push.as_ref().filter(|push| !push.state.is_end());
+        push.map(|push| push.version)
+    }
+
+    /// Whether this version never went live, since its push failed or was cancelled.
+    pub(super) fn gave_up(&self, version: VersionNumber) -> bool {
+        let push = self.push.as_ref().filter(|push| push.version == version);
+        push.is_some_and(|push| matches!(push.state, PushState::Failed | PushState::Cancelled))
+    }
+
+    /// Forgets what is known of versions that are neither kept nor being pushed.
+    pub(super) fn forget_details(&mut self) {
+        let pushing = self.pushing();
+        let versions = &self.versions;
+        self.details
+            .retain(|&version, _| versions.contains(version) || pushing == Some(version));
+    }
+}
+
 /// What is known of a version without looking at its files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -149,44 +185,111 @@ pub struct PushRecord {
     pub ended_unix_ms: Option<u64>,
 }
 
+impl PushRecord {
+    /// Moves on. What cannot happen in this state is ignored: it has ended already.
+    pub(super) fn advance(&mut self, event: PushEvent, now_unix_ms: u64) {
+        if let Ok(state) = self.state.after(event) {
+            self.state = state;
+            self.ended_unix_ms = state.is_end().then_some(now_unix_ms);
+        }
+    }
+}
+
+/// The numbers that were given out to stores, so that none is given out again soon: scan cursors hold
+/// them, and reports of nodes that have not seen a store go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreNumbers {
+    /// The number given out last.
+    pub last_store: u16,
+}
+
 /// What a node says of its replicas. Ephemeral, rewritten when states change, and now and then while a
 /// fetch makes progress.
+///
+/// It names no partitions, so that it stays small: *ready* means all that the node owns by the routing
+/// table of this epoch, with this number of replicas of the store. Who reads a report that rests on
+/// other numbers knows nothing by it yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportRecord {
     /// The epoch of the routing table that it goes by; 0 before it has seen one.
     pub epoch: u64,
-    /// Each version of each store that it has, or is fetching.
-    pub replicas: BTreeMap<StoreName, BTreeMap<VersionNumber, ReplicaReport>>,
+    /// Each store of which the node is to hold something.
+    pub stores: BTreeMap<StoreName, StoreReport>,
+}
+
+/// A store on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreReport {
+    /// The number of the store: another one under the same name is another store.
+    pub id: u16,
+    /// How many replicas the store has, as the node saw it.
+    pub replicas: u32,
+    /// Each version that is kept or being pushed.
+    pub versions: BTreeMap<VersionNumber, ReplicaReport>,
 }
 
 /// A version of a store on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicaReport {
-    /// How far it is.
+    /// How far it is, with the partitions that the node owns.
     pub state: ReplicaState,
-    /// The partitions that are complete and open.
-    pub partitions: BTreeSet<PartitionId>,
-    /// The bytes that are there, while it fetches.
+    /// Whether the partitions that a plan gives to the node are complete and open too.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub planned: bool,
+    /// The bytes that this fetch has brought so far.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes_done: u64,
-    /// The bytes that there shall be.
+    /// The bytes that this fetch is to bring.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes_total: u64,
-    /// Why it failed.
+    /// Why it failed, or, while it is fetched again, why it failed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+impl ReplicaReport {
+    /// A replica in this state, of which there is no more to say.
+    pub fn of(state: ReplicaState) -> Self {
+        Self {
+            state,
+            planned: false,
+            bytes_done: 0,
+            bytes_total: 0,
+            error: None,
+        }
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// How far a version is on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReplicaState {
-    /// Its files are being pulled and verified.
+    /// Its files are being pulled and verified, or wait to be.
     Fetching,
-    /// All its partitions that the node shall hold are complete and open, and it is not the current version.
+    /// All its partitions that the node owns are complete and open, and it is not the current version.
     Ready,
-    /// It is open and current.
+    /// All its partitions that the node owns are complete and open, and it is current.
     Serving,
-    /// It cannot be had; it is tried again after a while.
+    /// It could not be had, however often it was tried. If the version is kept, it is tried again now
+    /// and then.
     Failed,
+}
+
+impl ReplicaState {
+    /// Whether all is there and open.
+    pub fn is_ready(self) -> bool {
+        matches!(self, Self::Ready | Self::Serving)
+    }
 }

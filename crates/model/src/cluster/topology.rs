@@ -79,7 +79,10 @@ impl Topology {
         };
         let store = |(name, store): (&StoreName, &super::view::Revised<super::record::StoreRecord>)| {
             let record = &store.record;
-            let current = record.versions.current().and_then(|version| record.details.get(&version));
+            let current = record
+                .versions
+                .current()
+                .and_then(|version| record.details.get(&version));
             let store = TopologyStore {
                 id: record.id,
                 kind: record.definition.kind,

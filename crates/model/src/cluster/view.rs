@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::record::{Announcement, ClusterRecord, NodeRecord, ReportRecord, RouterRecord, StoreRecord};
+use super::record::{Announcement, ClusterRecord, NodeRecord, ReportRecord, RouterRecord, StoreNumbers, StoreRecord};
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::routing::RoutingTable;
@@ -17,13 +17,21 @@ pub struct Revised<T> {
 }
 
 /// A cluster as someone sees it. Not all see all: only controllers look at reports.
+///
+/// Decisions trust a view: it has all entries, and for one process it never goes back in time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterView {
+    /// Whether it is what the process remembers of an earlier life, while the coordination service
+    /// cannot be reached. It may be old: versions are served by it, and none is fetched or dropped.
+    pub remembered: bool,
     /// What is true for ever; `None` before the cluster was made.
     pub cluster: Option<ClusterRecord>,
     /// The routing table; `None` before there are enough nodes.
     pub routing: Option<Revised<RoutingTable>>,
-    /// All nodes that were ever given a number and not removed.
+    /// The numbers given out to stores; `None` before the first.
+    pub numbers: Option<Revised<StoreNumbers>>,
+    /// All nodes that were ever given a number: a record is never deleted, so that no number is ever
+    /// given out twice.
     pub nodes: BTreeMap<NodeId, Revised<NodeRecord>>,
     /// The nodes that are there.
     pub announcements: BTreeMap<Identity, Announcement>,
@@ -45,7 +53,8 @@ impl ClusterView {
     /// How many replicas a store has: what its operator said, or as the cluster has, and never more
     /// than that.
     pub fn replicas(&self, store: &StoreRecord) -> usize {
-        let cluster = self.cluster.as_ref().map_or(1, |cluster| cluster.replicas);
+        let cluster = self.cluster.as_ref();
+        let cluster = cluster.map_or(1, |cluster| cluster.placement.replicas(cluster.replicas));
         store.definition.replicas.map_or(cluster, |own| own.min(cluster)) as usize
     }
 }

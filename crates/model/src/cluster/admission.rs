@@ -1,0 +1,90 @@
+//! Whether a process may take part in a cluster as a node, and as which.
+//!
+//! The node itself asks this, of what it sees; the leading controller gives the numbers. A node that is
+//! refused must serve nothing: its data is another cluster's, or another node has its number.
+
+use super::view::ClusterView;
+use crate::node::{Identity, NodeId};
+
+/// What a node knows of itself, from its data directory and its configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Membership {
+    /// Who it is.
+    pub identity: Identity,
+    /// The cluster that its data directory belongs to; `None` if it is new.
+    pub cluster: Option<Identity>,
+    /// The number that it was given before, or is configured to have.
+    pub id: Option<NodeId>,
+}
+
+/// Why a node cannot take part.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AdmissionError {
+    /// The data directory was made in another cluster.
+    #[error(
+        "the data directory belongs to cluster {remembered}, and this is cluster {found}: start with the \
+         coordination service and root of the former, or with another data directory"
+    )]
+    OtherCluster {
+        /// The cluster that the data directory remembers.
+        remembered: Identity,
+        /// The cluster that is there.
+        found: Identity,
+    },
+    /// The number belongs to another node.
+    #[error(
+        "node number {id} belongs to another node, {owner}: leave the number out of the configuration to be given \
+         a free one, or start with the data directory of that node"
+    )]
+    NumberTaken {
+        /// The number.
+        id: NodeId,
+        /// Whose it is.
+        owner: Identity,
+    },
+    /// The node has another number.
+    #[error("this node has the number {id} for ever, not {claimed}: leave the number out of the configuration")]
+    OtherNumber {
+        /// The number that it remembers or is configured with.
+        claimed: NodeId,
+        /// The one that it has.
+        id: NodeId,
+    },
+}
+
+impl Membership {
+    /// The number of this node; `None` as long as the cluster has not been made, or the leading
+    /// controller has not given it one.
+    ///
+    /// # Errors
+    /// It must not take part.
+    pub fn admission(&self, view: &ClusterView) -> Result<Option<NodeId>, AdmissionError> {
+        let Some(cluster) = &view.cluster else {
+            return Ok(None);
+        };
+        if let Some(remembered) = &self.cluster
+            && *remembered != cluster.identity
+        {
+            return Err(AdmissionError::OtherCluster {
+                remembered: remembered.clone(),
+                found: cluster.identity.clone(),
+            });
+        }
+        let own = view
+            .nodes
+            .iter()
+            .find(|(_, node)| node.record.identity == self.identity);
+        match (own, self.id) {
+            (Some((&id, _)), Some(claimed)) if claimed != id => Err(AdmissionError::OtherNumber { claimed, id }),
+            (Some((&id, _)), _) => Ok(Some(id)),
+            (None, Some(id)) => match view.nodes.get(&id) {
+                Some(node) => Err(AdmissionError::NumberTaken {
+                    id,
+                    owner: node.record.identity.clone(),
+                }),
+                None => Ok(None),
+            },
+            (None, None) => Ok(None),
+        }
+    }
+}

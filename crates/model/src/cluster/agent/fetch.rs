@@ -1,0 +1,127 @@
+//! Which fetches an agent begins and stops.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::wanted::{Urgency, Want};
+use super::{Agent, AgentAction, LocalReplicas, ReplicaKey};
+use crate::cluster::view::ClusterView;
+use crate::node::NodeId;
+use crate::partition_set::PartitionSet;
+
+/// How many fetches a node runs at a time.
+pub const FETCHES_MAX: usize = 8;
+
+/// How many of them may be of versions for rollback: nothing waits for those.
+const BACKUP_FETCHES_MAX: usize = FETCHES_MAX / 2;
+
+/// How often a fetch is tried before the node says that it failed. A push is not tried more often; a
+/// version that is kept is, now and then, for ever.
+pub const FETCH_ATTEMPTS_MAX: u32 = 5;
+
+/// The wait after the first failure; it doubles with each, in milliseconds.
+const RETRY_MS_MIN: u64 = 1_000;
+
+/// The longest wait, in milliseconds.
+const RETRY_MS_MAX: u64 = 60_000;
+
+/// What is remembered of a fetch that failed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Failure {
+    pub(super) attempts: u32,
+    pub(super) at_ms: u64,
+    pub(super) error: String,
+}
+
+impl Failure {
+    /// Whether the node says that it failed.
+    pub(super) fn is_final(&self) -> bool {
+        self.attempts >= FETCH_ATTEMPTS_MAX
+    }
+
+    /// Whether it is to be tried again.
+    fn is_due(&self, urgency: Urgency, at_ms: u64) -> bool {
+        let doublings = self.attempts.saturating_sub(1).min(16);
+        let wait_ms = (RETRY_MS_MIN << doublings).min(RETRY_MS_MAX);
+        let again = urgency != Urgency::Pushed || !self.is_final();
+        again && at_ms - self.at_ms >= wait_ms
+    }
+}
+
+impl Agent {
+    /// Stops what is not wanted, and begins what is missing: the most urgent first, as many as may run.
+    pub(super) fn fetches(
+        &mut self,
+        view: &ClusterView,
+        local: &LocalReplicas,
+        wants: &BTreeMap<ReplicaKey, Want<'_>>,
+        at_ms: u64,
+        actions: &mut Vec<AgentAction>,
+    ) {
+        for (key, fetch) in &local.fetches {
+            let wanted = wants.get(key);
+            if wanted.is_none_or(|want| want.detail.manifest_checksum != fetch.manifest_checksum) {
+                actions.push(AgentAction::StopFetch {
+                    store: key.0.clone(),
+                    version: key.1,
+                });
+            }
+        }
+        let mut missing = Vec::new();
+        for (key, want) in wants {
+            let version = local.versions.get(key);
+            if local.fetches.contains_key(key) || version.is_some_and(|version| !version.is_the_one(want.detail)) {
+                continue;
+            }
+            let partitions = match version {
+                Some(version) => want.partitions.without(&version.open),
+                None => want.partitions.clone(),
+            };
+            if partitions.is_empty() {
+                self.failures.remove(key);
+                continue;
+            }
+            let failure = self.failures.get(key);
+            if failure.is_none_or(|failure| failure.is_due(want.urgency, at_ms)) {
+                missing.push((want.urgency, key, want, partitions));
+            }
+        }
+        missing.sort_by_key(|(urgency, key, ..)| (*urgency, *key));
+        let is_backup = |key: &ReplicaKey| wants.get(key).is_some_and(|want| want.urgency == Urgency::Backup);
+        let mut running = local.fetches.len();
+        let mut backups = local.fetches.keys().filter(|key| is_backup(key)).count();
+        for (urgency, key, want, partitions) in missing {
+            let room = running < FETCHES_MAX && (urgency != Urgency::Backup || backups < BACKUP_FETCHES_MAX);
+            if !room {
+                continue;
+            }
+            running += 1;
+            backups += usize::from(urgency == Urgency::Backup);
+            actions.push(AgentAction::Fetch {
+                store: key.0.clone(),
+                version: key.1,
+                peers: self.peers(view, want, &partitions),
+                partitions,
+                detail: want.detail.clone(),
+            });
+        }
+    }
+
+    /// The nodes that are there and may have some of these partitions. Each node begins with those
+    /// after itself, so that not all ask the same.
+    fn peers(&self, view: &ClusterView, want: &Want<'_>, partitions: &PartitionSet) -> Vec<NodeId> {
+        let Some(table) = &view.routing else {
+            return Vec::new();
+        };
+        let replicas = view.replicas(want.store);
+        let owners = partitions
+            .iter()
+            .flat_map(|p| table.record.owners(p).iter().take(replicas));
+        let is_late = |node: &NodeId| want.urgency == Urgency::Current && want.store.late.contains(node);
+        let peers: BTreeSet<NodeId> = owners
+            .copied()
+            .filter(|node| *node != self.node && !is_late(node))
+            .collect();
+        let after = peers.range(self.node..).chain(peers.range(..self.node));
+        after.copied().filter(|&node| view.is_live(node)).collect()
+    }
+}

@@ -1,0 +1,53 @@
+//! What a node has, as it tells its agent.
+
+use std::collections::BTreeMap;
+
+use crate::cluster::record::VersionDetail;
+use crate::name::StoreName;
+use crate::partition_set::PartitionSet;
+use crate::version::VersionNumber;
+
+/// A version of a store.
+pub type ReplicaKey = (StoreName, VersionNumber);
+
+/// All that a node has on its disk, and is fetching.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LocalReplicas {
+    /// Each version of which there is anything on the disk, also what a stopped fetch left.
+    pub versions: BTreeMap<ReplicaKey, LocalVersion>,
+    /// The fetches that run; also those that were told to stop, until they have.
+    pub fetches: BTreeMap<ReplicaKey, LocalFetch>,
+}
+
+/// A version on the disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalVersion {
+    /// The checksum of its manifest; `None` if there is none yet.
+    pub manifest_checksum: Option<String>,
+    /// The partitions that are complete and open.
+    pub open: PartitionSet,
+    /// Why it cannot be opened, if so: it is dropped and fetched again.
+    pub broken: Option<String>,
+}
+
+/// A fetch that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalFetch {
+    /// The checksum that the manifest must have.
+    pub manifest_checksum: String,
+    /// What it is to bring.
+    pub partitions: PartitionSet,
+    /// The bytes that are there already.
+    pub bytes_done: u64,
+    /// The bytes that it is to bring.
+    pub bytes_total: u64,
+}
+
+impl LocalVersion {
+    /// Whether it is the version of this detail, as far as can be told, and not another one of the same
+    /// number, as that of a store of the same name that was dropped.
+    pub(super) fn is_the_one(&self, detail: &VersionDetail) -> bool {
+        let same = self.manifest_checksum.as_ref();
+        self.broken.is_none() && same.is_none_or(|checksum| *checksum == detail.manifest_checksum)
+    }
+}

@@ -1,0 +1,218 @@
+//! What a data node does next.
+//!
+//! A node wants of each store the versions that are kept and the one that is being pushed, and of each
+//! the partitions that the routing table and the plan under way give it. What it wants and does not have
+//! it fetches; what it has and does not want it drops, after a grace in which requests that have pinned
+//! it come to their end. So a node that is new, was away or lost its disk catches up by itself.
+//!
+//! Besides what it is told, an agent remembers only times, failures, and what it said last.
+
+mod fetch;
+mod local;
+mod report;
+mod serving;
+mod wanted;
+
+use std::collections::BTreeMap;
+
+use super::clock::WatchedClock;
+use super::layout::Layouts;
+use super::record::{ReportRecord, VersionDetail};
+use super::view::ClusterView;
+use crate::name::StoreName;
+use crate::node::NodeId;
+use crate::partition_set::PartitionSet;
+use crate::version::VersionNumber;
+use fetch::Failure;
+pub use fetch::{FETCH_ATTEMPTS_MAX, FETCHES_MAX};
+pub use local::{LocalFetch, LocalReplicas, LocalVersion, ReplicaKey};
+pub use report::REPORT_PROGRESS_MS;
+pub use serving::{ServingSet, ServingStore};
+use wanted::{Want, wants};
+
+/// How long a version that was served stays open and on the disk after it is no longer kept, in
+/// milliseconds: requests that have pinned it come to their end.
+pub const DROP_GRACE_MS: u64 = 5_000;
+
+/// Something that a node is to do. Each is asked for again as long as it has not been done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AgentAction {
+    /// Bring partitions of a version here, verified, and open them.
+    Fetch {
+        /// The store.
+        store: StoreName,
+        /// The version.
+        version: VersionNumber,
+        /// What of it is missing.
+        partitions: PartitionSet,
+        /// Where it lies, and the checksum that its manifest must have.
+        detail: VersionDetail,
+        /// Nodes that may have some of it, to be asked in this order where the source fails.
+        peers: Vec<NodeId>,
+    },
+    /// Stop a fetch. What it brought is dropped next, if it is of no use.
+    StopFetch {
+        /// The store.
+        store: StoreName,
+        /// The version.
+        version: VersionNumber,
+    },
+    /// Let requests see this, and nothing else.
+    Publish(ServingSet),
+    /// Close a version, and delete all of it. It is in no serving set any more.
+    Drop {
+        /// The store.
+        store: StoreName,
+        /// The version.
+        version: VersionNumber,
+    },
+    /// Close partitions of a version that is otherwise kept, and delete their files.
+    DropPartitions {
+        /// The store.
+        store: StoreName,
+        /// The version.
+        version: VersionNumber,
+        /// Which.
+        partitions: PartitionSet,
+    },
+    /// Write this as the node's report.
+    Report(ReportRecord),
+}
+
+/// The mind of a data node.
+#[derive(Debug)]
+pub struct Agent {
+    node: NodeId,
+    clock: WatchedClock,
+    layouts: Layouts,
+    failures: BTreeMap<ReplicaKey, Failure>,
+    /// Since when versions are not wanted.
+    unwanted_since_ms: BTreeMap<ReplicaKey, u64>,
+    /// Since when partitions of versions that are wanted are not wanted.
+    surplus_since_ms: BTreeMap<ReplicaKey, (PartitionSet, u64)>,
+    published: Option<ServingSet>,
+    reported: Option<(ReportRecord, u64)>,
+}
+
+impl Agent {
+    /// The agent of a node that was given its number.
+    pub fn new(node: NodeId) -> Self {
+        Self {
+            node,
+            clock: WatchedClock::default(),
+            layouts: Layouts::default(),
+            failures: BTreeMap::new(),
+            unwanted_since_ms: BTreeMap::new(),
+            surplus_since_ms: BTreeMap::new(),
+            published: None,
+            reported: None,
+        }
+    }
+
+    /// The node.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// What is to be done now, in this order. To be asked whenever the view or what is here has changed,
+    /// and every second; first when all that lies on the disk has been opened, so that the first report
+    /// is no poorer than the node.
+    pub fn decide(&mut self, view: &ClusterView, local: &LocalReplicas, monotonic_ms: u64) -> Vec<AgentAction> {
+        let at_ms = self.clock.look(monotonic_ms);
+        let Some(wants) = wants(view, self.node, &mut self.layouts) else {
+            return Vec::new();
+        };
+        self.failures.retain(|key, _| wants.contains_key(key));
+        let mut actions = Vec::new();
+        let drops = match view.remembered {
+            true => Vec::new(),
+            false => self.drops(view, local, &wants, at_ms),
+        };
+        let serving = serving::serving_set(view, local, &drops);
+        if self.published.as_ref() != Some(&serving) {
+            self.published = Some(serving.clone());
+            actions.push(AgentAction::Publish(serving));
+        }
+        actions.extend(drops);
+        if view.remembered {
+            return actions;
+        }
+        self.fetches(view, local, &wants, at_ms, &mut actions);
+        actions.extend(self.report(view, local, &wants, at_ms));
+        actions
+    }
+
+    /// To be told when a fetch has failed: it is tried again after a while.
+    pub fn fetch_failed(&mut self, store: &StoreName, version: VersionNumber, error: String, monotonic_ms: u64) {
+        let at_ms = self.clock.look(monotonic_ms);
+        let failure = self.failures.entry((store.clone(), version)).or_default();
+        failure.attempts = failure.attempts.saturating_add(1);
+        failure.at_ms = at_ms;
+        failure.error = error;
+    }
+
+    /// To be told when the report that was written last is gone or was not written: the next decision
+    /// asks for it again.
+    pub fn forget_report(&mut self) {
+        self.reported = None;
+    }
+
+    /// What is to be dropped: versions that are not wanted and whose grace is over, other versions under
+    /// a wanted number, versions that cannot be opened, and partitions that went to other nodes.
+    fn drops(
+        &mut self,
+        view: &ClusterView,
+        local: &LocalReplicas,
+        wants: &BTreeMap<ReplicaKey, Want<'_>>,
+        at_ms: u64,
+    ) -> Vec<AgentAction> {
+        let mut drops = Vec::new();
+        let is_unwanted = |key: &ReplicaKey| local.versions.contains_key(key) && !wants.contains_key(key);
+        self.unwanted_since_ms.retain(|key, _| is_unwanted(key));
+        self.surplus_since_ms
+            .retain(|key, _| wants.contains_key(key) && local.versions.contains_key(key));
+        for (key, version) in &local.versions {
+            let (store, number) = key;
+            let gone = match wants.get(key) {
+                Some(want) => !version.is_the_one(want.detail),
+                None => {
+                    let since_ms = *self.unwanted_since_ms.entry(key.clone()).or_insert(at_ms);
+                    let served = view
+                        .stores
+                        .get(store)
+                        .is_none_or(|store| !store.record.gave_up(*number));
+                    !served || version.open.is_empty() || at_ms - since_ms >= DROP_GRACE_MS
+                }
+            };
+            if gone {
+                // A fetch that writes there is stopped first, and is gone at the next look.
+                if !local.fetches.contains_key(key) {
+                    drops.push(AgentAction::Drop {
+                        store: store.clone(),
+                        version: *number,
+                    });
+                }
+                continue;
+            }
+            let Some(want) = wants.get(key) else { continue };
+            let surplus = version.open.without(&want.partitions);
+            if surplus.is_empty() {
+                self.surplus_since_ms.remove(key);
+                continue;
+            }
+            let since = self.surplus_since_ms.entry(key.clone());
+            let since = since.or_insert_with(|| (surplus.clone(), at_ms));
+            if since.0 != surplus {
+                *since = (surplus.clone(), at_ms);
+            }
+            if at_ms - since.1 >= DROP_GRACE_MS && !local.fetches.contains_key(key) {
+                drops.push(AgentAction::DropPartitions {
+                    store: store.clone(),
+                    version: *number,
+                    partitions: surplus,
+                });
+            }
+        }
+        drops
+    }
+}

@@ -1,0 +1,88 @@
+//! What a node says of its replicas.
+
+use std::collections::BTreeMap;
+
+use super::wanted::{Urgency, Want};
+use super::{Agent, AgentAction, LocalReplicas, ReplicaKey};
+use crate::cluster::record::{ReplicaReport, ReplicaState, ReportRecord, StoreReport};
+use crate::cluster::view::ClusterView;
+use crate::partition_set::PartitionSet;
+
+/// How often a report is written that says no more than how far fetches are, in milliseconds.
+pub const REPORT_PROGRESS_MS: u64 = 2_000;
+
+impl Agent {
+    /// The report, if it says something new.
+    pub(super) fn report(
+        &mut self,
+        view: &ClusterView,
+        local: &LocalReplicas,
+        wants: &BTreeMap<ReplicaKey, Want<'_>>,
+        at_ms: u64,
+    ) -> Option<AgentAction> {
+        let report = self.report_now(view, local, wants);
+        if let Some((last, last_ms)) = &self.reported {
+            let waits = at_ms - last_ms < REPORT_PROGRESS_MS && without_progress(&report) == without_progress(last);
+            if report == *last || waits {
+                return None;
+            }
+        }
+        self.reported = Some((report.clone(), at_ms));
+        Some(AgentAction::Report(report))
+    }
+
+    fn report_now(
+        &self,
+        view: &ClusterView,
+        local: &LocalReplicas,
+        wants: &BTreeMap<ReplicaKey, Want<'_>>,
+    ) -> ReportRecord {
+        let mut report = ReportRecord {
+            epoch: view.routing.as_ref().map_or(0, |table| table.record.epoch()),
+            stores: BTreeMap::new(),
+        };
+        for (key, want) in wants {
+            let (name, version) = key;
+            let store = report.stores.entry(name.clone()).or_insert_with(|| StoreReport {
+                id: want.store.id,
+                replicas: view.replicas(want.store) as u32,
+                versions: BTreeMap::new(),
+            });
+            store.versions.insert(*version, self.replica(view, local, key, want));
+        }
+        report
+    }
+
+    fn replica(&self, view: &ClusterView, local: &LocalReplicas, key: &ReplicaKey, want: &Want<'_>) -> ReplicaReport {
+        let version = local.versions.get(key);
+        let version = version.filter(|version| version.is_the_one(want.detail));
+        let open = version.map_or(const { &PartitionSet::EMPTY }, |version| &version.open);
+        let fetch = local.fetches.get(key);
+        let failure = self.failures.get(key);
+        let state = match open.covers(&want.owned) {
+            true if want.urgency == Urgency::Current => ReplicaState::Serving,
+            true => ReplicaState::Ready,
+            false if failure.is_some_and(|failure| failure.is_final()) => ReplicaState::Failed,
+            false => ReplicaState::Fetching,
+        };
+        let planning = view.routing.as_ref().is_some_and(|table| table.record.next().is_some());
+        ReplicaReport {
+            state,
+            planned: planning && open.covers(&want.partitions),
+            bytes_done: fetch.map_or(0, |fetch| fetch.bytes_done),
+            bytes_total: fetch.map_or(0, |fetch| fetch.bytes_total),
+            error: failure.map(|failure| failure.error.clone()),
+        }
+    }
+}
+
+/// What is written at once when it changes.
+fn without_progress(report: &ReportRecord) -> ReportRecord {
+    let mut report = report.clone();
+    let versions = report.stores.values_mut().flat_map(|store| store.versions.values_mut());
+    for replica in versions {
+        replica.bytes_done = 0;
+        replica.bytes_total = 0;
+    }
+    report
+}

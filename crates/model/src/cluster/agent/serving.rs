@@ -1,0 +1,77 @@
+//! What requests shall see on a node.
+
+use std::collections::BTreeMap;
+
+use super::{AgentAction, LocalReplicas};
+use crate::cluster::view::ClusterView;
+use crate::definition::StoreKind;
+use crate::name::StoreName;
+use crate::partition_set::PartitionSet;
+use crate::version::VersionNumber;
+
+/// All stores of a cluster, with what this node has of them open.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServingSet {
+    /// Each store, also those of which this node has nothing.
+    pub stores: BTreeMap<StoreName, ServingStore>,
+}
+
+/// A store, as requests shall see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServingStore {
+    /// The number of the store.
+    pub id: u16,
+    /// Its kind.
+    pub kind: StoreKind,
+    /// The version that requests get that name none. It may be one that is not open here, or only in
+    /// part: others are to be asked for the rest.
+    pub current: Option<VersionNumber>,
+    /// The versions that may be read by who names them, with the partitions of each that are open.
+    pub versions: BTreeMap<VersionNumber, PartitionSet>,
+}
+
+/// All that is here and not to be dropped now.
+pub(super) fn serving_set(view: &ClusterView, local: &LocalReplicas, drops: &[AgentAction]) -> ServingSet {
+    let store = |(name, store): (&StoreName, &crate::cluster::Revised<crate::cluster::StoreRecord>)| {
+        let record = &store.record;
+        let store = ServingStore {
+            id: record.id,
+            kind: record.definition.kind,
+            current: record.versions.current(),
+            versions: BTreeMap::new(),
+        };
+        (name.clone(), store)
+    };
+    let mut set = ServingSet {
+        stores: view.stores.iter().map(store).collect(),
+    };
+    for ((name, number), version) in &local.versions {
+        let store = set.stores.get_mut(name);
+        let Some(store) = store.filter(|_| version.broken.is_none() && !version.open.is_empty()) else {
+            continue;
+        };
+        // A version of the same number, but not the one that the store keeps, is dropped at once.
+        store.versions.insert(*number, version.open.clone());
+    }
+    for drop in drops {
+        match drop {
+            AgentAction::Drop { store, version } => {
+                if let Some(store) = set.stores.get_mut(store) {
+                    store.versions.remove(version);
+                }
+            }
+            AgentAction::DropPartitions {
+                store,
+                version,
+                partitions,
+            } => {
+                let store = set.stores.get_mut(store);
+                if let Some(open) = store.and_then(|store| store.versions.get_mut(version)) {
+                    *open = open.without(partitions);
+                }
+            }
+            _ => {}
+        }
+    }
+    set
+}

@@ -1,0 +1,73 @@
+//! What a node wants: versions that are kept or pushed, and of each the partitions that are its own.
+
+use std::collections::BTreeMap;
+
+use super::ReplicaKey;
+use crate::cluster::layout::Layouts;
+use crate::cluster::record::{StoreRecord, VersionDetail};
+use crate::cluster::view::ClusterView;
+use crate::node::NodeId;
+use crate::partition_set::PartitionSet;
+
+/// A version that a node wants.
+#[derive(Debug)]
+pub(super) struct Want<'a> {
+    pub(super) store: &'a StoreRecord,
+    pub(super) detail: &'a VersionDetail,
+    pub(super) urgency: Urgency,
+    /// All that it wants of it.
+    pub(super) partitions: PartitionSet,
+    /// What of this others may ask it for now.
+    pub(super) owned: PartitionSet,
+}
+
+/// What is fetched first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Urgency {
+    /// The current version: the node is late without it.
+    Current,
+    /// A version that is being pushed.
+    Pushed,
+    /// A version for rollback.
+    Backup,
+}
+
+/// All that a node wants; `None` as long as it is not known what it is to hold.
+pub(super) fn wants<'a>(
+    view: &'a ClusterView,
+    node: NodeId,
+    layouts: &mut Layouts,
+) -> Option<BTreeMap<ReplicaKey, Want<'a>>> {
+    view.cluster.as_ref()?;
+    view.nodes.get(&node)?;
+    let table = &view.routing.as_ref()?.record;
+    let mut wants = BTreeMap::new();
+    for (name, store) in &view.stores {
+        let store = &store.record;
+        let layout = layouts.of(table, view.replicas(store));
+        let owned = layout.owned_by(node);
+        let partitions = owned.with(layout.planned_for(node));
+        if partitions.is_empty() {
+            continue;
+        }
+        let kept = store.versions.kept().map(|version| {
+            let current = store.versions.current() == Some(version);
+            (version, if current { Urgency::Current } else { Urgency::Backup })
+        });
+        let pushed = store.pushing().map(|version| (version, Urgency::Pushed));
+        for (version, urgency) in kept.chain(pushed) {
+            let Some(detail) = store.details.get(&version) else {
+                continue;
+            };
+            let want = Want {
+                store,
+                detail,
+                urgency,
+                partitions: partitions.clone(),
+                owned: owned.clone(),
+            };
+            wants.insert((name.clone(), version), want);
+        }
+    }
+    Some(wants)
+}

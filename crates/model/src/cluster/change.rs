@@ -1,0 +1,176 @@
+//! Changes of entries, as values: what a decision wants written, and on what it rests.
+//!
+//! A change is carried out whole or not at all. If an entry that it names has another revision than it
+//! expects, somebody else was faster: the change is thrown away, and the decision made again on what is
+//! there now.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::record::{NodeRecord, StoreNumbers, StoreRecord};
+use crate::name::StoreName;
+use crate::node::{Identity, NodeId};
+use crate::routing::RoutingTable;
+
+/// Writes that belong together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// What is written.
+    pub writes: Vec<Write>,
+    /// What must not have changed meanwhile, although it is not written: entries with their revisions.
+    pub unchanged: Vec<(RecordPath, u64)>,
+}
+
+/// The writing of one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// Which.
+    pub path: RecordPath,
+    /// The revision that it must have; `None` if it must not exist.
+    pub expected: Option<u64>,
+    /// What it shall be; `None` deletes it.
+    pub record: Option<Record>,
+}
+
+impl Change {
+    /// The writing of one entry, that rests on nothing else.
+    pub(super) fn of(path: RecordPath, expected: Option<u64>, record: Record) -> Self {
+        Self {
+            writes: vec![Write {
+                path,
+                expected,
+                record: Some(record),
+            }],
+            unchanged: Vec::new(),
+        }
+    }
+
+    /// The same, resting on another entry too.
+    pub(super) fn while_unchanged(mut self, path: RecordPath, revision: u64) -> Self {
+        self.unchanged.push((path, revision));
+        self
+    }
+
+    /// What a store becomes by this change, if it is about one.
+    pub fn store(&self) -> Option<&StoreRecord> {
+        self.writes.iter().find_map(|write| match &write.record {
+            Some(Record::Store(store)) => Some(&**store),
+            _ => None,
+        })
+    }
+
+    /// What the routing table becomes by this change, if it is about it.
+    pub fn routing(&self) -> Option<&RoutingTable> {
+        self.writes.iter().find_map(|write| match &write.record {
+            Some(Record::Routing(table)) => Some(table),
+            _ => None,
+        })
+    }
+}
+
+/// The name of an entry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RecordPath {
+    /// What is true of the cluster for ever.
+    Cluster,
+    /// The routing table.
+    Routing,
+    /// The numbers given out to stores.
+    Numbers,
+    /// A node.
+    Node(NodeId),
+    /// A node that is there.
+    Announcement(Identity),
+    /// What a node says of its replicas.
+    Report(NodeId),
+    /// A router that is there.
+    Router(Identity),
+    /// A store.
+    Store(StoreName),
+}
+
+impl RecordPath {
+    /// The entry at a path as [`Display`](fmt::Display) writes it; `None` if it is none of these.
+    pub fn parse(path: &str) -> Option<Self> {
+        match path.split_once('/') {
+            None => match path {
+                "cluster" => Some(Self::Cluster),
+                "routing" => Some(Self::Routing),
+                "numbers" => Some(Self::Numbers),
+                _ => None,
+            },
+            Some(("nodes", id)) => id.parse().ok().map(Self::Node),
+            Some(("announcements", identity)) => identity.parse().ok().map(Self::Announcement),
+            Some(("reports", id)) => id.parse().ok().map(Self::Report),
+            Some(("routers", identity)) => identity.parse().ok().map(Self::Router),
+            Some(("stores", name)) => name.parse().ok().map(Self::Store),
+            Some(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for RecordPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster => f.write_str("cluster"),
+            Self::Routing => f.write_str("routing"),
+            Self::Numbers => f.write_str("numbers"),
+            Self::Node(id) => write!(f, "nodes/{id}"),
+            Self::Announcement(identity) => write!(f, "announcements/{identity}"),
+            Self::Report(id) => write!(f, "reports/{id}"),
+            Self::Router(identity) => write!(f, "routers/{identity}"),
+            Self::Store(name) => write!(f, "stores/{name}"),
+        }
+    }
+}
+
+/// An entry that a change writes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Record {
+    /// At [`RecordPath::Routing`].
+    Routing(RoutingTable),
+    /// At [`RecordPath::Numbers`].
+    Numbers(StoreNumbers),
+    /// At [`RecordPath::Node`].
+    Node(NodeRecord),
+    /// At [`RecordPath::Store`].
+    Store(Box<StoreRecord>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_read_as_they_are_written() {
+        for path in [
+            RecordPath::Cluster,
+            RecordPath::Routing,
+            RecordPath::Numbers,
+            RecordPath::Node(NodeId::FIRST),
+            RecordPath::Announcement(Identity::of(7)),
+            RecordPath::Report(NodeId::FIRST.next()),
+            RecordPath::Router(Identity::of(u128::MAX)),
+            RecordPath::Store("Member-Features.v2".parse().unwrap()),
+        ] {
+            assert_eq!(RecordPath::parse(&path.to_string()), Some(path));
+        }
+    }
+
+    #[test]
+    fn what_is_not_an_entry_is_told_apart() {
+        for path in [
+            "",
+            "settings",
+            "nodes",
+            "nodes/0",
+            "stores/a/b",
+            "election/c_1",
+            "routers/7",
+        ] {
+            assert_eq!(RecordPath::parse(path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Time as decisions see it: passed in, and trusted no further than one look.
+
+/// A moment, by both clocks of the machine that decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// Milliseconds since any fixed time, by a clock that does not jump. Decisions rest on this one.
+    pub monotonic_ms: u64,
+    /// Milliseconds since 1970. It is written for people to read, and nothing rests on it.
+    pub unix_ms: u64,
+}
+
+/// The time that somebody has watched go by: of the time between two looks, no more counts than
+/// [`GAP_MS_MAX`](Self::GAP_MS_MAX). So nobody is late because the one who judges was stopped for a
+/// while, and a clock that jumps changes little.
+#[derive(Debug, Clone, Default)]
+pub(super) struct WatchedClock {
+    last_ms: Option<u64>,
+    watched_ms: u64,
+}
+
+impl WatchedClock {
+    /// The most that counts between two looks: twice the tick of those who look.
+    pub(super) const GAP_MS_MAX: u64 = 2_000;
+
+    /// Looks at the clock; returns the time watched so far, in milliseconds.
+    pub(super) fn look(&mut self, monotonic_ms: u64) -> u64 {
+        let gap_ms = monotonic_ms.saturating_sub(self.last_ms.unwrap_or(monotonic_ms));
+        self.last_ms = Some(monotonic_ms);
+        self.watched_ms += gap_ms.min(Self::GAP_MS_MAX);
+        self.watched_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_that_nobody_watched_does_not_count() {
+        let mut clock = WatchedClock::default();
+        assert_eq!(clock.look(5_000), 0);
+        assert_eq!(clock.look(6_000), 1_000);
+        assert_eq!(clock.look(906_000), 3_000, "it was stopped");
+        assert_eq!(clock.look(1_000), 3_000, "it jumped back");
+        assert_eq!(clock.look(1_500), 3_500);
+    }
+}

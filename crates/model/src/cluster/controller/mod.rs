@@ -1,0 +1,198 @@
+//! What the leading controller does next.
+//!
+//! A function of what it sees, and of how long it has seen it. It remembers only times: since when a
+//! node has been absent, and when a fetch last made progress. So a new leader goes on where the one
+//! before stopped, and at worst waits anew for what is late.
+//!
+//! Each change rests on the revisions of all entries that it was decided on. Carried out late, after
+//! somebody else's change, it fails, and the next look decides anew.
+
+mod nodes;
+mod plan;
+mod push;
+
+use std::collections::BTreeMap;
+
+use super::change::{Change, Record, RecordPath};
+use super::clock::{Moment, WatchedClock};
+use super::layout::Layouts;
+use super::readiness;
+use super::record::StoreRecord;
+use super::view::{ClusterView, Revised};
+use crate::node::NodeId;
+use crate::routing::RoutingTable;
+use push::{Pushes, Step};
+
+/// How patient a controller is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// How long a node must have been away before pushes go on without it, in milliseconds.
+    pub absent_after_ms: u64,
+    /// How long a fetch may make no progress before pushes go on without its node, in milliseconds.
+    pub stall_after_ms: u64,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            absent_after_ms: 10_000,
+            stall_after_ms: 600_000,
+        }
+    }
+}
+
+/// The leading controller's mind.
+#[derive(Debug, Default)]
+pub struct Controller {
+    patience: Patience,
+    clock: WatchedClock,
+    layouts: Layouts,
+    /// Since when nodes have been away, by the watched clock.
+    absent_since_ms: BTreeMap<NodeId, u64>,
+    pushes: Pushes,
+    problems: Vec<String>,
+}
+
+/// What a decision about stores looks at.
+struct Look<'a> {
+    view: &'a ClusterView,
+    table: &'a Revised<RoutingTable>,
+    now: Moment,
+    /// By the watched clock.
+    at_ms: u64,
+}
+
+impl Controller {
+    /// The most changes that one look yields; the next look goes on.
+    pub const CHANGES_MAX: usize = 256;
+
+    /// A controller that has just begun to lead.
+    pub fn new(patience: Patience) -> Self {
+        Self {
+            patience,
+            ..Self::default()
+        }
+    }
+
+    /// What is to be changed now, in this order. To be asked whenever the view has changed, and every
+    /// second; and again at once when it returned [`CHANGES_MAX`](Self::CHANGES_MAX) changes.
+    pub fn decide(&mut self, view: &ClusterView, now: Moment) -> Vec<Change> {
+        self.problems.clear();
+        let at_ms = self.clock.look(now.monotonic_ms);
+        let Some(cluster) = view.cluster.as_ref().filter(|_| !view.remembered) else {
+            return Vec::new();
+        };
+        self.note_absences(view, at_ms);
+        let mut changes = nodes::admit(view);
+        match &view.routing {
+            None => match nodes::first_table(cluster, view) {
+                Ok(first) => changes.extend(first),
+                Err(error) => self.problems.push(error.to_string()),
+            },
+            Some(table) => {
+                let look = Look {
+                    view,
+                    table,
+                    now,
+                    at_ms,
+                };
+                self.pushes.forget_others(view);
+                changes.extend(view.stores.values().filter_map(|store| self.store(&look, store)));
+                // A finished plan rests on all stores: it waits until nothing else changes them.
+                if changes.is_empty() {
+                    changes.extend(plan::finish(&mut self.layouts, &look));
+                }
+            }
+        }
+        changes.truncate(Self::CHANGES_MAX);
+        changes
+    }
+
+    /// What kept the last decision from doing all that it should, for people to read.
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    fn note_absences(&mut self, view: &ClusterView, at_ms: u64) {
+        let absent = |node: &NodeId| !view.is_live(*node);
+        self.absent_since_ms
+            .retain(|node, _| view.nodes.contains_key(node) && absent(node));
+        for &node in view.nodes.keys().filter(|node| absent(node)) {
+            self.absent_since_ms.entry(node).or_insert(at_ms);
+        }
+    }
+
+    /// Whether a node has been away for so long that nobody waits for it.
+    fn is_absent(&self, view: &ClusterView, node: NodeId, at_ms: u64) -> bool {
+        if !view.nodes.contains_key(&node) {
+            return true;
+        }
+        let since_ms = self.absent_since_ms.get(&node);
+        since_ms.is_some_and(|since_ms| at_ms - since_ms >= self.patience.absent_after_ms)
+    }
+
+    /// What becomes of a store.
+    fn store(&mut self, look: &Look<'_>, store: &Revised<StoreRecord>) -> Option<Change> {
+        let record = match self.push_step(look, &store.record) {
+            Some(step) => step.apply(&store.record, look.now.unix_ms),
+            None => {
+                let late = self.late(look, &store.record);
+                if late == store.record.late {
+                    return None;
+                }
+                let mut record = store.record.clone();
+                record.late = late;
+                record
+            }
+        };
+        let path = RecordPath::Store(record.definition.name.clone());
+        let change = Change::of(path, Some(store.revision), Record::Store(Box::new(record)));
+        Some(change.while_unchanged(RecordPath::Routing, look.table.revision))
+    }
+
+    fn push_step(&mut self, look: &Look<'_>, store: &StoreRecord) -> Option<Step> {
+        let push = store.push.as_ref().filter(|push| !push.state.is_end())?;
+        let layout = self.layouts.of(&look.table.record, look.view.replicas(store));
+        self.pushes.observe(look, store, push.version, &layout);
+        let mut missing = Vec::new();
+        for &node in layout.owned.keys() {
+            if readiness::is_ready(look.view, node, store, push.version) {
+                continue;
+            }
+            let replica = readiness::replica(look.view, node, store, push.version);
+            let given_up = match self.is_absent(look.view, node, look.at_ms) {
+                true => Some("it is not there".to_owned()),
+                false => self
+                    .pushes
+                    .given_up(look, store, node, replica, self.patience.stall_after_ms),
+            };
+            missing.push((node, given_up));
+        }
+        push::step(store, push.version, &layout, &missing)
+    }
+
+    /// The nodes that nobody is to ask for a store: those that do not have its current version.
+    ///
+    /// Of a node that says nothing, nothing is known: it stays what it was. And a node is not made
+    /// late if that left a partition with nobody to ask.
+    fn late(&mut self, look: &Look<'_>, store: &StoreRecord) -> std::collections::BTreeSet<NodeId> {
+        let mut late = store.late.clone();
+        let Some(current) = store.versions.current() else {
+            return late;
+        };
+        let layout = self.layouts.of(&look.table.record, look.view.replicas(store));
+        let state = |node| readiness::replica(look.view, node, store, current).map(|replica| replica.state.is_ready());
+        late.retain(|&node| layout.owned.contains_key(&node) && state(node) != Some(true));
+        let behind = layout.owned.iter().filter(|&(&node, _)| state(node) == Some(false));
+        for (&node, owned) in behind {
+            let mut with = late.clone();
+            with.insert(node);
+            let asked = layout.owned.keys().copied();
+            let asked = asked.filter(|&other| !with.contains(&other) && state(other) == Some(true));
+            if readiness::covered(&layout, asked).covers(owned) {
+                late = with;
+            }
+        }
+        late
+    }
+}

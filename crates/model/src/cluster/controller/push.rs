@@ -1,0 +1,185 @@
+//! The leading controller moves pushes on: waits for who makes progress, gives up who does not, and
+//! swaps or fails.
+//!
+//! Every push ends: each node of it becomes ready, or fails, or is away or without progress for longer
+//! than the controller's patience; then either enough are ready or too many are given up.
+
+use std::collections::BTreeMap;
+
+use super::Look;
+use crate::cluster::layout::Layout;
+use crate::cluster::readiness;
+use crate::cluster::record::{ReplicaReport, ReplicaState, StoreRecord};
+use crate::cluster::view::ClusterView;
+use crate::name::StoreName;
+use crate::node::NodeId;
+use crate::push::PushEvent;
+use crate::version::VersionNumber;
+
+/// What is remembered of the pushes under way, and only that: when their nodes last made progress.
+#[derive(Debug, Default)]
+pub(super) struct Pushes(BTreeMap<StoreName, Progress>);
+
+#[derive(Debug)]
+struct Progress {
+    store: u16,
+    version: VersionNumber,
+    nodes: BTreeMap<NodeId, NodeProgress>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct NodeProgress {
+    /// The most bytes that it ever reported: one that begins again and again makes none.
+    bytes_done_max: u64,
+    at_ms: u64,
+}
+
+/// What happens to a push now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The version goes live, without these nodes.
+    Swap {
+        /// They get it later.
+        late: Vec<NodeId>,
+    },
+    /// It fails.
+    Fail {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Pushes {
+    /// Forgets pushes that are no longer under way.
+    pub(super) fn forget_others(&mut self, view: &ClusterView) {
+        self.0.retain(|name, progress| {
+            let store = view.stores.get(name).map(|store| &store.record);
+            store.is_some_and(|store| store.id == progress.store && store.pushing() == Some(progress.version))
+        });
+    }
+
+    /// Notes how far the nodes of a push are.
+    pub(super) fn observe(&mut self, look: &Look<'_>, store: &StoreRecord, version: VersionNumber, layout: &Layout) {
+        let progress = self.0.entry(store.definition.name.clone());
+        let progress = progress.or_insert_with(|| Progress {
+            store: store.id,
+            version,
+            nodes: BTreeMap::new(),
+        });
+        progress.nodes.retain(|node, _| layout.owned.contains_key(node));
+        for &node in layout.owned.keys() {
+            let seen = progress.nodes.entry(node).or_insert(NodeProgress {
+                bytes_done_max: 0,
+                at_ms: look.at_ms,
+            });
+            let replica = readiness::replica(look.view, node, store, version);
+            let bytes_done = replica.map_or(0, |replica| replica.bytes_done);
+            if bytes_done > seen.bytes_done_max {
+                *seen = NodeProgress {
+                    bytes_done_max: bytes_done,
+                    at_ms: look.at_ms,
+                };
+            }
+        }
+    }
+
+    /// Why nobody waits any longer for a node that is there; `None` as long as it makes progress.
+    pub(super) fn given_up(
+        &self,
+        look: &Look<'_>,
+        store: &StoreRecord,
+        node: NodeId,
+        replica: Option<&ReplicaReport>,
+        stall_after_ms: u64,
+    ) -> Option<String> {
+        if let Some(replica) = replica.filter(|replica| replica.state == ReplicaState::Failed) {
+            return Some(replica.error.clone().unwrap_or_else(|| "it gives no reason".to_owned()));
+        }
+        let seen = self.0.get(&store.definition.name)?.nodes.get(&node)?;
+        let still_ms = look.at_ms - seen.at_ms;
+        (still_ms >= stall_after_ms).then(|| {
+            let last = replica.and_then(|replica| replica.error.as_deref());
+            let last = last.map(|error| format!(", and failed last with: {error}"));
+            format!(
+                "it has made no progress for {} s{}",
+                still_ms / 1_000,
+                last.unwrap_or_default()
+            )
+        })
+    }
+}
+
+/// What happens to a push of which these nodes do not have the version: each with the reason why it was
+/// given up, if it was.
+pub(super) fn step(
+    store: &StoreRecord,
+    version: VersionNumber,
+    layout: &Layout,
+    missing: &[(NodeId, Option<String>)],
+) -> Option<Step> {
+    let given_up: Vec<_> = missing
+        .iter()
+        .filter_map(|(node, reason)| Some((*node, reason.as_ref()?)))
+        .collect();
+    let reasons = || {
+        let shown = given_up.iter().take(REASONS_MAX);
+        let mut text: Vec<_> = shown.map(|(node, reason)| format!("node {node}: {reason}")).collect();
+        if given_up.len() > REASONS_MAX {
+            text.push(format!("and {} nodes more", given_up.len() - REASONS_MAX));
+        }
+        text.join("; ")
+    };
+    let tolerated = store.definition.tolerate_failures as usize;
+    if given_up.len() > tolerated {
+        let reason = format!(
+            "{} of {} nodes could not get version {version}, and the store tolerates {tolerated}: {}",
+            given_up.len(),
+            layout.owned.len(),
+            reasons()
+        );
+        return Some(Step::Fail { reason });
+    }
+    let hopeful = layout.owned.keys().copied();
+    let hopeful = hopeful.filter(|node| !given_up.iter().any(|(given_up, _)| given_up == node));
+    let lost = readiness::all(layout).without(&readiness::covered(layout, hopeful));
+    if let Some(partition) = lost.iter().next() {
+        let reason = format!(
+            "no node is left that could get version {version} of partition {partition}: {}",
+            reasons()
+        );
+        return Some(Step::Fail { reason });
+    }
+    // Whoever is not given up is ready, and they have a replica of each partition.
+    (missing.len() == given_up.len()).then(|| Step::Swap {
+        late: missing.iter().map(|(node, _)| *node).collect(),
+    })
+}
+
+/// How many nodes the reason of a failed push names.
+const REASONS_MAX: usize = 5;
+
+impl Step {
+    /// The store after this.
+    pub(super) fn apply(self, store: &StoreRecord, now_unix_ms: u64) -> StoreRecord {
+        let mut store = store.clone();
+        match self {
+            Self::Swap { late } => {
+                if let Some(push) = store.push.as_mut().filter(|push| !push.state.is_end()) {
+                    push.advance(PushEvent::Fetched, now_unix_ms);
+                    push.advance(PushEvent::Swapped, now_unix_ms);
+                    store.versions.make_current(push.version);
+                    store.versions.expire(store.definition.backups);
+                    store.late = late.into_iter().collect();
+                }
+            }
+            Self::Fail { reason } => {
+                if let Some(push) = store.push.as_mut() {
+                    push.advance(PushEvent::Failed, now_unix_ms);
+                    push.error = Some(reason);
+                }
+            }
+        }
+        store.forget_details();
+        store
+    }
+}

@@ -1,0 +1,67 @@
+//! Which partitions of a store each node holds, by the routing table.
+//!
+//! It depends on the table and on the number of replicas alone, which few stores set: so it is worked
+//! out once for each such number, and kept until the table changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::node::NodeId;
+use crate::partition_set::PartitionSet;
+use crate::routing::RoutingTable;
+
+/// The nodes of a store with their partitions.
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// Who is asked for what.
+    pub(super) owned: BTreeMap<NodeId, PartitionSet>,
+    /// Who will be, once the plan under way is finished; empty without one.
+    pub(super) planned: BTreeMap<NodeId, PartitionSet>,
+}
+
+impl Layout {
+    fn of(table: &RoutingTable, replicas: usize) -> Self {
+        let by_node = |lists: &[Vec<NodeId>]| {
+            let mut nodes = BTreeMap::<NodeId, PartitionSet>::new();
+            for (partition, list) in table.partitions().partitions().zip(lists) {
+                for &node in list.iter().take(replicas) {
+                    nodes.entry(node).or_default().insert(partition);
+                }
+            }
+            nodes
+        };
+        Self {
+            owned: by_node(table.all_owners()),
+            planned: table.next().map(by_node).unwrap_or_default(),
+        }
+    }
+
+    /// What a node owns.
+    pub(super) fn owned_by(&self, node: NodeId) -> &PartitionSet {
+        self.owned.get(&node).unwrap_or(const { &PartitionSet::EMPTY })
+    }
+
+    /// What a node will own by the plan under way; nothing without one.
+    pub(super) fn planned_for(&self, node: NodeId) -> &PartitionSet {
+        self.planned.get(&node).unwrap_or(const { &PartitionSet::EMPTY })
+    }
+}
+
+/// The layouts by one routing table.
+#[derive(Debug, Default)]
+pub(super) struct Layouts {
+    epoch: u64,
+    by_replicas: BTreeMap<usize, Arc<Layout>>,
+}
+
+impl Layouts {
+    /// The layout of a store with so many replicas.
+    pub(super) fn of(&mut self, table: &RoutingTable, replicas: usize) -> Arc<Layout> {
+        if self.epoch != table.epoch() {
+            self.by_replicas.clear();
+            self.epoch = table.epoch();
+        }
+        let made = || Arc::new(Layout::of(table, replicas));
+        Arc::clone(self.by_replicas.entry(replicas).or_insert_with(made))
+    }
+}

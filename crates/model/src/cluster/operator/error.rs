@@ -1,0 +1,126 @@
+//! What operators are refused.
+
+use crate::name::StoreName;
+use crate::node::NodeId;
+use crate::partition::PartitionId;
+use crate::placement::PlacementError;
+use crate::version::VersionNumber;
+
+/// Why a change cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OperatorError {
+    /// The cluster has not been made.
+    #[error("there is no cluster yet: start a controller or a server first")]
+    NoCluster,
+    /// No store has this name.
+    #[error("no store {store:?}: create it first, GET /v1/stores lists those that exist")]
+    StoreNotFound {
+        /// The name.
+        store: StoreName,
+    },
+    /// A store has this name already.
+    #[error("store {store:?} exists: choose another name, or drop it first")]
+    StoreExists {
+        /// The name.
+        store: StoreName,
+    },
+    /// The cluster has as many stores as it can.
+    #[error("there are {max} stores, and no more are possible: drop one first")]
+    TooManyStores {
+        /// The limit.
+        max: usize,
+    },
+    /// The definition of a store has a value that is not possible.
+    #[error("invalid store {store:?}: {reason}")]
+    InvalidDefinition {
+        /// The name.
+        store: StoreName,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The store does not keep this version.
+    #[error("store {store:?} has no version {version}: it keeps {kept}")]
+    VersionNotFound {
+        /// The store.
+        store: StoreName,
+        /// The version.
+        version: VersionNumber,
+        /// Those that it keeps, for people.
+        kept: String,
+    },
+    /// The version is kept, and a part of it is nowhere.
+    #[error(
+        "version {version} of store {store:?} cannot be served: no node has its partition {partition} ready; \
+         GET /v1/stores/{store}/versions shows why"
+    )]
+    VersionNotReady {
+        /// The store.
+        store: StoreName,
+        /// The version.
+        version: VersionNumber,
+        /// The first partition that is missed.
+        partition: PartitionId,
+    },
+    /// There is no version to go back to.
+    #[error("store {store:?} keeps no version to roll back to: raise its backups before the next push")]
+    NoRollback {
+        /// The store.
+        store: StoreName,
+    },
+    /// One push of a store at a time.
+    #[error("push of version {version} of store {store:?} is in progress: wait for it, or cancel it first")]
+    PushInProgress {
+        /// The store.
+        store: StoreName,
+        /// The version being pushed.
+        version: VersionNumber,
+    },
+    /// The store was never pushed to.
+    #[error("store {store:?} has no push: start one first")]
+    PushNotFound {
+        /// The store.
+        store: StoreName,
+    },
+    /// The push ended before it could be cancelled.
+    #[error("the last push of store {store:?} has ended: there is nothing to cancel")]
+    PushEnded {
+        /// The store.
+        store: StoreName,
+    },
+    /// Too many stores are being pushed to.
+    #[error("{max} pushes are in progress, and no more are possible: wait for one of them")]
+    TooManyPushes {
+        /// The limit.
+        max: usize,
+    },
+    /// There is no routing table to be changed.
+    #[error("there is no routing table yet: it is made when {nodes_initial} nodes are there")]
+    NoRoutingTable {
+        /// How many nodes the first table waits for.
+        nodes_initial: u32,
+    },
+    /// One plan at a time.
+    #[error("a plan for the routing table is under way: wait for it, or cancel it first")]
+    PlanInProgress,
+    /// There is no plan to be cancelled.
+    #[error("no plan for the routing table is under way: there is nothing to cancel")]
+    NoPlan,
+    /// The plan would change nothing.
+    #[error("the routing table is as it should be for these nodes: name nodes to add or to remove")]
+    NothingToMove,
+    /// No node has this number.
+    #[error("no node has the number {node}: GET /v1/nodes lists those that exist")]
+    NodeNotFound {
+        /// The number.
+        node: NodeId,
+    },
+    /// A node that holds nothing yet cannot be asked to hold something while it is away.
+    #[error("node {node} is not there: start it before partitions are given to it")]
+    NodeAbsent {
+        /// The node.
+        node: NodeId,
+    },
+    /// The nodes cannot be given partitions as the cluster wants it.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+}

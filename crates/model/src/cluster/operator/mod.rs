@@ -1,0 +1,31 @@
+//! What operators ask for, as changes of entries: stores created, altered, dropped, pushed to, swapped
+//! and rolled back, and plans for the routing table.
+//!
+//! Any process may carry one out: it takes a view that is new enough, asks here for the change, and
+//! writes it. If somebody else was faster, it looks again, and asks again.
+
+mod error;
+mod routing;
+mod store;
+mod version;
+
+pub use error::OperatorError;
+pub use routing::{RoutingRequest, cancel_plan, plan_routing};
+pub use store::{StoreChange, alter_store, create_store, drop_store};
+pub use version::{PUSHES_MAX, cancel_push, push, roll_back, swap};
+
+use super::change::{Change, Record, RecordPath};
+use super::record::StoreRecord;
+use super::view::{ClusterView, Revised};
+use crate::name::StoreName;
+
+fn store<'a>(view: &'a ClusterView, name: &StoreName) -> Result<&'a Revised<StoreRecord>, OperatorError> {
+    let store = view.stores.get(name);
+    store.ok_or_else(|| OperatorError::StoreNotFound { store: name.clone() })
+}
+
+/// The writing of a store in the place of its former self.
+fn rewrite(revision: u64, store: StoreRecord) -> Change {
+    let path = RecordPath::Store(store.definition.name.clone());
+    Change::of(path, Some(revision), Record::Store(Box::new(store)))
+}

@@ -1,0 +1,133 @@
+//! Stores are created, altered and dropped.
+
+use super::{OperatorError, rewrite, store};
+use crate::cluster::change::{Change, Record, RecordPath, Write};
+use crate::cluster::record::{StoreNumbers, StoreRecord};
+use crate::cluster::view::ClusterView;
+use crate::definition::StoreDefinition;
+use crate::limits::STORES_MAX;
+use crate::name::StoreName;
+
+/// What is to be changed of a store's definition; what is `None` stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreChange {
+    /// How many versions besides the current one are kept for rollback.
+    pub backups: Option<u32>,
+    /// How many nodes hold each partition; `Some(None)` for as many as the cluster has.
+    pub replicas: Option<Option<u32>>,
+    /// How many nodes may be late when a version is swapped in.
+    pub tolerate_failures: Option<u32>,
+    /// How many keys a second may be read; `Some(None)` for no limit.
+    pub read_keys_per_second: Option<Option<u64>>,
+}
+
+/// A new store.
+///
+/// # Errors
+/// One of this name exists, or there are too many, or the definition is not possible.
+pub fn create_store(
+    view: &ClusterView,
+    definition: StoreDefinition,
+    now_unix_ms: u64,
+) -> Result<Change, OperatorError> {
+    check(view, &definition)?;
+    let name = definition.name.clone();
+    if view.stores.contains_key(&name) {
+        return Err(OperatorError::StoreExists { store: name });
+    }
+    let id = free_id(view).ok_or(OperatorError::TooManyStores { max: STORES_MAX })?;
+    let record = StoreRecord::new(definition, id, now_unix_ms);
+    let mut change = Change::of(RecordPath::Store(name), None, Record::Store(Box::new(record)));
+    change.writes.push(Write {
+        path: RecordPath::Numbers,
+        expected: view.numbers.as_ref().map(|numbers| numbers.revision),
+        record: Some(Record::Numbers(StoreNumbers { last_store: id })),
+    });
+    Ok(change)
+}
+
+/// Another definition of a store. Versions that are then too many are given up.
+///
+/// # Errors
+/// No such store, or a value that is not possible.
+pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -> Result<Change, OperatorError> {
+    let before = store(view, name)?;
+    let mut record = before.record.clone();
+    let definition = &mut record.definition;
+    let StoreChange {
+        backups,
+        replicas,
+        tolerate_failures,
+        read_keys_per_second,
+    } = *change;
+    definition.backups = backups.unwrap_or(definition.backups);
+    definition.replicas = replicas.unwrap_or(definition.replicas);
+    definition.tolerate_failures = tolerate_failures.unwrap_or(definition.tolerate_failures);
+    definition.read_keys_per_second = read_keys_per_second.unwrap_or(definition.read_keys_per_second);
+    check(view, definition)?;
+    record.versions.expire(record.definition.backups);
+    record.forget_details();
+    Ok(rewrite(before.revision, record))
+}
+
+/// The end of a store with all its versions.
+///
+/// # Errors
+/// No such store, or a push of it is in progress.
+pub fn drop_store(view: &ClusterView, name: &StoreName) -> Result<Change, OperatorError> {
+    let store = store(view, name)?;
+    if let Some(version) = store.record.pushing() {
+        let store = name.clone();
+        return Err(OperatorError::PushInProgress { store, version });
+    }
+    Ok(Change {
+        writes: vec![Write {
+            path: RecordPath::Store(name.clone()),
+            expected: Some(store.revision),
+            record: None,
+        }],
+        unchanged: Vec::new(),
+    })
+}
+
+/// A number for a new store: the next that was not given out, or once those are used up, one whose
+/// store was dropped.
+fn free_id(view: &ClusterView) -> Option<u16> {
+    let taken: std::collections::BTreeSet<u16> = view.stores.values().map(|store| store.record.id).collect();
+    let remembered = view.numbers.as_ref().map_or(0, |numbers| numbers.record.last_store);
+    let last = remembered
+        .max(taken.last().copied().unwrap_or(0))
+        .min(STORES_MAX as u16);
+    let after = last + 1..=STORES_MAX as u16;
+    let before = 1..=last;
+    after.chain(before).find(|id| !taken.contains(id))
+}
+
+fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), OperatorError> {
+    let cluster = view.cluster.as_ref().ok_or(OperatorError::NoCluster)?;
+    let invalid = |reason: String| {
+        Err(OperatorError::InvalidDefinition {
+            store: definition.name.clone(),
+            reason,
+        })
+    };
+    let StoreDefinition {
+        backups,
+        replicas,
+        read_keys_per_second,
+        ..
+    } = *definition;
+    if backups > StoreDefinition::BACKUPS_MAX {
+        return invalid(format!("{backups} backups: keep 0 to {}", StoreDefinition::BACKUPS_MAX));
+    }
+    let replicas_max = cluster.placement.replicas(cluster.replicas);
+    if let Some(replicas) = replicas.filter(|replicas| !(1..=replicas_max).contains(replicas)) {
+        return invalid(format!(
+            "{replicas} replicas: the cluster has 1 to {replicas_max} of each partition"
+        ));
+    }
+    if read_keys_per_second == Some(0) {
+        return invalid("0 keys a second may be read: allow 1 or more, or leave out the limit".to_owned());
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! Versions are pushed, swapped and rolled back.
+
+use super::{OperatorError, rewrite, store};
+use crate::cluster::change::Change;
+use crate::cluster::readiness::unready_partition;
+use crate::cluster::record::{PushRecord, StoreRecord, VersionDetail};
+use crate::cluster::view::{ClusterView, Revised};
+use crate::name::StoreName;
+use crate::push::{PushEvent, PushState};
+use crate::version::VersionNumber;
+
+/// How many stores can be pushed to at a time: they share the disks and the rates of the nodes.
+pub const PUSHES_MAX: usize = 8;
+
+/// Begins a push of the version that this detail is of.
+///
+/// # Errors
+/// No such store, another push of it, too many pushes.
+pub fn push(
+    view: &ClusterView,
+    name: &StoreName,
+    detail: VersionDetail,
+    now_unix_ms: u64,
+) -> Result<Change, OperatorError> {
+    let before = store(view, name)?;
+    if let Some(version) = before.record.pushing() {
+        let store = name.clone();
+        return Err(OperatorError::PushInProgress { store, version });
+    }
+    let pushing = view.stores.values().filter(|store| store.record.pushing().is_some());
+    if pushing.count() >= PUSHES_MAX {
+        return Err(OperatorError::TooManyPushes { max: PUSHES_MAX });
+    }
+    let mut record = before.record.clone();
+    let version = record.versions.allocate();
+    record.push = Some(PushRecord {
+        version,
+        source: detail.source.clone(),
+        state: PushState::Fetching,
+        error: None,
+        bytes_total: detail.bytes,
+        records: detail.records,
+        started_unix_ms: now_unix_ms,
+        ended_unix_ms: None,
+    });
+    record.details.insert(version, detail);
+    Ok(rewrite(before.revision, record))
+}
+
+/// Ends the push of a store that is under way.
+///
+/// # Errors
+/// No such store, it was never pushed to, or the push has ended.
+pub fn cancel_push(view: &ClusterView, name: &StoreName, now_unix_ms: u64) -> Result<Change, OperatorError> {
+    let before = store(view, name)?;
+    let mut record = before.record.clone();
+    match &mut record.push {
+        None => return Err(OperatorError::PushNotFound { store: name.clone() }),
+        Some(push) if push.state.is_end() => return Err(OperatorError::PushEnded { store: name.clone() }),
+        Some(push) => push.advance(PushEvent::Cancelled, now_unix_ms),
+    }
+    record.forget_details();
+    Ok(rewrite(before.revision, record))
+}
+
+/// Makes a version current that the store keeps; `None` if it is current already. The view must have the
+/// reports of nodes.
+///
+/// # Errors
+/// No such store or version, or one of which a partition is ready nowhere.
+pub fn swap(view: &ClusterView, name: &StoreName, version: VersionNumber) -> Result<Option<Change>, OperatorError> {
+    let before = store(view, name)?;
+    let Revised { record, revision } = before;
+    if !record.versions.contains(version) {
+        return Err(OperatorError::VersionNotFound {
+            store: name.clone(),
+            version,
+            kept: kept(record),
+        });
+    }
+    if record.versions.current() == Some(version) {
+        return Ok(None);
+    }
+    if let Some(partition) = unready_partition(view, name, version) {
+        return Err(OperatorError::VersionNotReady {
+            store: name.clone(),
+            version,
+            partition,
+        });
+    }
+    let mut record = record.clone();
+    record.versions.make_current(version);
+    let change = rewrite(*revision, record);
+    Ok(Some(match &view.routing {
+        Some(table) => change.while_unchanged(crate::cluster::RecordPath::Routing, table.revision),
+        None => change,
+    }))
+}
+
+/// Goes back to a version: the one named, or the one before the current one. The view must have the
+/// reports of nodes.
+///
+/// # Errors
+/// As [`swap`], and [`OperatorError::NoRollback`] if there is none before.
+pub fn roll_back(
+    view: &ClusterView,
+    name: &StoreName,
+    to: Option<VersionNumber>,
+) -> Result<Option<Change>, OperatorError> {
+    let target = to.or(store(view, name)?.record.versions.rollback_target());
+    match target {
+        Some(version) => swap(view, name, version),
+        None => Err(OperatorError::NoRollback { store: name.clone() }),
+    }
+}
+
+fn kept(record: &StoreRecord) -> String {
+    let kept: Vec<_> = record.versions.kept().map(|version| version.to_string()).collect();
+    match kept.is_empty() {
+        true => "none".to_owned(),
+        false => kept.join(", "),
+    }
+}

@@ -1,0 +1,74 @@
+//! What reports prove: whether a version is ready on a node, and on enough of them.
+//!
+//! A report proves something only if it rests on the same store, routing table and number of replicas
+//! as whoever reads it goes by. All else counts as not known, and nothing is decided on it.
+
+use std::collections::BTreeSet;
+
+use super::layout::{Layout, Layouts};
+use super::record::{ReplicaReport, StoreRecord};
+use super::view::ClusterView;
+use crate::name::StoreName;
+use crate::node::NodeId;
+use crate::partition::PartitionId;
+use crate::partition_set::PartitionSet;
+use crate::version::VersionNumber;
+
+/// What a node says of a version, if it goes by the same store, routing table and replicas.
+pub(super) fn replica<'a>(
+    view: &'a ClusterView,
+    node: NodeId,
+    store: &StoreRecord,
+    version: VersionNumber,
+) -> Option<&'a ReplicaReport> {
+    let table = &view.routing.as_ref()?.record;
+    let report = view.reports.get(&node)?;
+    let store_report = report.stores.get(&store.definition.name)?;
+    let same = report.epoch == table.epoch()
+        && store_report.id == store.id
+        && store_report.replicas as usize == view.replicas(store);
+    store_report.versions.get(&version).filter(|_| same)
+}
+
+/// Whether a node has proved that a version is ready on it.
+pub(super) fn is_ready(view: &ClusterView, node: NodeId, store: &StoreRecord, version: VersionNumber) -> bool {
+    replica(view, node, store, version).is_some_and(|replica| replica.state.is_ready())
+}
+
+/// The partitions that at least one of these nodes owns.
+pub(super) fn covered(layout: &Layout, nodes: impl Iterator<Item = NodeId>) -> PartitionSet {
+    nodes.fold(PartitionSet::EMPTY, |covered, node| covered.with(layout.owned_by(node)))
+}
+
+/// The partitions that any node owns: all of them.
+pub(super) fn all(layout: &Layout) -> PartitionSet {
+    covered(layout, layout.owned.keys().copied())
+}
+
+/// The first partition of which no node has a version ready, by the reports; `None` if each has one.
+/// Also `None` if there is no such store or no routing table: there is nothing to be missed.
+pub fn unready_partition(view: &ClusterView, name: &StoreName, version: VersionNumber) -> Option<PartitionId> {
+    let store = &view.stores.get(name)?.record;
+    let table = &view.routing.as_ref()?.record;
+    let layout = Layouts::default().of(table, view.replicas(store));
+    let ready = layout.owned.keys().copied();
+    let ready = ready.filter(|&node| is_ready(view, node, store, version));
+    all(&layout).without(&covered(&layout, ready)).iter().next()
+}
+
+/// The nodes that are there and own partitions of a store, and have not yet said that this version of
+/// it is current with them. Who has just swapped it in waits until there are none.
+pub fn not_serving(view: &ClusterView, name: &StoreName, version: VersionNumber) -> BTreeSet<NodeId> {
+    let (Some(store), Some(routing)) = (view.stores.get(name), view.routing.as_ref()) else {
+        return BTreeSet::new();
+    };
+    let store = &store.record;
+    let layout = Layouts::default().of(&routing.record, view.replicas(store));
+    let serving = |&node: &NodeId| {
+        let replica = replica(view, node, store, version);
+        replica.is_some_and(|replica| replica.state == super::record::ReplicaState::Serving)
+    };
+    let nodes = layout.owned.keys().copied();
+    let nodes = nodes.filter(|&node| view.is_live(node) && !store.late.contains(&node));
+    nodes.filter(|node| !serving(node)).collect()
+}

@@ -1,0 +1,152 @@
+//! A set of partitions, as one bit for each.
+//!
+//! Nodes compare such sets for every version of every store whenever something changes: so they are
+//! compared and subtracted by words.
+
+use std::fmt;
+
+use crate::partition::PartitionId;
+
+/// Some of a cluster's partitions.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct PartitionSet {
+    /// Without zeros at the end, so that equal sets are equal words.
+    words: Vec<u64>,
+}
+
+impl PartitionSet {
+    /// The set of no partitions.
+    pub const EMPTY: Self = Self { words: Vec::new() };
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// How many it has.
+    pub fn len(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether it has this one.
+    pub fn contains(&self, partition: PartitionId) -> bool {
+        let (word, bit) = place(partition);
+        self.words.get(word).is_some_and(|word| word & bit != 0)
+    }
+
+    /// Whether it has all of another set's.
+    pub fn covers(&self, other: &Self) -> bool {
+        let mine = self.words.iter().copied().chain(std::iter::repeat(0));
+        other.words.iter().zip(mine).all(|(theirs, mine)| theirs & !mine == 0)
+    }
+
+    /// Adds one.
+    pub fn insert(&mut self, partition: PartitionId) {
+        let (word, bit) = place(partition);
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+        }
+        self.words[word] |= bit;
+    }
+
+    /// Takes one out.
+    pub fn remove(&mut self, partition: PartitionId) {
+        let (word, bit) = place(partition);
+        if let Some(word) = self.words.get_mut(word) {
+            *word &= !bit;
+        }
+        self.trim();
+    }
+
+    /// What it has and another has not.
+    pub fn without(&self, other: &Self) -> Self {
+        let theirs = other.words.iter().copied().chain(std::iter::repeat(0));
+        let words = self.words.iter().zip(theirs).map(|(mine, theirs)| mine & !theirs);
+        let mut set = Self { words: words.collect() };
+        set.trim();
+        set
+    }
+
+    /// What it or another has.
+    pub fn with(&self, other: &Self) -> Self {
+        let (long, short) = match self.words.len() >= other.words.len() {
+            true => (self, other),
+            false => (other, self),
+        };
+        let mut set = long.clone();
+        for (word, more) in set.words.iter_mut().zip(&short.words) {
+            *word |= more;
+        }
+        set
+    }
+
+    /// Those that it has, in order.
+    pub fn iter(&self) -> impl Iterator<Item = PartitionId> + '_ {
+        self.words.iter().enumerate().flat_map(|(at, &word)| {
+            let bits = (0..u64::BITS).filter(move |bit| word & (1 << bit) != 0);
+            bits.map(move |bit| PartitionId::new(at as u32 * u64::BITS + bit))
+        })
+    }
+
+    fn trim(&mut self) {
+        let zeros = self.words.iter().rev().take_while(|&&word| word == 0).count();
+        self.words.truncate(self.words.len() - zeros);
+    }
+}
+
+fn place(partition: PartitionId) -> (usize, u64) {
+    let number = partition.get();
+    ((number / u64::BITS) as usize, 1 << (number % u64::BITS))
+}
+
+impl FromIterator<PartitionId> for PartitionSet {
+    fn from_iter<I: IntoIterator<Item = PartitionId>>(partitions: I) -> Self {
+        let mut set = Self::EMPTY;
+        for partition in partitions {
+            set.insert(partition);
+        }
+        set
+    }
+}
+
+impl fmt::Debug for PartitionSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set()
+            .entries(self.iter().map(|partition| partition.get()))
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn numbers() -> impl Strategy<Value = BTreeSet<u32>> {
+        prop::collection::btree_set(0..300u32, 0..40)
+    }
+
+    fn set(numbers: &BTreeSet<u32>) -> PartitionSet {
+        numbers.iter().copied().map(PartitionId::new).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_set_of_numbers(a in numbers(), b in numbers(), one in 0..300u32) {
+            let (x, y) = (set(&a), set(&b));
+            prop_assert_eq!(x.len(), a.len());
+            prop_assert_eq!(x.is_empty(), a.is_empty());
+            prop_assert_eq!(x.contains(PartitionId::new(one)), a.contains(&one));
+            prop_assert_eq!(x.covers(&y), a.is_superset(&b));
+            prop_assert_eq!(x.without(&y), set(&a.difference(&b).copied().collect()));
+            prop_assert_eq!(x.with(&y), set(&a.union(&b).copied().collect()));
+            prop_assert_eq!(x.iter().map(PartitionId::get).collect::<BTreeSet<_>>(), a.clone());
+            let mut less = x.clone();
+            less.remove(PartitionId::new(one));
+            prop_assert_eq!(less, set(&a.iter().copied().filter(|&n| n != one).collect()));
+        }
+    }
+}
