@@ -3,7 +3,8 @@
 //! Bytes in, values out, and back: no I/O, no clock, no server. Three parts:
 //!
 //! - [`parse_request`] finds requests in what a client has sent, without copying or allocating;
-//! - [`Reply`] writes answers, in the version of the protocol that the connection speaks;
+//! - [`Reply`] writes answers, in the version of the protocol that the connection speaks, and
+//!   [`parse_reply`] finds them in what a server has sent;
 //! - [`command`] is the table of commands: what each is called, takes, and is described as.
 //!
 //! ```
@@ -27,6 +28,7 @@ mod glob;
 mod inline;
 mod limits;
 mod reply;
+mod reply_parser;
 mod request;
 
 pub use arguments::Arguments;
@@ -35,4 +37,5 @@ pub use error::ProtocolError;
 pub use glob::glob_matches;
 pub use limits::{Limits, UNAUTHENTICATED_ARGUMENTS_MAX, UNAUTHENTICATED_BULK_BYTES_MAX};
 pub use reply::{Protocol, Reply};
+pub use reply_parser::{Place, ReplyError, ReplyItem, ReplyItems, parse_reply};
 pub use request::{Parse, parse_request};

@@ -1,0 +1,279 @@
+//! Whether a node is worth asking: judged by how its requests fare, recovered by probing.
+//!
+//! A node is *suspended* when it cannot be reached, when too many of its requests failed in a row, or
+//! when the share of those that succeeded over a window falls below a threshold. Slowness is no failure:
+//! hedging answers that. A suspended node is probed, at first soon, then ever less often; one answered
+//! probe brings it back. Suspension is advice: where nobody else is left, a suspended node is asked.
+//!
+//! Time is passed in. All numbers are atomics of their own, read and written without order: two requests
+//! at once may lose a count, never a suspension.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// When a node is suspended, and when it is probed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HealthPolicy {
+    /// The window, in microseconds. What counts is the last half to whole of it.
+    pub window_us: u64,
+    /// Fewer requests than these in the window say nothing.
+    pub requests_min: u32,
+    /// The share of successes below which a node is suspended.
+    pub success_ratio_min: f64,
+    /// Failures in a row that suspend it, however long they took.
+    pub failures_in_row_max: u32,
+    /// How soon a suspended node is first probed, in microseconds.
+    pub probe_first_us: u64,
+    /// How often it is probed in the end, in microseconds.
+    pub probe_last_us: u64,
+}
+
+impl Default for HealthPolicy {
+    fn default() -> Self {
+        Self {
+            window_us: 2_000_000,
+            requests_min: 20,
+            success_ratio_min: 0.8,
+            failures_in_row_max: 5,
+            probe_first_us: 100_000,
+            probe_last_us: 2_000_000,
+        }
+    }
+}
+
+/// The health of one node, as this client sees it.
+#[derive(Debug)]
+pub struct NodeHealth {
+    policy: HealthPolicy,
+    suspended: AtomicBool,
+    /// When the next probe is due, while suspended.
+    probe_at_us: AtomicU64,
+    /// How long the next rest is.
+    rest_us: AtomicU64,
+    resumed_at_us: AtomicU64,
+    failures_in_row: AtomicU32,
+    half_began_us: AtomicU64,
+    successes: [AtomicU32; 2],
+    failures: [AtomicU32; 2],
+    /// Which half is being counted into.
+    half: AtomicU32,
+}
+
+impl NodeHealth {
+    /// A node of which nothing bad is known.
+    pub fn new(policy: HealthPolicy) -> Self {
+        Self {
+            policy,
+            suspended: AtomicBool::new(false),
+            probe_at_us: AtomicU64::new(0),
+            rest_us: AtomicU64::new(policy.probe_first_us),
+            resumed_at_us: AtomicU64::new(0),
+            failures_in_row: AtomicU32::new(0),
+            half_began_us: AtomicU64::new(0),
+            successes: Default::default(),
+            failures: Default::default(),
+            half: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether others are to be asked rather than this one.
+    #[inline]
+    pub fn is_suspended(&self) -> bool {
+        self.suspended.load(Relaxed)
+    }
+
+    /// A request was answered.
+    #[inline]
+    pub fn succeeded(&self, now_us: u64) {
+        self.turn_window(now_us);
+        self.successes[self.half.load(Relaxed) as usize & 1].fetch_add(1, Relaxed);
+        if self.failures_in_row.load(Relaxed) != 0 {
+            self.failures_in_row.store(0, Relaxed);
+        }
+    }
+
+    /// A request failed, or was not answered in its time. Returns whether the node is suspended for it.
+    pub fn failed(&self, now_us: u64) -> bool {
+        self.turn_window(now_us);
+        self.failures[self.half.load(Relaxed) as usize & 1].fetch_add(1, Relaxed);
+        let in_row = self.failures_in_row.fetch_add(1, Relaxed) + 1;
+        let count = |half: &[AtomicU32; 2]| half.iter().map(|n| n.load(Relaxed)).sum::<u32>();
+        let (good, bad) = (count(&self.successes), count(&self.failures));
+        let enough = good + bad >= self.policy.requests_min;
+        let few = f64::from(good) < f64::from(good + bad) * self.policy.success_ratio_min;
+        (in_row >= self.policy.failures_in_row_max || (enough && few)) && self.suspend(now_us)
+    }
+
+    /// No connection could be made, or one has gone silent. Returns whether the node is suspended for it.
+    pub fn unreachable(&self, now_us: u64) -> bool {
+        self.suspend(now_us)
+    }
+
+    /// When it is to be probed next; `None` while it is not suspended.
+    pub fn probe_at_us(&self) -> Option<u64> {
+        self.is_suspended().then(|| self.probe_at_us.load(Relaxed))
+    }
+
+    /// A probe was answered, or a connection made: it may be asked again, and is judged afresh.
+    pub fn probe_succeeded(&self, now_us: u64) {
+        if self.is_suspended() {
+            self.forget_window(now_us);
+            self.resumed_at_us.store(now_us, Relaxed);
+            self.suspended.store(false, Relaxed);
+        }
+    }
+
+    /// A probe was not answered: the next one comes later.
+    pub fn probe_failed(&self, now_us: u64) {
+        if self.is_suspended() {
+            self.rest(now_us);
+        }
+    }
+
+    fn suspend(&self, now_us: u64) -> bool {
+        if self.suspended.swap(true, Relaxed) {
+            return false;
+        }
+        // Who was well for long begins again with short rests; who comes and goes does not.
+        let well_us = now_us.saturating_sub(self.resumed_at_us.load(Relaxed));
+        if well_us >= self.policy.probe_last_us.saturating_mul(5) {
+            self.rest_us.store(self.policy.probe_first_us, Relaxed);
+        }
+        self.rest(now_us);
+        true
+    }
+
+    fn rest(&self, now_us: u64) {
+        let rest = self.rest_us.load(Relaxed);
+        self.probe_at_us.store(now_us.saturating_add(rest), Relaxed);
+        self.rest_us
+            .store(rest.saturating_mul(2).min(self.policy.probe_last_us), Relaxed);
+    }
+
+    /// Begins a new half of the window when the present one is full.
+    #[inline]
+    fn turn_window(&self, now_us: u64) {
+        let age_us = now_us.saturating_sub(self.half_began_us.load(Relaxed));
+        if age_us >= self.policy.window_us / 2 {
+            self.begin_half(now_us, age_us);
+        }
+    }
+
+    #[cold]
+    fn begin_half(&self, now_us: u64, age_us: u64) {
+        if age_us >= self.policy.window_us {
+            return self.forget_window(now_us);
+        }
+        let half = self.half.load(Relaxed) as usize & 1 ^ 1;
+        self.successes[half].store(0, Relaxed);
+        self.failures[half].store(0, Relaxed);
+        self.half.store(half as u32, Relaxed);
+        self.half_began_us.store(now_us, Relaxed);
+    }
+
+    fn forget_window(&self, now_us: u64) {
+        for count in self.successes.iter().chain(&self.failures) {
+            count.store(0, Relaxed);
+        }
+        self.failures_in_row.store(0, Relaxed);
+        self.half_began_us.store(now_us, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn policy() -> HealthPolicy {
+        HealthPolicy::default()
+    }
+
+    #[test]
+    fn failures_in_a_row_suspend_and_a_success_between_them_does_not() {
+        let health = NodeHealth::new(policy());
+        for now in 0..4 {
+            assert!(!health.failed(now));
+        }
+        health.succeeded(4);
+        for now in 5..9 {
+            assert!(!health.failed(now));
+        }
+        assert!(health.failed(9));
+        assert!(health.is_suspended());
+        assert!(!health.failed(10), "it is suspended once");
+    }
+
+    #[test]
+    fn a_low_ratio_over_the_window_suspends_and_old_successes_do_not_save() {
+        let health = NodeHealth::new(policy());
+        (0..100_000).for_each(|_| health.succeeded(0));
+        let mut now = 10 * policy().window_us;
+        let mut requests = 0;
+        loop {
+            // Three of four succeed.
+            now += 10_000;
+            requests += 1;
+            match requests % 4 {
+                0 if health.failed(now) => break,
+                0 => {}
+                _ => health.succeeded(now),
+            }
+            assert!(requests < 100, "never suspended");
+        }
+        assert!(requests >= policy().requests_min);
+    }
+
+    #[test]
+    fn a_probe_brings_it_back_and_rests_grow_to_their_limit() {
+        let health = NodeHealth::new(policy());
+        assert_eq!(health.probe_at_us(), None);
+        assert!(health.unreachable(1_000));
+        let mut now = health.probe_at_us().unwrap();
+        assert_eq!(now, 1_000 + policy().probe_first_us);
+        let mut rest = 0;
+        for _ in 0..10 {
+            health.probe_failed(now);
+            rest = health.probe_at_us().unwrap() - now;
+            now += rest;
+        }
+        assert_eq!(rest, policy().probe_last_us);
+        health.probe_succeeded(now);
+        assert!(!health.is_suspended());
+        assert!(health.unreachable(now + 1));
+        assert_eq!(
+            health.probe_at_us(),
+            Some(now + 1 + policy().probe_last_us),
+            "it comes and goes"
+        );
+        health.probe_succeeded(now + 2);
+        let later = now + 2 + 5 * policy().probe_last_us;
+        assert!(health.unreachable(later));
+        assert_eq!(
+            health.probe_at_us(),
+            Some(later + policy().probe_first_us),
+            "it was well for long"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_node_with_few_failures_is_never_suspended(
+            steps in prop::collection::vec((0u64..200_000, 0u32..10), 0..500),
+        ) {
+            let (health, mut now) = (NodeHealth::new(policy()), 0);
+            let mut since_failure = 9;
+            for (pause, chance) in steps {
+                now += pause;
+                // Never more than one of ten, and never before nine successes.
+                if chance == 0 && since_failure >= 9 {
+                    since_failure = 0;
+                    prop_assert!(!health.failed(now));
+                } else {
+                    since_failure += 1;
+                    health.succeeded(now);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The logic of look-ups: pure, without sockets, clock or runtime.
+//!
+//! A [`Read`] is one request. It says what to send ([`Read::next_send`]), is told what came back, and in
+//! the end yields a [`BatchReply`]. Whoever drives it owns time and transport: in the client that is
+//! tokio, in a simulation a seed. What requests share, [`Steering`] and the [`NodeHealth`] in a
+//! [`Directory`], is as free of both.
+
+mod answer;
+mod budget;
+mod choice;
+mod directory;
+mod events;
+mod health;
+mod machine;
+mod plan;
+mod reply;
+mod state;
+mod steering;
+mod threshold;
+
+pub use answer::{Answer, Element, Failure};
+pub use choice::{Candidate, NearestFirst, NodeChoice, PreferenceOrder, RoundRobin, Sticky};
+pub use directory::{Directory, Member};
+pub use health::{HealthPolicy, NodeHealth};
+pub use machine::{KEYS_MAX, Read, SUB_REQUEST_KEYS_MAX, SUB_REQUESTS_UNDER_WAY_MAX, SubRequest};
+pub use reply::BatchReply;
+pub use state::SubId;
+pub use steering::{ReadCounts, Steering, SteeringPolicy};

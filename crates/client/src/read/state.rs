@@ -1,0 +1,100 @@
+//! The parts that the state of a request is made of: its keys, its stores, its sub-requests.
+
+use bytes::Bytes;
+use fondaco_model::cluster::TopologyStore;
+use fondaco_model::{NodeId, PartitionId, StoreName, VersionNumber};
+use smallvec::SmallVec;
+
+use crate::error::ClientError;
+
+/// No such time: a timer that is not set.
+pub(super) const NEVER: u64 = u64::MAX;
+
+/// The number of a sub-request within its request.
+pub type SubId = u32;
+
+/// Places of keys in a request.
+pub(crate) type KeyPlaces = SmallVec<[u32; 6]>;
+
+/// What is known of one key.
+#[derive(Debug)]
+pub(super) struct KeyState {
+    /// Which part it belongs to; nothing when its store is unknown, and its answer final.
+    pub(super) part: u16,
+    pub(super) partition: PartitionId,
+    /// Sub-requests under way that may answer it.
+    pub(super) pending: u8,
+    /// It waits for a newer topology, or for nodes to catch up.
+    pub(super) waiting: bool,
+    /// Nodes that were asked for it, at this version, since it last waited.
+    pub(super) asked: SmallVec<[NodeId; 3]>,
+    pub(super) answer: Option<Result<Option<Bytes>, ClientError>>,
+}
+
+/// The keys of one store.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) name: StoreName,
+    pub(super) id: u16,
+    /// The version that all its keys are asked at.
+    pub(super) version: VersionNumber,
+    /// Raised whenever the version changes: answers to what was asked before do not count.
+    pub(super) generation: u32,
+    /// A node said that it has not what the topology says: a newer one may change the version.
+    pub(super) in_flux: bool,
+}
+
+impl Part {
+    /// The part of a store, at its current version; nothing if it has none.
+    pub(super) fn of(name: &StoreName, store: &TopologyStore) -> Option<Self> {
+        Some(Self {
+            name: name.clone(),
+            id: store.id,
+            version: store.current?,
+            generation: 0,
+            in_flux: false,
+        })
+    }
+}
+
+/// Why a sub-request is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    First,
+    /// Another one failed.
+    Retry,
+    /// Another one never left, or its node did not have the keys.
+    Redirect,
+    /// Another one takes long.
+    Hedge,
+}
+
+/// Where a sub-request stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// To be sent.
+    Planned,
+    /// Sent, its answer awaited.
+    Pending,
+    /// Sent, and no longer counted on; an answer is still taken.
+    GivenUp,
+    Ended,
+}
+
+/// One node asked for some keys of one store.
+#[derive(Debug)]
+pub(super) struct Sub {
+    pub(super) node: NodeId,
+    pub(super) part: u16,
+    pub(super) generation: u32,
+    pub(super) keys: KeyPlaces,
+    pub(super) purpose: Purpose,
+    pub(super) stage: Stage,
+    pub(super) sent_us: u64,
+    /// When another node is asked besides; [`NEVER`] if not, or no more.
+    pub(super) hedge_at_us: u64,
+    /// When another node is asked instead.
+    pub(super) give_up_at_us: u64,
+    /// Whether what its latency teaches has been learnt.
+    pub(super) learnt: bool,
+}

@@ -1,0 +1,124 @@
+//! What all requests of a client share: budgets, thresholds, and counts.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::budget::Budget;
+use super::threshold::Thresholds;
+
+/// How much extra work the requests of a client may make together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SteeringPolicy {
+    /// Retries after failures, as a share of sub-requests.
+    pub retry_share: f64,
+    /// How many retries may be saved up: that many failures at once, as when a connection breaks, are
+    /// made good.
+    pub retry_stock_max: u32,
+    /// Hedges, as a share of sub-requests.
+    pub hedge_share: f64,
+    /// How many hedges may be saved up: a pause of a node comes all at once.
+    pub hedge_stock_max: u32,
+    /// The quantile of latencies that the threshold of hedging is a multiple of.
+    pub hedge_quantile: f64,
+    /// Which multiple.
+    pub hedge_margin: f64,
+}
+
+impl Default for SteeringPolicy {
+    fn default() -> Self {
+        Self {
+            retry_share: 0.10,
+            retry_stock_max: 1_000,
+            hedge_share: 0.05,
+            hedge_stock_max: 1_000,
+            hedge_quantile: 0.95,
+            hedge_margin: 1.5,
+        }
+    }
+}
+
+/// What all requests of a client share. Takes no lock.
+#[derive(Debug)]
+pub struct Steering {
+    pub(super) retries: Budget,
+    pub(super) hedges: Budget,
+    pub(super) thresholds: Thresholds,
+    pub(super) counts: Counts,
+    turn: AtomicU64,
+}
+
+impl Steering {
+    /// Nothing learnt, and stocks for a start: all the retries, since a client may begin when a node has
+    /// just died, and a few hedges.
+    pub fn new(policy: &SteeringPolicy) -> Self {
+        Self {
+            retries: Budget::new(policy.retry_share, policy.retry_stock_max, policy.retry_stock_max),
+            hedges: Budget::new(policy.hedge_share, 10, policy.hedge_stock_max),
+            thresholds: Thresholds::new(policy.hedge_quantile, policy.hedge_margin),
+            counts: Counts::default(),
+            turn: AtomicU64::new(0),
+        }
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> ReadCounts {
+        self.counts.read()
+    }
+
+    /// When a second node is asked for so many keys, in microseconds; `None` before that is known.
+    pub fn hedge_threshold_us(&self, keys: usize) -> Option<u64> {
+        self.thresholds.threshold_us(keys)
+    }
+
+    #[inline]
+    pub(super) fn next_turn(&self) -> u64 {
+        self.turn.fetch_add(1, Relaxed)
+    }
+}
+
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// What the requests of a client have done, since it was made.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct ReadCounts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        #[derive(Debug, Default)]
+        pub(super) struct Counts {
+            $(pub(super) $name: AtomicU64,)*
+        }
+
+        impl Counts {
+            fn read(&self) -> ReadCounts {
+                ReadCounts { $($name: self.$name.load(Relaxed),)* }
+            }
+        }
+    };
+}
+
+counts! {
+    /// Requests begun.
+    requests,
+    /// Keys asked for.
+    keys,
+    /// Sub-requests sent, of all kinds.
+    sub_requests,
+    /// Of these, those sent because another one failed.
+    retries,
+    /// Of these, those sent because another one took long.
+    hedges,
+    /// Hedges that answered a key first.
+    hedges_won,
+    /// Of these, those sent because a node did not have what it was asked for.
+    redirects,
+    /// Retries that were not made for want of budget.
+    retries_denied,
+    /// Hedges that were not made for want of budget.
+    hedges_denied,
+    /// Stores asked for again at another version, because the first was gone.
+    repins,
+    /// Keys without an answer at the deadline.
+    keys_timed_out,
+    /// Keys without an answer for another reason.
+    keys_failed,
+}
