@@ -72,6 +72,12 @@ const EMPTY: u32 = u32::MAX;
 const NOT_HELD: u32 = u32::MAX - 1;
 
 impl Probe {
+    /// Of no key: what stands in its place where no version is open that could be probed.
+    pub const NOT_HELD: Self = Self {
+        chunk: NOT_HELD,
+        bucket: 0,
+    };
+
     /// Whether the version holds the key's partition, so that it can tell whether the key is there.
     #[inline]
     pub fn is_held(&self) -> bool {
