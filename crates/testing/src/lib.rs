@@ -1,0 +1,23 @@
+//! Real servers for tests: fetched when they are not there, started on loopback, broken on purpose, and
+//! ended with the test, however it ends.
+//!
+//! For tests only: where something is missing it panics, and says what to install. Java programs come from
+//! Maven Central once, into the target directory.
+
+mod hdfs;
+mod jars;
+mod port;
+mod process;
+mod proxy;
+mod s3;
+mod wait;
+mod zookeeper;
+
+pub use hdfs::Hdfs;
+pub use jars::{class_path, jars_of};
+pub use port::free_port;
+pub use process::ServerProcess;
+pub use proxy::Proxy;
+pub use s3::S3;
+pub use wait::{wait_for, wait_until};
+pub use zookeeper::{Ensemble, ZooKeeper};

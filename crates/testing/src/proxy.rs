@@ -1,0 +1,191 @@
+//! A network between a client and a server, which can be cut.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Passes bytes between its own port and a server's, until told otherwise.
+pub struct Proxy {
+    port: u16,
+    network: Arc<Network>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+struct Network {
+    server: SocketAddr,
+    ended: AtomicBool,
+    is_cut: AtomicBool,
+    reply_delay_ms: AtomicU64,
+    /// Both ends of all connections that were not cut.
+    connections: Mutex<Vec<TcpStream>>,
+}
+
+impl Proxy {
+    /// A network to the server at a port of this machine.
+    ///
+    /// # Panics
+    /// If it cannot listen.
+    pub fn to(server_port: u16) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let network = Arc::new(Network {
+            server: (Ipv4Addr::LOCALHOST, server_port).into(),
+            ended: AtomicBool::new(false),
+            is_cut: AtomicBool::new(false),
+            reply_delay_ms: AtomicU64::new(0),
+            connections: Mutex::default(),
+        });
+        let accepting = {
+            let network = Arc::clone(&network);
+            std::thread::spawn(move || network.accept(&listener))
+        };
+        Self {
+            port,
+            network,
+            accepting: Some(accepting),
+        }
+    }
+
+    /// Where a client connects to it: `host:port`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Breaks all connections, and all that are tried from now on.
+    pub fn cut(&self) {
+        self.network.is_cut.store(true, Ordering::SeqCst);
+        self.network.break_connections();
+    }
+
+    /// From now on, what the client says arrives at once, and what the server answers so much later. Who
+    /// sees what was done and [cuts](Self::cut) before, loses the answer.
+    pub fn delay_replies(&self, delay: Duration) {
+        let delay_ms = delay.as_millis() as u64;
+        self.network.reply_delay_ms.store(delay_ms, Ordering::SeqCst);
+    }
+
+    /// Lets new connections through again, without delay.
+    pub fn heal(&self) {
+        self.network.is_cut.store(false, Ordering::SeqCst);
+        self.delay_replies(Duration::ZERO);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.network.ended.store(true, Ordering::SeqCst);
+        self.network.break_connections();
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+        let _ = self.accepting.take().map(JoinHandle::join);
+    }
+}
+
+impl Network {
+    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        for client in listener.incoming().flatten() {
+            if self.ended.load(Ordering::SeqCst) {
+                return;
+            }
+            let Ok(server) = TcpStream::connect(self.server) else {
+                continue;
+            };
+            let ends = (
+                client.try_clone(),
+                server.try_clone(),
+                client.try_clone(),
+                server.try_clone(),
+            );
+            let (Ok(client_end), Ok(server_end), Ok(from_client), Ok(to_server)) = ends else {
+                continue;
+            };
+            let mut connections = self.connections();
+            // Looked at under the lock: a cut breaks what is in the list, and this is not yet.
+            if self.is_cut.load(Ordering::SeqCst) {
+                continue;
+            }
+            connections.extend([client_end, server_end]);
+            let (up, down) = (Arc::clone(self), Arc::clone(self));
+            std::thread::spawn(move || up.pass(from_client, to_server, false));
+            std::thread::spawn(move || down.pass(server, client, true));
+        }
+    }
+
+    fn pass(&self, mut from: TcpStream, mut to: TcpStream, are_replies: bool) {
+        let mut buffer = [0; 16 << 10];
+        while let Ok(length @ 1..) = from.read(&mut buffer) {
+            if are_replies {
+                let delay_ms = self.reply_delay_ms.load(Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(delay_ms));
+            }
+            if to.write_all(&buffer[..length]).is_err() {
+                break;
+            }
+        }
+        // The other direction ends as well; it may have ended before.
+        let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+    }
+
+    fn break_connections(&self) {
+        for connection in self.connections().drain(..) {
+            // It may be closed already.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Vec<TcpStream>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that answers every byte with the next one.
+    fn server() -> u16 {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for mut client in listener.incoming().flatten() {
+                std::thread::spawn(move || {
+                    let mut byte = [0];
+                    while client.read_exact(&mut byte).is_ok() && client.write_all(&[byte[0] + 1]).is_ok() {}
+                });
+            }
+        });
+        port
+    }
+
+    fn ask(connection: &mut TcpStream) -> Option<u8> {
+        let mut answer = [0];
+        connection.write_all(&[7]).ok()?;
+        connection.read_exact(&mut answer).ok()?;
+        Some(answer[0])
+    }
+
+    #[test]
+    fn a_network_passes_breaks_and_heals() {
+        let proxy = Proxy::to(server());
+        let mut connection = TcpStream::connect(proxy.address()).unwrap();
+        assert_eq!(ask(&mut connection), Some(8));
+        proxy.cut();
+        assert_eq!(ask(&mut connection), None);
+        assert_eq!(ask(&mut TcpStream::connect(proxy.address()).unwrap()), None);
+        proxy.heal();
+        assert_eq!(ask(&mut TcpStream::connect(proxy.address()).unwrap()), Some(8));
+    }
+
+    #[test]
+    fn a_delayed_reply_is_lost_by_a_cut() {
+        let proxy = Proxy::to(server());
+        let mut connection = TcpStream::connect(proxy.address()).unwrap();
+        proxy.delay_replies(Duration::from_secs(1));
+        connection.write_all(&[7]).unwrap();
+        proxy.cut();
+        assert_eq!(connection.read(&mut [0]).unwrap_or(0), 0);
+    }
+}

@@ -1,0 +1,51 @@
+//! Waiting for a condition, with a deadline.
+
+use std::time::{Duration, Instant};
+
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Waits until something is there, and returns it.
+///
+/// # Panics
+/// If it is not there in time.
+#[track_caller]
+pub fn wait_for<T>(what: &str, timeout: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + timeout;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited {timeout:?} in vain for {what}");
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Waits until something is so.
+///
+/// # Panics
+/// If it is not so in time.
+#[track_caller]
+pub fn wait_until(what: &str, timeout: Duration, mut is_so: impl FnMut() -> bool) {
+    wait_for(what, timeout, || is_so().then_some(()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_is_returned() {
+        let mut looks = 0;
+        let found = wait_for("the third look", Duration::from_secs(10), || {
+            looks += 1;
+            (looks == 3).then_some("found")
+        });
+        assert_eq!(found, "found");
+    }
+
+    #[test]
+    #[should_panic(expected = "in vain for a miracle")]
+    fn what_does_not_come_fails_the_test_by_name() {
+        wait_until("a miracle", Duration::from_millis(1), || false);
+    }
+}

@@ -1,0 +1,222 @@
+//! ZooKeeper, one server or an ensemble.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::jars::{class_path, jars_of};
+use crate::port::free_port;
+use crate::process::ServerProcess;
+use crate::wait::wait_until;
+
+const ARTIFACTS: [&str; 3] = [
+    "org.apache.zookeeper:zookeeper:3.9.3",
+    "org.xerial.snappy:snappy-java:1.1.10.5",
+    "io.dropwizard.metrics:metrics-core:4.1.12.1",
+];
+
+/// A Java machine on a busy computer takes its time.
+const START_MAX: Duration = Duration::from_secs(90);
+
+const LOGBACK: &str = r#"<configuration>
+  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d %-5level %logger{20} %msg%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="out"/></root>
+</configuration>
+"#;
+
+/// A ZooKeeper server with data in a directory of its own. Dropping it kills it. Its sessions last 0.5 s
+/// at least.
+pub struct ZooKeeper {
+    dir: TempDir,
+    jars: PathBuf,
+    port: u16,
+    process: Option<ServerProcess>,
+}
+
+impl ZooKeeper {
+    /// Starts a server by itself, and waits until it serves.
+    ///
+    /// # Panics
+    /// If it cannot be had.
+    pub fn start() -> Self {
+        let mut server = Self::prepare(free_port(), "");
+        server.restart();
+        server
+    }
+
+    fn prepare(port: u16, more: &str) -> Self {
+        let jars = jars_of("zookeeper", &ARTIFACTS);
+        let dir = tempfile::tempdir().expect("temporary directories can be made");
+        let data = dir.path().join("data");
+        let configuration = format!(
+            "dataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=250\nmaxSessionTimeout=60000\n\
+             maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=*\n{more}",
+            data.display()
+        );
+        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text);
+        let prepared = fs::create_dir(&data)
+            .and_then(|()| write("zoo.cfg", &configuration))
+            .and_then(|()| write("logback.xml", LOGBACK));
+        prepared.unwrap_or_else(|error| panic!("cannot prepare {:?}: {error}", dir.path()));
+        Self {
+            dir,
+            jars,
+            port,
+            process: None,
+        }
+    }
+
+    /// Where clients connect: `host:port`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Its port on the loopback address.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Kills it, as a machine that loses its power does.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts it again over the same data, and waits until it serves.
+    ///
+    /// # Panics
+    /// If it does not serve in time.
+    pub fn restart(&mut self) {
+        self.launch();
+        self.wait_until_serving();
+    }
+
+    fn launch(&mut self) {
+        self.process = None;
+        let mut java = Command::new("java");
+        java.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+            // In KiB: the log of transactions is made this large at once, 64 MiB otherwise.
+            .arg("-Dzookeeper.preAllocSize=1024")
+            .args(["-cp", &class_path(self.dir.path(), &self.jars)])
+            .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
+            .arg(self.dir.path().join("zoo.cfg"));
+        let log = self.dir.path().join("log");
+        self.process = Some(ServerProcess::start("ZooKeeper", &mut java, &log));
+    }
+
+    fn wait_until_serving(&mut self) {
+        wait_until("ZooKeeper to serve", START_MAX, || {
+            self.running().check_alive();
+            self.mode().is_some()
+        });
+    }
+
+    fn running(&mut self) -> &mut ServerProcess {
+        self.process.as_mut().expect("the test has killed it")
+    }
+
+    /// Stops it in its tracks, as a machine that hangs does.
+    ///
+    /// # Panics
+    /// If it was killed.
+    pub fn pause(&mut self) {
+        self.running().pause();
+    }
+
+    /// Lets it go on after [`pause`](Self::pause).
+    ///
+    /// # Panics
+    /// If it was killed.
+    pub fn resume(&mut self) {
+        self.running().resume();
+    }
+
+    /// What it says to one of its commands of four letters; `None` if it does not answer.
+    pub fn command(&self, letters: &str) -> Option<String> {
+        let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok()?;
+        connection.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        connection.write_all(letters.as_bytes()).ok()?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    }
+
+    /// `standalone`, `leader` or `follower`; `None` while it does not serve.
+    pub fn mode(&self) -> Option<String> {
+        let said = self.command("srvr")?;
+        said.lines()
+            .find_map(|line| line.strip_prefix("Mode: "))
+            .map(str::to_owned)
+    }
+
+    /// One of the figures that it keeps of itself, by the name that `mntr` gives it.
+    pub fn figure(&self, name: &str) -> Option<u64> {
+        let said = self.command("mntr")?;
+        let fields = said.lines().map(str::split_whitespace);
+        fields
+            .into_iter()
+            .find_map(|mut fields| (fields.next() == Some(name)).then(|| fields.next()?.parse().ok())?)
+    }
+
+    /// The directory with its data and its log.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+/// Several ZooKeeper servers that are one service as long as a majority of them runs.
+pub struct Ensemble {
+    servers: Vec<ZooKeeper>,
+}
+
+impl Ensemble {
+    /// Starts so many servers, and waits until all of them serve.
+    ///
+    /// # Panics
+    /// If they cannot be had.
+    pub fn start(servers: usize) -> Self {
+        let ports: Vec<_> = (0..servers).map(|_| (free_port(), free_port())).collect();
+        let line = |(at, (quorum, election)): (usize, &(u16, u16))| {
+            format!("server.{}=127.0.0.1:{quorum}:{election}\n", at + 1)
+        };
+        let members: String = ports.iter().enumerate().map(line).collect();
+        let member = |at: usize| {
+            let server = ZooKeeper::prepare(free_port(), &format!("initLimit=80\nsyncLimit=20\n{members}"));
+            let id = server.dir().join("data/myid");
+            fs::write(&id, (at + 1).to_string()).unwrap_or_else(|error| panic!("cannot write {id:?}: {error}"));
+            server
+        };
+        let mut ensemble = Self {
+            servers: (0..servers).map(member).collect(),
+        };
+        ensemble.servers.iter_mut().for_each(ZooKeeper::launch);
+        ensemble.servers.iter_mut().for_each(ZooKeeper::wait_until_serving);
+        ensemble
+    }
+
+    /// Where clients connect: all servers, with commas between them.
+    pub fn addresses(&self) -> String {
+        let addresses: Vec<_> = self.servers.iter().map(ZooKeeper::address).collect();
+        addresses.join(",")
+    }
+
+    /// One of its servers.
+    ///
+    /// # Panics
+    /// If it has no such server.
+    pub fn server(&mut self, at: usize) -> &mut ZooKeeper {
+        &mut self.servers[at]
+    }
+
+    /// Which server leads the others; `None` while they have no leader.
+    pub fn leader(&self) -> Option<usize> {
+        let leads = |server: &ZooKeeper| server.mode().as_deref() == Some("leader");
+        self.servers.iter().position(leads)
+    }
+}
