@@ -1,7 +1,7 @@
 //! Giving each partition some distinct takers, and each taker exactly its quota, with few changes.
 //!
 //! This is a flow from partitions to takers. Nearly all of it goes by a direct choice: the taker that
-//! lacks most and is not yet in the list, and of several the one that shares least with those who are.
+//! has least of its quota and is not yet in the list, and of several the one that shares least with those who are.
 //! Where every taker that lacks something is in the list already, others pass theirs on, along the path
 //! that moves the fewest replicas of those that were there before.
 
@@ -54,11 +54,13 @@ pub(super) struct Deal<'a> {
     /// How many takers each list shall have. They sum to the quotas, and differ by one at most: so there
     /// is always a way.
     pub demands: &'a [usize],
+    /// Who gives up a place in which list first, if it has too many. What is not named is left to the last.
+    pub givers: &'a [(usize, usize)],
 }
 
 impl Deal<'_> {
-    /// Deals, beginning from what is held now: lists may lack takers, or have too many. Adds what it deals
-    /// to `lists`, which may name others already.
+    /// Deals, beginning from what is held now: lists may lack takers, and takers have too many. Adds what
+    /// it deals to `lists`, which may name others already.
     pub(super) fn onto(&self, lists: &mut [Vec<usize>], held: Vec<Vec<usize>>, together: &mut Together) {
         let quota_of = |&taker: &usize| {
             let at = self.takers.iter().position(|&t| t == taker);
@@ -68,6 +70,7 @@ impl Deal<'_> {
         let mut table = Table {
             takers: self.takers,
             quotas: (0..size).map(|taker| quota_of(&taker)).collect(),
+            quota_max: self.quotas.iter().copied().max().unwrap_or(0),
             loads: vec![0; size],
             others: lists,
             together,
@@ -75,13 +78,12 @@ impl Deal<'_> {
             held,
         };
         table.count();
-        table.trim(self.demands);
         for (at, &demand) in self.demands.iter().enumerate() {
             while table.lists[at].len() < demand {
                 table.fill(at);
             }
         }
-        table.level();
+        table.level(self.givers);
         debug_assert_eq!(table.loads, table.quotas);
         let dealt = table.lists;
         for (list, mut dealt) in lists.iter_mut().zip(dealt) {
@@ -95,6 +97,7 @@ struct Table<'a> {
     takers: &'a [usize],
     /// By taker.
     quotas: Vec<u64>,
+    quota_max: u64,
     /// By taker: how many lists it stands in.
     loads: Vec<u64>,
     /// Who else is in the lists, dealt before.
@@ -134,29 +137,19 @@ impl Table<'_> {
         self.loads[taker] -= 1;
     }
 
-    /// Takes out of lists that are too long, from who has most too many.
-    fn trim(&mut self, demands: &[usize]) {
-        for (at, &demand) in demands.iter().enumerate() {
-            while self.lists[at].len() > demand {
-                let above = |taker: usize| self.loads[taker] as i64 - self.quotas[taker] as i64;
-                let Some(&most) = self.lists[at].iter().max_by_key(|&&taker| (above(taker), taker)) else {
-                    break;
-                };
-                self.remove(at, most);
-            }
-        }
-    }
-
-    /// Who should stand in this list next: who lacks most of its quota, then who stands least with those
+    /// Who should stand in this list next: who has least of its quota, then who stands least with those
     /// already there, then whoever is next in turn.
     fn choice(&self, at: usize) -> Option<usize> {
         let turn = |index: usize| (index + self.takers.len() - at % self.takers.len()) % self.takers.len();
         let candidates = self.takers.iter().enumerate();
         let lacking = candidates.filter(|&(_, &taker)| self.lacks(taker) && !self.lists[at].contains(&taker));
+        // How often each was dealt to, in rounds of the taker with the largest quota: within one round,
+        // whoever stands least with the others is free to be chosen.
+        let round = |taker: usize| self.loads[taker] * self.quota_max / self.quotas[taker];
+        let with = |t: usize| self.together.with(&self.lists[at], t) + self.together.with(&self.others[at], t);
         let best = lacking.min_by(|&(i, &a), &(j, &b)| {
-            let (of_a, of_b) = (self.loads[a] * self.quotas[b], self.loads[b] * self.quotas[a]);
-            let with = |t: usize| self.together.with(&self.lists[at], t) + self.together.with(&self.others[at], t);
-            of_a.cmp(&of_b)
+            round(a)
+                .cmp(&round(b))
                 .then_with(|| with(a).cmp(&with(b)))
                 .then_with(|| turn(i).cmp(&turn(j)))
         });
@@ -172,13 +165,14 @@ impl Table<'_> {
     }
 
     /// Takes from who has too many.
-    fn level(&mut self) {
+    fn level(&mut self, givers: &[(usize, usize)]) {
         let has_too_many = |table: &Self, taker: usize| table.loads[taker] > table.quotas[taker];
-        for at in 0..self.lists.len() {
-            let giver = self.lists[at].iter().copied().find(|&t| has_too_many(self, t));
-            if let (Some(giver), Some(taker)) = (giver, self.choice(at)) {
-                self.remove(at, giver);
-                self.add(at, taker);
+        for &(at, giver) in givers {
+            if has_too_many(self, giver) && self.lists[at].contains(&giver) {
+                if let Some(taker) = self.choice(at) {
+                    self.remove(at, giver);
+                    self.add(at, taker);
+                }
             }
         }
         // Seldom anything is left: where all who lack something stand in each list of who has too many.

@@ -1,8 +1,9 @@
 //! In which order the nodes of a partition are preferred.
 //!
 //! Each rank is even by itself: a node is the first of a partition as often as its number of partitions
-//! divided by the replicas, rounded down or up; then the second as often as what is left; and so on. A
-//! store with fewer replicas than the cluster holds the first ranks only, and they are even too.
+//! divided by the replicas, rounded down or up; then the second in the same way of what is left; and so on.
+//! A store with fewer replicas than the cluster has the first ranks only, and they are even too, but for
+//! what each was rounded.
 
 use std::collections::VecDeque;
 

@@ -59,18 +59,21 @@ impl<'a> Spread<'a> {
         let mut together = Together::new(self.weights.len());
         let mut sets = vec![Vec::new(); present.len()];
         for (zone, demands) in self.zones.iter().zip(self.demands(present)) {
-            let held: Vec<Vec<usize>> = present.iter().map(|nodes| zone.of(nodes)).collect();
+            let mut held: Vec<Vec<usize>> = present.iter().map(|nodes| zone.of(nodes)).collect();
+            self.trim(&mut held, &demands);
+            let loads = self.loads(&held);
             let taker = |&node: &usize| Taker {
                 weight: self.weights[node],
                 min: 0,
                 max: present.len() as u64,
-                now: held.iter().filter(|nodes| nodes.contains(&node)).count() as u64,
+                now: loads[node],
             };
             let takers: Vec<Taker> = zone.nodes.iter().map(taker).collect();
             let deal = Deal {
                 takers: &zone.nodes,
                 quotas: &shares(demands.iter().sum::<usize>() as u64, &takers),
                 demands: &demands,
+                givers: &places(&held).collect::<Vec<_>>(),
             };
             deal.onto(&mut sets, held, &mut together);
         }
@@ -79,17 +82,25 @@ impl<'a> Spread<'a> {
 
     /// For each zone how many replicas of each partition it has.
     fn demands(&self, present: &[Vec<usize>]) -> Vec<Vec<usize>> {
+        let mut extras = vec![Vec::new(); present.len()];
+        if self.extras > 0 {
+            self.deal_extras(present, &mut extras);
+        }
+        let demand = |zone: usize, extras: &Vec<usize>| self.zones[zone].least + usize::from(extras.contains(&zone));
+        let of_zone = |zone| extras.iter().map(|extras| demand(zone, extras)).collect();
+        (0..self.zones.len()).map(of_zone).collect()
+    }
+
+    /// For each partition the zones that have one more of it than their `least`.
+    fn deal_extras(&self, present: &[Vec<usize>], extras: &mut [Vec<usize>]) {
         let partitions = present.len() as u64;
-        let open: Vec<usize> = (0..self.zones.len())
-            .filter(|&zone| self.zones[zone].more && self.extras > 0)
-            .collect();
-        let held: Vec<Vec<usize>> = present
-            .iter()
-            .map(|nodes| {
-                let more = |&&zone: &&usize| self.zones[zone].of(nodes).len() > self.zones[zone].least;
-                open.iter().filter(more).copied().collect()
-            })
-            .collect();
+        let open: Vec<usize> = (0..self.zones.len()).filter(|&zone| self.zones[zone].more).collect();
+        let has_more = |zone: usize, nodes: &[usize]| self.zones[zone].of(nodes).len() > self.zones[zone].least;
+        let zones_of = |nodes: &Vec<usize>| open.iter().copied().filter(|&zone| has_more(zone, nodes)).collect();
+        let mut held: Vec<Vec<usize>> = present.iter().map(zones_of).collect();
+        for zones in &mut held {
+            zones.truncate(self.extras);
+        }
         let taker = |&index: &usize| {
             let zone = &self.zones[index];
             let least = zone.least as u64 * partitions;
@@ -108,19 +119,63 @@ impl<'a> Spread<'a> {
             .zip(&takers)
             .map(|(total, taker)| total - taker.min)
             .collect();
+        let grows = |at: usize| takers[at].now < totals[at];
+        let growing: Vec<usize> = (0..open.len()).filter(|&at| grows(at)).map(|at| open[at]).collect();
         let deal = Deal {
             takers: &open,
             quotas: &quotas,
             demands: &vec![self.extras; present.len()],
+            givers: &self.fullest_first(present, &held, &growing),
         };
-        let mut extras = vec![Vec::new(); present.len()];
-        if !open.is_empty() {
-            deal.onto(&mut extras, held, &mut Together::new(self.zones.len()));
-        }
-        let demand = |zone: usize, extras: &Vec<usize>| self.zones[zone].least + usize::from(extras.contains(&zone));
-        let of_zone = |zone| extras.iter().map(|extras| demand(zone, extras)).collect();
-        (0..self.zones.len()).map(of_zone).collect()
+        deal.onto(extras, held, &mut Together::new(self.zones.len()));
     }
+
+    /// In which order zones give partitions up to those that grow: those of the fullest nodes first, counting
+    /// what these have given up before. Otherwise, nodes of a zone that gives would have to make up for
+    /// each other.
+    fn fullest_first(&self, present: &[Vec<usize>], held: &[Vec<usize>], growing: &[usize]) -> Vec<(usize, usize)> {
+        let mut left = self.loads(present);
+        let mut order: Vec<(u64, usize, usize)> = Vec::new();
+        let may_take = |at: usize| growing.iter().any(|zone| !held[at].contains(zone));
+        for (at, zone) in places(held).filter(|&(at, _)| may_take(at)) {
+            let nodes = self.zones[zone].of(&present[at]);
+            if let Some(fullest) = nodes.into_iter().max_by_key(|&node| self.level(left[node], node)) {
+                order.push((self.level(left[fullest], fullest), at, zone));
+                left[fullest] -= 1;
+            }
+        }
+        order.sort_by_key(|&(level, at, zone)| (std::cmp::Reverse(level), at, zone));
+        order.into_iter().map(|(_, at, zone)| (at, zone)).collect()
+    }
+
+    /// How full a node is with so many partitions, against its weight.
+    fn level(&self, load: u64, node: usize) -> u64 {
+        (load << 32) / self.weights[node]
+    }
+
+    /// How many lists each node stands in.
+    fn loads(&self, lists: &[Vec<usize>]) -> Vec<u64> {
+        let mut loads = vec![0; self.weights.len()];
+        lists.iter().flatten().for_each(|&node| loads[node] += 1);
+        loads
+    }
+
+    /// Takes out of lists that are longer than their demand, the fullest nodes first.
+    fn trim(&self, lists: &mut [Vec<usize>], demands: &[usize]) {
+        let mut loads = self.loads(lists);
+        for (list, &demand) in lists.iter_mut().zip(demands) {
+            list.sort_by_key(|&node| (self.level(loads[node], node), node));
+            for node in list.drain(demand.min(list.len())..) {
+                loads[node] -= 1;
+            }
+        }
+    }
+}
+
+/// All places: which list, and who.
+fn places(lists: &[Vec<usize>]) -> impl Iterator<Item = (usize, usize)> + '_ {
+    let places = |(at, list): (usize, &'_ Vec<usize>)| list.iter().map(move |&one| (at, one)).collect::<Vec<_>>();
+    lists.iter().enumerate().flat_map(places)
 }
 
 impl Zone {

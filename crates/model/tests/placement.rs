@@ -1,0 +1,353 @@
+//! The laws of placement, for any nodes; and what it costs to change them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fondaco_model::{Member, NodeId, PartitionCount, Placement, PlacementError, Plan, RoutingTable, place, replan};
+use proptest::prelude::*;
+
+type Lists = Vec<Vec<NodeId>>;
+
+fn node(number: u32) -> NodeId {
+    NodeId::new(number).unwrap()
+}
+
+fn member(number: u32, zone: &str, weight: u32) -> Member {
+    Member {
+        id: node(number),
+        zone: zone.to_owned(),
+        group: Some(zone.to_owned()),
+        weight,
+    }
+}
+
+/// Nodes 1 to `count` of one weight, in one zone.
+fn equal(count: u32) -> Vec<Member> {
+    (1..=count).map(|number| member(number, "a", 1)).collect()
+}
+
+/// Nodes of one weight in zones of these sizes.
+fn in_zones(sizes: &[u32]) -> Vec<Member> {
+    let zones = (b'a'..).map(|zone| char::from(zone).to_string());
+    let zones = zones.zip(sizes).flat_map(|(zone, &size)| vec![zone; size as usize]);
+    (1..)
+        .zip(zones)
+        .map(|(number, zone)| member(number, &zone, 1))
+        .collect()
+}
+
+fn partitions(count: u32) -> PartitionCount {
+    PartitionCount::try_from(count).unwrap()
+}
+
+/// How many of the first `ranks` of all lists are each node's.
+fn loads(lists: &Lists, members: &[Member], ranks: usize) -> BTreeMap<NodeId, usize> {
+    let mut loads: BTreeMap<NodeId, usize> = members.iter().map(|member| (member.id, 0)).collect();
+    for node in lists.iter().flat_map(|list| list.iter().take(ranks)) {
+        *loads.get_mut(node).expect("only members are placed") += 1;
+    }
+    loads
+}
+
+/// By how much the loads differ.
+fn spread(loads: &BTreeMap<NodeId, usize>) -> usize {
+    loads.values().max().unwrap() - loads.values().min().unwrap()
+}
+
+fn no_list_names_a_node_twice(lists: &Lists) -> bool {
+    lists
+        .iter()
+        .all(|list| list.iter().collect::<BTreeSet<_>>().len() == list.len())
+}
+
+fn plan(policy: Placement, before: &Lists, replicas: u32, members: &[Member]) -> Plan {
+    let table = RoutingTable::first(partitions(before.len() as u32), before.clone()).unwrap();
+    replan(policy, &table, replicas, members).unwrap()
+}
+
+fn powers_of_two() -> impl Strategy<Value = u32> {
+    (0..9u32).prop_map(|bits| 1 << bits)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+    #[test]
+    fn equal_nodes_of_a_ring_hold_and_lead_the_same_within_one(
+        count in powers_of_two(), replicas in 1..6u32, nodes in 1..20u32,
+    ) {
+        let members = equal(nodes);
+        let lists = place(Placement::Ring, partitions(count), replicas, &members).unwrap();
+        prop_assert!(no_list_names_a_node_twice(&lists));
+        let length = replicas.min(nodes) as usize;
+        prop_assert!(lists.iter().all(|list| list.len() == length));
+        prop_assert!(spread(&loads(&lists, &members, length)) <= 1);
+        prop_assert!(spread(&loads(&lists, &members, 1)) <= 1);
+        // A store with fewer replicas has the first ranks only. Each rank is rounded by itself.
+        for ranks in 2..length {
+            prop_assert!(spread(&loads(&lists, &members, ranks)) <= ranks, "{ranks} ranks");
+        }
+        prop_assert_eq!(place(Placement::Ring, partitions(count), replicas, &members).unwrap(), lists);
+    }
+
+    #[test]
+    fn weighted_nodes_hold_in_proportion_until_they_hold_everything(
+        count in powers_of_two(), replicas in 1..4u32, weights in prop::collection::vec(1..8u32, 1..12),
+    ) {
+        let members: Vec<Member> = (1..).zip(&weights).map(|(number, &weight)| member(number, "a", weight)).collect();
+        let lists = place(Placement::Ring, partitions(count), replicas, &members).unwrap();
+        prop_assert!(no_list_names_a_node_twice(&lists));
+        let length = (replicas as usize).min(members.len());
+        let held = loads(&lists, &members, length);
+        let led = loads(&lists, &members, 1);
+        for (a, b) in members.iter().flat_map(|a| members.iter().map(move |b| (a, b))) {
+            let (of_a, of_b) = (held[&a.id], held[&b.id]);
+            if of_b < count as usize && of_a > 0 {
+                let (less, more) = ((of_a - 1) as u64 * u64::from(b.weight), (of_b + 1) as u64 * u64::from(a.weight));
+                prop_assert!(less <= more, "{a:?} holds {of_a}, {b:?} holds {of_b}");
+            }
+        }
+        for (node, &held) in &held {
+            let (low, high) = (held / length, held.div_ceil(length));
+            prop_assert!((low..=high).contains(&led[node]), "node {node} leads {} of {held}", led[node]);
+        }
+    }
+
+    #[test]
+    fn zoned_replicas_stand_in_as_many_zones_as_there_are_and_evenly(
+        count in powers_of_two(), replicas in 1..7u32, sizes in prop::collection::vec(1..6u32, 1..5),
+    ) {
+        let members = in_zones(&sizes);
+        let lists = place(Placement::Zoned, partitions(count), replicas, &members).unwrap();
+        prop_assert!(no_list_names_a_node_twice(&lists));
+        let zone_of: BTreeMap<NodeId, &str> = members.iter().map(|m| (m.id, m.zone.as_str())).collect();
+        let size_of = |zone: &str| members.iter().filter(|m| m.zone == zone).count();
+        for list in &lists {
+            prop_assert_eq!(list.len(), members.len().min(replicas as usize));
+            let zones = zone_of.values().copied().collect::<BTreeSet<_>>();
+            let in_zone = |zone: &str| list.iter().filter(|node| zone_of[node] == zone).count();
+            let most = zones.iter().map(|zone| in_zone(zone)).max().unwrap();
+            for zone in zones {
+                prop_assert!(in_zone(zone) + 1 >= most || in_zone(zone) == size_of(zone), "{list:?}");
+            }
+        }
+        let held = loads(&lists, &members, replicas as usize);
+        for zone in zone_of.values() {
+            let held = held.iter().filter(|(node, _)| zone_of[node] == *zone).map(|(&n, &l)| (n, l)).collect();
+            prop_assert!(spread(&held) <= 1, "zone {zone}: {held:?}");
+        }
+    }
+
+    #[test]
+    fn zones_that_can_hold_their_nodes_shares_leave_all_nodes_even(
+        count in powers_of_two(), zones in 1..5u32, size in 1..5u32, replicas in 1..5u32,
+    ) {
+        let members = in_zones(&vec![size; zones as usize]);
+        let lists = place(Placement::Zoned, partitions(count), replicas, &members).unwrap();
+        prop_assert!(spread(&loads(&lists, &members, replicas as usize)) <= 1);
+        prop_assert!(spread(&loads(&lists, &members, 1)) <= 1);
+    }
+
+    #[test]
+    fn each_group_holds_one_replica_of_everything_and_leads_its_part(
+        count in powers_of_two(), sizes in prop::collection::vec(1..6u32, 1..5),
+    ) {
+        let members = in_zones(&sizes);
+        let lists = place(Placement::Grouped, partitions(count), 1, &members).unwrap();
+        let group_of: BTreeMap<NodeId, &str> = members.iter().map(|m| (m.id, m.zone.as_str())).collect();
+        for list in &lists {
+            let groups: BTreeSet<&str> = list.iter().map(|node| group_of[node]).collect();
+            prop_assert_eq!(groups.len(), sizes.len());
+            prop_assert_eq!(list.len(), sizes.len());
+        }
+        let held = loads(&lists, &members, sizes.len());
+        let led = loads(&lists, &members, 1);
+        for group in group_of.values() {
+            let held = held.iter().filter(|(node, _)| group_of[node] == *group).map(|(&n, &l)| (n, l)).collect();
+            prop_assert!(spread(&held) <= 1, "group {group}: {held:?}");
+        }
+        for (node, held) in held {
+            let (low, high) = (held / sizes.len(), held.div_ceil(sizes.len()));
+            prop_assert!((low..=high).contains(&led[&node]), "node {node} leads {} of {held}", led[&node]);
+        }
+    }
+
+    #[test]
+    fn under_all_every_node_holds_everything_and_leads_its_part(count in powers_of_two(), nodes in 1..20u32) {
+        let members = equal(nodes);
+        let lists = place(Placement::All, partitions(count), 1, &members).unwrap();
+        prop_assert!(no_list_names_a_node_twice(&lists));
+        prop_assert!(lists.iter().all(|list| list.len() == nodes as usize));
+        prop_assert!(spread(&loads(&lists, &members, 1)) <= 1);
+    }
+
+    #[test]
+    fn the_same_members_move_nothing(
+        count in powers_of_two(), replicas in 1..4u32, members in any_members(),
+        policy in prop::sample::select(vec![Placement::Ring, Placement::Zoned, Placement::Grouped, Placement::All]),
+    ) {
+        let replicas = if policy == Placement::Grouped { 1 } else { replicas };
+        let before = place(policy, partitions(count), replicas, &members).unwrap();
+        let plan = plan(policy, &before, replicas, &members);
+        prop_assert_eq!(&plan.moves, &[]);
+        prop_assert!(!plan.changes);
+    }
+
+    #[test]
+    fn a_node_that_comes_to_a_ring_takes_its_share_and_nothing_else_moves(
+        count in powers_of_two(), replicas in 1..4u32, nodes in 4..20u32,
+    ) {
+        let before = place(Placement::Ring, partitions(count), replicas, &equal(nodes)).unwrap();
+        let members = equal(nodes + 1);
+        let plan = plan(Placement::Ring, &before, replicas, &members);
+        let held = loads(&plan.owners, &members, replicas as usize);
+        prop_assert!(spread(&held) <= 1);
+        prop_assert!(spread(&loads(&plan.owners, &members, 1)) <= 1);
+        prop_assert!(plan.moves.iter().all(|m| m.to == Some(node(nodes + 1))));
+        prop_assert_eq!(plan.moves.len(), held[&node(nodes + 1)]);
+        prop_assert!(plan.moves.len() <= (count * replicas).div_ceil(nodes + 1) as usize);
+    }
+
+    #[test]
+    fn what_a_node_that_goes_from_a_ring_held_is_shared_and_nothing_else_moves(
+        count in powers_of_two(), replicas in 1..4u32, nodes in 5..20u32, gone in 1..5u32,
+    ) {
+        let before = place(Placement::Ring, partitions(count), replicas, &equal(nodes)).unwrap();
+        let mut members = equal(nodes);
+        let gone = members.remove(gone as usize - 1).id;
+        let plan = plan(Placement::Ring, &before, replicas, &members);
+        prop_assert!(spread(&loads(&plan.owners, &members, replicas as usize)) <= 1);
+        prop_assert!(spread(&loads(&plan.owners, &members, 1)) <= 1);
+        let held = before.iter().flatten().filter(|&&n| n == gone).count();
+        let beyond = plan.moves.len() - held;
+        prop_assert!(beyond <= 1, "{} moves for {held}", plan.moves.len());
+    }
+
+    /// Whatever came before: after many changes, the laws hold as after none.
+    #[test]
+    fn any_change_of_members_leads_to_even_lists(
+        count in powers_of_two(), replicas in 1..4u32,
+        rounds in prop::collection::vec(any_members(), 1..5),
+        policy in prop::sample::select(vec![Placement::Ring, Placement::Zoned, Placement::Grouped, Placement::All]),
+    ) {
+        let replicas = if policy == Placement::Grouped { 1 } else { replicas };
+        let mut lists = place(policy, partitions(count), replicas, &rounds[0]).unwrap();
+        for members in &rounds[1..] {
+            let plan = plan(policy, &lists, replicas, members);
+            let fresh = place(policy, partitions(count), replicas, members).unwrap();
+            let sorted = |loads: BTreeMap<NodeId, usize>| loads.into_values().collect::<Vec<_>>();
+            let held = sorted(loads(&plan.owners, members, usize::MAX));
+            for (held, fresh) in held.iter().zip(sorted(loads(&fresh, members, usize::MAX))) {
+                prop_assert!(held.abs_diff(fresh) <= 1, "{held} against {fresh}");
+            }
+            prop_assert!(no_list_names_a_node_twice(&plan.owners));
+            for (partition, (before, after)) in lists.iter().zip(&plan.owners).enumerate() {
+                let moves = plan.moves.iter().filter(|m| m.partition.get() as usize == partition);
+                let mut moved: BTreeSet<NodeId> = before.iter().copied().collect();
+                for m in moves {
+                    prop_assert!(m.from.is_none_or(|from| moved.remove(&from)));
+                    prop_assert!(m.to.is_none_or(|to| moved.insert(to)));
+                }
+                prop_assert_eq!(moved, after.iter().copied().collect::<BTreeSet<_>>());
+            }
+            lists = plan.owners;
+        }
+    }
+}
+
+/// Up to 12 nodes of weights from 1 to 3, in up to 3 zones.
+fn any_members() -> impl Strategy<Value = Vec<Member>> {
+    let nodes = prop::collection::btree_map(1..16u32, (0..3usize, 1..4u32), 1..12);
+    nodes.prop_map(|nodes| {
+        let zones = ["a", "b", "c"];
+        nodes
+            .into_iter()
+            .map(|(number, (zone, weight))| member(number, zones[zone], weight))
+            .collect()
+    })
+}
+
+#[test]
+fn what_stays_keeps_its_rank_unless_it_leads_too_often() {
+    let before = place(Placement::Ring, partitions(256), 3, &equal(7)).unwrap();
+    let after = plan(Placement::Ring, &before, 3, &equal(8)).owners;
+    let kept = before
+        .iter()
+        .zip(&after)
+        .flat_map(|(before, after)| before.iter().zip(after));
+    let kept = kept.filter(|(before, after)| before == after).count();
+    // 96 of the 768 replicas move to the new node.
+    assert!(kept > 600, "{kept} of 768 stand where they stood");
+}
+
+/// The other nodes share the requests of a node that is gone: it leads 64 of 1024 partitions, and 15
+/// others follow it.
+#[test]
+fn all_others_follow_a_node() {
+    let members = equal(16);
+    let lists = place(Placement::Ring, partitions(1024), 3, &members).unwrap();
+    for member in &members {
+        let led: Lists = lists
+            .iter()
+            .filter(|list| list[0] == member.id)
+            .map(|list| list[1..].to_vec())
+            .collect();
+        assert_eq!(led.len(), 64);
+        let most = loads(&led, &members, 1).into_values().max().unwrap();
+        assert!(
+            most <= 12,
+            "one node takes over {most} of the 64 partitions of node {}",
+            member.id
+        );
+    }
+}
+
+/// 2 groups of 5 nodes: a node of the one and a node of the other share 64 / 25 partitions on average.
+#[test]
+fn nodes_of_two_groups_share_few_partitions() {
+    let members = in_zones(&[5, 5]);
+    let lists = place(Placement::Grouped, partitions(64), 2, &members).unwrap();
+    for (a, b) in (1..=5).flat_map(|a| (6..=10).map(move |b| (node(a), node(b)))) {
+        let shared = lists
+            .iter()
+            .filter(|list| list.contains(&a) && list.contains(&b))
+            .count();
+        assert!((2..=4).contains(&shared), "nodes {a} and {b} share {shared} partitions");
+    }
+}
+
+#[test]
+fn what_cannot_be_placed_is_refused_with_what_to_do() {
+    let of = |policy, replicas, members: &[Member]| place(policy, partitions(16), replicas, members).unwrap_err();
+    assert_eq!(of(Placement::Ring, 1, &[]), PlacementError::NoMembers);
+    assert_eq!(of(Placement::Ring, 0, &equal(1)), PlacementError::NoReplicas);
+    assert_eq!(
+        of(Placement::Ring, 1, &[member(4, "a", 0)]),
+        PlacementError::NoWeight { node: node(4) }
+    );
+    let twice = [member(4, "a", 1), member(4, "b", 1)];
+    assert_eq!(of(Placement::Ring, 1, &twice), PlacementError::Twice { node: node(4) });
+    let mut no_group = equal(2);
+    no_group[1].group = None;
+    assert_eq!(
+        of(Placement::Grouped, 1, &no_group),
+        PlacementError::NoGroup { node: node(2) }
+    );
+    let few = PlacementError::TooFewGroups { groups: 2, replicas: 3 };
+    assert_eq!(of(Placement::Grouped, 3, &in_zones(&[2, 2])), few);
+    assert!(matches!(
+        of(Placement::All, 1, &equal(2049)),
+        PlacementError::TooManyMembers { found: 2049 }
+    ));
+    let large = place(Placement::All, partitions(16384), 1, &equal(5)).unwrap_err();
+    assert!(matches!(large, PlacementError::TooLarge { replicas: 5, .. }));
+}
+
+#[test]
+fn a_plan_can_be_shown() {
+    let before = place(Placement::Ring, partitions(16), 2, &equal(3)).unwrap();
+    let plan = plan(Placement::Ring, &before, 2, &equal(4));
+    assert_eq!(plan.fetches(), 8);
+    let text = plan.to_string();
+    assert!(text.starts_with("8 of 32 replicas move\n"), "{text}");
+    assert!(text.contains("node 4: +8 -0, then 8 partitions"), "{text}");
+}
