@@ -88,6 +88,12 @@ pub enum CoordinationError {
         /// Its reason.
         reason: String,
     },
+    /// The thread that keeps a session could not be started.
+    #[error("cannot start a thread for the session with ZooKeeper: {source}; check the limits of the process")]
+    Thread {
+        /// The reason of the operating system.
+        source: io::Error,
+    },
     /// The settings cannot be used.
     #[error("invalid setting for ZooKeeper: {setting} is {value:?}, but must be {demand}")]
     InvalidSetting {

@@ -2,7 +2,8 @@
 //!
 //! - [`Coordination`]: what every implementation offers: conditional writes, transactions, entries that go
 //!   with their session, watches, elections;
-//! - [`EmbeddedCoordination`]: in one directory, for the sessions of one process.
+//! - [`EmbeddedCoordination`]: in one directory, for the sessions of one process;
+//! - [`ZooKeeperCoordination`]: in ZooKeeper, for all processes of a cluster.
 //!
 //! It is not a database and not a queue: entries are small, few, and written whole. Every write names the
 //! revision that it replaces, so that two writers never overwrite each other unseen. An acknowledged write
@@ -16,6 +17,7 @@ mod on_drop;
 mod path;
 mod service;
 mod watch;
+mod zookeeper;
 
 pub use election::Election;
 pub use embedded::EmbeddedCoordination;
@@ -24,3 +26,4 @@ pub use error::CoordinationError;
 pub use path::EntryPath;
 pub use service::{Coordination, Session, SessionState};
 pub use watch::{Watch, WatchEvent};
+pub use zookeeper::{ZooKeeperCoordination, ZooKeeperSettings};

@@ -14,8 +14,8 @@ use crate::watch::Watch;
 ///
 /// All calls wait for the disk or the network, so that an event loop must not make them. Each can fail with
 /// [`CoordinationError::Unavailable`] while the service does not answer; what was asked for may have been
-/// done nevertheless, and may be asked for again: a write that finds its own bytes and a deletion that finds
-/// nothing were done before.
+/// done nevertheless, or may yet be. Before that, a call tries again by itself, and finds out whether it was
+/// done when only the answer was lost.
 pub trait Coordination: Send + Sync {
     /// The entry at a path; `None` if there is none.
     ///
@@ -51,12 +51,12 @@ pub trait Coordination: Send + Sync {
     fn read_children(&self, path: &EntryPath) -> Result<BTreeMap<String, Entry>, CoordinationError>;
 
     /// Makes all changes or none. Durable when it returns. Returns the revision that all entries written
-    /// have now.
+    /// have now; `None` if none was written.
     ///
     /// # Errors
     /// [`CoordinationError::Conflict`] with the first entry that is at another revision than expected;
     /// nothing is changed then.
-    fn transact(&self, changes: &[Change]) -> Result<Revision, CoordinationError>;
+    fn transact(&self, changes: &[Change]) -> Result<Option<Revision>, CoordinationError>;
 
     /// Makes an entry that goes with this session, at the latest a session timeout after its process died.
     /// Nothing can be below it.

@@ -35,11 +35,13 @@ impl Coordination for EmbeddedSession {
     }
 
     fn write(&self, path: &EntryPath, bytes: &[u8], expected: Option<Revision>) -> Result<Revision, CoordinationError> {
-        self.transact(&[Change::Write {
+        let revision = self.transact(&[Change::Write {
             path: path.clone(),
             bytes: bytes.to_vec(),
             expected,
-        }])
+        }])?;
+        // One write gives a revision.
+        revision.ok_or_else(|| CoordinationError::Conflict { path: path.clone() })
     }
 
     fn delete(&self, path: &EntryPath, expected: Revision) -> Result<(), CoordinationError> {
@@ -62,7 +64,7 @@ impl Coordination for EmbeddedSession {
         Ok(entries)
     }
 
-    fn transact(&self, changes: &[Change]) -> Result<Revision, CoordinationError> {
+    fn transact(&self, changes: &[Change]) -> Result<Option<Revision>, CoordinationError> {
         lock(&self.tree).transact(changes)
     }
 

@@ -81,7 +81,7 @@ impl Tree {
         related.filter(move |below| below.is_within(path) && *below != path)
     }
 
-    pub(super) fn transact(&mut self, changes: &[Change]) -> Result<Revision, CoordinationError> {
+    pub(super) fn transact(&mut self, changes: &[Change]) -> Result<Option<Revision>, CoordinationError> {
         check_changes(changes)?;
         for change in changes {
             self.check_revision(change.path(), change.expected())?;
@@ -108,8 +108,9 @@ impl Tree {
             self.believe_the_disk(&durable);
             return Err(error);
         }
+        let is_written = puts.iter().any(|put| put.entry.is_some());
         self.apply(puts);
-        Ok(revision)
+        Ok(is_written.then_some(revision))
     }
 
     pub(super) fn create_ephemeral(

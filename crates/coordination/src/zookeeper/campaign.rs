@@ -1,0 +1,103 @@
+//! A candidate's part in an election, by the usual recipe.
+//!
+//! Its node is sequential and ephemeral. Whoever has the lowest number leads and watches its own node; each
+//! other watches the node right before its own. So each waits with one watch, and an end wakes one.
+//!
+//! The node's name begins with the session and a number in it: if the answer to its making is lost, it is
+//! found again.
+
+use std::sync::Arc;
+
+use tokio::sync::{oneshot, watch};
+use zookeeper_client::{Client, CreateMode, Error};
+
+use super::connection::{Link, connected};
+use super::settings::ZooKeeperSettings;
+use super::{RETRY, acls, names_below};
+use crate::election::{Lead, sequence_of};
+
+/// Who wants to lead what.
+pub(super) struct Candidacy {
+    /// The node that the candidates' nodes are below.
+    pub(super) election: String,
+    /// Which candidate of this process.
+    pub(super) number: u64,
+    pub(super) bytes: Vec<u8>,
+    pub(super) settings: Arc<ZooKeeperSettings>,
+    pub(super) lead: Lead,
+}
+
+/// Takes part until it resigns, or the session ends.
+pub(super) async fn run(candidacy: Candidacy, mut links: watch::Receiver<Link>, mut resigned: oneshot::Receiver<()>) {
+    // A session that has ended closes its candidacies: its nodes are gone.
+    while let Ok(client) = connected(&mut links).await {
+        let result = tokio::select! {
+            biased;
+            _ = &mut resigned => {
+                candidacy.lead.set(false);
+                candidacy.resign(&client).await;
+                return;
+            }
+            _ = links.changed() => Ok(()),
+            result = candidacy.stand(&client) => result,
+        };
+        candidacy.lead.set(false);
+        if let Err(error) = result {
+            tracing::debug!(election = candidacy.election, %error, "an election in ZooKeeper was interrupted");
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+    candidacy.lead.set(false);
+}
+
+impl Candidacy {
+    /// Stands in the election, until something fails.
+    async fn stand(&self, client: &Client) -> Result<(), Error> {
+        loop {
+            let mut candidates = names_below(client, &self.election).await?;
+            candidates.sort_by(|a, b| sequence_of(a).cmp(&sequence_of(b)));
+            let own = self.prefix(client);
+            let Some(at) = candidates.iter().position(|name| name.starts_with(&own)) else {
+                self.lead.set(false);
+                self.join(client).await?;
+                continue;
+            };
+            let awaited = &candidates[at.saturating_sub(1)];
+            let (stat, watcher) = client
+                .check_and_watch_stat(&format!("{}/{awaited}", self.election))
+                .await?;
+            if stat.is_none() {
+                continue;
+            }
+            self.lead.set(at == 0);
+            watcher.changed().await;
+        }
+    }
+
+    async fn join(&self, client: &Client) -> Result<(), Error> {
+        let path = format!("{}/{}", self.election, self.prefix(client));
+        let options = CreateMode::EphemeralSequential.with_acls(acls(&self.settings));
+        match client.create(&path, &self.bytes, &options).await {
+            Err(Error::NoNode) => {
+                let options = CreateMode::Persistent.with_acls(acls(&self.settings));
+                client.mkdir(&self.election, &options).await
+            }
+            result => result.map(drop),
+        }
+    }
+
+    /// If it fails, the session's end will do it.
+    async fn resign(&self, client: &Client) {
+        let own = self.prefix(client);
+        let Ok(candidates) = names_below(client, &self.election).await else {
+            return;
+        };
+        for name in candidates.iter().filter(|name| name.starts_with(&own)) {
+            let _ = client.delete(&format!("{}/{name}", self.election), None).await;
+        }
+    }
+
+    fn prefix(&self, client: &Client) -> String {
+        format!("candidate-{:016x}-{}-", client.session_id().0, self.number)
+    }
+}

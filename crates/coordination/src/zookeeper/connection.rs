@@ -1,0 +1,202 @@
+//! Keeps a session with ZooKeeper, and says how it is.
+//!
+//! The client library connects again by itself while its session may live. After that this takes over: it
+//! tries to take the same session up again, for as long as it takes, since a ZooKeeper that was away as a
+//! whole counts its sessions' time from its return. Only when ZooKeeper says that the session is gone, a
+//! new one is made.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{oneshot, watch};
+use zookeeper_client::{Client, CreateMode, Error, SessionId, SessionState as ClientState, StateWatcher};
+
+use super::acls;
+use super::settings::ZooKeeperSettings;
+use crate::error::CoordinationError;
+use crate::service::{Session, SessionState};
+
+/// Between two attempts to connect, when all servers have been tried.
+const RECONNECT: Duration = Duration::from_millis(250);
+
+/// How long the end of a session waits for ZooKeeper to take note, so that ephemeral entries go at once.
+const CLOSE_MAX: Duration = Duration::from_secs(1);
+
+/// A session as its users see it.
+#[derive(Clone)]
+pub(super) struct Link {
+    /// The client, rooted; only while it is connected.
+    pub(super) client: Option<Client>,
+    pub(super) session: Session,
+    /// How often it was connected. When it has grown, events may have been missed.
+    pub(super) connections: u64,
+}
+
+impl Link {
+    pub(super) fn none() -> Self {
+        Self {
+            client: None,
+            session: Session {
+                generation: 0,
+                state: SessionState::Suspended { since: Instant::now() },
+            },
+            connections: 0,
+        }
+    }
+
+    fn suspend(&mut self) {
+        self.client = None;
+        if self.session.state == SessionState::Connected {
+            self.session.state = SessionState::Suspended { since: Instant::now() };
+        }
+    }
+}
+
+/// Whether an answer may come when it is asked for again.
+pub(super) fn is_loss(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::ConnectionLoss
+            | Error::Custom(_)
+            | Error::SessionExpired
+            | Error::SessionMoved
+            | Error::Timeout
+            | Error::ClientClosed
+            | Error::NotReadOnly
+            | Error::Throttled
+    )
+}
+
+/// Waits for a client that is connected.
+pub(super) async fn connected(links: &mut watch::Receiver<Link>) -> Result<Client, CoordinationError> {
+    loop {
+        let link = links.borrow_and_update().clone();
+        match (link.client, link.session.state) {
+            (Some(client), _) => return Ok(client),
+            (None, SessionState::Closed) => return Err(CoordinationError::Closed),
+            (None, _) => links.changed().await.map_err(|_| CoordinationError::Closed)?,
+        }
+    }
+}
+
+/// Keeps the session until it is stopped.
+pub(super) async fn keep(
+    settings: Arc<ZooKeeperSettings>,
+    links: watch::Sender<Link>,
+    mut stopped: oneshot::Receiver<()>,
+) {
+    tokio::select! {
+        _ = &mut stopped => {}
+        () = keep_for_ever(&settings, &links) => {}
+    }
+    let client = links.borrow().client.clone();
+    links.send_modify(|link| {
+        link.client = None;
+        link.session.state = SessionState::Closed;
+    });
+    if let Some(client) = client {
+        close(client).await;
+    }
+}
+
+/// Lets go of a client, and waits until the session is closed: all others who had one let go when they saw
+/// the link closed.
+async fn close(client: Client) {
+    let mut states = client.state_watcher();
+    drop(client);
+    let closed = async { while !states.changed().await.is_terminated() {} };
+    let _ = tokio::time::timeout(CLOSE_MAX, closed).await;
+}
+
+async fn keep_for_ever(settings: &ZooKeeperSettings, links: &watch::Sender<Link>) {
+    let mut known = None;
+    let mut counted = None;
+    let mut is_out = false;
+    loop {
+        let mut connector = Client::connector()
+            .with_session_timeout(settings.session_timeout())
+            .with_fail_eagerly();
+        if let Some(digest) = &settings.digest {
+            connector = connector.with_auth("digest", digest.as_bytes());
+        }
+        if let Some(session) = &known {
+            connector = connector.with_session(Clone::clone(session));
+        }
+        match connector.connect(&settings.servers).await {
+            Ok(client) => {
+                is_out = false;
+                known = Some(client.session().clone());
+                serve(settings, links, client, &mut counted).await;
+            }
+            Err(Error::SessionExpired) if known.is_some() => {
+                tracing::warn!(servers = settings.servers, "the session with ZooKeeper was lost");
+                known = None;
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut is_out, true) {
+                    tracing::warn!(servers = settings.servers, %error, "no connection to ZooKeeper; trying on");
+                }
+                tokio::time::sleep(RECONNECT).await;
+            }
+        }
+    }
+}
+
+/// Tells of a session's state until it is lost. A session that was not counted yet makes a generation.
+async fn serve(
+    settings: &ZooKeeperSettings,
+    links: &watch::Sender<Link>,
+    client: Client,
+    counted: &mut Option<SessionId>,
+) {
+    let session = client.session_id();
+    let mut states = client.state_watcher();
+    let mut state = states.state();
+    loop {
+        match state {
+            ClientState::SyncConnected => match prepare(settings, &client).await {
+                Ok(rooted) => {
+                    let is_new = counted.replace(session) != Some(session);
+                    links.send_modify(|link| {
+                        link.session.generation += u64::from(is_new);
+                        link.session.state = SessionState::Connected;
+                        link.client = Some(rooted);
+                        link.connections += 1;
+                    });
+                    tracing::info!(servers = settings.servers, %session, "connected to ZooKeeper");
+                }
+                Err(error) if is_loss(&error) => {}
+                Err(error) => {
+                    let root = &settings.root;
+                    tracing::error!(root, %error, "cannot use the root in ZooKeeper; check its access rights");
+                    if let Some(changed) = changed_within(&mut states, RECONNECT).await {
+                        state = changed;
+                    }
+                    continue;
+                }
+            },
+            _ => {
+                tracing::warn!(servers = settings.servers, %state, "the connection to ZooKeeper was lost");
+                links.send_modify(Link::suspend);
+                if state.is_terminated() {
+                    return;
+                }
+            }
+        }
+        state = states.changed().await;
+    }
+}
+
+async fn changed_within(states: &mut StateWatcher, time: Duration) -> Option<ClientState> {
+    tokio::time::timeout(time, states.changed()).await.ok()
+}
+
+/// A client below the root, which is there, on a server that has caught up with the leader.
+async fn prepare(settings: &ZooKeeperSettings, client: &Client) -> Result<Client, Error> {
+    client.sync("/").await?;
+    client
+        .mkdir(&settings.root, &CreateMode::Persistent.with_acls(acls(settings)))
+        .await?;
+    let rooted = client.clone().chroot(settings.root.as_str());
+    rooted.map_err(|_| Error::BadArguments(&"root"))
+}

@@ -1,0 +1,78 @@
+//! Watches: one persistent recursive watch of ZooKeeper for each prefix.
+//!
+//! They are set anew at each connection, and everything is said to have changed once they are: what happens
+//! while there is no connection is told by nobody. (The library would set them again by itself, but
+//! does not for persistent ones.)
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use zookeeper_client::{AddWatchMode, Client, Error, EventType, PersistentWatcher};
+
+use super::connection::Link;
+use super::{RETRY, node_of};
+use crate::path::EntryPath;
+use crate::service::SessionState;
+use crate::watch::Feed;
+
+/// Feeds a watch until the session ends.
+pub(super) async fn tell(mut links: watch::Receiver<Link>, prefixes: Vec<EntryPath>, feed: Feed) {
+    let mut told = JoinSet::new();
+    let mut connections_seen = 0;
+    loop {
+        let link = links.borrow_and_update().clone();
+        match (link.client, link.session.state) {
+            (_, SessionState::Closed) => break,
+            (Some(client), _) if link.connections != connections_seen => match set(&client, &prefixes).await {
+                Ok(watchers) => {
+                    let before = std::mem::take(&mut told);
+                    for watcher in watchers {
+                        told.spawn(forward(watcher, feed.clone()));
+                    }
+                    drop(before);
+                    connections_seen = link.connections;
+                    feed.everything();
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot watch entries in ZooKeeper; trying on");
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+            },
+            (Some(_), _) => {}
+            (None, _) if connections_seen > 0 => feed.suspended(),
+            (None, _) => {}
+        }
+        if links.changed().await.is_err() {
+            break;
+        }
+    }
+    feed.closed();
+}
+
+async fn set(client: &Client, prefixes: &[EntryPath]) -> Result<Vec<PersistentWatcher>, Error> {
+    let mut watchers = Vec::new();
+    for prefix in prefixes {
+        watchers.push(
+            client
+                .watch(&node_of(prefix), AddWatchMode::PersistentRecursive)
+                .await?,
+        );
+    }
+    Ok(watchers)
+}
+
+async fn forward(mut watcher: PersistentWatcher, feed: Feed) {
+    loop {
+        let event = watcher.changed().await;
+        match event.event_type {
+            EventType::Session if event.session_state.is_terminated() => return,
+            EventType::Session => {}
+            _ => {
+                // What has no name that an entry could have was not made by us.
+                if let Some(Ok(path)) = event.path.strip_prefix('/').map(str::parse) {
+                    feed.changed(&path);
+                }
+            }
+        }
+    }
+}

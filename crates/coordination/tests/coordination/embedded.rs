@@ -1,0 +1,124 @@
+//! Coordination in one process, over a directory.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use fondaco_coordination::{Change, CoordinationError, EmbeddedCoordination, Entry, Revision};
+use proptest::prelude::*;
+
+use crate::clients::path;
+use crate::conformance::conformance;
+
+#[test]
+fn it_conforms() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = EmbeddedCoordination::open(dir.path()).unwrap();
+    conformance(|| tree.session());
+}
+
+#[test]
+fn it_conforms_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = EmbeddedCoordination::open(dir.path()).unwrap();
+    tree.session().write(&path("before"), b"1", None).unwrap();
+    drop(tree);
+    let tree = EmbeddedCoordination::open(dir.path()).unwrap();
+    conformance(|| tree.session());
+    assert_eq!(tree.session().read(&path("before")).unwrap().unwrap().bytes, b"1");
+}
+
+#[test]
+fn a_restart_keeps_entries_and_drops_what_was_ephemeral() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = EmbeddedCoordination::open(dir.path()).unwrap().session();
+    let revision = session.write(&path("a/kept"), b"1", None).unwrap();
+    session.create_ephemeral(&path("a/ephemeral"), b"2").unwrap();
+    let _election = session.elect(&path("election"), b"candidate").unwrap();
+    // As a kill does: the session is not ended first.
+    let restarted = EmbeddedCoordination::open(dir.path()).unwrap().session();
+    assert_eq!(restarted.children(&path("a")).unwrap(), ["kept"]);
+    assert_eq!(restarted.read(&path("a/kept")).unwrap().unwrap().revision, revision);
+    assert_eq!(restarted.leader(&path("election")).unwrap(), None);
+}
+
+#[test]
+fn a_directory_with_a_corrupt_entry_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = EmbeddedCoordination::open(dir.path()).unwrap().session();
+    session.write(&path("a/b"), b"some bytes", None).unwrap();
+    let file = dir.path().join("a/b/.entry");
+    let mut bytes = fs::read(&file).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&file, bytes).unwrap();
+    match EmbeddedCoordination::open(dir.path()).map(drop) {
+        Err(CoordinationError::Corrupt { file: found, .. }) => assert_eq!(found, file),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write(String, Vec<u8>),
+    WriteAll(Vec<(String, Vec<u8>)>),
+    Delete(String),
+    Reopen,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let name = "[ab]/[ab](/[ab])?";
+    let bytes = || prop::collection::vec(any::<u8>(), 1..20);
+    let step = prop_oneof![
+        4 => (name, bytes()).prop_map(|(name, bytes)| Step::Write(name, bytes)),
+        2 => prop::collection::btree_map(name, bytes(), 2..4).prop_map(|all| Step::WriteAll(all.into_iter().collect())),
+        2 => name.prop_map(Step::Delete),
+        1 => Just(Step::Reopen),
+    ];
+    prop::collection::vec(step, 0..20)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn it_behaves_as_a_map_does_whenever_it_is_opened_again(steps in steps()) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut session = EmbeddedCoordination::open(dir.path()).unwrap().session();
+        let mut map: BTreeMap<String, (Vec<u8>, Revision)> = BTreeMap::new();
+        for step in steps {
+            let revision_of = |map: &BTreeMap<_, (_, Revision)>, name: &String| map.get(name).map(|(_, revision)| *revision);
+            match step {
+                Step::Write(name, bytes) => {
+                    let revision = session.write(&path(&name), &bytes, revision_of(&map, &name)).unwrap();
+                    map.insert(name, (bytes, revision));
+                }
+                Step::WriteAll(all) => {
+                    let change = |(name, bytes): &(String, Vec<u8>)| Change::Write {
+                        path: path(name),
+                        bytes: bytes.clone(),
+                        expected: revision_of(&map, name),
+                    };
+                    let changes: Vec<_> = all.iter().map(change).collect();
+                    let revision = session.transact(&changes).unwrap().unwrap();
+                    map.extend(all.into_iter().map(|(name, bytes)| (name, (bytes, revision))));
+                }
+                Step::Delete(name) => {
+                    let known = revision_of(&map, &name);
+                    let deleted = session.delete(&path(&name), known.unwrap_or(Revision::new(1)));
+                    prop_assert_eq!(deleted.is_ok(), map.remove(&name).is_some());
+                }
+                Step::Reopen => session = EmbeddedCoordination::open(dir.path()).unwrap().session(),
+            }
+            for top in ["a", "b"] {
+                let mut expected: Vec<_> = map
+                    .keys()
+                    .filter_map(|name| name.strip_prefix(top)?.strip_prefix('/')?.split('/').next())
+                    .map(str::to_owned)
+                    .collect();
+                expected.dedup();
+                prop_assert_eq!(session.children(&path(top)).unwrap(), expected);
+            }
+        }
+        for (name, (bytes, revision)) in map {
+            prop_assert_eq!(session.read(&path(&name)).unwrap(), Some(Entry { bytes, revision }));
+        }
+    }
+}

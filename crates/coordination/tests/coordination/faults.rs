@@ -1,0 +1,203 @@
+//! Coordination by a ZooKeeper that is killed, paused, cut off, or not there.
+
+use std::time::{Duration, Instant};
+
+use fondaco_coordination::{Coordination, CoordinationError, SessionState, WatchEvent, ZooKeeperCoordination};
+use fondaco_testing::{Proxy, ZooKeeper, wait_until};
+
+use crate::clients::{SESSION_TIMEOUT, SOON, connect, expect, expect_changed, is_connected, own_root, path, settings};
+
+/// What a death is noticed by, and a server's bounds of time are checked at: a tick, and a busy machine.
+const SLACK: Duration = Duration::from_secs(8);
+
+#[test]
+fn a_session_without_zookeeper_is_suspended_and_begins_when_it_comes() {
+    let mut server = ZooKeeper::start();
+    let address = server.address();
+    server.kill();
+    let mut settings = settings(&address, &own_root());
+    settings.call_timeout_ms = 500;
+    let session = ZooKeeperCoordination::connect(settings.clone()).unwrap();
+    let watch = session.watch(&[path("a")]).unwrap();
+    let election = session.elect(&path("election"), b"me").unwrap();
+    let error = session.read(&path("a")).unwrap_err();
+    assert!(matches!(error, CoordinationError::Unavailable { .. }), "{error}");
+    assert!(error.to_string().contains(&address), "{error}");
+    assert!(matches!(session.session().state, SessionState::Suspended { .. }));
+    assert_eq!((session.session().generation, watch.next(Duration::ZERO)), (0, None));
+    server.restart();
+    wait_until("the session to begin", SOON, || is_connected(&session));
+    assert_eq!(session.session().generation, 1);
+    expect(&watch, &WatchEvent::Everything);
+    assert!(election.wait(SOON));
+    settings.call_timeout_ms = SOON.as_millis() as u64;
+    let other = ZooKeeperCoordination::connect(settings).unwrap();
+    other.write(&path("a"), b"1", None).unwrap();
+    expect_changed(&watch, &["a"]);
+}
+
+#[test]
+fn a_killed_server_that_comes_back_has_lost_nothing() {
+    let mut server = ZooKeeper::start();
+    let root = own_root();
+    let session = connect(&server.address(), &root);
+    let watch = session.watch(&[path("entries")]).unwrap();
+    let election = session.elect(&path("election"), b"me").unwrap();
+    expect(&watch, &WatchEvent::Everything);
+    assert!(election.wait(SOON));
+    session.create_ephemeral(&path("here"), b"1").unwrap();
+    let write = |number: usize| session.write(&path("entries").join(&number.to_string()).unwrap(), b"1", None);
+    (0..20).for_each(|number| drop(write(number).unwrap()));
+    server.kill();
+    expect(&watch, &WatchEvent::Suspended);
+    assert!(!election.is_leader());
+    assert!(matches!(session.session().state, SessionState::Suspended { .. }));
+    server.restart();
+    expect(&watch, &WatchEvent::Everything);
+    assert_eq!(session.children(&path("entries")).unwrap().len(), 20);
+    write(20).unwrap();
+    expect_changed(&watch, &["entries/20"]);
+    assert!(election.wait(SOON));
+    // The session was taken up again, or is a new one that says so.
+    let is_there = session.read(&path("here")).unwrap().is_some();
+    assert_eq!(is_there, session.session().generation == 1);
+}
+
+#[test]
+fn a_process_cut_off_past_its_session_loses_what_was_ephemeral_and_begins_anew() {
+    let server = ZooKeeper::start();
+    let (proxy, root) = (Proxy::to(server.port()), own_root());
+    let (session, other) = (connect(&proxy.address(), &root), connect(&server.address(), &root));
+    let watch = session.watch(&[path("entries")]).unwrap();
+    let others = other.watch(&[path("here")]).unwrap();
+    let election = session.elect(&path("election"), b"me").unwrap();
+    for watch in [&watch, &others] {
+        expect(watch, &WatchEvent::Everything);
+    }
+    assert!(election.wait(SOON));
+    session.create_ephemeral(&path("here"), b"1").unwrap();
+    expect_changed(&others, &["here"]);
+    let rival = other.elect(&path("election"), b"rival").unwrap();
+
+    let since = Instant::now();
+    proxy.cut();
+    expect(&watch, &WatchEvent::Suspended);
+    assert!(!election.is_leader());
+    // The others see it go, and the lead moves, within the session timeout.
+    expect_changed(&others, &["here"]);
+    assert!(rival.wait(SOON));
+    assert!(since.elapsed() < SESSION_TIMEOUT + SLACK, "{:?}", since.elapsed());
+    assert_eq!(other.read(&path("here")).unwrap(), None);
+    other.write(&path("entries/missed"), b"1", None).unwrap();
+
+    proxy.heal();
+    expect(&watch, &WatchEvent::Everything);
+    assert!(is_connected(&*session));
+    assert_eq!(session.session().generation, 2);
+    assert!(session.read(&path("entries/missed")).unwrap().is_some());
+    session.create_ephemeral(&path("here"), b"2").unwrap();
+    other.write(&path("entries/told"), b"1", None).unwrap();
+    expect_changed(&watch, &["entries/told"]);
+    // It stands again, behind the rival.
+    assert!(rival.is_leader());
+    drop(rival);
+    assert!(election.wait(SOON));
+}
+
+#[test]
+fn a_short_cut_costs_no_session() {
+    let server = ZooKeeper::start();
+    let (proxy, root) = (Proxy::to(server.port()), own_root());
+    let mut settings = settings(&proxy.address(), &root);
+    settings.session_timeout_ms = 30_000;
+    let session = ZooKeeperCoordination::connect(settings).unwrap();
+    let watch = session.watch(&[path("entries")]).unwrap();
+    let other = connect(&server.address(), &root);
+    expect(&watch, &WatchEvent::Everything);
+    let revision = session.create_ephemeral(&path("here"), b"1").unwrap();
+    for round in 0..3 {
+        proxy.cut();
+        expect(&watch, &WatchEvent::Suspended);
+        let missed = path("entries").join(&format!("missed-{round}")).unwrap();
+        other.write(&missed, b"1", None).unwrap();
+        proxy.heal();
+        expect(&watch, &WatchEvent::Everything);
+        assert!(session.read(&missed).unwrap().is_some());
+        let told = format!("entries/told-{round}");
+        other.write(&path(&told), b"1", None).unwrap();
+        expect_changed(&watch, &[&told]);
+    }
+    assert_eq!(session.session().generation, 1);
+    assert_eq!(session.read(&path("here")).unwrap().unwrap().revision, revision);
+}
+
+#[test]
+fn a_paused_server_suspends_the_session_and_goes_on_with_it() {
+    let mut server = ZooKeeper::start();
+    let session = connect(&server.address(), &own_root());
+    let watch = session.watch(&[path("entries")]).unwrap();
+    expect(&watch, &WatchEvent::Everything);
+    session.create_ephemeral(&path("here"), b"1").unwrap();
+    let since = Instant::now();
+    server.pause();
+    expect(&watch, &WatchEvent::Suspended);
+    wait_until("the session timeout to pass", SOON, || {
+        since.elapsed() > 2 * SESSION_TIMEOUT
+    });
+    server.resume();
+    expect(&watch, &WatchEvent::Everything);
+    // Which sessions are over, the server decides when it goes on. Either way, both sides agree.
+    wait_until("both sides to agree", SOON, || {
+        let is_first = session.session().generation == 1;
+        session.read(&path("here")).unwrap().is_some() == is_first
+    });
+    session.write(&path("entries/a"), b"1", None).unwrap();
+    expect_changed(&watch, &["entries/a"]);
+}
+
+#[test]
+fn what_was_done_although_the_answer_was_lost_is_known_to_be_done() {
+    let server = ZooKeeper::start();
+    let (proxy, root) = (Proxy::to(server.port()), own_root());
+    let mut settings = settings(&proxy.address(), &root);
+    settings.session_timeout_ms = 30_000;
+    let session = ZooKeeperCoordination::connect(settings).unwrap();
+    let other = connect(&server.address(), &root);
+    let old = session.write(&path("written"), b"old", None).unwrap();
+    let doomed = session.write(&path("doomed"), b"old", None).unwrap();
+    let both = ["one", "two"].map(|name| fondaco_coordination::Change::Write {
+        path: path(name),
+        bytes: b"new".to_vec(),
+        expected: None,
+    });
+    type Call<'a> = &'a (dyn Fn() -> Result<(), CoordinationError> + Sync);
+    let is = |at: &str, bytes: &[u8]| other.read(&path(at)).unwrap().is_some_and(|entry| entry.bytes == bytes);
+    let calls: [(Call, &dyn Fn() -> bool); 5] = [
+        (&|| session.write(&path("made"), b"new", None).map(drop), &|| {
+            is("made", b"new")
+        }),
+        (
+            &|| session.write(&path("written"), b"new", Some(old)).map(drop),
+            &|| is("written", b"new"),
+        ),
+        (&|| session.transact(&both).map(drop), &|| is("two", b"new")),
+        (&|| session.create_ephemeral(&path("here"), b"new").map(drop), &|| {
+            is("here", b"new")
+        }),
+        (&|| session.delete(&path("doomed"), doomed), &|| {
+            other.read(&path("doomed")).unwrap().is_none()
+        }),
+    ];
+    for (call, is_done) in calls {
+        // A call asks how things are before it acts. Its last answer is cut off on the way.
+        std::thread::scope(|scope| {
+            proxy.delay_replies(Duration::from_millis(500));
+            let calling = scope.spawn(call);
+            wait_until("the call to be carried out", SOON, is_done);
+            proxy.cut();
+            proxy.heal();
+            calling.join().unwrap().unwrap();
+        });
+        assert!(is_done());
+    }
+}

@@ -1,0 +1,9 @@
+//! What coordination promises, held against every implementation of it: in process, and on real ZooKeepers,
+//! alone and as an ensemble, which these tests start, kill, pause and cut off.
+
+mod clients;
+mod conformance;
+mod embedded;
+mod ensemble;
+mod faults;
+mod zookeeper;

@@ -1,0 +1,88 @@
+//! Coordination by one ZooKeeper, while nothing goes wrong.
+
+use std::sync::OnceLock;
+
+use fondaco_coordination::{CoordinationError, ZooKeeperCoordination};
+use fondaco_testing::{ZooKeeper, wait_until};
+
+use crate::clients::{SOON, connect, own_root, path, settings};
+use crate::conformance::conformance;
+
+/// The server of the tests that do not harm it.
+fn server() -> &'static ZooKeeper {
+    static SERVER: OnceLock<ZooKeeper> = OnceLock::new();
+    SERVER.get_or_init(ZooKeeper::start)
+}
+
+#[test]
+fn it_conforms() {
+    let root = own_root();
+    conformance(|| connect(&server().address(), &root));
+}
+
+#[test]
+fn clusters_under_different_roots_see_nothing_of_each_other() {
+    let [one, other] = [own_root(), own_root()].map(|root| connect(&server().address(), &root));
+    one.write(&path("a"), b"one", None).unwrap();
+    assert_eq!(other.read(&path("a")).unwrap(), None);
+    other.write(&path("a"), b"other", None).unwrap();
+    assert_eq!(one.read(&path("a")).unwrap().unwrap().bytes, b"one");
+}
+
+#[test]
+fn entries_written_with_a_password_are_closed_to_others() {
+    let root = own_root();
+    let with = |digest: Option<&str>| {
+        let mut settings = settings(&server().address(), &root);
+        settings.digest = digest.map(str::to_owned);
+        ZooKeeperCoordination::connect(settings).unwrap()
+    };
+    use fondaco_coordination::Coordination;
+    let owner = with(Some("fondaco:secret"));
+    owner.write(&path("a/b"), b"1", None).unwrap();
+    assert_eq!(
+        with(Some("fondaco:secret")).read(&path("a/b")).unwrap().unwrap().bytes,
+        b"1"
+    );
+    for other in [None, Some("fondaco:wrong")] {
+        let error = with(other).read(&path("a/b")).unwrap_err();
+        assert!(matches!(error, CoordinationError::Refused { .. }), "{error}");
+        assert!(error.to_string().contains("not authorized"), "{error}");
+        let error = with(other).write(&path("a/c"), b"1", None).unwrap_err();
+        assert!(matches!(error, CoordinationError::Refused { .. }), "{error}");
+    }
+}
+
+#[test]
+fn fifty_candidates_wait_with_one_watch_each() {
+    const CANDIDATES: usize = 50;
+    // Its watches are counted: nobody else may have any.
+    let server = ZooKeeper::start();
+    let (root, at) = (own_root(), path("election"));
+    let sessions: Vec<_> = (0..CANDIDATES).map(|_| connect(&server.address(), &root)).collect();
+    let mut elections: Vec<_> = sessions
+        .iter()
+        .map(|session| session.elect(&at, b"candidate").unwrap())
+        .collect();
+    let watches = || server.figure("zk_watch_count");
+    wait_until("one watch for each candidate", SOON, || {
+        watches() == Some(CANDIDATES as u64)
+    });
+    assert_eq!(sessions[0].children(&at).unwrap().len(), CANDIDATES);
+    let leaders = |elections: &[fondaco_coordination::Election]| {
+        let leaders = elections
+            .iter()
+            .enumerate()
+            .filter(|(_, election)| election.is_leader());
+        leaders.map(|(at, _)| at).collect::<Vec<_>>()
+    };
+    // When the leader goes, one candidate is woken and sets one watch: all others' requests stay undone.
+    let [leader] = leaders(&elections)[..] else {
+        panic!("not one leader");
+    };
+    drop(elections.swap_remove(leader));
+    wait_until("another leader", SOON, || leaders(&elections).len() == 1);
+    wait_until("one watch for each that is left", SOON, || {
+        watches() == Some(CANDIDATES as u64 - 1)
+    });
+}
