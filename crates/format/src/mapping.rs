@@ -10,10 +10,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use fondaco_model::PartitionId;
-use memmap2::{Advice, Mmap};
+use memmap2::{Advice, Mmap, UncheckedAdvice};
 
 use crate::error::{FileDefect, FormatError};
 use crate::residency::{self, UNIT_BYTES};
+
+/// How much is taken out of the process by one system call.
+const UNMAP_STEP_BYTES: usize = 4 << 20;
 
 /// A mapped file of a chunk.
 ///
@@ -162,6 +165,19 @@ fn unseen(units: usize) -> Box<[AtomicU16]> {
     let stamps = Box::<[AtomicU16]>::new_zeroed_slice(units);
     // SAFETY: an atomic number has the representation of the number, for which zero is valid.
     unsafe { stamps.assume_init() }
+}
+
+impl Drop for Mapping {
+    /// Takes the pages out of the process step by step: to unmap gigabytes at once is one long system
+    /// call, and many kernels let nobody else run on that processor until it ends.
+    fn drop(&mut self) {
+        for start in (0..self.map.len()).step_by(UNMAP_STEP_BYTES) {
+            let bytes = UNMAP_STEP_BYTES.min(self.map.len() - start);
+            // SAFETY: nobody borrows the mapping any more, and a page that is touched again would be
+            // read from the file again: the mapping is private and never written.
+            let _ = unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, bytes) };
+        }
+    }
 }
 
 #[inline]

@@ -14,6 +14,7 @@ mod catalog;
 mod cold;
 mod fetch;
 mod metrics;
+mod priority;
 mod server;
 mod settings;
 

@@ -17,10 +17,14 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 use super::error::FetchError;
 use super::pace::FetchControl;
-use super::source::{FetchSource, LocalReader, PageCache, drop_pages};
+use super::source::{FetchSource, LocalReader, PageCache, begin_write_back, drop_pages};
 
-/// How much is read, checked and written at a time.
-const PIECE_BYTES: usize = 1 << 20;
+/// How much is read, checked and written at a time. Many kernels do not interrupt a system call for
+/// an event loop that wakes up, and one over a megabyte can take milliseconds.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// How much is written before the disk begins to write it, so that there is never much to begin with.
+const BEGIN_WRITE_BACK_BYTES: u64 = 512 << 10;
 
 /// How much is written before it is made durable, so that the end does not wait for gigabytes.
 const WRITE_BACK_BYTES: u64 = 32 << 20;
@@ -174,6 +178,7 @@ impl FileFetch<'_> {
         let mut copy = PartialCopy {
             file,
             written: 0,
+            begun: 0,
             synced: 0,
             checksum: Checksummer::new(),
         };
@@ -217,6 +222,10 @@ impl FileFetch<'_> {
                 .map_err(FetchError::io("write", part))?;
             copy.checksum.update(&buffer[..count]);
             copy.written += count as u64;
+            if copy.written - copy.begun >= BEGIN_WRITE_BACK_BYTES {
+                begin_write_back(&copy.file, copy.begun, copy.written - copy.begun);
+                copy.begun = copy.written;
+            }
             if copy.written - copy.synced >= WRITE_BACK_BYTES {
                 copy.file.sync_data().map_err(FetchError::io("write back", part))?;
                 self.drop_written(copy);
@@ -297,6 +306,8 @@ impl FileFetch<'_> {
 struct PartialCopy {
     file: File,
     written: u64,
+    /// How much of it the disk was told to write.
+    begun: u64,
     synced: u64,
     checksum: Checksummer,
 }

@@ -12,7 +12,6 @@
 mod error;
 mod file;
 mod pace;
-mod priority;
 mod source;
 mod space;
 
@@ -30,6 +29,7 @@ pub use error::FetchError;
 pub use pace::{Clock, FetchControl, FetchProgress, SystemClock};
 pub use source::{FetchSource, LocationSource, PageCache};
 
+use crate::priority;
 use file::FileFetch;
 
 /// The largest manifest that is read, in bytes: a million chunks.

@@ -3,7 +3,8 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
 use bytes::{Buf, Bytes};
@@ -13,6 +14,9 @@ use tokio::runtime::{Builder, Runtime};
 
 /// How much is read before its pages are given back.
 const DROP_BEHIND_BYTES: u64 = 8 << 20;
+
+/// How many pages' bytes are given back by one system call, which nothing interrupts on many kernels.
+const DROP_STEP_BYTES: u64 = 1 << 20;
 
 /// What becomes of the page cache as a fetch goes through data files.
 ///
@@ -132,11 +136,28 @@ impl Read for LocalReader {
     }
 }
 
-/// Gives back the clean pages of a range of a file.
+/// Gives back the clean pages of a range of a file, step by step: see `DROP_STEP_BYTES`.
 pub(super) fn drop_pages(file: &File, offset: u64, bytes: u64) {
-    if let Some(bytes) = std::num::NonZeroU64::new(bytes) {
+    let end = offset + bytes;
+    let mut from = offset;
+    while let Some(step) = NonZeroU64::new((end - from).min(DROP_STEP_BYTES)) {
         // Advice is a hint: the pages go later where it is not taken.
-        let _ = fadvise(file.as_fd(), offset, Some(bytes), Advice::DontNeed);
+        let _ = fadvise(file.as_fd(), from, Some(step), Advice::DontNeed);
+        from += step.get();
+    }
+}
+
+/// Tells the disk to write a range of a file, and does not wait for it.
+pub(super) fn begin_write_back(file: &File, offset: u64, bytes: u64) {
+    // SAFETY: it takes numbers and an open file, and touches no memory of ours. It is a hint: what it
+    // does not write is written when the file is synced.
+    unsafe {
+        libc::sync_file_range(
+            file.as_raw_fd(),
+            offset as libc::off64_t,
+            bytes as libc::off64_t,
+            libc::SYNC_FILE_RANGE_WRITE,
+        );
     }
 }
 

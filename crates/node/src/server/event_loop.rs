@@ -21,6 +21,7 @@ use super::Shared;
 use super::connection::serve;
 use crate::cold::ColdReads;
 use crate::metrics::{Counter, LoopMetrics};
+use crate::priority;
 use crate::settings::Setting;
 
 /// Threads of a loop that may wait for the disk: for large values, scans, and where there is no
@@ -73,6 +74,7 @@ pub(super) fn start(
         let (shared, mut ended) = (Arc::clone(shared), ended.clone());
         let accepting = accepting.take();
         let run = move || {
+            priority::wake_soon();
             let local = LocalSet::new();
             local.block_on(&runtime, async move {
                 let metrics = shared.metrics.of_loop(number);
