@@ -1,8 +1,61 @@
-//! The client library.
+//! The client library of fondaco: look-ups over all nodes of a cluster.
+//!
+//! A [`Client`] knows where keys are, and asks the nodes that have them, many at a time over few
+//! connections. It answers a whole batch from one version of each store, asks another replica when a node
+//! fails, and a second one when a node is slow, within budgets; nodes that do not answer are left alone
+//! until they do.
+//!
+//! - [`Client`], its [builder](ClientBuilder), [`ReadOptions`] for one request;
+//! - [`read`]: the logic of look-ups, without I/O, for those who simulate or extend it.
+//!
+//! It is no general Redis client: it reads, and what it speaks is `FONDACO.READ` and `FONDACO.TOPOLOGY`.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use fondaco_client::{Client, Partial, ReadOptions};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::builder().seeds(["10.0.0.1:6500", "10.0.0.2:6500"]).connect().await?;
+//! let store = "pymk".parse()?;
+//! let value = client.get(&store, b"42").await?;
+//!
+//! let options = ReadOptions {
+//!     deadline: Duration::from_millis(50),
+//!     partial: Partial::PerKey,
+//!     ..ReadOptions::default()
+//! };
+//! let keys = [(store.clone(), "42"), (store, "43")];
+//! let reply = client.get_many(&keys, &options).await?;
+//! for value in &reply.values {
+//!     match value {
+//!         Ok(Some(value)) => println!("{} bytes", value.len()),
+//!         Ok(None) => println!("no such key"),
+//!         Err(error) => println!("not known: {error}"),
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod builder;
+mod client;
+mod clock;
+mod drive;
 mod error;
 mod key;
+mod link;
 mod options;
 pub mod read;
+mod stats;
+mod topology;
+
+pub use builder::ClientBuilder;
+pub use client::Client;
 pub use error::ClientError;
 pub use key::WireKey;
 pub use options::{Partial, ReadOptions};
+pub use read::BatchReply;
+pub use stats::{ClientStats, NodeStats};

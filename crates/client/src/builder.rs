@@ -1,0 +1,190 @@
+//! How a client is made: where its cluster is, and how it is to behave.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use fondaco_model::VALUE_BYTES_MAX;
+use fondaco_model::cluster::Topology;
+use fondaco_resp::Limits;
+use tokio::sync::watch;
+
+use crate::client::{Client, Inner};
+use crate::clock::Clock;
+use crate::error::ClientError;
+use crate::link::{Credentials, Transport};
+use crate::options::ReadOptions;
+use crate::read::{HealthPolicy, KEYS_MAX, Steering, SteeringPolicy};
+use crate::topology::TopologySource;
+
+/// How long [`ClientBuilder::connect`] waits for the first topology.
+const FIRST_TOPOLOGY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A client to be made. See [`Client::builder`].
+#[derive(Debug)]
+pub struct ClientBuilder {
+    source: Option<TopologySource>,
+    options: ReadOptions,
+    zone: Option<String>,
+    health: HealthPolicy,
+    steering: SteeringPolicy,
+    transport: Transport,
+}
+
+impl ClientBuilder {
+    pub(crate) fn new() -> Self {
+        Self {
+            source: None,
+            options: ReadOptions::default(),
+            zone: None,
+            health: HealthPolicy::default(),
+            steering: SteeringPolicy::default(),
+            transport: Transport {
+                connections_per_node: 1,
+                in_flight_max: 4096,
+                connect_timeout: Duration::from_millis(500),
+                silence: Duration::from_millis(500),
+                credentials: None,
+                tls: None,
+                limits: Limits {
+                    bulk_bytes_max: VALUE_BYTES_MAX,
+                    arguments_max: KEYS_MAX + 1,
+                    ..Limits::default()
+                },
+            },
+        }
+    }
+
+    /// Learns the topology from these nodes or routers, each host and port. One that answers is enough.
+    pub fn seeds<S: Into<String>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
+        self.source = Some(TopologySource::Seeds(seeds.into_iter().map(Into::into).collect()));
+        self
+    }
+
+    /// Takes the topology from whoever else knows it, as a server does from the coordination service.
+    pub fn topology(mut self, topology: watch::Receiver<Option<Arc<Topology>>>) -> Self {
+        self.source = Some(TopologySource::Given(topology));
+        self
+    }
+
+    /// What holds for requests that say nothing else.
+    pub fn options(mut self, options: ReadOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// The zone that the client stands in, for [`NearestFirst`](crate::read::NearestFirst).
+    pub fn zone(mut self, zone: impl Into<String>) -> Self {
+        self.zone = Some(zone.into());
+        self
+    }
+
+    /// The user and the password that nodes ask for.
+    pub fn credentials(mut self, user: Option<String>, password: String) -> Self {
+        self.transport.credentials = Some(Credentials { user, password });
+        self
+    }
+
+    /// Speaks TLS, as this configuration says. Nodes are known by the host of their address.
+    pub fn tls(mut self, config: Arc<rustls::ClientConfig>) -> Self {
+        self.transport.tls = Some(config);
+        self
+    }
+
+    /// How many connections to each node, each shared by many requests; 1 unless said. More help where
+    /// many threads share one client.
+    pub fn connections_per_node(mut self, connections: usize) -> Self {
+        self.transport.connections_per_node = connections;
+        self
+    }
+
+    /// How many sub-requests may be under way on one connection; 4096 unless said. Beyond, other nodes
+    /// are asked, and then requests fail as [`ClientError::Overloaded`].
+    pub fn in_flight_max(mut self, in_flight: usize) -> Self {
+        self.transport.in_flight_max = in_flight;
+        self
+    }
+
+    /// How long making a connection, or a probe, may take; 500 ms unless said.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.transport.connect_timeout = timeout;
+        self
+    }
+
+    /// How long a node may say nothing while it owes answers before it is probed; 500 ms unless said.
+    /// One that does not answer the probe is suspended.
+    pub fn silence(mut self, silence: Duration) -> Self {
+        self.transport.silence = silence;
+        self
+    }
+
+    /// When nodes are suspended, and how they are probed.
+    pub fn health(mut self, policy: HealthPolicy) -> Self {
+        self.health = policy;
+        self
+    }
+
+    /// The budgets of retries and hedges.
+    pub fn steering(mut self, policy: SteeringPolicy) -> Self {
+        self.steering = policy;
+        self
+    }
+
+    /// Makes the client, at once; requests fail until the first topology is there. To be called within a
+    /// tokio runtime, which from then on does the client's work.
+    ///
+    /// # Errors
+    /// [`ClientError::Configuration`]: neither seeds nor a topology were given.
+    pub fn build(self) -> Result<Client, ClientError> {
+        let source = match self.source {
+            Some(TopologySource::Seeds(seeds)) if seeds.is_empty() => None,
+            source => source,
+        };
+        let source = source.ok_or_else(|| ClientError::Configuration {
+            reason: "it needs seeds, or a topology".into(),
+        })?;
+        let transport = Arc::new(self.transport);
+        let topologies = source.follow(&transport);
+        let mut latest = topologies.latest;
+        let inner = Arc::new(Inner {
+            current: ArcSwapOption::empty(),
+            changed: watch::Sender::new(None),
+            steering: Steering::new(&self.steering),
+            clock: Clock::new(),
+            options: self.options,
+            topology_wanted: topologies.wanted,
+            trouble: topologies.trouble,
+            transport,
+            zone: self.zone,
+            health: self.health,
+            tasks: OnceLock::new(),
+        });
+        let first = latest.borrow_and_update().clone();
+        first.into_iter().for_each(|first| inner.adopt(first));
+        let weak = Arc::downgrade(&inner);
+        let follow = tokio::spawn(async move {
+            while latest.changed().await.is_ok() {
+                let topology = latest.borrow_and_update().clone();
+                match (weak.upgrade(), topology) {
+                    (None, _) => return,
+                    (Some(inner), Some(topology)) => inner.adopt(topology),
+                    (Some(_), None) => {}
+                }
+            }
+        });
+        let tasks = topologies.task.into_iter().chain([follow]).collect();
+        let unset = inner.tasks.set(tasks);
+        debug_assert!(unset.is_ok(), "nobody else has the client yet");
+        Ok(Client::of(inner))
+    }
+
+    /// Makes the client, and waits until it knows its cluster, for at most ten seconds.
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::build`], and [`ClientError::NoTopology`].
+    pub async fn connect(self) -> Result<Client, ClientError> {
+        let client = self.build()?;
+        client.ready(FIRST_TOPOLOGY_TIMEOUT).await?;
+        Ok(client)
+    }
+}

@@ -1,0 +1,327 @@
+//! One connection while it lasts: requests out, in the order they come, and answers in, in that order.
+//!
+//! All requests that are there when it is its turn go out in one write. A node that is silent while it
+//! owes answers is probed over a connection of its own: a slow one answers that, a dead one does not.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes, BytesMut};
+use fondaco_resp::{Parse, Protocol, Reply, ReplyItem, ReplyItems, parse_reply};
+use smallvec::SmallVec;
+use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::sync::mpsc;
+use tokio::time::Sleep;
+
+use super::Message;
+use super::exchange::Ask;
+use super::life::Life;
+use super::transport::Stream;
+use crate::read::{Answer, Element, Failure};
+
+/// Requests are taken from the queue while less than this waits to be written.
+const OUTPUT_BYTES_MAX: usize = 256 * 1024;
+/// After a larger request the memory goes back.
+const OUTPUT_BYTES_KEPT_MAX: usize = 64 * 1024;
+const INPUT_CHUNK_BYTES: usize = 32 * 1024;
+/// Requests taken from the queue at a time.
+const TAKEN_MAX: usize = 256;
+
+/// Why a connection is over.
+pub(super) enum End {
+    /// Nobody will use it any more.
+    Unused,
+    /// It broke.
+    Broken(Arc<str>),
+}
+
+/// A connection that is there.
+pub(super) struct Connection<'a> {
+    life: &'a mut Life,
+    stream: Stream,
+    taken: Vec<Message>,
+    output: Vec<u8>,
+    written: usize,
+    unflushed: bool,
+    input: BytesMut,
+    /// Parsing before there are so many bytes is in vain.
+    needed: usize,
+    items: ReplyItems,
+    pending: VecDeque<Ask>,
+    /// When a byte last came, or the first answer began to be owed.
+    heard_us: u64,
+    /// The node is suspended, and it is on us to probe it.
+    watching: bool,
+    unused: bool,
+    timer: Pin<Box<Sleep>>,
+    timer_set: bool,
+    probe: Option<Pin<Box<dyn Future<Output = io::Result<()>> + Send>>>,
+}
+
+impl<'a> Connection<'a> {
+    pub(super) fn new(life: &'a mut Life, stream: Stream) -> Self {
+        let heard_us = life.clock.now_us();
+        Self {
+            timer: Box::pin(tokio::time::sleep_until(life.clock.at(heard_us))),
+            life,
+            stream,
+            taken: Vec::new(),
+            output: Vec::new(),
+            written: 0,
+            unflushed: false,
+            input: BytesMut::new(),
+            needed: 1,
+            items: ReplyItems::new(),
+            pending: VecDeque::new(),
+            heard_us,
+            watching: false,
+            unused: false,
+            timer_set: false,
+            probe: None,
+        }
+    }
+
+    /// Carries requests until the connection is over. Those not answered then are lost.
+    pub(super) async fn serve(mut self) -> End {
+        let end = poll_fn(|context| self.poll(context)).await;
+        let reason: Arc<str> = match &end {
+            End::Unused => "the client has gone".into(),
+            End::Broken(reason) => Arc::clone(reason),
+        };
+        for ask in self.pending.drain(..) {
+            ask.fail(Failure::Lost(Arc::clone(&reason)));
+        }
+        end
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
+        match self.poll_io(context) {
+            Poll::Ready(Ok(())) => Poll::Ready(End::Unused),
+            Poll::Ready(Err(error)) => Poll::Ready(End::Broken(error.to_string().into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn poll_io(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let took = self.take_requests(context);
+            let wrote = self.write(context)?;
+            let read = self.read(context)?;
+            self.mind_silence(context)?;
+            if self.unused && self.pending.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            if !took && !wrote && !read {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Takes requests from the queue, as long as what they make is written away.
+    fn take_requests(&mut self, context: &mut Context<'_>) -> bool {
+        if self.unused || self.output.len() - self.written >= OUTPUT_BYTES_MAX {
+            return false;
+        }
+        let requests: &mut mpsc::UnboundedReceiver<Message> = &mut self.life.requests;
+        match requests.poll_recv_many(context, &mut self.taken, TAKEN_MAX) {
+            Poll::Pending => return false,
+            Poll::Ready(0) => self.unused = true,
+            Poll::Ready(_) => {}
+        }
+        let now_us = self.life.clock.now_us();
+        for message in std::mem::take(&mut self.taken).drain(..) {
+            match message {
+                Message::Ask(ask) => self.encode(ask, now_us),
+                Message::Watch => {
+                    (self.watching, self.timer_set) = (true, false);
+                }
+            }
+        }
+        true
+    }
+
+    /// Writes a request to the output: `FONDACO.READ version timeout_ms store key …`.
+    fn encode(&mut self, ask: Ask, now_us: u64) {
+        let left_us = ask.deadline_us.saturating_sub(now_us);
+        if left_us == 0 || !ask.is_wanted() {
+            return ask.fail(Failure::Unsent("its time was over before it could be sent".into()));
+        }
+        let mut writer = Reply::new(&mut self.output, Protocol::Resp2);
+        let mut store = None;
+        for key in ask.keys() {
+            if store.is_none() {
+                store = Some(key.store());
+                writer.array(4 + ask.keys().len());
+                writer.bulk(b"FONDACO.READ");
+                decimal(&mut writer, ask.version.get());
+                decimal(&mut writer, left_us.div_ceil(1000));
+                writer.bulk(key.store().as_bytes());
+            }
+            debug_assert_eq!(store, Some(key.store()), "a sub-request is about one store");
+            writer.bulk(key.key());
+        }
+        if self.pending.is_empty() {
+            self.heard_us = now_us;
+        }
+        self.pending.push_back(ask);
+    }
+
+    fn write(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
+        let mut progress = false;
+        while self.written < self.output.len() {
+            let bytes = &self.output[self.written..];
+            match Pin::new(&mut self.stream).poll_write(context, bytes)? {
+                Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(count) => self.written += count,
+                Poll::Pending => return Ok(progress),
+            }
+            (progress, self.unflushed) = (true, true);
+        }
+        if self.written > 0 {
+            self.written = 0;
+            self.output.clear();
+            self.output.shrink_to(OUTPUT_BYTES_KEPT_MAX);
+        }
+        if self.unflushed && Pin::new(&mut self.stream).poll_flush(context)?.is_ready() {
+            self.unflushed = false;
+        }
+        Ok(progress)
+    }
+
+    fn read(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
+        match self.fill(context) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(Ok(0)) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the node hung up")),
+            Poll::Ready(Ok(_)) => self.heard_us = self.life.clock.now_us(),
+            Poll::Ready(Err(error)) => return Err(error),
+        }
+        while self.input.len() >= self.needed {
+            match parse_reply(&self.input, &self.life.transport.limits, &mut self.items).map_err(io::Error::other)? {
+                Parse::Complete { consumed } => {
+                    let reply = self.input.split_to(consumed).freeze();
+                    self.needed = 1;
+                    let answer = answer_of(&reply, self.items.as_slice());
+                    let (Some(answer), Some(ask)) = (answer, self.pending.pop_front()) else {
+                        return Err(io::Error::new(
+                            io::ErrorKind::InvalidData,
+                            "the node answered what was not asked",
+                        ));
+                    };
+                    ask.answer(answer);
+                }
+                Parse::Incomplete { needed } => self.needed = needed,
+                Parse::Empty { consumed } => self.input.advance(consumed),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads once, into the room behind what was read before.
+    fn fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let wanted = self.needed.saturating_sub(self.input.len()).max(INPUT_CHUNK_BYTES / 8);
+        if self.input.capacity() - self.input.len() < wanted {
+            self.input.reserve(wanted.max(INPUT_CHUNK_BYTES));
+        }
+        // It holds nothing that would be lost by polling it once only.
+        pin!(self.stream.read_buf(&mut self.input)).poll(context)
+    }
+
+    /// Probes the node when it owes answers and is silent, or when it is suspended and its time has come.
+    fn mind_silence(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        loop {
+            if let Some(probe) = &mut self.probe {
+                let Poll::Ready(outcome) = probe.as_mut().poll(context) else {
+                    return Ok(());
+                };
+                self.probe = None;
+                let now_us = self.life.clock.now_us();
+                match outcome {
+                    Ok(()) => {
+                        self.life.health.probe_succeeded(now_us);
+                        (self.heard_us, self.watching, self.timer_set) = (now_us, false, false);
+                    }
+                    Err(error) if !self.is_silent(now_us) => {
+                        tracing::debug!(address = %self.life.address, %error, "a suspended node was not reached");
+                        self.life.health.probe_failed(now_us);
+                        self.timer_set = false;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            if !self.timer_set {
+                let Some(due_us) = self.probe_due_us() else {
+                    return Ok(());
+                };
+                self.timer.as_mut().reset(self.life.clock.at(due_us));
+                self.timer_set = true;
+            }
+            if self.timer.as_mut().poll(context).is_pending() {
+                return Ok(());
+            }
+            self.timer_set = false;
+            if self
+                .probe_due_us()
+                .is_some_and(|due_us| due_us <= self.life.clock.now_us())
+            {
+                let (transport, address) = (Arc::clone(&self.life.transport), Arc::clone(&self.life.address));
+                self.probe = Some(Box::pin(async move { transport.connect(&address).await.map(drop) }));
+            }
+        }
+    }
+
+    /// When the node is to be probed, as things stand.
+    fn probe_due_us(&mut self) -> Option<u64> {
+        let suspended = self.watching.then(|| self.life.health.probe_at_us()).flatten();
+        self.watching = suspended.is_some();
+        [self.silent_from_us(), suspended].into_iter().flatten().min()
+    }
+
+    /// When the node has been silent for too long, if it goes on so.
+    fn silent_from_us(&self) -> Option<u64> {
+        let silence_us = self.life.transport.silence.as_micros() as u64;
+        (!self.pending.is_empty()).then(|| self.heard_us.saturating_add(silence_us))
+    }
+
+    fn is_silent(&self, now_us: u64) -> bool {
+        self.silent_from_us().is_some_and(|from_us| from_us <= now_us)
+    }
+}
+
+fn decimal(writer: &mut Reply<'_>, number: u64) {
+    let mut digits = [0; 20];
+    let mut start = digits.len();
+    let mut rest = number;
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    writer.bulk(&digits[start..]);
+}
+
+/// What a reply says; nothing if it is none to `FONDACO.READ`.
+fn answer_of(reply: &Bytes, items: &[ReplyItem]) -> Option<Answer> {
+    let element = |item: &ReplyItem| {
+        Some(match item {
+            ReplyItem::Bulk(place) => Element::Value(Some(reply.slice(place.range()))),
+            ReplyItem::Null => Element::Value(None),
+            ReplyItem::Error(place) => Element::Error(reply.slice(place.range())),
+            ReplyItem::Status(_) | ReplyItem::Integer(_) | ReplyItem::Array(_) => return None,
+        })
+    };
+    match items.split_first()? {
+        (ReplyItem::Array(_), elements) => {
+            let elements: Option<SmallVec<[Element; 1]>> = elements.iter().map(element).collect();
+            elements.map(Answer::Elements)
+        }
+        (ReplyItem::Error(place), []) => Some(Answer::Error(reply.slice(place.range()))),
+        _ => None,
+    }
+}

@@ -1,0 +1,137 @@
+//! The way to one node: a few connections, each shared by many requests at a time.
+//!
+//! Not a pool to borrow from: a request is put in a connection's queue and its answer comes back to the
+//! request's [`Exchange`], so nobody waits for a connection to be free. The invariant: whatever was
+//! accepted by [`Link::submit`] gets exactly one event, an answer or a failure.
+
+mod connection;
+mod exchange;
+mod life;
+mod transport;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+
+use tokio::sync::mpsc;
+
+pub(crate) use exchange::{Ask, Event, Events, Exchange};
+pub(crate) use transport::{Credentials, Stream, Transport, call, first_bulks};
+
+use crate::clock::Clock;
+use crate::read::{Failure, Member};
+
+/// Where a connection stands.
+const CONNECTING: u8 = 0;
+const CONNECTED: u8 = 1;
+const DOWN: u8 = 2;
+
+/// The connections to one node.
+#[derive(Debug)]
+pub(crate) struct Link {
+    lines: Vec<Line>,
+    in_flight_max: usize,
+}
+
+/// A connection, from the side of those who use it.
+#[derive(Debug)]
+struct Line {
+    requests: mpsc::UnboundedSender<Message>,
+    shared: Arc<LineState>,
+}
+
+/// What both sides of a connection know of it.
+#[derive(Debug, Default)]
+struct LineState {
+    stage: AtomicU8,
+    /// Requests queued, or sent and not answered.
+    in_flight: Arc<AtomicUsize>,
+}
+
+/// What a connection is told.
+enum Message {
+    Ask(Ask),
+    /// Its node was suspended: to be probed until it answers.
+    Watch,
+}
+
+impl Link {
+    /// Makes connections to a node, now and whenever they break, until the link is dropped. To be called
+    /// within a tokio runtime.
+    pub(crate) fn new(member: &Member, transport: &Arc<Transport>, clock: Clock) -> Self {
+        let line = |_| {
+            let (requests, received) = mpsc::unbounded_channel();
+            let shared = Arc::new(LineState::default());
+            let life = life::Life {
+                requests: received,
+                shared: Arc::clone(&shared),
+                address: Arc::clone(&member.address),
+                health: Arc::clone(&member.health),
+                transport: Arc::clone(transport),
+                clock,
+            };
+            tokio::spawn(life.run());
+            Line { requests, shared }
+        };
+        Self {
+            lines: (0..transport.connections_per_node.max(1)).map(line).collect(),
+            in_flight_max: transport.in_flight_max,
+        }
+    }
+
+    /// Queues a request.
+    ///
+    /// # Errors
+    /// A [`Failure`], when there is no connection or no room: the request then gets no event.
+    pub(crate) fn submit(&self, ask: Ask) -> Result<(), Failure> {
+        let Some(line) = self.best() else {
+            ask.forget();
+            return Err(Failure::Unsent("there is no connection".into()));
+        };
+        let in_flight = line.shared.in_flight.fetch_add(1, Relaxed);
+        if in_flight >= self.in_flight_max {
+            line.shared.in_flight.fetch_sub(1, Relaxed);
+            ask.forget();
+            return Err(Failure::Full {
+                in_flight: self.in_flight(),
+            });
+        }
+        let ask = ask.counted(&line.shared.in_flight);
+        // If the other side is gone, the drop of the request tells so.
+        let _ = line.requests.send(Message::Ask(ask));
+        Ok(())
+    }
+
+    /// The connection with the fewest requests under way, of those that are there, or else will be.
+    fn best(&self) -> Option<&Line> {
+        if let [line] = &self.lines[..] {
+            return (line.shared.stage.load(Relaxed) != DOWN).then_some(line);
+        }
+        let at = |stage| {
+            self.lines
+                .iter()
+                .filter(move |line| line.shared.stage.load(Relaxed) == stage)
+        };
+        let fewest = |line: &&Line| line.shared.in_flight.load(Relaxed);
+        at(CONNECTED)
+            .min_by_key(fewest)
+            .or_else(|| at(CONNECTING).min_by_key(fewest))
+    }
+
+    /// The node was suspended: it is to be probed until it answers.
+    pub(crate) fn watch(&self) {
+        if let Some(line) = self.lines.first() {
+            let _ = line.requests.send(Message::Watch);
+        }
+    }
+
+    /// How many requests are queued, or sent and not answered.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.lines.iter().map(|line| line.shared.in_flight.load(Relaxed)).sum()
+    }
+
+    /// How many connections are there.
+    pub(crate) fn connected(&self) -> usize {
+        let there = |line: &&Line| line.shared.stage.load(Relaxed) == CONNECTED;
+        self.lines.iter().filter(there).count()
+    }
+}

@@ -1,0 +1,171 @@
+//! Making connections, plain or over TLS, and asking one thing at a time over them.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use fondaco_resp::{Limits, Parse, Protocol, Reply, ReplyItem, ReplyItems, parse_reply};
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Who the client is to the nodes.
+#[derive(Clone)]
+pub(crate) struct Credentials {
+    pub(crate) user: Option<String>,
+    pub(crate) password: String,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How connections are made, and how many.
+#[derive(Debug, Clone)]
+pub(crate) struct Transport {
+    pub(crate) connections_per_node: usize,
+    pub(crate) in_flight_max: usize,
+    pub(crate) connect_timeout: Duration,
+    /// How long a node may be silent, while it owes answers, before it is probed.
+    pub(crate) silence: Duration,
+    pub(crate) credentials: Option<Credentials>,
+    pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
+    pub(crate) limits: Limits,
+}
+
+/// A connection, plain or not.
+pub(crate) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Transport {
+    /// A connection to a node that accepts who we are and answers.
+    pub(crate) async fn connect(&self, address: &str) -> io::Result<Stream> {
+        let connected = tokio::time::timeout(self.connect_timeout, self.introduce(address)).await;
+        connected.unwrap_or_else(|_| {
+            let waited = self.connect_timeout.as_millis();
+            Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("no answer within {waited} ms"),
+            ))
+        })
+    }
+
+    async fn introduce(&self, address: &str) -> io::Result<Stream> {
+        let tcp = TcpStream::connect(address).await?;
+        tcp.set_nodelay(true)?;
+        let mut stream = match &self.tls {
+            None => Stream::Plain(tcp),
+            Some(config) => {
+                let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+                let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+                let name = ServerName::try_from(host).map_err(io::Error::other)?;
+                let connector = TlsConnector::from(Arc::clone(config));
+                Stream::Tls(Box::new(connector.connect(name, tcp).await?))
+            }
+        };
+        if let Some(Credentials { user, password }) = &self.credentials {
+            let arguments: Vec<&[u8]> = [Some("AUTH"), user.as_deref(), Some(password)]
+                .into_iter()
+                .flatten()
+                .map(str::as_bytes)
+                .collect();
+            call(&mut stream, &arguments, &self.limits).await?;
+        }
+        call(&mut stream, &[b"PING"], &self.limits).await?;
+        Ok(stream)
+    }
+}
+
+/// Asks one thing, over a connection that nobody else uses. Returns the reply and what it is made of.
+///
+/// # Errors
+/// The connection breaks, or the node answers with an error, which is then the message.
+pub(crate) async fn call(
+    stream: &mut Stream,
+    arguments: &[&[u8]],
+    limits: &Limits,
+) -> io::Result<(Bytes, Vec<ReplyItem>)> {
+    let mut request = Vec::new();
+    let mut writer = Reply::new(&mut request, Protocol::Resp2);
+    writer.array(arguments.len());
+    arguments.iter().for_each(|argument| writer.bulk(argument));
+    stream.write_all(&request).await?;
+    stream.flush().await?;
+    let (mut input, mut items) = (BytesMut::new(), ReplyItems::new());
+    loop {
+        match parse_reply(&input, limits, &mut items).map_err(io::Error::other)? {
+            Parse::Complete { consumed } => {
+                let reply = input.split_to(consumed).freeze();
+                if let [ReplyItem::Error(place)] = items.as_slice() {
+                    let message = String::from_utf8_lossy(&reply[place.range()]);
+                    return Err(io::Error::other(message.into_owned()));
+                }
+                return Ok((reply, items.as_slice().to_vec()));
+            }
+            Parse::Incomplete { .. } | Parse::Empty { .. } => {}
+        }
+        if stream.read_buf(&mut input).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+/// The elements of a reply that is an array of `N` strings; nothing if it is not.
+pub(crate) fn first_bulks<'a, const N: usize>(reply: &'a Bytes, items: &[ReplyItem]) -> Option<[&'a [u8]; N]> {
+    let (ReplyItem::Array(length), elements) = items.split_first()? else {
+        return None;
+    };
+    if *length as usize != N || elements.len() != N {
+        return None;
+    }
+    let mut found = [&[][..]; N];
+    for (found, element) in found.iter_mut().zip(elements) {
+        let ReplyItem::Bulk(place) = element else { return None };
+        *found = &reply[place.range()];
+    }
+    Some(found)
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
