@@ -159,6 +159,7 @@ fn for_readers(bench: &Bench, dir: &Path, dataset: Dataset) -> Result<Readers> {
             id: StoreId::new(1).context("store numbers begin at 1")?,
             kind: StoreKind::Batch,
             serving: Serving::Version(*number, Arc::clone(version)),
+            others: Vec::new(),
         }]))
     };
     let shared = SharedCatalog::new();

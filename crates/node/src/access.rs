@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use fondaco_model::StoreName;
 use fondaco_resp::glob_matches;
@@ -28,6 +29,28 @@ pub struct User {
     pub stores: Vec<String>,
     /// Whether the user may change settings and drop other clients.
     pub admin: bool,
+}
+
+/// How a server reaches the other nodes of its cluster, for keys that it does not hold.
+#[derive(Clone, Default)]
+pub struct PeerAccess {
+    /// The user that it is to them; the default one unless said. One that may read all stores.
+    pub user: Option<String>,
+    /// The user's password, if the nodes ask for one.
+    pub password: Option<String>,
+    /// How to speak TLS to them, if they do.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// The zone that it stands in itself.
+    pub zone: Option<String>,
+}
+
+impl fmt::Debug for PeerAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerAccess")
+            .field("user", &self.user)
+            .field("zone", &self.zone)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The SHA-256 of a password, as 64 hexadecimal digits: what Redis keeps of one too. Passwords are

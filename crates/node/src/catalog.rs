@@ -1,4 +1,5 @@
-//! What this node serves: for each store its current version.
+//! What this node serves: for each store its current version, and others that are open for requests
+//! that are pinned to them; and the cluster that it is in.
 //!
 //! A [`Catalog`] is immutable. A swap puts a new one in place of the old by one pointer store
 //! ([`SharedCatalog::publish`]); whoever has loaded the old one finishes on it. Readers take no lock
@@ -12,16 +13,46 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 use fondaco_format::Version;
+use fondaco_model::cluster::Topology;
 use fondaco_model::{StoreKind, StoreName, VersionNumber};
+use tokio::sync::watch;
 
-/// All stores that a node knows, at one moment.
+use crate::membership::Membership;
+
+/// All stores that a node knows, at one moment, and the cluster that it is in.
 #[derive(Default)]
 pub struct Catalog {
     /// In the order of their numbers.
     stores: Vec<Arc<ServingStore>>,
     /// Where each stands among them.
     places: HashMap<StoreName, u16>,
+    /// All open versions of all stores: look-ups hold places in here.
+    open: Vec<OpenVersion>,
+    /// For each store its current version.
+    current: Vec<Current>,
+    membership: Option<Arc<Membership>>,
 }
+
+/// An open version of one of the stores.
+struct OpenVersion {
+    /// Where its store stands.
+    store: u16,
+    number: VersionNumber,
+    version: Arc<Version>,
+}
+
+/// The current version of a store.
+struct Current {
+    /// Where it stands among the open ones, or [`NOT_OPEN`].
+    place: u16,
+    /// Its number, wherever it is open; none before a first version was swapped in.
+    number: Option<VersionNumber>,
+}
+
+/// In the place of a version: there is none here.
+pub(crate) const NOT_OPEN: u16 = u16::MAX;
+/// More open versions than this are not looked into: with 4095 stores, every store may have 16.
+const OPEN_MAX: usize = NOT_OPEN as usize;
 
 /// One store, at one moment.
 pub struct ServingStore {
@@ -33,6 +64,9 @@ pub struct ServingStore {
     pub kind: StoreKind,
     /// What it serves.
     pub serving: Serving,
+    /// Versions that are open besides: kept for rollback, or ready to be swapped in. Requests that name
+    /// their version are answered from them.
+    pub others: Vec<(VersionNumber, Arc<Version>)>,
 }
 
 /// The number of a store, from 1.
@@ -58,23 +92,70 @@ impl StoreId {
 pub enum Serving {
     /// This version.
     Version(VersionNumber, Arc<Version>),
-    /// Nothing yet: no version was swapped in.
+    /// Nothing: no version was swapped in yet, or nothing of it is here.
     Nothing,
     /// Nothing, for this reason: its current version could not be opened.
     Failed(VersionNumber, String),
 }
 
 impl Catalog {
-    /// A catalog of these stores.
+    /// A catalog of these stores, in no cluster.
     pub fn new(stores: impl IntoIterator<Item = ServingStore>) -> Self {
-        Self::of(stores.into_iter().map(Arc::new).collect())
+        Self::of(stores.into_iter().map(Arc::new).collect(), None)
     }
 
-    fn of(mut stores: Vec<Arc<ServingStore>>) -> Self {
+    /// This catalog as a part of a cluster: stores of which nothing is here are known too, and the
+    /// cluster says which versions are current.
+    pub fn in_cluster(&self, membership: Arc<Membership>) -> Self {
+        let mut stores = self.stores.clone();
+        for (name, store) in &membership.topology().stores {
+            if let Some(id) = StoreId::new(store.id)
+                && !self.places.contains_key(name)
+            {
+                stores.push(Arc::new(ServingStore {
+                    name: name.clone(),
+                    id,
+                    kind: store.kind,
+                    serving: Serving::Nothing,
+                    others: Vec::new(),
+                }));
+            }
+        }
+        Self::of(stores, Some(membership))
+    }
+
+    fn of(mut stores: Vec<Arc<ServingStore>>, membership: Option<Arc<Membership>>) -> Self {
         stores.sort_by_key(|store| store.id);
         let place = |(place, store): (usize, &Arc<ServingStore>)| (store.name.clone(), place as u16);
         let places = stores.iter().enumerate().map(place).collect();
-        Self { stores, places }
+        let mut open = Vec::new();
+        let mut current = Vec::with_capacity(stores.len());
+        for (place, store) in stores.iter().enumerate() {
+            let first = open.len();
+            for (number, version) in store.open().take(OPEN_MAX - first) {
+                open.push(OpenVersion {
+                    store: place as u16,
+                    number,
+                    version: Arc::clone(version),
+                });
+            }
+            let wanted = match &membership {
+                Some(membership) => membership.topology().stores.get(&store.name).and_then(|s| s.current),
+                None => store.serving.number(),
+            };
+            let found = open[first..].iter().position(|open| Some(open.number) == wanted);
+            current.push(Current {
+                place: found.map_or(NOT_OPEN, |at| (first + at) as u16),
+                number: wanted,
+            });
+        }
+        Self {
+            stores,
+            places,
+            open,
+            current,
+            membership,
+        }
     }
 
     /// The store with this name.
@@ -94,22 +175,58 @@ impl Catalog {
         &self.stores
     }
 
+    /// The cluster that the node is in, once there is one.
+    #[inline]
+    pub fn membership(&self) -> Option<&Arc<Membership>> {
+        self.membership.as_ref()
+    }
+
+    /// Where the current version of the store at this place is among the open ones; [`NOT_OPEN`] if it is
+    /// not.
+    #[inline]
+    pub(crate) fn current(&self, store: u16) -> u16 {
+        self.current[store as usize].place
+    }
+
+    /// The number of the current version of the store at this place, here or elsewhere.
+    #[inline]
+    pub(crate) fn current_number(&self, store: u16) -> Option<VersionNumber> {
+        self.current[store as usize].number
+    }
+
+    /// Where a version of the store at this place is among the open ones.
+    pub(crate) fn place_of(&self, store: u16, number: VersionNumber) -> Option<u16> {
+        let first = self.open.partition_point(|open| open.store < store);
+        let own = self.open[first..].iter().take_while(|open| open.store == store);
+        let found = own.enumerate().find(|(_, open)| open.number == number);
+        found.map(|(at, _)| (first + at) as u16)
+    }
+
+    /// The open version at a place.
+    #[inline]
+    pub(crate) fn version(&self, place: u16) -> &Arc<Version> {
+        &self.open[place as usize].version
+    }
+
+    /// How many keys a store has, here and elsewhere.
+    pub(crate) fn records(&self, store: &ServingStore) -> u64 {
+        match &self.membership {
+            Some(membership) => membership.topology().stores.get(&store.name).map_or(0, |s| s.records),
+            None => store.version().map_or(0, |version| version.manifest().records),
+        }
+    }
+
     /// This catalog with one store put in, or in the place of its former self.
     pub fn with(&self, store: ServingStore) -> Self {
         let mut stores = self.without(&store.name).stores;
         stores.push(Arc::new(store));
-        Self::of(stores)
+        Self::of(stores, self.membership.clone())
     }
 
     /// This catalog without one store.
     pub fn without(&self, name: &StoreName) -> Self {
-        Self::of(
-            self.stores
-                .iter()
-                .filter(|store| store.name != *name)
-                .cloned()
-                .collect(),
-        )
+        let others = self.stores.iter().filter(|store| store.name != *name);
+        Self::of(others.cloned().collect(), self.membership.clone())
     }
 }
 
@@ -121,20 +238,56 @@ impl ServingStore {
             Serving::Nothing | Serving::Failed(..) => None,
         }
     }
+
+    /// All its open versions.
+    fn open(&self) -> impl Iterator<Item = (VersionNumber, &Arc<Version>)> {
+        let serving = match &self.serving {
+            Serving::Version(number, version) => Some((*number, version)),
+            Serving::Nothing | Serving::Failed(..) => None,
+        };
+        let others = self.others.iter().map(|(number, version)| (*number, version));
+        serving.into_iter().chain(others)
+    }
+}
+
+impl Serving {
+    /// The number of the current version, open or not.
+    fn number(&self) -> Option<VersionNumber> {
+        match self {
+            Self::Version(number, _) | Self::Failed(number, _) => Some(*number),
+            Self::Nothing => None,
+        }
+    }
 }
 
 /// The catalog of a node: one pointer, read by all event loops, replaced whole.
-#[derive(Default)]
 pub struct SharedCatalog {
     current: ArcSwap<Catalog>,
+    /// The cluster in the current catalog, for those who wait for another one.
+    topology: watch::Sender<Option<Arc<Topology>>>,
     /// Former catalogs that readers may still hold.
     former: Mutex<Vec<Arc<Catalog>>>,
+}
+
+impl Default for SharedCatalog {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl SharedCatalog {
     /// A catalog without stores.
     pub fn new() -> Self {
-        Self::default()
+        Self {
+            current: ArcSwap::default(),
+            topology: watch::Sender::new(None),
+            former: Mutex::default(),
+        }
+    }
+
+    /// The cluster as the current catalog has it, and notice of each change; none before there is one.
+    pub fn topology(&self) -> watch::Receiver<Option<Arc<Topology>>> {
+        self.topology.subscribe()
     }
 
     /// The catalog of this moment. Takes no lock.
@@ -145,7 +298,16 @@ impl SharedCatalog {
 
     /// Replaces the catalog, for every request that begins from now on.
     pub fn publish(&self, catalog: Catalog) {
+        let topology = catalog.membership().map(|membership| Arc::clone(membership.topology()));
         let former = self.current.swap(Arc::new(catalog));
+        self.topology.send_if_modified(|known| {
+            let is_same = match (&*known, &topology) {
+                (Some(known), Some(topology)) => Arc::ptr_eq(known, topology),
+                (known, topology) => known.is_none() && topology.is_none(),
+            };
+            *known = topology;
+            !is_same
+        });
         self.former.lock().unwrap_or_else(PoisonError::into_inner).push(former);
     }
 
@@ -174,6 +336,7 @@ mod tests {
             id: StoreId::new(id).unwrap(),
             kind: StoreKind::Batch,
             serving: Serving::Nothing,
+            others: Vec::new(),
         }
     }
 

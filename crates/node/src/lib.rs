@@ -2,6 +2,8 @@
 //!
 //! - [`catalog`](Catalog): what is served, replaced whole by a swap;
 //! - `server`: the event loops, one a core, and the commands;
+//! - [`Membership`]: the cluster that the node is in, published with the catalog;
+//! - `forward`: keys that other nodes have, and the hot ones that a router keeps;
 //! - `cold`: reads from the disk that must not delay anybody else;
 //! - `fetch`: pulling the files of a version onto the disk ([`FetchPlan`]);
 //! - [`Settings`] that may change while it runs, and [`NodeMetrics`].
@@ -13,17 +15,20 @@ mod access;
 mod catalog;
 mod cold;
 mod fetch;
+mod forward;
+mod membership;
 mod metrics;
 mod priority;
 mod server;
 mod settings;
 
-pub use access::{Access, PasswordDigest, User};
+pub use access::{Access, PasswordDigest, PeerAccess, User};
 pub use catalog::{Catalog, Serving, ServingStore, SharedCatalog, StoreId};
 pub use fetch::{
     Clock, FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, FetchTuning, LocationSource,
     PageCache, SystemClock,
 };
+pub use membership::{Member, Membership};
 pub use metrics::{COUNTERS, Counter, Histogram, HistogramSnapshot, NodeMetrics};
 pub use server::{Server, ServerConfig, ServerError};
 pub use settings::{SETTINGS, Setting, SettingError, SettingSpec, Settings};

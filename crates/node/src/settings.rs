@@ -27,6 +27,12 @@ pub enum Setting {
     BulkBytesMax,
     /// How many arguments a command may have.
     ArgumentsMax,
+    /// How long other nodes may take for the keys that a request needs from them, in milliseconds.
+    ForwardTimeoutMs,
+    /// How many keys may be under way from other nodes.
+    ForwardKeysMax,
+    /// How many bytes of hot keys a router keeps; 0 is none.
+    RouterCacheBytes,
 }
 
 /// What is to be known of a setting.
@@ -49,7 +55,7 @@ pub struct SettingSpec {
 }
 
 /// All settings.
-pub const SETTINGS: [SettingSpec; 6] = [
+pub const SETTINGS: [SettingSpec; 9] = [
     SettingSpec {
         setting: Setting::FetchRateBytesPerSecond,
         name: "fetch-rate-bytes-per-second",
@@ -103,6 +109,33 @@ pub const SETTINGS: [SettingSpec; 6] = [
         min: 16,
         max: 1024 * 1024,
         summary: "how many arguments a command may have",
+    },
+    SettingSpec {
+        setting: Setting::ForwardTimeoutMs,
+        name: "forward-timeout-ms",
+        redis_name: None,
+        default: 1000,
+        min: 1,
+        max: 60_000,
+        summary: "how long other nodes may take for the keys that a request needs from them",
+    },
+    SettingSpec {
+        setting: Setting::ForwardKeysMax,
+        name: "forward-keys-max",
+        redis_name: None,
+        default: 100_000,
+        min: 1,
+        max: 100_000_000,
+        summary: "how many keys may be under way from other nodes; beyond it requests are refused",
+    },
+    SettingSpec {
+        setting: Setting::RouterCacheBytes,
+        name: "router-cache-bytes",
+        redis_name: None,
+        default: 64 * 1024 * 1024,
+        min: 0,
+        max: 1 << 40,
+        summary: "how many bytes of hot keys a router keeps; 0 is none",
     },
 ];
 

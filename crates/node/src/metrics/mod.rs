@@ -22,6 +22,8 @@ pub struct LoopMetrics {
     /// At the place of each [`CommandId`].
     commands: Box<[CommandMetrics]>,
     counters: [AtomicU64; COUNTERS.len()],
+    /// How many bytes of hot keys it keeps.
+    pub(crate) cache_bytes: AtomicU64,
 }
 
 /// How often a command was run, how often it failed, and how long its batch took.
@@ -58,10 +60,34 @@ pub enum Counter {
     ProtocolErrors,
     /// Failed authentications.
     AuthenticationFailures,
+    /// Look-ups passed on to other nodes.
+    ForwardedLookups,
+    /// Look-ups passed on of which no answer came, or an error.
+    ForwardFailures,
+    /// Requests to other nodes for the look-ups passed on.
+    ForwardRequests,
+    /// Of these, those made because another one had failed.
+    ForwardRetries,
+    /// Of these, those made because another one took long.
+    ForwardHedges,
+    /// Look-ups passed on again, because a store had changed its version in between.
+    ForwardRepeats,
+    /// Requests answered by where to go instead.
+    Moved,
+    /// Requests refused because too many keys were under way from other nodes.
+    Overloads,
+    /// Requests refused because their store's quota was used up.
+    QuotaRefusals,
+    /// Look-ups that a router answered from its cache.
+    CacheHits,
+    /// Look-ups that a router did not find in its cache.
+    CacheMisses,
+    /// Look-ups that waited for another client's of the same key.
+    SharedLookups,
 }
 
 /// All counters, with their names and meanings.
-pub const COUNTERS: [(Counter, &str, &str); 11] = [
+pub const COUNTERS: [(Counter, &str, &str); 23] = [
     (Counter::BytesIn, "bytes_in", "bytes read from clients"),
     (Counter::BytesOut, "bytes_out", "bytes written to clients"),
     (Counter::HotLookups, "hot_lookups", "look-ups answered from memory"),
@@ -101,6 +127,62 @@ pub const COUNTERS: [(Counter, &str, &str); 11] = [
         "authentication_failures",
         "failed authentications",
     ),
+    (
+        Counter::ForwardedLookups,
+        "forwarded_lookups",
+        "look-ups passed on to other nodes",
+    ),
+    (
+        Counter::ForwardFailures,
+        "forward_failures",
+        "look-ups passed on of which no answer came, or an error",
+    ),
+    (
+        Counter::ForwardRequests,
+        "forward_requests",
+        "requests to other nodes for the look-ups passed on",
+    ),
+    (
+        Counter::ForwardRetries,
+        "forward_retries",
+        "requests to other nodes made because another one had failed",
+    ),
+    (
+        Counter::ForwardHedges,
+        "forward_hedges",
+        "requests to other nodes made because another one took long",
+    ),
+    (
+        Counter::ForwardRepeats,
+        "forward_repeats",
+        "look-ups passed on again because a store had changed its version in between",
+    ),
+    (Counter::Moved, "moved", "requests answered by where to go instead"),
+    (
+        Counter::Overloads,
+        "overloads",
+        "requests refused because too many keys were under way from other nodes",
+    ),
+    (
+        Counter::QuotaRefusals,
+        "quota_refusals",
+        "requests refused because their store's quota was used up",
+    ),
+    (
+        Counter::CacheHits,
+        "cache_hits",
+        "look-ups that a router answered from its cache",
+    ),
+    (
+        Counter::CacheMisses,
+        "cache_misses",
+        "look-ups that a router did not find in its cache",
+    ),
+    (
+        Counter::SharedLookups,
+        "shared_lookups",
+        "look-ups that waited for another client's of the same key",
+    ),
 ];
 
 impl Default for LoopMetrics {
@@ -108,6 +190,7 @@ impl Default for LoopMetrics {
         Self {
             commands: (0..COMMANDS_MAX).map(|_| CommandMetrics::default()).collect(),
             counters: std::array::from_fn(|_| AtomicU64::new(0)),
+            cache_bytes: AtomicU64::new(0),
         }
     }
 }
@@ -139,6 +222,8 @@ pub struct NodeMetrics {
     pub(crate) clients: AtomicU64,
     /// How many cold reads are under way.
     pub(crate) cold_reads: AtomicU64,
+    /// How many keys are under way from other nodes.
+    pub(crate) forwards: AtomicU64,
 }
 
 impl NodeMetrics {
@@ -148,6 +233,7 @@ impl NodeMetrics {
             loops: (0..loops).map(|_| Arc::default()).collect(),
             clients: AtomicU64::new(0),
             cold_reads: AtomicU64::new(0),
+            forwards: AtomicU64::new(0),
         }
     }
 
@@ -197,6 +283,17 @@ impl NodeMetrics {
     /// How many cold reads are under way.
     pub fn cold_reads(&self) -> u64 {
         self.cold_reads.load(Relaxed)
+    }
+
+    /// How many keys are under way from other nodes.
+    pub fn forwards(&self) -> u64 {
+        self.forwards.load(Relaxed)
+    }
+
+    /// How many bytes of hot keys a router keeps, over all loops.
+    pub fn cache_bytes(&self) -> u64 {
+        let bytes = |metrics: &Arc<LoopMetrics>| metrics.cache_bytes.load(Relaxed);
+        self.loops.iter().map(bytes).sum()
     }
 }
 

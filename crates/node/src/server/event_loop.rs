@@ -20,6 +20,7 @@ use tokio::task::LocalSet;
 use super::Shared;
 use super::connection::serve;
 use crate::cold::ColdReads;
+use crate::forward::Forwarder;
 use crate::metrics::{Counter, LoopMetrics};
 use crate::priority;
 use crate::settings::Setting;
@@ -35,6 +36,7 @@ pub(super) struct LoopContext {
     pub(super) shared: Arc<Shared>,
     pub(super) metrics: Arc<LoopMetrics>,
     pub(super) cold: ColdReads,
+    pub(super) forwarder: Forwarder,
 }
 
 /// A loop as the accepting one sees it.
@@ -80,6 +82,7 @@ pub(super) fn start(
                 let metrics = shared.metrics.of_loop(number);
                 let context = Rc::new(LoopContext {
                     cold: ColdReads::new(Arc::clone(&shared.metrics)),
+                    forwarder: Forwarder::new(&shared, Arc::clone(&metrics)),
                     metrics,
                     shared,
                 });

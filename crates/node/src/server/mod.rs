@@ -4,6 +4,7 @@
 //! - `connection`: one client, from reading to writing;
 //! - `window`: the look-ups of a pipeline, done together;
 //! - `clients`: who is connected, for `CLIENT` and for dropping the silent and the slow;
+//! - `refusal`: the errors that look-ups are answered with;
 //! - `commands`: everything that is not a look-up.
 //!
 //! Loops share immutable data and counters, and nothing else.
@@ -12,6 +13,7 @@ mod clients;
 mod commands;
 mod connection;
 mod event_loop;
+mod refusal;
 mod session;
 mod window;
 
@@ -23,8 +25,9 @@ use std::time::{Instant, SystemTime};
 
 use tokio::sync::watch;
 
-use crate::access::Access;
+use crate::access::{Access, PeerAccess};
 use crate::catalog::SharedCatalog;
+use crate::forward::Quotas;
 use crate::metrics::NodeMetrics;
 use crate::settings::Settings;
 use clients::Clients;
@@ -40,6 +43,8 @@ pub struct ServerConfig {
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Who may read what.
     pub access: Access,
+    /// How other nodes are reached.
+    pub peers: PeerAccess,
     /// The version of the program, for `HELLO` and `INFO`.
     pub program_version: &'static str,
 }
@@ -68,6 +73,7 @@ pub(crate) struct Shared {
     pub(crate) settings: Arc<Settings>,
     pub(crate) metrics: Arc<NodeMetrics>,
     pub(crate) clients: Clients,
+    pub(crate) quotas: Quotas,
     pub(crate) started: Instant,
     pub(crate) started_at: SystemTime,
 }
@@ -106,6 +112,7 @@ impl Server {
             settings,
             metrics,
             clients: Clients::default(),
+            quotas: Quotas::new(),
             started: Instant::now(),
             started_at: SystemTime::now(),
         });

@@ -13,6 +13,10 @@ pub(crate) struct Session {
     user: Option<User>,
     authenticated: bool,
     pub(crate) replies: Replies,
+    /// Whether the client knows which node has which slot, and goes there.
+    pub(crate) follows_slots: bool,
+    /// Whether its next request is to be answered here all the same.
+    pub(crate) asking: bool,
     /// Whether the connection ends after the replies that are due.
     pub(crate) closing: bool,
 }
@@ -33,6 +37,8 @@ impl Session {
             user: None,
             authenticated: shared.config.access.is_open(),
             replies: Replies::On,
+            follows_slots: false,
+            asking: false,
             closing: false,
         }
     }
@@ -46,6 +52,12 @@ impl Session {
     pub(crate) fn log_in(&mut self, user: User) {
         self.user = Some(user);
         self.authenticated = true;
+    }
+
+    /// Whether the client is to be told where keys are, instead of being brought them.
+    #[inline]
+    pub(crate) fn goes_where_keys_are(&self) -> bool {
+        self.follows_slots && !self.asking
     }
 
     /// Whether the client may change settings and drop other clients.

@@ -2,6 +2,7 @@
 
 use fondaco_resp::{Protocol, Reply, parse_integer};
 
+use super::information::mode;
 use super::{Call, Refusal, SYNTAX_ERROR, keyword};
 use crate::metrics::Counter;
 use crate::server::clients::Client;
@@ -115,7 +116,7 @@ pub(super) fn hello(mut call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Ref
     reply.bulk(b"id");
     reply.integer(call.client.id as i64);
     reply.bulk(b"mode");
-    reply.bulk(b"standalone");
+    reply.bulk(mode(&call.context.shared.catalog.load()).as_bytes());
     reply.bulk(b"role");
     reply.bulk(b"master");
     reply.bulk(b"modules");

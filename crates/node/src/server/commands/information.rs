@@ -1,29 +1,45 @@
 //! `INFO` and `DBSIZE`: what the node holds and does.
 
 use std::fmt::Write;
-use std::sync::Arc;
 
 use fondaco_resp::Reply;
 use fondaco_resp::command::all;
 
 use super::connection::REDIS_VERSION;
 use super::{Call, keyword};
-use crate::catalog::{Serving, ServingStore};
+use crate::catalog::{Catalog, Serving, ServingStore};
+use crate::membership::{Member, Membership};
 use crate::metrics::{COUNTERS, Counter};
 
-const SECTIONS: [&str; 6] = ["SERVER", "CLIENTS", "MEMORY", "STATS", "COMMANDSTATS", "KEYSPACE"];
+const SECTIONS: [&str; 7] = [
+    "SERVER",
+    "CLIENTS",
+    "MEMORY",
+    "STATS",
+    "COMMANDSTATS",
+    "CLUSTER",
+    "KEYSPACE",
+];
 
 pub(super) fn dbsize(call: &Call<'_>, reply: &mut Reply<'_>) {
     let catalog = call.context.shared.catalog.load();
-    let stores = catalog
-        .stores()
-        .iter()
-        .filter(|store| call.session.may_read(&store.name));
-    let records: u64 = stores
-        .filter_map(|store| store.version())
-        .map(|version| version.records())
-        .sum();
+    let readable = catalog.stores().iter();
+    let readable = readable.filter(|store| call.session.may_read(&store.name));
+    let records: u64 = match catalog.membership() {
+        // A client that knows of slots asks every node, and adds up.
+        Some(membership) if call.session.follows_slots && !membership.is_router() => {
+            readable.map(|store| records_led(store, membership)).sum()
+        }
+        _ => readable.map(|store| catalog.records(store)).sum(),
+    };
     reply.integer(records as i64);
+}
+
+/// The records of a store in those partitions that clients ask this node for.
+fn records_led(store: &ServingStore, membership: &Membership) -> u64 {
+    let chunks = store.version().map_or(&[][..], |version| &version.manifest().chunks);
+    let led = chunks.iter().filter(|chunk| membership.leads(chunk.partition));
+    led.map(|chunk| chunk.records).sum()
 }
 
 pub(super) fn info(call: &Call<'_>, reply: &mut Reply<'_>) {
@@ -57,7 +73,7 @@ fn write_section(call: &Call<'_>, section: &str, text: &mut String) {
         "SERVER" => {
             line("redis_version", &REDIS_VERSION);
             line("fondaco_version", &shared.config.program_version);
-            line("redis_mode", &"standalone");
+            line("redis_mode", &mode(&shared.catalog.load()));
             line("os", &std::env::consts::OS);
             line("arch_bits", &usize::BITS);
             line("process_id", &std::process::id());
@@ -95,6 +111,8 @@ fn write_section(call: &Call<'_>, section: &str, text: &mut String) {
             line("keyspace_hits", &hot.saturating_sub(misses));
             line("keyspace_misses", &misses);
             line("cold_reads_under_way", &shared.metrics.cold_reads());
+            line("forwards_under_way", &shared.metrics.forwards());
+            line("cache_bytes", &shared.metrics.cache_bytes());
             for (counter, name, _) in COUNTERS {
                 line(name, &shared.metrics.counter(counter));
             }
@@ -114,6 +132,21 @@ fn write_section(call: &Call<'_>, section: &str, text: &mut String) {
                 }
             }
         }
+        "CLUSTER" => {
+            // The commands of Redis Cluster are answered everywhere.
+            line("cluster_enabled", &1);
+            if let Some(membership) = shared.catalog.load().membership() {
+                let topology = membership.topology();
+                match membership.member() {
+                    Member::Node(id) => line("node", id),
+                    Member::Router(identity) => line("router", identity),
+                }
+                line("routing_epoch", &topology.epoch);
+                line("nodes", &topology.nodes.len());
+                line("nodes_live", &topology.nodes.values().filter(|node| node.live).count());
+                line("routers", &topology.routers);
+            }
+        }
         _ => {
             let catalog = shared.catalog.load();
             let stores = catalog
@@ -122,23 +155,38 @@ fn write_section(call: &Call<'_>, section: &str, text: &mut String) {
                 .filter(|store| call.session.may_read(&store.name));
             let mut keys = 0;
             for store in stores {
-                keys += store.version().map_or(0, |version| version.records());
-                line(&format!("store_{}", store.name), &store_line(store));
+                keys += catalog.records(store);
+                line(&format!("store_{}", store.name), &store_line(store, &catalog));
             }
             line("db0", &format!("keys={keys},expires=0,avg_ttl=0"));
         }
     }
 }
 
-fn store_line(store: &Arc<ServingStore>) -> String {
+fn store_line(store: &ServingStore, catalog: &Catalog) -> String {
+    let keys = catalog.records(store);
     match &store.serving {
         Serving::Version(number, version) => format!(
-            "version={number},keys={},bytes={}",
-            version.records(),
+            "version={number},keys={keys},bytes={}",
             version.manifest().files_bytes()
         ),
-        Serving::Nothing => "version=none".into(),
+        Serving::Nothing => match catalog
+            .membership()
+            .and_then(|m| m.topology().stores.get(&store.name)?.current)
+        {
+            Some(number) => format!("version={number},keys={keys},elsewhere=1"),
+            None => "version=none".into(),
+        },
         Serving::Failed(number, _) => format!("version={number},failed=1"),
+    }
+}
+
+/// What kind of server clients see.
+pub(super) fn mode(catalog: &Catalog) -> &'static str {
+    let is_one_of_many = |membership: &Membership| !membership.is_router() && membership.topology().nodes.len() > 1;
+    match catalog.membership() {
+        Some(membership) if is_one_of_many(membership) => "cluster",
+        _ => "standalone",
     }
 }
 

@@ -1,5 +1,6 @@
 //! Commands that are not look-ups, one file a family.
 
+mod cluster;
 mod configuration;
 mod connection;
 mod information;
@@ -44,6 +45,7 @@ pub(super) fn without_authentication(command: CommandId) -> bool {
 pub(super) async fn carry_out(call: Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let done = match call.command {
         CommandId::Scan => scan::scan(&call, reply).await,
+        CommandId::FondacoScan => scan::scan_partition(&call, reply).await,
         _ => carry_out_at_once(call, reply),
     };
     match done {
@@ -84,6 +86,22 @@ fn carry_out_at_once(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusa
         Id::Config | Id::ConfigGet | Id::ConfigSet | Id::ConfigResetStat => {
             return configuration::config(&call, reply);
         }
+        Id::Cluster
+        | Id::ClusterSlots
+        | Id::ClusterShards
+        | Id::ClusterNodes
+        | Id::ClusterInfo
+        | Id::ClusterMyId
+        | Id::ClusterMyShardId
+        | Id::ClusterKeySlot
+        | Id::ClusterReplicas
+        | Id::ClusterSlaves
+        | Id::ClusterLinks
+        | Id::ClusterCountKeysInSlot
+        | Id::ClusterGetKeysInSlot => return cluster::cluster(call, reply),
+        Id::ClusterHelp => help(b"cluster", reply),
+        Id::ReadOnly | Id::ReadWrite | Id::Asking => cluster::note(call, reply),
+        Id::FondacoTopology => cluster::topology(&call, reply),
         Id::Info => information::info(&call, reply),
         Id::DbSize => information::dbsize(&call, reply),
         command if answer_command(command, call.arguments, reply) => {}

@@ -2,28 +2,34 @@
 //!
 //! A cursor holds a store's number, a partition and the first bits of a hash: a place in the order of
 //! hashes, which every version of a store shares. So a scan that meets a swap goes on in the new
-//! version, and every key that both versions have is returned at least once.
+//! version, and every key that both versions have is returned at least once. The same cursor means the
+//! same on every node and router.
 //!
 //! ```text
 //! bits  63 … 52   51 … 38     37 … 0
 //!       store     partition   first bits of the hash, rounded up
 //! ```
+//!
+//! Partitions that are not held here are listed by nodes that hold them, with `FONDACO.SCAN`. A client
+//! that knows of slots scans every node, so it is given of each only the partitions that this node leads.
 
 use std::sync::Arc;
 
 use fondaco_format::{ScanPosition, Version};
-use fondaco_model::PartitionId;
+use fondaco_model::{PartitionId, SlotPrefix, VersionNumber};
 use fondaco_resp::{Reply, glob_matches, parse_integer};
 
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR, keyword};
-use crate::catalog::{Catalog, ServingStore, StoreId};
+use crate::catalog::{Catalog, NOT_OPEN, StoreId};
 use crate::cold::on_a_thread;
-use crate::server::window::{failure, no_right, no_store, no_version};
+use crate::server::refusal::{failure, no_right, no_store, no_version, version_gone};
 
 const HASH_BITS: u32 = 38;
 const PARTITION_BITS: u32 = 14;
 const COUNT_DEFAULT: usize = 10;
 const COUNT_MAX: usize = 100_000;
+/// How many times other nodes are asked for one `SCAN`: then it ends, with few keys or none.
+const ASKED_MAX: usize = 16;
 
 /// What a `SCAN` asks for.
 struct Request<'a> {
@@ -41,6 +47,13 @@ struct Cursor {
 }
 
 impl Cursor {
+    fn start_of(store: StoreId) -> Self {
+        Self {
+            store,
+            position: ScanPosition::START,
+        }
+    }
+
     fn to_number(self) -> u64 {
         let shift = 64 - HASH_BITS;
         // Rounded up, so that it lies in the bucket that begins here and not in the one before: no
@@ -62,54 +75,57 @@ impl Cursor {
     }
 }
 
+/// Keys, and where to go on in their store; `None` at its end.
+type Listed = (Vec<Vec<u8>>, Option<ScanPosition>);
+
 pub(super) async fn scan(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
     let request = parse(call.arguments)?;
     let catalog = Arc::clone(&call.context.shared.catalog.load());
     let only = only_store(&request, &catalog, call)?;
-    let readable = |store: &&Arc<ServingStore>| match &only {
-        Some(only) => store.id == *only,
-        None => call.session.may_read(&store.name) && store.version().is_some(),
+    let readable = |store: StoreId, place: u16| match only {
+        Some(only) => store == only,
+        None => {
+            let name = &catalog.stores()[place as usize].name;
+            call.session.may_read(name) && catalog.current_number(place).is_some()
+        }
+    };
+    let places: Vec<(StoreId, u16)> = catalog.stores().iter().map(|store| store.id).zip(0..).collect();
+    let next_store = |from: u16| {
+        places
+            .iter()
+            .find(|&&(id, at)| id.get() >= from && readable(id, at))
+            .copied()
     };
     let mut keys: Vec<Vec<u8>> = Vec::new();
-    let mut met = 0;
+    let (mut met, mut asked) = (0, 0);
     let mut cursor = request.cursor;
     let next = loop {
-        let from = |store: &&Arc<ServingStore>| cursor.is_none_or(|cursor| store.id >= cursor.store);
-        let Some(store) = catalog.stores().iter().filter(readable).find(from) else {
+        let Some((store, place)) = next_store(cursor.map_or(1, |cursor| cursor.store.get())) else {
             break None;
         };
-        let Some(version) = store.version() else { break None };
         let position = match cursor {
-            Some(cursor) if cursor.store == store.id => cursor.position,
+            Some(cursor) if cursor.store == store => cursor.position,
             _ => ScanPosition::START,
         };
-        let (found, following) = keys_from(version, position, request.count - met).await?;
+        let walk = Walk {
+            call,
+            catalog: &catalog,
+            store: place,
+        };
+        let (found, following) = walk.from(position, request.count - met, &mut asked).await?;
         met += found.len();
         if request.strings_wanted {
-            let prefix = store.name.as_str().as_bytes();
+            let prefix = catalog.stores()[place as usize].name.as_str().as_bytes();
             let wire_keys = found.iter().map(|key| [prefix, b":", key].concat());
             keys.extend(
                 wire_keys.filter(|key| request.pattern.is_none_or(|pattern| glob_matches(pattern, key, false))),
             );
         }
-        let store_after = || {
-            catalog
-                .stores()
-                .iter()
-                .filter(readable)
-                .find(|other| other.id > store.id)
-        };
         cursor = match following {
-            Some(position) => Some(Cursor {
-                store: store.id,
-                position,
-            }),
-            None => store_after().map(|other| Cursor {
-                store: other.id,
-                position: ScanPosition::START,
-            }),
+            Some(position) => Some(Cursor { store, position }),
+            None => next_store(store.get() + 1).map(|(store, _)| Cursor::start_of(store)),
         };
-        if cursor.is_none() || met >= request.count {
+        if cursor.is_none() || met >= request.count || asked >= ASKED_MAX {
             break cursor;
         }
     };
@@ -120,16 +136,131 @@ pub(super) async fn scan(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), R
     Ok(())
 }
 
-async fn keys_from(
+/// `FONDACO.SCAN store partition hash count`: where to go on in the partition, or null at its end, and
+/// keys.
+pub(super) async fn scan_partition(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    let [_, name, partition, hash, count] = call.arguments else {
+        return Err(SYNTAX_ERROR.into());
+    };
+    let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
+    let (Some(partition), Some(hash), Some(count)) = (number(partition), number(hash), number(count)) else {
+        return Err(NOT_AN_INTEGER.into());
+    };
+    let catalog = Arc::clone(&call.context.shared.catalog.load());
+    let store = catalog.store_on_wire(name).ok_or_else(|| no_store(name))?;
+    if !call.session.may_read(&catalog.stores()[store as usize].name) {
+        return Err(no_right(&catalog.stores()[store as usize]));
+    }
+    let version = match catalog.current(store) {
+        NOT_OPEN => return Err(version_gone(&catalog, store, None::<VersionNumber>)),
+        open => catalog.version(open),
+    };
+    let partition = PartitionId::new(u32::try_from(partition).map_err(|_| NOT_AN_INTEGER)?);
+    if !version.holds(partition) {
+        return Err(format!("NOTHERE partition {partition} is not held here"));
+    }
+    let end = PartitionId::new(partition.get() + 1);
+    let position = ScanPosition { partition, hash };
+    let count = count.clamp(1, COUNT_MAX as u64) as usize;
+    let (keys, next) = keys_between(version, position, end, count).await?;
+    reply.array(2);
+    match next.filter(|next| next.partition == partition) {
+        Some(next) => reply.bulk(next.hash.to_string().as_bytes()),
+        None => reply.null(),
+    }
+    reply.array(keys.len());
+    keys.iter().for_each(|key| reply.bulk(key));
+    Ok(())
+}
+
+/// A walk through the partitions of one store.
+struct Walk<'a> {
+    call: &'a Call<'a>,
+    catalog: &'a Catalog,
+    /// The place of the store.
+    store: u16,
+}
+
+impl Walk<'_> {
+    /// The next keys from a position on, of this node or of another one.
+    async fn from(&self, position: ScanPosition, count: usize, asked: &mut usize) -> Result<Listed, Refusal> {
+        let partition = position.partition;
+        if !self.is_wanted(partition) {
+            return Ok((Vec::new(), self.start_of(partition.get() + 1)));
+        }
+        if let Some(version) = self.holder(partition) {
+            let later = partition.get() + 1..self.partitions();
+            let end = later.clone().find(|&other| {
+                let other = PartitionId::new(other);
+                !version.holds(other) || !self.is_wanted(other)
+            });
+            let end = PartitionId::new(end.unwrap_or(later.end));
+            let (keys, next) = keys_between(version, position, end, count).await?;
+            return Ok((keys, next.or_else(|| self.start_of(end.get()))));
+        }
+        *asked += 1;
+        let forwarder = &self.call.context.forwarder;
+        let (keys, hash) = forwarder.scan(self.catalog, self.store, position, count).await?;
+        let next = match hash {
+            Some(hash) => Some(ScanPosition { partition, hash }),
+            None => self.start_of(partition.get() + 1),
+        };
+        Ok((keys, next))
+    }
+
+    /// The current version, if it is open here with this partition.
+    fn holder(&self, partition: PartitionId) -> Option<&Arc<Version>> {
+        let place = self.catalog.current(self.store);
+        let version = (place != NOT_OPEN).then(|| self.catalog.version(place))?;
+        // Without a cluster there is nobody else to ask.
+        (version.holds(partition) || self.catalog.membership().is_none()).then_some(version)
+    }
+
+    /// Whether the client wants a partition of this node.
+    fn is_wanted(&self, partition: PartitionId) -> bool {
+        match self.catalog.membership() {
+            Some(membership) if self.call.session.follows_slots && !membership.is_router() => {
+                membership.leads(partition)
+            }
+            _ => true,
+        }
+    }
+
+    fn partitions(&self) -> u32 {
+        let place = self.catalog.current(self.store);
+        match self.catalog.membership() {
+            Some(membership) => membership.topology().partitions.get(),
+            None if place == NOT_OPEN => 0,
+            None => self.catalog.version(place).manifest().partitions.get(),
+        }
+    }
+
+    fn start_of(&self, partition: u32) -> Option<ScanPosition> {
+        (partition < self.partitions()).then_some(ScanPosition {
+            partition: PartitionId::new(partition),
+            hash: 0,
+        })
+    }
+}
+
+/// Keys of a version from a position on, none of this partition or a later one; and where to go on, if
+/// that is before the partition.
+async fn keys_between(
     version: &Arc<Version>,
     position: ScanPosition,
+    end: PartitionId,
     count: usize,
-) -> Result<(Vec<Vec<u8>>, Option<ScanPosition>), Refusal> {
+) -> Result<Listed, Refusal> {
     let version = Arc::clone(version);
-    let (records, next) = on_a_thread(move || version.scan_from(position, count))
-        .await
-        .map_err(|error| failure(&error))?;
-    Ok((records.into_iter().map(|(key, _)| key).collect(), next))
+    let scanned = on_a_thread(move || {
+        let (records, next) = version.scan_from(position, count)?;
+        let slots = SlotPrefix::of(&version.manifest().store);
+        let partitions = version.manifest().partitions;
+        let keys = records.into_iter().map(|(key, _)| key);
+        let keys = keys.take_while(|key| partitions.partition_of(slots.slot(key)) < end);
+        Ok((keys.collect(), next.filter(|next| next.partition < end)))
+    });
+    scanned.await.map_err(|error| failure(&error))
 }
 
 fn parse<'a>(arguments: &[&'a [u8]]) -> Result<Request<'a>, Refusal> {
@@ -180,7 +311,7 @@ fn only_store(request: &Request<'_>, catalog: &Catalog, call: &Call<'_>) -> Resu
     if !call.session.may_read(&store.name) {
         return Err(no_right(store));
     }
-    if store.version().is_none() {
+    if catalog.current_number(place).is_none() {
         return Err(no_version(store));
     }
     Ok(Some(store.id))

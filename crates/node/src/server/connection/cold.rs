@@ -1,40 +1,70 @@
-//! The look-ups of a connection that need the disk.
+//! The look-ups of a connection that have to be waited for: because of the disk, or of a client that is
+//! slow to take its replies.
 //!
 //! The reads of several keys are under way at a time; the replies are still written in order.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fondaco_format::{ColdRead, FormatError, Lookup, Value};
 use fondaco_resp::Reply;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Connection;
-use crate::catalog::{Catalog, Serving};
+use super::forward::Others;
+use crate::catalog::Catalog;
 use crate::cold::InFlight;
 use crate::server::session::Replies;
-use crate::server::window::{OUTPUT_BYTES_MAX, Place};
+use crate::server::window::{Failure, OUTPUT_BYTES_MAX, Place};
 
 /// How many cold reads one client may have under way.
 const READS_MAX: usize = 64;
 /// How far ahead of the key that is being answered cold ones are looked for.
 const KEYS_AHEAD: usize = 256;
 
+/// Cold reads under way, with the places of the keys that wait for them, in order; and up to where keys
+/// were looked at.
+pub(super) struct Reads {
+    under_way: VecDeque<(usize, InFlight)>,
+    ahead: usize,
+}
+
+impl Reads {
+    /// None, and keys were looked at up to this place.
+    pub(super) fn none(ahead: usize) -> Self {
+        Self {
+            under_way: VecDeque::new(),
+            ahead,
+        }
+    }
+
+    /// The read of the key at a place, if it is under way. Those of keys before it are given up.
+    fn take(&mut self, at: usize) -> Option<InFlight> {
+        while let Some(&(next, _)) = self.under_way.front()
+            && next <= at
+        {
+            let (next, read) = self.under_way.pop_front()?;
+            if next == at {
+                return Some(read);
+            }
+        }
+        None
+    }
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Answers the rest of the window, waiting for the disk where it must, with the reads of several
-    /// keys under way at a time.
+    /// keys under way at a time. `others` has what other nodes have answered.
     pub(super) async fn run_waiting(
         &mut self,
         catalog: Arc<Catalog>,
         mut place: Place,
-        first: Option<ColdRead>,
+        mut reads: Reads,
+        others: Others,
         started: Instant,
     ) -> io::Result<()> {
-        let first = first.and_then(|read| self.start(place.key, &catalog, read));
-        let mut reads: VecDeque<_> = first.into_iter().collect();
-        let mut ahead = place.key + reads.len();
         loop {
             let mut reply = Reply::new(&mut self.output, self.session.protocol);
             if !self.window.begin(&mut place, &mut reply) {
@@ -46,21 +76,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     Replies::Off | Replies::SkipNext => self.output.truncate(self.window_start),
                 }
             }
-            let end = self.window.key_count().min(place.key + KEYS_AHEAD);
-            ahead = ahead.max(place.key);
-            while ahead < end && reads.len() < READS_MAX {
-                if let Ok(Lookup::Cold(read)) = self.window.look_up(ahead, &catalog) {
-                    reads.extend(self.start(ahead, &catalog, read));
+            let at = place.key;
+            let mut reply = Reply::new(&mut self.output, self.session.protocol);
+            if let Some(Some(answer)) = others.get(at) {
+                match answer {
+                    Ok(found) => self.window.answer(&mut place, Ok(found.value.as_deref()), &mut reply),
+                    Err(error) => self.window.answer(&mut place, Err(error), &mut reply),
                 }
-                ahead += 1;
+                continue;
             }
-            let under_way = match reads.front() {
-                Some(&(at, _)) if at == place.key => reads.pop_front().map(|(_, read)| read),
-                _ => None,
-            };
-            let found = match under_way {
-                Some(read) => self.finish(place.key, &catalog, read).await,
-                None => match self.window.look_up(place.key, &catalog) {
+            self.look_ahead_from(&mut reads, at, &catalog, &others);
+            let found = match reads.take(at) {
+                Some(read) => self.finish(&place, &catalog, read, started).await,
+                None => match self.window.look_up(at, &catalog) {
                     Ok(Lookup::Found(value)) => {
                         self.tally.hot += 1;
                         // Written at once: it lies in a mapping that may not be resident for long.
@@ -74,11 +102,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     }
                     // It was in memory when it was looked for ahead, and is no more.
                     Ok(Lookup::Cold(_)) => {
-                        ahead = place.key;
-                        reads.clear();
+                        reads = Reads::none(at);
                         continue;
                     }
-                    Err(error) => Err(error),
+                    Err(error) => Err(Unread::Failed(error)),
                 },
             };
             let mut reply = Reply::new(&mut self.output, self.session.protocol);
@@ -87,9 +114,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     self.tally.absent += u64::from(value.is_none());
                     self.window.answer(&mut place, Ok(value.as_deref()), &mut reply);
                 }
-                Err(error) => {
+                Err(Unread::Failed(error)) => {
                     self.tally.failed += 1;
-                    self.window.answer(&mut place, Err(error), &mut reply);
+                    self.window.answer(&mut place, Err(&Failure(error)), &mut reply);
+                }
+                Err(Unread::TimedOut { timeout_ms }) => {
+                    let error = format!("TIMEOUT the disk took longer than {timeout_ms} ms");
+                    self.window.answer(&mut place, Err(&error), &mut reply);
                 }
             }
         }
@@ -97,23 +128,72 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
+    /// Begins the reads of the next keys that need the disk.
+    pub(super) fn look_ahead(&mut self, catalog: &Arc<Catalog>, others: &Others) -> Reads {
+        let mut reads = Reads::none(0);
+        self.look_ahead_from(&mut reads, 0, catalog, others);
+        reads
+    }
+
+    fn look_ahead_from(&mut self, reads: &mut Reads, at: usize, catalog: &Arc<Catalog>, others: &Others) {
+        let end = self.window.key_count().min(at + KEYS_AHEAD);
+        reads.ahead = reads.ahead.max(at);
+        while reads.ahead < end && reads.under_way.len() < READS_MAX {
+            let key = reads.ahead;
+            reads.ahead += 1;
+            let is_answered = matches!(others.get(key), Some(Some(_)));
+            if !is_answered
+                && !self.window.is_elsewhere(key)
+                && let Ok(Lookup::Cold(read)) = self.window.look_up(key, catalog)
+            {
+                let read = self.start(key, catalog, read);
+                reads.under_way.extend(read.map(|read| (key, read)));
+            }
+        }
+    }
+
+    /// Goes on from a key whose read is known already.
+    pub(super) fn start_at(&mut self, at: usize, catalog: &Arc<Catalog>, read: Option<ColdRead>) -> Reads {
+        let read = read.and_then(|read| self.start(at, catalog, read));
+        let mut reads = Reads::none(at + usize::from(read.is_some()));
+        reads.under_way.extend(read.map(|read| (at, read)));
+        reads
+    }
+
     /// Begins the read that a key waits for.
-    fn start(&self, key: usize, catalog: &Catalog, read: ColdRead) -> Option<(usize, InFlight)> {
-        let version = self.window.key(key, catalog).1.version()?;
-        Some((key, self.context.cold.start(version, read)))
+    fn start(&self, at: usize, catalog: &Catalog, read: ColdRead) -> Option<InFlight> {
+        let version = self.window.version(at, catalog)?;
+        Some(self.context.cold.start(version, read))
     }
 
     async fn finish(
         &mut self,
-        key: usize,
+        place: &Place,
         catalog: &Catalog,
         read: InFlight,
-    ) -> Result<Option<Value<'static>>, FormatError> {
+        started: Instant,
+    ) -> Result<Option<Value<'static>>, Unread> {
         self.tally.cold += 1;
-        let (bytes, store) = self.window.key(key, catalog);
-        match &store.serving {
-            Serving::Version(_, version) => self.context.cold.finish(version, bytes, read).await,
-            Serving::Nothing | Serving::Failed(..) => Ok(None),
+        let Some(version) = self.window.version(place.key, catalog) else {
+            return Ok(None);
+        };
+        let (key, _) = self.window.key(place.key);
+        let read = self.context.cold.finish(version, key, read);
+        match self.window.timeout_ms(place) {
+            None | Some(0) => read.await.map_err(Unread::Failed),
+            Some(timeout_ms) => {
+                let deadline = started + Duration::from_millis(u64::from(timeout_ms));
+                match tokio::time::timeout_at(deadline.into(), read).await {
+                    Ok(read) => read.map_err(Unread::Failed),
+                    Err(_) => Err(Unread::TimedOut { timeout_ms }),
+                }
+            }
         }
     }
+}
+
+/// Why a key was not read.
+enum Unread {
+    Failed(FormatError),
+    TimedOut { timeout_ms: u32 },
 }

@@ -4,6 +4,7 @@
 //! soon as they pass [`OUTPUT_BYTES_MAX`].
 
 mod cold;
+mod forward;
 
 use std::io;
 use std::rc::Rc;
@@ -19,10 +20,11 @@ use super::clients::{Entered, Phase};
 use super::commands::{self, Outcome};
 use super::event_loop::LoopContext;
 use super::session::{Replies, Session};
-use super::window::{OUTPUT_BYTES_MAX, Place, Run, Tally, Window};
+use super::window::{Admission, OUTPUT_BYTES_MAX, Place, Run, Tally, Window};
 use crate::catalog::Catalog;
 use crate::metrics::Counter;
 use crate::settings::Setting;
+use forward::Others;
 
 const INPUT_BYTES: usize = 32 * 1024;
 /// Buffers that grew beyond this are given back.
@@ -83,6 +85,8 @@ enum Turn {
     /// The look-ups of the window are to be waited for from this place on, in this catalog: beginning
     /// with this read, or until the replies so far are sent.
     Wait(Arc<Catalog>, Place, Option<ColdRead>),
+    /// The look-ups of the window are to be answered in this catalog, some of them by other nodes.
+    Ask(Arc<Catalog>),
     /// This command is to be carried out; its arguments are parsed.
     Run(CommandId),
     /// The replies are to be written first.
@@ -99,7 +103,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 match self.turn() {
                     Turn::Read => break,
                     Turn::Write => self.write(started).await?,
-                    Turn::Wait(catalog, place, read) => self.run_waiting(catalog, place, read, started).await?,
+                    Turn::Wait(catalog, place, read) => {
+                        let reads = self.start_at(place.key, &catalog, read);
+                        self.run_waiting(catalog, place, reads, Others::new(), started).await?;
+                    }
+                    Turn::Ask(catalog) => self.run_split(catalog, started).await?,
                     Turn::Run(command) => self.run_command(command).await,
                 }
             }
@@ -169,9 +177,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         if !self.session.is_authenticated() && !commands::without_authentication(command) {
                             return Err("NOAUTH Authentication required.".into());
                         }
-                        let is_look_up = self
-                            .window
-                            .add(command, &self.arguments, rest, &catalog, &self.session)?;
+                        let admission = Admission {
+                            catalog: &catalog,
+                            session: &self.session,
+                            forwarder: &context.forwarder,
+                        };
+                        let is_look_up = self.window.add(command, &self.arguments, rest, &admission)?;
                         Ok((!is_look_up).then_some(command))
                     });
                     match resolved {
@@ -202,6 +213,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         }
                         Err(error) => {
                             self.consumed += consumed;
+                            self.session.asking = false;
+                            if error.starts_with("MOVED ") {
+                                context.metrics.add(Counter::Moved, 1);
+                            }
                             let start = self.output.len();
                             self.reply().error(&error);
                             self.mute_from(start);
@@ -235,6 +250,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return None;
         }
         self.window_start = self.output.len();
+        if self.window.is_split() {
+            return Some(Turn::Ask(Arc::clone(catalog)));
+        }
         let mut reply = Reply::new(&mut self.output, self.session.protocol);
         match self.window.run(catalog, &mut reply, &mut self.tally) {
             Run::Done => {
@@ -254,6 +272,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if let Some(command) = self.window.commands().last() {
             self.client.note_command(command);
         }
+        self.session.asking = false;
         self.window.clear();
     }
 
@@ -286,6 +305,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
             }
         }
+        self.session.asking &= command == CommandId::Asking;
         note_answered(&mut self.answered, command);
         self.client.note_command(command);
     }

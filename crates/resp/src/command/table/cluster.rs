@@ -20,7 +20,11 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .flags(FOR_ALL)
         .categories_are(Categories::CONNECTION),
     CommandSpec::new(Id::ReadWrite, "readwrite", 1, Group::Cluster)
-        .doc("3.0.0", O_1, "Takes READONLY back")
+        .doc(
+            "3.0.0",
+            O_1,
+            "Takes READONLY back, which changes nothing: no node writes",
+        )
         .flags(FOR_ALL)
         .categories_are(Categories::CONNECTION),
     CommandSpec::new(Id::Asking, "asking", 1, Group::Cluster)

@@ -21,15 +21,14 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             Argument::new("store", String),
             Argument::new("key", String).multiple(),
         ]),
-    CommandSpec::new(Id::FondacoScan, "fondaco.scan", 6, Group::Own)
+    CommandSpec::new(Id::FondacoScan, "fondaco.scan", 5, Group::Own)
         .doc(
             SINCE,
             O_SCAN,
-            "Lists keys of one partition that this node holds, from a hash on; 0 is the current version",
+            "Lists keys of one partition that this node holds, from a hash on",
         )
         .flags(Flags::READONLY)
         .arguments(&[
-            Argument::new("version", Integer),
             Argument::new("store", String),
             Argument::new("partition", Integer),
             Argument::new("hash", Integer),

@@ -1,0 +1,119 @@
+//! Reads of keys that are under way: whoever wants one of them waits for it, instead of asking again.
+//!
+//! A thousand clients that want the same key at the moment when it leaves the cache make one request.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use tokio::sync::oneshot;
+
+use super::KeyAnswer;
+use super::cache::{EntryKey, EntryRef};
+
+/// The keys of one event loop that are being read, with who waits for each.
+#[derive(Default, Clone)]
+pub(super) struct Flights(Rc<RefCell<HashMap<EntryKey, Vec<oneshot::Sender<KeyAnswer>>>>>);
+
+/// What to do for a key.
+pub(super) enum Boarding {
+    /// Read it, and land the flight.
+    First(Flight),
+    /// Wait: somebody reads it. An error means that he gave up.
+    Waiting(oneshot::Receiver<KeyAnswer>),
+}
+
+/// A key that is being read. Dropping it lets those who wait know that nobody reads it any more.
+pub(super) struct Flight {
+    flights: Flights,
+    key: EntryKey,
+}
+
+impl Flights {
+    /// Begins to read a key, or waits for who does already.
+    pub(super) fn board(&self, key: EntryRef<'_>) -> Boarding {
+        let mut under_way = self.0.borrow_mut();
+        let key = key.to_owned();
+        match under_way.get_mut(&key) {
+            Some(waiting) => {
+                let (sender, receiver) = oneshot::channel();
+                waiting.push(sender);
+                Boarding::Waiting(receiver)
+            }
+            None => {
+                under_way.insert(key.clone(), Vec::new());
+                Boarding::First(Flight {
+                    flights: self.clone(),
+                    key,
+                })
+            }
+        }
+    }
+}
+
+impl Flight {
+    /// Hands the answer to all who wait.
+    pub(super) fn land(self, answer: &KeyAnswer) {
+        let waiting = self.flights.0.borrow_mut().remove(&self.key).unwrap_or_default();
+        for sender in waiting {
+            // Who has gone away needs no answer.
+            let _ = sender.send(answer.clone());
+        }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.flights.0.borrow_mut().remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fondaco_model::VersionNumber;
+
+    use super::*;
+    use crate::catalog::StoreId;
+    use crate::forward::Found;
+
+    fn key() -> EntryRef<'static> {
+        EntryRef {
+            store: StoreId::new(1).unwrap(),
+            version: VersionNumber::FIRST,
+            key: b"hot",
+        }
+    }
+
+    fn answer() -> KeyAnswer {
+        Ok(Found {
+            version: VersionNumber::FIRST,
+            value: None,
+        })
+    }
+
+    #[test]
+    fn those_who_come_later_get_the_answer_of_the_first() {
+        let flights = Flights::default();
+        let Boarding::First(flight) = flights.board(key()) else {
+            panic!("nobody reads it yet")
+        };
+        let Boarding::Waiting(mut second) = flights.board(key()) else {
+            panic!("it is being read")
+        };
+        flight.land(&answer());
+        assert_eq!(second.try_recv(), Ok(answer()));
+        assert!(matches!(flights.board(key()), Boarding::First(_)), "it is over");
+    }
+
+    #[test]
+    fn who_gives_up_tells_those_who_wait() {
+        let flights = Flights::default();
+        let first = flights.board(key());
+        let Boarding::Waiting(second) = flights.board(key()) else {
+            panic!("it is being read")
+        };
+        drop(first);
+        assert!(second.blocking_recv().is_err());
+        assert!(matches!(flights.board(key()), Boarding::First(_)));
+    }
+}

@@ -1,0 +1,369 @@
+//! Keys that other nodes have: asked for through the client library, one instance an event loop, without
+//! a lock.
+//!
+//! A router also keeps the values of hot keys ([`cache`]), has one read of a key stand for all clients
+//! that want it at the time ([`flights`]), and holds stores to their quotas ([`quota`]). How much may be
+//! under way is bounded: what goes beyond it is refused at once, before it waits in any queue.
+
+mod cache;
+mod flights;
+mod quota;
+mod scan;
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use fondaco_client::{Client, ClientError, Partial, ReadOptions, WireKey};
+use fondaco_model::VersionNumber;
+use tokio::sync::oneshot;
+
+use crate::catalog::Catalog;
+use crate::metrics::{Counter, LoopMetrics};
+use crate::server::Shared;
+use crate::settings::Setting;
+use cache::{EntryRef, HotKeys};
+use flights::{Boarding, Flights};
+pub(crate) use quota::Quotas;
+
+/// A key to be asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// The place of its store in the catalog.
+    pub(crate) store: u16,
+    pub(crate) key: &'a [u8],
+}
+
+/// The answer for a key: what was found, or why that is not known, as an error that begins with its code.
+pub(crate) type KeyAnswer = Result<Found, Arc<str>>;
+
+/// What another node has found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The version that it was looked up in.
+    pub(crate) version: VersionNumber,
+    /// The value, or none if that version does not have the key.
+    pub(crate) value: Option<Bytes>,
+}
+
+/// What one event loop has of other nodes.
+pub(crate) struct Forwarder {
+    shared: Arc<Shared>,
+    metrics: Arc<LoopMetrics>,
+    client: OnceCell<Client>,
+    options: ReadOptions,
+    cache: RefCell<Option<HotKeys>>,
+    flights: Flights,
+    /// How many keys are under way.
+    under_way: Rc<Cell<usize>>,
+}
+
+impl Forwarder {
+    /// To be called on the loop's own thread, within its runtime.
+    pub(crate) fn new(shared: &Arc<Shared>, metrics: Arc<LoopMetrics>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            metrics,
+            client: OnceCell::new(),
+            options: ReadOptions {
+                partial: Partial::PerKey,
+                ..ReadOptions::default()
+            },
+            cache: RefCell::new(None),
+            flights: Flights::default(),
+            under_way: Rc::default(),
+        }
+    }
+
+    /// Whether so many keys more may be asked for.
+    ///
+    /// # Errors
+    /// The error to answer with: too many are under way.
+    pub(crate) fn check_room(&self, keys: usize) -> Result<(), String> {
+        let keys_max = self.shared.settings.get(Setting::ForwardKeysMax);
+        // Each loop has its share, so that no loop has to know of the others. A single request may be
+        // larger than that: it then has all of it.
+        let share = (keys_max as usize / self.shared.config.loops.max(1)).max(1);
+        let under_way = self.under_way.get();
+        if under_way == 0 || under_way + keys <= share {
+            return Ok(());
+        }
+        self.metrics.add(Counter::Overloads, 1);
+        Err(format!(
+            "OVERLOADED {under_way} keys are under way from other nodes, and {share} may be: send fewer at a \
+             time, or add routers"
+        ))
+    }
+
+    /// Charges a store's quota with so many keys, on a router.
+    ///
+    /// # Errors
+    /// The error to answer with: the quota is used up.
+    pub(crate) fn charge(&self, catalog: &Catalog, store: u16, keys: usize) -> Result<(), String> {
+        let Some(membership) = catalog.membership().filter(|membership| membership.is_router()) else {
+            return Ok(());
+        };
+        let topology = membership.topology();
+        let store = &catalog.stores()[store as usize];
+        let quota = topology
+            .stores
+            .get(&store.name)
+            .and_then(|store| store.read_keys_per_second);
+        let Some(quota) = quota else { return Ok(()) };
+        let share = (quota / u64::from(topology.routers.max(1))).max(1);
+        let now_ns = self.shared.started.elapsed().as_nanos() as u64;
+        if self.shared.quotas.take(store.id, keys, share, now_ns) {
+            return Ok(());
+        }
+        self.metrics.add(Counter::QuotaRefusals, 1);
+        Err(format!(
+            "QUOTA store {:?} may read {quota} keys a second through all routers, {share} through this one: \
+             send fewer, or raise it with fondaco store alter",
+            store.name
+        ))
+    }
+
+    /// Reads keys from the nodes that have them, or, on a router, from what it keeps. One answer for each
+    /// key, in order; those of one store may be of different versions.
+    pub(crate) async fn read(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Vec<KeyAnswer> {
+        let is_router = catalog.membership().is_some_and(|membership| membership.is_router());
+        if is_router && self.has_cache() {
+            self.read_cached(catalog, keys).await
+        } else {
+            self.read_anew(catalog, keys).await
+        }
+    }
+
+    async fn read_cached(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Vec<KeyAnswer> {
+        let mut answers: Vec<Option<KeyAnswer>> = Vec::with_capacity(keys.len());
+        let mut missing = Vec::new();
+        let mut flights = Vec::new();
+        let mut waiting: Vec<(usize, oneshot::Receiver<KeyAnswer>)> = Vec::new();
+        for (at, wanted) in keys.iter().enumerate() {
+            let Some(version) = catalog.current_number(wanted.store) else {
+                answers.push(None);
+                missing.push(*wanted);
+                flights.push((at, None));
+                continue;
+            };
+            let entry = EntryRef {
+                store: catalog.stores()[wanted.store as usize].id,
+                version,
+                key: wanted.key,
+            };
+            if let Some(value) = self.cached(entry) {
+                answers.push(Some(Ok(Found { version, value })));
+                continue;
+            }
+            answers.push(None);
+            match self.flights.board(entry) {
+                Boarding::First(flight) => {
+                    missing.push(*wanted);
+                    flights.push((at, Some(flight)));
+                }
+                Boarding::Waiting(answer) => waiting.push((at, answer)),
+            }
+        }
+        self.metrics
+            .add(Counter::CacheHits, (keys.len() - missing.len() - waiting.len()) as u64);
+        self.metrics.add(Counter::CacheMisses, missing.len() as u64);
+        self.metrics.add(Counter::SharedLookups, waiting.len() as u64);
+        if !missing.is_empty() {
+            let read = self.read_anew(catalog, &missing).await;
+            for (((at, flight), wanted), answer) in flights.into_iter().zip(missing).zip(read) {
+                self.keep(catalog, wanted, &answer);
+                if let Some(flight) = flight {
+                    flight.land(&answer);
+                }
+                answers[at] = Some(answer);
+            }
+            self.note_cache_bytes();
+        }
+        let mut abandoned = Vec::new();
+        for (at, answer) in waiting {
+            match answer.await {
+                Ok(answer) => answers[at] = Some(answer),
+                // Who read it has gone away.
+                Err(_) => abandoned.push(at),
+            }
+        }
+        if !abandoned.is_empty() {
+            let again: Vec<Wanted<'_>> = abandoned.iter().map(|&at| keys[at]).collect();
+            let read = self.read_anew(catalog, &again).await;
+            for (at, answer) in abandoned.into_iter().zip(read) {
+                answers[at] = Some(answer);
+            }
+        }
+        // Each key was found, read, waited for or read again.
+        answers.into_iter().flatten().collect()
+    }
+
+    /// Reads keys from the nodes that have them. One answer for each key, in order; all those of one
+    /// store are of one version, save for errors.
+    pub(crate) async fn read_anew(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Vec<KeyAnswer> {
+        let count = keys.len();
+        let failed = |error: &ClientError| -> Vec<KeyAnswer> {
+            self.metrics.add(Counter::ForwardFailures, count as u64);
+            let error = told(error);
+            (0..count).map(|_| Err(Arc::clone(&error))).collect()
+        };
+        let client = match self.client() {
+            Ok(client) => client,
+            Err(error) => return failed(&error),
+        };
+        let wire_keys = match wire_keys(catalog, keys) {
+            Ok(wire_keys) => wire_keys,
+            Err(error) => return failed(&error),
+        };
+        let _under_way = UnderWay::of(self, count);
+        self.metrics.add(Counter::ForwardedLookups, count as u64);
+        let options = ReadOptions {
+            deadline: self.deadline(),
+            ..self.options.clone()
+        };
+        let reply = match client.read(wire_keys, &options).await {
+            Ok(reply) => reply,
+            Err(error) => return failed(&error),
+        };
+        self.metrics
+            .add(Counter::ForwardRequests, u64::from(reply.sub_requests));
+        self.metrics.add(Counter::ForwardRetries, u64::from(reply.retried));
+        self.metrics.add(Counter::ForwardHedges, u64::from(reply.hedged));
+        let version_of = |store: u16| {
+            let name = &catalog.stores()[store as usize].name;
+            let found = reply.versions.iter().find(|(known, _)| known == name);
+            found.map(|&(_, version)| version)
+        };
+        let mut answers = Vec::with_capacity(count);
+        let mut failures = 0;
+        for (wanted, value) in keys.iter().zip(reply.values) {
+            answers.push(match (value, version_of(wanted.store)) {
+                (Ok(value), Some(version)) => Ok(Found { version, value }),
+                (Ok(_), None) => Err("ERR the version that a value is of is not known".into()),
+                (Err(error), _) => {
+                    failures += 1;
+                    Err(told(&error))
+                }
+            });
+        }
+        self.metrics.add(Counter::ForwardFailures, failures);
+        answers
+    }
+
+    fn deadline(&self) -> Duration {
+        Duration::from_millis(self.shared.settings.get(Setting::ForwardTimeoutMs))
+    }
+
+    /// The client library's instance of this loop, made when it is first needed.
+    fn client(&self) -> Result<&Client, ClientError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let peers = &self.shared.config.peers;
+        let mut builder = Client::builder().topology(self.shared.catalog.topology());
+        if let Some(password) = &peers.password {
+            builder = builder.credentials(peers.user.clone(), password.clone());
+        }
+        if let Some(tls) = &peers.tls {
+            builder = builder.tls(Arc::clone(tls));
+        }
+        if let Some(zone) = &peers.zone {
+            builder = builder.zone(zone);
+        }
+        let client = builder.build()?;
+        Ok(self.client.get_or_init(|| client))
+    }
+
+    /// Whether there is a cache, made as large as the setting says now.
+    fn has_cache(&self) -> bool {
+        let loops = self.shared.config.loops.max(1) as u64;
+        let bytes_max = self.shared.settings.get(Setting::RouterCacheBytes) / loops;
+        let mut cache = self.cache.borrow_mut();
+        match &*cache {
+            None if bytes_max == 0 => false,
+            Some(cache) if cache.bytes_max() == bytes_max => true,
+            _ => {
+                *cache = (bytes_max > 0).then(|| HotKeys::new(bytes_max));
+                self.metrics.cache_bytes.store(0, Relaxed);
+                bytes_max > 0
+            }
+        }
+    }
+
+    fn cached(&self, key: EntryRef<'_>) -> Option<Option<Bytes>> {
+        self.cache.borrow().as_ref()?.get(key)
+    }
+
+    fn keep(&self, catalog: &Catalog, wanted: Wanted<'_>, answer: &KeyAnswer) {
+        if let Ok(found) = answer
+            && let Some(cache) = &mut *self.cache.borrow_mut()
+        {
+            let entry = EntryRef {
+                store: catalog.stores()[wanted.store as usize].id,
+                version: found.version,
+                key: wanted.key,
+            };
+            cache.insert(entry, found.value.as_ref());
+        }
+    }
+
+    fn note_cache_bytes(&self) {
+        if let Some(cache) = &*self.cache.borrow() {
+            self.metrics.cache_bytes.store(cache.bytes(), Relaxed);
+        }
+    }
+}
+
+/// Keys that are under way, until this is dropped: with the client that wants them, at the latest.
+struct UnderWay {
+    of_loop: Rc<Cell<usize>>,
+    shared: Arc<Shared>,
+    keys: usize,
+}
+
+impl UnderWay {
+    fn of(forwarder: &Forwarder, keys: usize) -> Self {
+        let of_loop = Rc::clone(&forwarder.under_way);
+        of_loop.set(of_loop.get() + keys);
+        let shared = Arc::clone(&forwarder.shared);
+        shared.metrics.forwards.fetch_add(keys as u64, Relaxed);
+        Self { of_loop, shared, keys }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.of_loop.set(self.of_loop.get() - self.keys);
+        self.shared.metrics.forwards.fetch_sub(self.keys as u64, Relaxed);
+    }
+}
+
+/// The keys as the client library takes them, all in one allocation.
+fn wire_keys(catalog: &Catalog, keys: &[Wanted<'_>]) -> Result<Vec<WireKey>, ClientError> {
+    let name = |wanted: &Wanted<'_>| catalog.stores()[wanted.store as usize].name.as_str().as_bytes();
+    let length = keys
+        .iter()
+        .map(|wanted| name(wanted).len() + 1 + wanted.key.len())
+        .sum();
+    let mut bytes = BytesMut::with_capacity(length);
+    let wire_key = |wanted: &Wanted<'_>| {
+        bytes.extend_from_slice(name(wanted));
+        bytes.extend_from_slice(b":");
+        bytes.extend_from_slice(wanted.key);
+        WireKey::parse(bytes.split().freeze())
+    };
+    keys.iter().map(wire_key).collect()
+}
+
+/// An error of the client library as it is answered.
+fn told(error: &ClientError) -> Arc<str> {
+    let code = match error {
+        // What clients of Redis Cluster know, and try again after.
+        ClientError::NoReplica { .. } | ClientError::NoTopology { .. } => "CLUSTERDOWN",
+        error => error.code(),
+    };
+    format!("{code} {error}").into()
+}

@@ -1,0 +1,112 @@
+//! Listing the keys of partitions that other nodes hold, for `SCAN`.
+
+use fondaco_client::ClientError;
+use fondaco_format::ScanPosition;
+use fondaco_resp::ReplyItem;
+
+use super::{Forwarder, told};
+use crate::catalog::Catalog;
+
+/// Keys, and the hash to go on from in their partition; `None` at its end.
+pub(crate) type Listed = (Vec<Vec<u8>>, Option<u64>);
+
+impl Forwarder {
+    /// Lists keys of one partition from a position on, as a node that holds it tells: the first that
+    /// answers.
+    ///
+    /// # Errors
+    /// The error to answer with: of the node that was asked last, or that there is none.
+    pub(crate) async fn scan(
+        &self,
+        catalog: &Catalog,
+        store: u16,
+        position: ScanPosition,
+        count: usize,
+    ) -> Result<Listed, String> {
+        let name = &catalog.stores()[store as usize].name;
+        let ScanPosition { partition, hash } = position;
+        let down = ClientError::NoReplica {
+            store: name.clone(),
+            partition,
+        };
+        let mut error = told(&down).to_string();
+        let Some(membership) = catalog.membership() else {
+            return Err(error);
+        };
+        let client = self.client().map_err(|error| told(&error).to_string())?;
+        let topology = membership.topology();
+        let holders = topology.stores.get(name).into_iter();
+        let holders = holders.flat_map(|store| topology.replicas(store, partition));
+        let (partition, hash, count) = (partition.to_string(), hash.to_string(), count.to_string());
+        let request = [
+            b"FONDACO.SCAN",
+            name.as_str().as_bytes(),
+            partition.as_bytes(),
+            hash.as_bytes(),
+            count.as_bytes(),
+        ];
+        for node in holders.filter(|&node| !membership.is(node)) {
+            match client.ask(node, &request, self.deadline()).await {
+                Ok((reply, items)) => match listed(&reply, &items) {
+                    Some(listed) => return Ok(listed),
+                    None => error = format!("ERR node {node} answered FONDACO.SCAN with something else"),
+                },
+                Err(failed) => error = told(&failed).to_string(),
+            }
+        }
+        Err(error)
+    }
+}
+
+/// The answer to `FONDACO.SCAN`: a hash or null, and an array of keys.
+fn listed(reply: &[u8], items: &[ReplyItem]) -> Option<Listed> {
+    let bulk = |item: &ReplyItem| match item {
+        ReplyItem::Bulk(place) => reply.get(place.range()),
+        _ => None,
+    };
+    let [ReplyItem::Array(2), hash, ReplyItem::Array(length), keys @ ..] = items else {
+        return None;
+    };
+    let hash = match hash {
+        ReplyItem::Null => None,
+        hash => Some(std::str::from_utf8(bulk(hash)?).ok()?.parse().ok()?),
+    };
+    let keys: Vec<Vec<u8>> = keys.iter().filter_map(|key| Some(bulk(key)?.to_vec())).collect();
+    (keys.len() == *length as usize).then_some((keys, hash))
+}
+
+#[cfg(test)]
+mod tests {
+    use fondaco_resp::{Limits, Parse, ReplyItems, parse_reply};
+
+    use super::*;
+
+    fn parsed(reply: &str) -> Option<Listed> {
+        let mut items = ReplyItems::new();
+        let parse = parse_reply(reply.as_bytes(), &Limits::default(), &mut items);
+        assert!(matches!(parse, Ok(Parse::Complete { .. })));
+        listed(reply.as_bytes(), items.as_slice())
+    }
+
+    #[test]
+    fn what_a_node_lists_is_a_hash_and_keys() {
+        let keys = || vec![b"a".to_vec(), b"bc".to_vec()];
+        assert_eq!(
+            parsed("*2\r\n$2\r\n17\r\n*2\r\n$1\r\na\r\n$2\r\nbc\r\n"),
+            Some((keys(), Some(17)))
+        );
+        assert_eq!(
+            parsed("*2\r\n$-1\r\n*2\r\n$1\r\na\r\n$2\r\nbc\r\n"),
+            Some((keys(), None))
+        );
+        assert_eq!(parsed("*2\r\n$-1\r\n*0\r\n"), Some((Vec::new(), None)));
+        for other in [
+            "+OK\r\n",
+            "*0\r\n",
+            "*2\r\n$1\r\nx\r\n*0\r\n",
+            "*2\r\n$-1\r\n*1\r\n:1\r\n",
+        ] {
+            assert_eq!(parsed(other), None, "{other:?}");
+        }
+    }
+}

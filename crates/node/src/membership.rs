@@ -1,0 +1,196 @@
+//! The cluster as this process sees it at one moment, and its own place in it.
+//!
+//! A value: it is published together with the [`Catalog`](crate::Catalog), so that a request sees one
+//! state of both, and replaced whole when the cluster changes.
+
+use std::sync::Arc;
+
+use fondaco_model::cluster::{Topology, TopologyNode};
+use fondaco_model::{Identity, NodeId, PartitionId, Slot, StoreName};
+use sha2::{Digest, Sha256};
+
+/// The cluster, and who this process is in it.
+#[derive(Debug)]
+pub struct Membership {
+    topology: Arc<Topology>,
+    member: Member,
+    /// The topology as `FONDACO.TOPOLOGY` tells it.
+    json: String,
+    /// Another one stands for another topology.
+    tag: String,
+}
+
+/// Who a process is in a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Member {
+    /// A node, which holds partitions.
+    Node(NodeId),
+    /// A router, which holds none, and passes every request on.
+    Router(Identity),
+}
+
+impl Membership {
+    /// This process as a member of a cluster.
+    pub fn new(topology: Arc<Topology>, member: Member) -> Self {
+        // Maps with text keys and plain data: serialising them into memory cannot fail.
+        let json = serde_json::to_string(&*topology).expect("a topology is plain data");
+        let digest = Sha256::digest(json.as_bytes());
+        let tag = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        Self {
+            topology,
+            member,
+            json,
+            tag,
+        }
+    }
+
+    /// The cluster.
+    pub fn topology(&self) -> &Arc<Topology> {
+        &self.topology
+    }
+
+    /// Who this process is.
+    pub fn member(&self) -> &Member {
+        &self.member
+    }
+
+    /// Whether this process is a router.
+    #[inline]
+    pub fn is_router(&self) -> bool {
+        matches!(self.member, Member::Router(_))
+    }
+
+    /// Whether this process is that node.
+    pub fn is(&self, node: NodeId) -> bool {
+        self.member == Member::Node(node)
+    }
+
+    /// The topology as JSON, and a tag that another topology does not have.
+    pub fn description(&self) -> (&str, &str) {
+        (&self.tag, &self.json)
+    }
+
+    /// The node that a client should ask for a slot of a store, other than this one: the first that is
+    /// there of those that may be asked.
+    pub fn other_owner(&self, store: &StoreName, slot: Slot) -> Option<&TopologyNode> {
+        let topology = &*self.topology;
+        let store = topology.stores.get(store)?;
+        let replicas = topology.replicas(store, topology.partitions.partition_of(slot));
+        replicas
+            .filter(|&node| !self.is(node))
+            .filter_map(|node| topology.nodes.get(&node))
+            .find(|node| node.live)
+    }
+
+    /// The nodes that have a partition and are there, in the order of preference.
+    pub fn live_owners(&self, partition: PartitionId) -> impl Iterator<Item = (NodeId, &TopologyNode)> {
+        let owners = self.topology.owners.get(partition.get() as usize);
+        let known = |&node: &NodeId| Some((node, self.topology.nodes.get(&node)?));
+        owners
+            .into_iter()
+            .flatten()
+            .filter_map(known)
+            .filter(|(_, node)| node.live)
+    }
+
+    /// Whether clients that ask for whole slots ask this process for a partition: it is the first of the
+    /// owners that are there.
+    pub fn leads(&self, partition: PartitionId) -> bool {
+        self.live_owners(partition)
+            .next()
+            .is_some_and(|(node, _)| self.is(node))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use fondaco_model::cluster::TopologyStore;
+    use fondaco_model::{PartitionCount, StoreKind, VersionNumber};
+
+    use super::*;
+
+    /// A cluster of these nodes, numbered from 1, with one store, `s`. Partitions go round, each to a node
+    /// and the one after it.
+    pub(crate) fn topology(addresses: &[&str], partitions: u32) -> Topology {
+        let ids: Vec<NodeId> = (1..).take(addresses.len()).map(|n| NodeId::new(n).unwrap()).collect();
+        let node = |(&id, &address): (&NodeId, &&str)| {
+            let node = TopologyNode {
+                resp: address.into(),
+                http: address.into(),
+                zone: "a".into(),
+                group: None,
+                live: true,
+            };
+            (id, node)
+        };
+        let owners = |partition: u32| {
+            let from = ids.iter().copied().cycle().skip(partition as usize % ids.len());
+            from.take(ids.len().min(2)).collect()
+        };
+        let store = TopologyStore {
+            id: 1,
+            kind: StoreKind::Batch,
+            current: Some(VersionNumber::FIRST),
+            records: 0,
+            replicas: 2,
+            late: Default::default(),
+            read_keys_per_second: None,
+        };
+        Topology {
+            epoch: 1,
+            partitions: PartitionCount::try_from(partitions).unwrap(),
+            owners: (0..partitions).map(owners).collect(),
+            nodes: ids.iter().zip(addresses).map(node).collect(),
+            routers: 0,
+            stores: [("s".parse().unwrap(), store)].into(),
+        }
+    }
+
+    fn node(number: u32) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    #[test]
+    fn another_topology_has_another_tag() {
+        let tag = |topology| {
+            let membership = Membership::new(Arc::new(topology), Member::Node(node(1)));
+            membership.description().0.to_owned()
+        };
+        let mut other = topology(&["a:1", "b:2"], 4);
+        assert_eq!(tag(topology(&["a:1", "b:2"], 4)), tag(other.clone()));
+        other.epoch += 1;
+        assert_ne!(tag(topology(&["a:1", "b:2"], 4)), tag(other));
+    }
+
+    #[test]
+    fn clients_are_led_to_another_node_that_is_there_and_not_late() {
+        let mut topology = topology(&["a:1", "b:2", "c:3"], 1);
+        topology.owners[0] = [1, 2, 3].map(node).to_vec();
+        let store: StoreName = "s".parse().unwrap();
+        topology.stores.get_mut(&store).unwrap().replicas = 3;
+        let slot = Slot::new(0).unwrap();
+        let led_to = |topology: &Topology, me| {
+            let membership = Membership::new(Arc::new(topology.clone()), Member::Node(node(me)));
+            membership.other_owner(&store, slot).map(|node| node.resp.clone())
+        };
+        assert_eq!(led_to(&topology, 3).as_deref(), Some("a:1"));
+        assert_eq!(led_to(&topology, 1).as_deref(), Some("b:2"));
+        topology.nodes.get_mut(&node(1)).unwrap().live = false;
+        assert_eq!(led_to(&topology, 3).as_deref(), Some("b:2"));
+        topology.stores.get_mut(&store).unwrap().late.insert(node(2));
+        assert_eq!(led_to(&topology, 3), None);
+        assert_eq!(led_to(&topology, 2).as_deref(), Some("c:3"));
+    }
+
+    #[test]
+    fn who_comes_first_of_those_that_are_there_leads() {
+        let mut topology = topology(&["a:1", "b:2"], 2);
+        let leads = |topology: &Topology, me, partition| {
+            let membership = Membership::new(Arc::new(topology.clone()), Member::Node(node(me)));
+            membership.leads(PartitionId::new(partition))
+        };
+        assert!(leads(&topology, 1, 0) && !leads(&topology, 2, 0));
+        topology.nodes.get_mut(&node(1)).unwrap().live = false;
+        assert!(!leads(&topology, 1, 0) && leads(&topology, 2, 0));
+    }
+}

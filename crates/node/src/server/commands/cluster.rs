@@ -1,0 +1,303 @@
+//! `CLUSTER` and its like: the cluster as clients of Redis Cluster want to see it.
+//!
+//! Each partition is a range of slots, and its owners that are there are shown as a master and its
+//! replicas, in the order of preference; which of them is asked makes no difference. A router, and a node
+//! without a cluster, show themselves as the one owner of all slots.
+
+use std::fmt::Write;
+
+use fondaco_model::cluster::TopologyNode;
+use fondaco_model::{NodeId, SLOT_COUNT, slot_of_wire_key};
+use fondaco_resp::command::CommandId;
+use fondaco_resp::{Reply, parse_integer};
+
+use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR};
+use crate::catalog::Catalog;
+use crate::membership::{Member, Membership};
+
+/// A node as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Shown {
+    /// Its name: 40 hexadecimal digits.
+    id: String,
+    host: String,
+    port: i64,
+    is_me: bool,
+    is_live: bool,
+}
+
+/// Slots, from the first to the last, and who has them: who comes first is the master.
+struct SlotRange {
+    first: u32,
+    last: u32,
+    nodes: Vec<Shown>,
+}
+
+/// What is shown of the cluster.
+struct Overview {
+    epoch: u64,
+    /// All nodes, those without slots and those that are not there too.
+    nodes: Vec<Shown>,
+    /// In order. Slots whose owners are all gone are in none.
+    ranges: Vec<SlotRange>,
+}
+
+pub(super) fn cluster(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    let catalog = call.context.shared.catalog.load();
+    let overview = Overview::of(&catalog, call.client.local_address());
+    let me = || overview.nodes.iter().find(|node| node.is_me).map_or("", |me| &me.id);
+    match call.command {
+        CommandId::ClusterSlots => {
+            call.session.follows_slots = true;
+            overview.write_slots(reply);
+        }
+        CommandId::ClusterShards => {
+            call.session.follows_slots = true;
+            overview.write_shards(reply);
+        }
+        CommandId::ClusterNodes => {
+            call.session.follows_slots = true;
+            reply.verbatim(&overview.lines());
+        }
+        CommandId::ClusterInfo => reply.verbatim(&overview.summary()),
+        // A node is in as many groups as there are lists of owners with it: it stands for its own.
+        CommandId::ClusterMyId | CommandId::ClusterMyShardId => reply.bulk(me().as_bytes()),
+        CommandId::ClusterKeySlot => reply.integer(i64::from(slot_of_wire_key(call.arguments[2]).get())),
+        CommandId::ClusterReplicas | CommandId::ClusterSlaves => {
+            let id = String::from_utf8_lossy(call.arguments[2]);
+            if overview.nodes.iter().all(|node| node.id != id) {
+                return Err(format!("ERR Unknown node {id}"));
+            }
+            // No node is only the copy of one other.
+            reply.array(0);
+        }
+        CommandId::ClusterLinks => reply.array(0),
+        CommandId::ClusterCountKeysInSlot | CommandId::ClusterGetKeysInSlot => {
+            let slot = parse_integer(call.arguments[2]).ok_or(NOT_AN_INTEGER)?;
+            if !(0..i64::from(SLOT_COUNT)).contains(&slot) {
+                return Err("ERR Invalid slot".into());
+            }
+            return Err("ERR keys are not kept by slot: SCAN lists them, DBSIZE counts them".into());
+        }
+        _ => return Err(SYNTAX_ERROR.into()),
+    }
+    Ok(())
+}
+
+/// `READONLY`, `READWRITE` and `ASKING`, which only clients send that know of slots.
+pub(super) fn note(call: Call<'_>, reply: &mut Reply<'_>) {
+    call.session.follows_slots = true;
+    call.session.asking = call.command == CommandId::Asking;
+    reply.ok();
+}
+
+/// `FONDACO.TOPOLOGY`: the tag and the JSON, or null if the caller has them already.
+pub(super) fn topology(call: &Call<'_>, reply: &mut Reply<'_>) {
+    let catalog = call.context.shared.catalog.load();
+    let Some(membership) = catalog.membership() else {
+        return reply.error("CLUSTERDOWN this node knows of no cluster yet: ask again in a moment");
+    };
+    let (tag, json) = membership.description();
+    if call.arguments.get(1).is_some_and(|known| *known == tag.as_bytes()) {
+        return reply.null();
+    }
+    reply.array(2);
+    reply.bulk(tag.as_bytes());
+    reply.bulk(json.as_bytes());
+}
+
+impl Shown {
+    fn node(id: NodeId, node: &TopologyNode, membership: &Membership) -> Self {
+        let (host, port) = split(&node.resp);
+        Self {
+            id: format!("{:040x}", id.get()),
+            host,
+            port,
+            is_me: membership.is(id),
+            is_live: node.live,
+        }
+    }
+
+    /// This process, where it shows nobody but itself.
+    fn alone(member: Option<&Member>, address: &str) -> Self {
+        let (host, port) = split(address);
+        let id = match member {
+            Some(Member::Router(identity)) => format!("{identity}{:08x}", 0),
+            Some(Member::Node(id)) => format!("{:040x}", id.get()),
+            None => format!("{:040x}", NodeId::FIRST.get()),
+        };
+        Self {
+            id,
+            host,
+            port,
+            is_me: true,
+            is_live: true,
+        }
+    }
+}
+
+/// An address as host and port.
+fn split(address: &str) -> (String, i64) {
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    (host.to_owned(), port.parse().unwrap_or(0))
+}
+
+impl Overview {
+    fn of(catalog: &Catalog, own_address: &str) -> Self {
+        match catalog.membership() {
+            Some(membership) if !membership.is_router() => Self::of_cluster(membership),
+            membership => {
+                let alone = Shown::alone(membership.map(|membership| membership.member()), own_address);
+                Self {
+                    epoch: membership.map_or(0, |membership| membership.topology().epoch),
+                    ranges: vec![SlotRange {
+                        first: 0,
+                        last: SLOT_COUNT - 1,
+                        nodes: vec![alone.clone()],
+                    }],
+                    nodes: vec![alone],
+                }
+            }
+        }
+    }
+
+    fn of_cluster(membership: &Membership) -> Self {
+        let topology = membership.topology();
+        let mut ranges: Vec<(SlotRange, Vec<NodeId>)> = Vec::new();
+        for partition in topology.partitions.partitions() {
+            let owners: Vec<NodeId> = membership.live_owners(partition).map(|(id, _)| id).collect();
+            let slots = topology.partitions.slots_of(partition);
+            match ranges.last_mut() {
+                Some((range, same)) if *same == owners && range.last + 1 == slots.start => range.last = slots.end - 1,
+                _ if owners.is_empty() => {}
+                _ => {
+                    let nodes = membership.live_owners(partition);
+                    let range = SlotRange {
+                        first: slots.start,
+                        last: slots.end - 1,
+                        nodes: nodes.map(|(id, node)| Shown::node(id, node, membership)).collect(),
+                    };
+                    ranges.push((range, owners));
+                }
+            }
+        }
+        let nodes = topology.nodes.iter();
+        Self {
+            epoch: topology.epoch,
+            nodes: nodes.map(|(&id, node)| Shown::node(id, node, membership)).collect(),
+            ranges: ranges.into_iter().map(|(range, _)| range).collect(),
+        }
+    }
+
+    /// The ranges that a node is the master of.
+    fn led_by<'a>(&'a self, node: &'a Shown) -> impl Iterator<Item = &'a SlotRange> {
+        self.ranges.iter().filter(|range| range.nodes.first() == Some(node))
+    }
+
+    fn write_slots(&self, reply: &mut Reply<'_>) {
+        reply.array(self.ranges.len());
+        for range in &self.ranges {
+            reply.array(2 + range.nodes.len());
+            reply.integer(i64::from(range.first));
+            reply.integer(i64::from(range.last));
+            for node in &range.nodes {
+                reply.array(4);
+                reply.bulk(node.host.as_bytes());
+                reply.integer(node.port);
+                reply.bulk(node.id.as_bytes());
+                reply.map(0);
+            }
+        }
+    }
+
+    /// One shard for each list of owners, with all ranges that have it.
+    fn write_shards(&self, reply: &mut Reply<'_>) {
+        let mut shards: Vec<(&[Shown], Vec<&SlotRange>)> = Vec::new();
+        for range in &self.ranges {
+            match shards.iter_mut().find(|(nodes, _)| *nodes == range.nodes) {
+                Some((_, ranges)) => ranges.push(range),
+                None => shards.push((&range.nodes, vec![range])),
+            }
+        }
+        reply.array(shards.len());
+        for (nodes, ranges) in shards {
+            reply.map(2);
+            reply.bulk(b"slots");
+            reply.array(2 * ranges.len());
+            for range in ranges {
+                reply.integer(i64::from(range.first));
+                reply.integer(i64::from(range.last));
+            }
+            reply.bulk(b"nodes");
+            reply.array(nodes.len());
+            for (at, node) in nodes.iter().enumerate() {
+                reply.map(7);
+                for (name, value) in [("id", &node.id), ("ip", &node.host), ("endpoint", &node.host)] {
+                    reply.bulk(name.as_bytes());
+                    reply.bulk(value.as_bytes());
+                }
+                reply.bulk(b"port");
+                reply.integer(node.port);
+                reply.bulk(b"role");
+                reply.bulk(if at == 0 { b"master" } else { b"replica" });
+                reply.bulk(b"replication-offset");
+                reply.integer(0);
+                reply.bulk(b"health");
+                reply.bulk(b"online");
+            }
+        }
+    }
+
+    /// A line for each node, as `CLUSTER NODES` has them. There is no bus, so that its port is 0.
+    fn lines(&self) -> String {
+        let mut text = String::new();
+        for node in &self.nodes {
+            let flags = match (node.is_me, node.is_live) {
+                (true, _) => "myself,master",
+                (false, true) => "master",
+                (false, false) => "master,fail",
+            };
+            let link = if node.is_me || node.is_live {
+                "connected"
+            } else {
+                "disconnected"
+            };
+            let Shown { id, host, port, .. } = node;
+            // Writing to a string does not fail.
+            let _ = write!(text, "{id} {host}:{port}@0 {flags} - 0 0 {} {link}", self.epoch);
+            for range in self.led_by(node) {
+                let _ = match range.first == range.last {
+                    true => write!(text, " {}", range.first),
+                    false => write!(text, " {}-{}", range.first, range.last),
+                };
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    fn summary(&self) -> String {
+        let served: u32 = self.ranges.iter().map(|range| range.last - range.first + 1).sum();
+        let leading = self.nodes.iter().filter(|node| self.led_by(node).next().is_some());
+        let state = if served == SLOT_COUNT { "ok" } else { "fail" };
+        let lines = [
+            ("cluster_state", state.to_owned()),
+            ("cluster_slots_assigned", SLOT_COUNT.to_string()),
+            ("cluster_slots_ok", served.to_string()),
+            ("cluster_slots_pfail", 0.to_string()),
+            ("cluster_slots_fail", (SLOT_COUNT - served).to_string()),
+            ("cluster_known_nodes", self.nodes.len().to_string()),
+            ("cluster_size", leading.count().to_string()),
+            ("cluster_current_epoch", self.epoch.to_string()),
+            ("cluster_my_epoch", self.epoch.to_string()),
+            ("cluster_stats_messages_sent", 0.to_string()),
+            ("cluster_stats_messages_received", 0.to_string()),
+            ("total_cluster_links_buffer_limit_exceeded", 0.to_string()),
+        ];
+        lines
+            .iter()
+            .map(|(name, value)| format!("{name}:{value}\r\n"))
+            .collect()
+    }
+}

@@ -1,0 +1,96 @@
+//! The errors that look-ups are answered with, word for word. Each begins with a code that programs tell
+//! it by, and says what to do.
+
+use fondaco_format::FormatError;
+use fondaco_model::{Slot, StoreName, VersionNumber};
+
+use crate::catalog::{Catalog, Serving, ServingStore};
+use crate::membership::Membership;
+
+pub(super) const EMPTY_KEY: &str = "BADKEY nothing stands after the colon: keys have at least one byte";
+
+#[cold]
+pub(super) fn no_colon(wire_key: &[u8]) -> String {
+    format!("BADKEY {} names no store: keys are written store:key", quoted(wire_key))
+}
+
+#[cold]
+pub(super) fn no_store(name: &[u8]) -> String {
+    format!(
+        "NOSTORE no store is named {}: create it, or list those there are, with fondaco store",
+        quoted(name)
+    )
+}
+
+#[cold]
+pub(super) fn no_right(store: &ServingStore) -> String {
+    format!("NOPERM this user may not read store {:?}", store.name)
+}
+
+#[cold]
+pub(super) fn no_version(store: &ServingStore) -> String {
+    match &store.serving {
+        Serving::Failed(version, reason) => {
+            format!(
+                "CORRUPT version {version} of store {:?} cannot be opened: {reason}",
+                store.name
+            )
+        }
+        _ => format!("NOVERSION store {:?} has no version yet: push one", store.name),
+    }
+}
+
+/// Whether other nodes can be asked for a store whose current version is not open here.
+#[cold]
+pub(super) fn check_elsewhere(catalog: &Catalog, store: u16) -> Result<(), String> {
+    let others = catalog.membership().is_some_and(|membership| {
+        let mut nodes = membership.topology().nodes.keys();
+        nodes.any(|&node| !membership.is(node))
+    });
+    match catalog.current_number(store) {
+        Some(_) if others => Ok(()),
+        _ => Err(no_version(&catalog.stores()[store as usize])),
+    }
+}
+
+/// A version that is not open here; none means the current one.
+#[cold]
+pub(super) fn version_gone(catalog: &Catalog, store: u16, wanted: Option<VersionNumber>) -> String {
+    let wanted = match wanted {
+        Some(wanted) => format!("version {wanted}"),
+        None => "the current version".to_owned(),
+    };
+    let current = match catalog.current_number(store) {
+        Some(current) => format!("version {current} is current"),
+        None => "it has none yet".to_owned(),
+    };
+    let name = &catalog.stores()[store as usize].name;
+    format!("VERSIONGONE {wanted} of store {name:?} is not open here: {current}")
+}
+
+/// Where a client that goes where keys are finds this slot.
+#[cold]
+pub(super) fn moved(membership: &Membership, store: &StoreName, slot: Slot) -> String {
+    match membership.other_owner(store, slot) {
+        Some(node) => format!("MOVED {} {}", slot.get(), node.resp),
+        None => format!(
+            "CLUSTERDOWN no node that holds slot {} of store {store:?} is there: see fondaco nodes",
+            slot.get()
+        ),
+    }
+}
+
+#[cold]
+pub(super) fn failure(error: &FormatError) -> String {
+    let code = match error {
+        FormatError::NotHeld { .. } => "NOTHERE",
+        error if error.is_corruption() => "CORRUPT",
+        _ => "IOERR",
+    };
+    format!("{code} {error}")
+}
+
+pub(super) fn quoted(bytes: &[u8]) -> String {
+    const SHOWN_MAX: usize = 80;
+    format!("{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_MAX)]))
+}

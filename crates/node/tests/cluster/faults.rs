@@ -1,0 +1,144 @@
+//! Nodes that die, tables that are old, neighbours that are slow.
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use fondaco_model::NodeId;
+use fondaco_node::{Counter, Setting};
+
+use crate::harness::{Cluster, eventually, value, wire_key};
+
+#[test]
+fn a_dead_node_is_made_good_by_its_replicas() {
+    let mut cluster = Cluster::start(3, 2, 8, 200);
+    let router = cluster.router();
+    let mut connections = [router.connect(), cluster.nodes[1].connect()];
+    for connection in &mut connections {
+        assert!(connection.mget(0..200).into_iter().all(|value| value.is_some()));
+    }
+    cluster.kill(0);
+    // From here on it may take a while to notice, but what is noticed stays so.
+    let mut failed_after_detection = 0;
+    for connection in &mut connections {
+        eventually("all keys are answered by the replicas", || {
+            let values = connection.mget(0..200);
+            values
+                .into_iter()
+                .eq((0..200).map(|key| Some(value(1, key))))
+                .then_some(())
+        });
+        for key in (0..200).cycle().take(1000) {
+            let answer = connection.send(&format!("GET {}", wire_key(key)));
+            failed_after_detection += usize::from(answer.is_err());
+        }
+    }
+    assert_eq!(failed_after_detection, 0);
+}
+
+#[test]
+fn a_partition_without_any_node_is_down_and_the_others_are_not() {
+    let mut cluster = Cluster::start(2, 1, 4, 100);
+    let router = cluster.router();
+    router.settings.set(Setting::ForwardTimeoutMs, 300).unwrap();
+    cluster.kill(0);
+    cluster.mark_gone(0);
+    router.publish(&cluster.topology);
+    let values = router.connect().mget(0..100);
+    for (key, found) in values.into_iter().enumerate() {
+        let found = found.unwrap();
+        match cluster.owners_of(key)[..] {
+            [0] => assert!(
+                ["CLUSTERDOWN", "UNAVAILABLE", "TIMEOUT"]
+                    .iter()
+                    .any(|code| found.starts_with(code)),
+                "{found}"
+            ),
+            _ => assert_eq!(found, value(1, key)),
+        }
+    }
+    assert!(router.count(Counter::ForwardFailures) > 0);
+}
+
+#[test]
+fn a_router_with_an_old_table_finds_the_keys_all_the_same() {
+    let mut cluster = Cluster::start(3, 1, 8, 120);
+    let router = cluster.router();
+    let right = cluster.topology.owners.clone();
+    // As the router sees it, each partition is with the node before.
+    for owners in &mut cluster.topology.owners {
+        let before = owners[0].get() % 3 + 1;
+        *owners = vec![NodeId::new(before).unwrap()];
+    }
+    router.publish(&cluster.topology);
+    cluster.topology.owners = right;
+    cluster.topology.epoch += 1;
+    let mut connection = router.connect();
+    let asking = std::thread::spawn(move || connection.mget(0..120));
+    eventually("nodes are asked for what they do not hold", || {
+        (router.count(Counter::ForwardedLookups) > 0).then_some(())
+    });
+    router.publish(&cluster.topology);
+    let values = asking.join().unwrap();
+    assert!(values.into_iter().eq((0..120).map(|key| Some(value(1, key)))));
+}
+
+#[test]
+fn a_late_node_is_not_asked() {
+    let mut cluster = Cluster::start(2, 2, 4, 100);
+    cluster.add_version(2);
+    cluster.nodes[0].close(2);
+    cluster.set_current(2);
+    cluster.store().late = BTreeSet::from([NodeId::new(1).unwrap()]);
+    cluster.publish();
+    let router = cluster.router();
+    for server in [&router, &cluster.nodes[0], &cluster.nodes[1]] {
+        let values = server.connect().mget(0..100);
+        assert!(values.into_iter().eq((0..100).map(|key| Some(value(2, key)))));
+    }
+    assert_eq!(router.count(Counter::ForwardRetries), 0);
+    let mut connection = cluster.nodes[0].connect();
+    connection.send("READONLY").unwrap();
+    let led = connection.send(&format!("GET {}", wire_key(1))).unwrap_err();
+    assert!(led.ends_with(&cluster.nodes[1].address().to_string()), "{led}");
+}
+
+#[test]
+fn a_node_that_does_not_answer_delays_nobody_but_who_asks_for_its_keys() {
+    let mut cluster = Cluster::start(2, 1, 4, 100);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let id = NodeId::new(2).unwrap();
+    cluster.topology.nodes.get_mut(&id).unwrap().resp = silent.local_addr().unwrap().to_string();
+    let router = cluster.router();
+    router.settings.set(Setting::ForwardTimeoutMs, 2000).unwrap();
+    let stuck_key = wire_key(cluster.key_not_on(0));
+    let fine_key = cluster.key_on(0);
+    let mut fine = router.connect();
+    let waiting: Vec<_> = (0..4)
+        .map(|_| {
+            let (mut connection, get) = (router.connect(), format!("GET {stuck_key}"));
+            std::thread::spawn(move || connection.send(&get))
+        })
+        .collect();
+    eventually("its keys are waited for", || {
+        (router.metrics.forwards() > 0).then_some(())
+    });
+    let started = Instant::now();
+    let mut answered = 0;
+    while router.metrics.forwards() > 0 && started.elapsed() < Duration::from_secs(1) {
+        assert_eq!(
+            fine.text(&format!("GET {}", wire_key(fine_key))),
+            Some(value(1, fine_key))
+        );
+        answered += 1;
+    }
+    assert!(answered > 10, "{answered}");
+    for waiting in waiting {
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(
+            error.starts_with("TIMEOUT") || error.starts_with("UNAVAILABLE"),
+            "{error}"
+        );
+    }
+    assert_eq!(router.metrics.forwards(), 0);
+}

@@ -1,0 +1,143 @@
+//! What a plain client gets, wherever the keys are.
+
+use fondaco_node::Counter;
+use redis::Value;
+
+use crate::harness::{Cluster, elements, text, value, wire_key};
+
+#[test]
+fn any_node_and_any_router_answer_for_every_key() {
+    let cluster = Cluster::start(3, 1, 8, 200);
+    let router = cluster.router();
+    for server in cluster.nodes.iter().chain([&router]) {
+        let mut connection = server.connect();
+        for key in 0..cluster.keys {
+            assert_eq!(connection.text(&format!("GET {}", wire_key(key))), Some(value(1, key)));
+        }
+        assert_eq!(connection.text("GET pymk:nosuch"), None);
+    }
+    let forwarded = cluster.nodes[0].count(Counter::ForwardedLookups);
+    assert!(
+        (100..=201).contains(&forwarded),
+        "two thirds of the keys are elsewhere: {forwarded}"
+    );
+    assert!(router.count(Counter::ForwardedLookups) >= 200);
+}
+
+#[test]
+fn an_mget_over_all_nodes_is_answered_in_order() {
+    let cluster = Cluster::start(3, 1, 8, 2000);
+    let router = cluster.router();
+    for server in [&cluster.nodes[1], &router] {
+        let mut connection = server.connect();
+        let values = connection.mget((0..2000).rev().chain([999_999]));
+        let expected = (0..2000).rev().map(|key| Some(value(1, key))).chain([None]);
+        assert!(values.into_iter().eq(expected));
+    }
+}
+
+#[test]
+fn all_look_ups_are_forwarded_alike() {
+    let cluster = Cluster::start(2, 1, 4, 50);
+    let key = cluster.key_not_on(0);
+    let there = wire_key(key);
+    let mut connection = cluster.nodes[0].connect();
+    let length = value(1, key).len() as i64;
+    assert_eq!(connection.send(&format!("STRLEN {there}")), Ok(Value::Int(length)));
+    assert_eq!(
+        connection.send(&format!("EXISTS {there} pymk:nosuch {there}")),
+        Ok(Value::Int(2))
+    );
+    assert_eq!(connection.text(&format!("GETRANGE {there} 0 1")), Some("v1".into()));
+    assert_eq!(connection.text(&format!("TYPE {there}")), Some("string".into()));
+    assert_eq!(connection.send(&format!("TTL {there}")), Ok(Value::Int(-1)));
+    assert_eq!(connection.send("PTTL pymk:nosuch"), Ok(Value::Int(-2)));
+}
+
+#[test]
+fn a_pipeline_of_keys_here_and_there_is_answered_in_order() {
+    let cluster = Cluster::start(3, 1, 8, 500);
+    let client = redis::Client::open(format!("redis://{}", cluster.nodes[0].address())).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    let mut pipeline = redis::pipe();
+    for key in 0..500 {
+        pipeline.cmd("GET").arg(wire_key(key));
+    }
+    let values: Vec<String> = pipeline.query(&mut connection).unwrap();
+    assert!(values.into_iter().eq((0..500).map(|key| value(1, key))));
+}
+
+#[test]
+fn a_store_of_which_nothing_is_here_is_known_all_the_same() {
+    let cluster = Cluster::start(2, 1, 2, 10);
+    let mut connection = cluster.nodes[0].connect();
+    let error = connection.send("GET other:1").unwrap_err();
+    assert!(error.starts_with("NOSTORE"), "{error}");
+    let router = cluster.router();
+    assert_eq!(router.connect().text("GET pymk:3"), Some(value(1, 3)));
+    let error = router.connect().send("GET other:1").unwrap_err();
+    assert!(error.starts_with("NOSTORE"), "{error}");
+    let mut before_the_first_push = Cluster::start(2, 1, 2, 10);
+    before_the_first_push.store().current = None;
+    before_the_first_push.publish();
+    let error = before_the_first_push.nodes[0].connect().send("GET pymk:1").unwrap_err();
+    assert!(error.starts_with("NOVERSION"), "{error}");
+}
+
+#[test]
+fn a_node_answers_peers_for_what_it_holds_and_nothing_else() {
+    let mut cluster = Cluster::start(2, 1, 4, 50);
+    cluster.add_version(2);
+    cluster.publish();
+    let (here, there) = (cluster.key_on(0), cluster.key_not_on(0));
+    let mut connection = cluster.nodes[0].connect();
+    let mut read = |version: u64, keys: &str| connection.send(&format!("FONDACO.READ {version} 1000 pymk {keys}"));
+    for (asked, version) in [(0, 1), (1, 1), (2, 2)] {
+        let answer = elements(read(asked, &format!("{here} nosuch {there}")).unwrap());
+        let [found, absent, elsewhere]: [Value; 3] = answer.try_into().unwrap();
+        assert_eq!(text(found), Some(value(version, here)));
+        // Where this key would be, decides whether the node can tell that it is not there.
+        let absent = text(absent);
+        assert!(
+            absent.as_ref().is_none_or(|error| error.starts_with("NOTHERE")),
+            "{absent:?}"
+        );
+        let elsewhere = text(elsewhere).unwrap();
+        assert!(elsewhere.starts_with("NOTHERE"), "{elsewhere}");
+    }
+    let gone = read(3, "1").unwrap_err();
+    assert!(
+        gone.starts_with("VERSIONGONE") && gone.contains("version 1 is current"),
+        "{gone}"
+    );
+    assert!(read(0, "").unwrap_err().starts_with("BADKEY"));
+    assert!(
+        connection
+            .send("FONDACO.READ x 1000 pymk 1")
+            .unwrap_err()
+            .starts_with("ERR")
+    );
+    assert!(
+        connection
+            .send("FONDACO.READ 0 1000 other 1")
+            .unwrap_err()
+            .starts_with("NOSTORE")
+    );
+    let forwarded = cluster.nodes[0].count(Counter::ForwardedLookups);
+    assert_eq!(forwarded, 0, "a read of a peer is never forwarded");
+}
+
+#[test]
+fn the_topology_is_told_once_a_change() {
+    let mut cluster = Cluster::start(2, 1, 4, 10);
+    let mut connection = cluster.nodes[0].connect();
+    let told = elements(connection.send("FONDACO.TOPOLOGY").unwrap());
+    let [tag, json]: [Option<String>; 2] = told.into_iter().map(text).collect::<Vec<_>>().try_into().unwrap();
+    let topology = serde_json::from_str(&json.unwrap()).unwrap();
+    assert_eq!(cluster.topology, topology);
+    let tag = tag.unwrap();
+    assert_eq!(connection.send(&format!("FONDACO.TOPOLOGY {tag}")), Ok(Value::Nil));
+    cluster.topology.epoch += 1;
+    cluster.publish();
+    assert_ne!(connection.send(&format!("FONDACO.TOPOLOGY {tag}")), Ok(Value::Nil));
+}

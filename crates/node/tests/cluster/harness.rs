@@ -1,0 +1,335 @@
+//! Servers, versions and topologies for the tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fondaco_format::{Compression, MANIFEST_FILE, Manifest, Version};
+use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
+use fondaco_model::{Identity, NodeId, PartitionCount, PartitionId, StoreKind, StoreName, VersionNumber, slot_of_key};
+use fondaco_node::{
+    Access, Catalog, Counter, Member, Membership, NodeMetrics, Server, ServerConfig, Serving, ServingStore, Settings,
+    SharedCatalog, StoreId,
+};
+use redis::{ConnectionLike, Value};
+use tempfile::TempDir;
+
+#[path = "../../../format/tests/written/mod.rs"]
+mod written;
+
+/// The one store of the tests.
+pub const STORE: &str = "pymk";
+const LOOPS: usize = 2;
+const WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// Waits until something is so.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + WAIT_MAX;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "it never came to be that {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// The wire key of a number.
+pub fn wire_key(number: usize) -> String {
+    format!("{STORE}:{number}")
+}
+
+/// The value of a key in a version: both can be told from it.
+pub fn value(version: u64, number: usize) -> String {
+    format!("v{version} of {number}")
+}
+
+/// Nodes with their versions, and what they are told of one another.
+pub struct Cluster {
+    dir: TempDir,
+    pub keys: usize,
+    pub topology: Topology,
+    pub nodes: Vec<Node>,
+}
+
+/// A server of a cluster: a node, or a router.
+pub struct Node {
+    member: Member,
+    server: Option<Server>,
+    address: SocketAddr,
+    pub catalog: Arc<SharedCatalog>,
+    pub settings: Arc<Settings>,
+    pub metrics: Arc<NodeMetrics>,
+    versions: BTreeMap<VersionNumber, Arc<Version>>,
+}
+
+impl Node {
+    fn start(member: Member) -> Self {
+        let catalog = Arc::new(SharedCatalog::new());
+        let settings = Arc::new(Settings::default());
+        let metrics = Arc::new(NodeMetrics::new(LOOPS));
+        let config = ServerConfig {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            loops: LOOPS,
+            tls: None,
+            access: Access::default(),
+            peers: Default::default(),
+            program_version: "test",
+        };
+        let (c, s, m) = (Arc::clone(&catalog), Arc::clone(&settings), Arc::clone(&metrics));
+        let server = Server::start(config, c, s, m).unwrap();
+        Self {
+            member,
+            address: server.address(),
+            server: Some(server),
+            catalog,
+            settings,
+            metrics,
+            versions: BTreeMap::new(),
+        }
+    }
+
+    pub fn connect(&self) -> Connection {
+        connect(self.address)
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends it, as a crash would for all who are connected to it.
+    pub fn kill(&mut self) {
+        self.server = None;
+    }
+
+    pub fn count(&self, counter: Counter) -> u64 {
+        self.metrics.counter(counter)
+    }
+
+    /// Lets it see this topology from now on, and serve what it says is current, as far as it holds that.
+    pub fn publish(&self, topology: &Topology) {
+        let name: StoreName = STORE.parse().unwrap();
+        let current = topology.stores.get(&name).and_then(|store| store.current);
+        let served = current.and_then(|number| self.versions.get(&number));
+        let others = self.versions.iter().filter(|(number, _)| Some(**number) != current);
+        let store = ServingStore {
+            name,
+            id: StoreId::new(1).unwrap(),
+            kind: StoreKind::Batch,
+            serving: match (current, served) {
+                (Some(number), Some(version)) => Serving::Version(number, Arc::clone(version)),
+                _ => Serving::Nothing,
+            },
+            others: others.map(|(number, version)| (*number, Arc::clone(version))).collect(),
+        };
+        let membership = Membership::new(Arc::new(topology.clone()), self.member.clone());
+        self.catalog
+            .publish(Catalog::new([store]).in_cluster(Arc::new(membership)));
+    }
+
+    pub fn has_open(&self, version: u64) -> bool {
+        self.versions.contains_key(&VersionNumber::new(version).unwrap())
+    }
+
+    pub fn close(&mut self, version: u64) {
+        self.versions.remove(&VersionNumber::new(version).unwrap());
+    }
+}
+
+impl Cluster {
+    /// So many nodes, of which each partition has so many; they hold version 1 of so many keys.
+    pub fn start(nodes: usize, replicas: usize, partitions: u32, keys: usize) -> Self {
+        let ids: Vec<NodeId> = (1..).take(nodes).map(|n| NodeId::new(n).unwrap()).collect();
+        let nodes: Vec<Node> = ids.iter().map(|&id| Node::start(Member::Node(id))).collect();
+        let owners = |partition: u32| {
+            let from = ids.iter().copied().cycle().skip(partition as usize % ids.len());
+            from.take(replicas).collect()
+        };
+        let described = nodes.iter().map(|node| TopologyNode {
+            resp: node.address.to_string(),
+            http: "127.0.0.1:1".into(),
+            zone: "a".into(),
+            group: None,
+            live: true,
+        });
+        let store = TopologyStore {
+            id: 1,
+            kind: StoreKind::Batch,
+            current: VersionNumber::new(1),
+            records: keys as u64,
+            replicas: replicas as u32,
+            late: BTreeSet::new(),
+            read_keys_per_second: None,
+        };
+        let topology = Topology {
+            epoch: 1,
+            partitions: PartitionCount::try_from(partitions).unwrap(),
+            owners: (0..partitions).map(owners).collect(),
+            nodes: ids.iter().copied().zip(described).collect(),
+            routers: 1,
+            stores: [(STORE.parse().unwrap(), store)].into(),
+        };
+        let mut cluster = Self {
+            dir: TempDir::new().unwrap(),
+            keys,
+            topology,
+            nodes,
+        };
+        cluster.add_version(1);
+        cluster.publish();
+        cluster
+    }
+
+    /// Builds a version, and opens on each node the partitions that the node owns.
+    pub fn add_version(&mut self, version: u64) {
+        let whole = self.dir.path().join(format!("whole-{version}"));
+        std::fs::create_dir(&whole).unwrap();
+        let records = (0..self.keys).map(|n| (n.to_string().into_bytes(), value(version, n).into_bytes()));
+        let shape = written::Shape {
+            partitions: self.topology.partitions.get(),
+            chunks: 1,
+            compression: Compression::None,
+        };
+        written::write(&whole, &records.collect(), &shape);
+        let manifest = Manifest::read(&whole).unwrap();
+        for node in &mut self.nodes {
+            let Member::Node(id) = node.member else { continue };
+            let own = self.dir.path().join(format!("version-{version}-of-{id}"));
+            std::fs::create_dir(&own).unwrap();
+            std::fs::copy(whole.join(MANIFEST_FILE), own.join(MANIFEST_FILE)).unwrap();
+            let owned = |partition: PartitionId| self.topology.owners[partition.get() as usize].contains(&id);
+            for chunk in manifest.chunks.iter().filter(|chunk| owned(chunk.partition)) {
+                for file in [&chunk.data.name, &chunk.index.name] {
+                    std::fs::hard_link(whole.join(file), own.join(file)).unwrap();
+                }
+            }
+            let open = Version::open(&own).unwrap();
+            node.versions
+                .insert(VersionNumber::new(version).unwrap(), Arc::new(open));
+        }
+    }
+
+    /// Makes a version current, in the topology only: nobody sees it yet.
+    pub fn set_current(&mut self, version: u64) {
+        self.store().current = VersionNumber::new(version);
+    }
+
+    /// The store in the topology.
+    pub fn store(&mut self) -> &mut TopologyStore {
+        self.topology.stores.get_mut(STORE).unwrap()
+    }
+
+    /// Lets all nodes see the topology as it is now.
+    pub fn publish(&self) {
+        self.nodes.iter().for_each(|node| node.publish(&self.topology));
+    }
+
+    /// A router in front of the nodes.
+    pub fn router(&self) -> Node {
+        let router = Node::start(Member::Router(Identity::of(7)));
+        router.publish(&self.topology);
+        router
+    }
+
+    /// Ends a node. The others are not told.
+    pub fn kill(&mut self, node: usize) {
+        self.nodes[node].kill();
+    }
+
+    /// Has the topology say that a node is gone.
+    pub fn mark_gone(&mut self, node: usize) {
+        let id = NodeId::new(node as u32 + 1).unwrap();
+        self.topology.nodes.get_mut(&id).unwrap().live = false;
+    }
+
+    pub fn partition_of(&self, number: usize) -> PartitionId {
+        let store = STORE.parse().unwrap();
+        self.topology
+            .partitions
+            .partition_of(slot_of_key(&store, number.to_string().as_bytes()))
+    }
+
+    /// The places of the nodes that own a key.
+    pub fn owners_of(&self, number: usize) -> Vec<usize> {
+        let owners = &self.topology.owners[self.partition_of(number).get() as usize];
+        owners.iter().map(|id| id.get() as usize - 1).collect()
+    }
+
+    /// A key that a node does not hold.
+    pub fn key_not_on(&self, node: usize) -> usize {
+        let mut keys = 0..self.keys;
+        keys.find(|&key| !self.owners_of(key).contains(&node))
+            .expect("a key that it does not hold")
+    }
+
+    /// A key that a node holds.
+    pub fn key_on(&self, node: usize) -> usize {
+        let mut keys = 0..self.keys;
+        keys.find(|&key| self.owners_of(key).contains(&node))
+            .expect("a key that it holds")
+    }
+}
+
+/// A connection of a plain client.
+pub struct Connection(redis::Connection);
+
+pub fn connect(address: SocketAddr) -> Connection {
+    let client = redis::Client::open(format!("redis://{address}")).unwrap();
+    let connection = client.get_connection_with_timeout(WAIT_MAX).unwrap();
+    connection.set_read_timeout(Some(WAIT_MAX)).unwrap();
+    Connection(connection)
+}
+
+impl Connection {
+    /// Sends a command, words apart by blanks, and returns what is answered; an error as text.
+    pub fn send(&mut self, command: &str) -> Result<Value, String> {
+        let mut words = command.split(' ');
+        let mut request = redis::cmd(words.next().unwrap());
+        words.for_each(|word| _ = request.arg(word));
+        self.query(&request)
+    }
+
+    pub fn query(&mut self, request: &redis::Cmd) -> Result<Value, String> {
+        // Not `query`: it would take an error of one element for the whole answer.
+        match self.0.req_packed_command(&request.get_packed_command()) {
+            Ok(Value::ServerError(error)) => Err(format!("{} {}", error.code(), error.details().unwrap_or_default())),
+            Ok(value) => Ok(value),
+            Err(error) => Err(format!(
+                "{} {}",
+                error.code().unwrap_or("?"),
+                error.detail().unwrap_or_default()
+            )),
+        }
+    }
+
+    /// The text that a command is answered.
+    pub fn text(&mut self, command: &str) -> Option<String> {
+        text(self.send(command).unwrap())
+    }
+
+    /// The values of these keys, with one `MGET`.
+    pub fn mget(&mut self, keys: impl IntoIterator<Item = usize>) -> Vec<Option<String>> {
+        let mut request = redis::cmd("MGET");
+        keys.into_iter().for_each(|key| _ = request.arg(wire_key(key)));
+        elements(self.query(&request).unwrap()).into_iter().map(text).collect()
+    }
+}
+
+pub fn elements(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(elements) => elements,
+        other => panic!("no array: {other:?}"),
+    }
+}
+
+/// A text, or none. An error in its place is told as its text.
+pub fn text(value: Value) -> Option<String> {
+    match value {
+        Value::Nil => None,
+        Value::BulkString(bytes) => Some(String::from_utf8(bytes).unwrap()),
+        Value::SimpleString(text) => Some(text),
+        Value::ServerError(error) => Some(format!("{} {}", error.code(), error.details().unwrap_or_default())),
+        other => panic!("no text: {other:?}"),
+    }
+}

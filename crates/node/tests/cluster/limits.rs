@@ -1,0 +1,149 @@
+//! What routers keep, share, and refuse.
+
+use fondaco_node::{Counter, Setting};
+
+use crate::harness::{Cluster, eventually, value, wire_key};
+
+#[test]
+fn a_router_answers_hot_keys_from_its_cache_and_only_from_the_current_version() {
+    let mut cluster = Cluster::start(2, 1, 4, 50);
+    cluster.add_version(2);
+    let router = cluster.router();
+    let mut connection = router.connect();
+    for _ in 0..3 {
+        let values = connection.mget(0..60);
+        let expected = (0..60).map(|key| (key < 50).then(|| value(1, key)));
+        assert!(values.into_iter().eq(expected));
+    }
+    assert_eq!(router.count(Counter::CacheMisses), 60);
+    assert_eq!(router.count(Counter::CacheHits), 120, "absent keys are kept too");
+    assert!(router.metrics.cache_bytes() > 0);
+    let asked = router.count(Counter::ForwardRequests);
+    cluster.set_current(2);
+    cluster.publish();
+    router.publish(&cluster.topology);
+    let values = connection.mget(0..50);
+    assert!(values.into_iter().eq((0..50).map(|key| Some(value(2, key)))));
+    assert!(router.count(Counter::ForwardRequests) > asked);
+}
+
+#[test]
+fn a_router_without_a_cache_asks_each_time() {
+    let cluster = Cluster::start(2, 1, 4, 50);
+    let router = cluster.router();
+    router.settings.set(Setting::RouterCacheBytes, 0).unwrap();
+    let mut connection = router.connect();
+    (0..3).for_each(|_| _ = connection.mget(0..50));
+    assert_eq!(router.count(Counter::ForwardedLookups), 150);
+    assert_eq!(router.metrics.cache_bytes(), 0);
+}
+
+#[test]
+fn nodes_keep_nothing_of_one_another() {
+    let cluster = Cluster::start(2, 1, 4, 50);
+    let key = wire_key(cluster.key_not_on(0));
+    let mut connection = cluster.nodes[0].connect();
+    (0..5).for_each(|_| _ = connection.text(&format!("GET {key}")));
+    assert_eq!(cluster.nodes[0].count(Counter::ForwardedLookups), 5);
+}
+
+#[test]
+fn a_quota_is_divided_over_routers_and_refuses_by_name() {
+    let mut cluster = Cluster::start(2, 1, 4, 50);
+    cluster.store().read_keys_per_second = Some(200);
+    cluster.topology.routers = 2;
+    cluster.publish();
+    let router = cluster.router();
+    let mut connection = router.connect();
+    let mut read = 0;
+    let refusal = eventually("the quota is used up", || {
+        match connection.send(&format!("MGET {} {}", wire_key(1), wire_key(2))) {
+            Ok(_) => {
+                read += 2;
+                None
+            }
+            Err(refusal) => Some(refusal),
+        }
+    });
+    assert!(
+        refusal.starts_with("QUOTA") && refusal.contains("200 keys a second"),
+        "{refusal}"
+    );
+    assert!(read >= 100, "its share of a second: {read}");
+    assert_eq!(router.count(Counter::QuotaRefusals), 1);
+    // It comes back by itself, and reads at a node are not counted.
+    assert_eq!(cluster.nodes[0].connect().mget(0..50).len(), 50);
+    eventually("there is quota again", || {
+        connection.send(&format!("GET {}", wire_key(1))).ok()
+    });
+}
+
+#[test]
+fn what_is_too_much_is_refused_at_once() {
+    let mut cluster = Cluster::start(2, 1, 4, 100);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let id = fondaco_model::NodeId::new(2).unwrap();
+    cluster.topology.nodes.get_mut(&id).unwrap().resp = silent.local_addr().unwrap().to_string();
+    let router = cluster.router();
+    router.settings.set(Setting::ForwardKeysMax, 4).unwrap();
+    router.settings.set(Setting::RouterCacheBytes, 0).unwrap();
+    let key = wire_key(cluster.key_not_on(0));
+    let clients: Vec<_> = (0..8)
+        .map(|_| {
+            let (mut connection, get) = (router.connect(), format!("GET {key}"));
+            std::thread::spawn(move || connection.send(&get).unwrap_err())
+        })
+        .collect();
+    let errors: Vec<String> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+    let refused = errors.iter().filter(|error| error.starts_with("OVERLOADED")).count();
+    assert_eq!(refused, 4, "each of two loops takes two: {errors:?}");
+    assert_eq!(router.count(Counter::Overloads), 4);
+    // One request may be larger than all that may be under way, if nothing else is.
+    let held: Vec<usize> = (0..100).filter(|&key| cluster.owners_of(key) == [0]).collect();
+    let values = router.connect().mget(held.iter().copied());
+    assert!(values.into_iter().eq(held.iter().map(|&key| Some(value(1, key)))));
+}
+
+#[test]
+fn many_clients_that_want_one_key_make_one_request() {
+    let mut cluster = Cluster::start(2, 1, 4, 100);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let id = fondaco_model::NodeId::new(2).unwrap();
+    cluster.topology.nodes.get_mut(&id).unwrap().resp = silent.local_addr().unwrap().to_string();
+    let router = cluster.router();
+    let key = wire_key(cluster.key_not_on(0));
+    let clients: Vec<_> = (0..10)
+        .map(|_| {
+            let (mut connection, get) = (router.connect(), format!("GET {key}"));
+            std::thread::spawn(move || connection.send(&get))
+        })
+        .collect();
+    eventually("all but the first of each loop wait for it", || {
+        (router.count(Counter::SharedLookups) == 8).then_some(())
+    });
+    assert!(clients.into_iter().all(|client| client.join().unwrap().is_err()));
+    assert_eq!(router.count(Counter::CacheMisses), 2);
+}
+
+#[test]
+fn a_client_that_is_dropped_takes_its_requests_along() {
+    let mut cluster = Cluster::start(2, 1, 4, 100);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let id = fondaco_model::NodeId::new(2).unwrap();
+    cluster.topology.nodes.get_mut(&id).unwrap().resp = silent.local_addr().unwrap().to_string();
+    let router = cluster.router();
+    router.settings.set(Setting::ForwardTimeoutMs, 60_000).unwrap();
+    let (mut waiting, mut other) = (router.connect(), router.connect());
+    let number = waiting.send("CLIENT ID").unwrap();
+    let redis::Value::Int(number) = number else {
+        panic!("{number:?}")
+    };
+    let get = format!("GET {}", wire_key(cluster.key_not_on(0)));
+    let waiting = std::thread::spawn(move || waiting.send(&get));
+    eventually("it waits", || (router.metrics.forwards() == 1).then_some(()));
+    other.send(&format!("CLIENT KILL ID {number}")).unwrap();
+    assert!(waiting.join().unwrap().is_err());
+    eventually("nothing is under way", || {
+        (router.metrics.forwards() == 0).then_some(())
+    });
+}
