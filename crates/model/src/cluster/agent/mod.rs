@@ -151,6 +151,15 @@ impl Agent {
         failure.error = error;
     }
 
+    /// To be told when a fetch has failed in a way that does not mend itself soon: it counts as tried
+    /// often enough.
+    pub fn fetch_refused(&mut self, store: &StoreName, version: VersionNumber, error: String, monotonic_ms: u64) {
+        self.fetch_failed(store, version, error, monotonic_ms);
+        if let Some(failure) = self.failures.get_mut(&(store.clone(), version)) {
+            failure.attempts = failure.attempts.max(FETCH_ATTEMPTS_MAX);
+        }
+    }
+
     /// To be told when the report that was written last is gone or was not written: the next decision
     /// asks for it again.
     pub fn forget_report(&mut self) {

@@ -77,17 +77,18 @@ impl Controller {
     /// What is to be changed now, in this order. To be asked whenever the view has changed, and every
     /// second; and again at once when it returned [`CHANGES_MAX`](Self::CHANGES_MAX) changes.
     pub fn decide(&mut self, view: &ClusterView, now: Moment) -> Vec<Change> {
-        self.problems.clear();
+        let mut problems = Vec::new();
         let at_ms = self.clock.look(now.monotonic_ms);
         let Some(cluster) = view.cluster.as_ref().filter(|_| !view.remembered) else {
+            self.problems = problems;
             return Vec::new();
         };
         self.note_absences(view, at_ms);
-        let mut changes = nodes::admit(view);
+        let mut changes = nodes::admit(view, |node| self.is_absent(view, node, at_ms), &mut problems);
         match &view.routing {
             None => match nodes::first_table(cluster, view) {
                 Ok(first) => changes.extend(first),
-                Err(error) => self.problems.push(error.to_string()),
+                Err(error) => problems.push(error.to_string()),
             },
             Some(table) => {
                 let look = Look {
@@ -105,6 +106,7 @@ impl Controller {
             }
         }
         changes.truncate(Self::CHANGES_MAX);
+        self.problems = problems;
         changes
     }
 

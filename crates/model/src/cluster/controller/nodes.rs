@@ -1,10 +1,10 @@
 //! The leading controller gives nodes their numbers, and makes the first routing table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::change::{Change, Record, RecordPath};
 use crate::cluster::record::{Announcement, ClusterRecord, NodeRecord};
-use crate::cluster::view::ClusterView;
+use crate::cluster::view::{ClusterView, Revised};
 use crate::node::{Identity, NodeId};
 use crate::placement::{Member, PlacementError, place};
 use crate::routing::RoutingTable;
@@ -13,7 +13,11 @@ use crate::routing::RoutingTable;
 ///
 /// Who has a record keeps its number. Who claims a number that nobody has gets it; if two claim one,
 /// the first by identity does. Who claims the number of another gets none: it sees that, and ends.
-pub(super) fn admit(view: &ClusterView) -> Vec<Change> {
+///
+/// A node that is new and stands where a node stood that has been absent for long, at the same
+/// addresses, is taken for that node, with its data directory lost: it gets the number, and the data
+/// again, without an operator. The former identity is refused from then on.
+pub(super) fn admit(view: &ClusterView, is_absent: impl Fn(NodeId) -> bool, problems: &mut Vec<String>) -> Vec<Change> {
     let known: BTreeMap<&Identity, NodeId> = {
         let nodes = view.nodes.iter().rev();
         nodes.map(|(&id, node)| (&node.record.identity, id)).collect()
@@ -21,12 +25,26 @@ pub(super) fn admit(view: &ClusterView) -> Vec<Change> {
     let mut changes = Vec::new();
     let mut given: BTreeMap<NodeId, &Announcement> = BTreeMap::new();
     let mut unnumbered = Vec::new();
+    let mut replaced = BTreeSet::new();
     for announcement in view.announcements.values() {
         if let Some(id) = known.get(&announcement.identity) {
             let node = &view.nodes[id];
             let record = record(*id, announcement);
             if record != node.record {
                 changes.push(write(record, Some(node.revision)));
+            }
+            continue;
+        }
+        if let Some(former) = former_at(view, announcement) {
+            let id = former.record.id;
+            if !is_absent(id) {
+                problems.push(format!(
+                    "a new node announces itself at {:?}, where node {id} was a moment ago: if that one stays away, \
+                     it is taken for that one, else it must get another address",
+                    announcement.resp
+                ));
+            } else if replaced.insert(id) {
+                changes.push(write(record(id, announcement), Some(former.revision)));
             }
             continue;
         }
@@ -47,6 +65,17 @@ pub(super) fn admit(view: &ClusterView) -> Vec<Change> {
     let new = given.into_iter().map(|(id, announcement)| record(id, announcement));
     changes.extend(new.map(|record| write(record, None)));
     changes
+}
+
+/// The node that stands, or stood, where this one stands.
+fn former_at<'a>(view: &'a ClusterView, announcement: &Announcement) -> Option<&'a Revised<NodeRecord>> {
+    let mut nodes = view.nodes.values();
+    nodes.find(|node| {
+        let node = &node.record;
+        node.resp == announcement.resp
+            && node.http == announcement.http
+            && announcement.id.is_none_or(|claimed| claimed == node.id)
+    })
 }
 
 fn write(record: NodeRecord, expected: Option<u64>) -> Change {

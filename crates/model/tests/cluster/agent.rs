@@ -1,0 +1,387 @@
+//! What a data node fetches, serves, drops and says.
+
+use fondaco_model::cluster::operator;
+use fondaco_model::cluster::{
+    Agent, AgentAction, DROP_GRACE_MS, FETCH_ATTEMPTS_MAX, FETCHES_MAX, LocalFetch, LocalReplicas, LocalVersion,
+    ReplicaState, ReportRecord, ServingSet,
+};
+use fondaco_model::{PartitionSet, VersionNumber};
+
+use crate::fixture::{Cluster, name, node, version};
+
+/// A node, with what it does carried out at once.
+struct Node {
+    agent: Agent,
+    local: LocalReplicas,
+    serving: ServingSet,
+    report: ReportRecord,
+}
+
+impl Node {
+    fn new(number: u32) -> Self {
+        Self {
+            agent: Agent::new(node(number)),
+            local: LocalReplicas::default(),
+            serving: ServingSet::default(),
+            report: ReportRecord::default(),
+        }
+    }
+
+    /// Looks, and does all but fetching; returns what it did.
+    fn look(&mut self, cluster: &Cluster, now_ms: u64) -> Vec<AgentAction> {
+        let actions = self.agent.decide(&cluster.view, &self.local, now_ms);
+        for action in &actions {
+            match action.clone() {
+                AgentAction::Publish(serving) => self.serving = serving,
+                AgentAction::Report(report) => self.report = report,
+                AgentAction::Drop { store, version } => {
+                    let key = (store, version);
+                    self.local.versions.remove(&key).expect("it is there");
+                }
+                AgentAction::DropPartitions {
+                    store,
+                    version,
+                    partitions,
+                } => {
+                    let local = self.local.versions.get_mut(&(store, version)).expect("it is there");
+                    local.open = local.open.without(&partitions);
+                }
+                AgentAction::StopFetch { store, version } => _ = self.local.fetches.remove(&(store, version)),
+                AgentAction::Fetch { .. } => {}
+            }
+        }
+        actions
+    }
+
+    /// Looks, and has all that is to be fetched.
+    fn catch_up(&mut self, cluster: &Cluster, now_ms: u64) {
+        for action in self.look(cluster, now_ms) {
+            if let AgentAction::Fetch {
+                store,
+                version,
+                partitions,
+                detail,
+                ..
+            } = action
+            {
+                self.has(store.as_str(), version, &detail.manifest_checksum, partitions);
+            }
+        }
+        self.look(cluster, now_ms);
+    }
+
+    fn has(&mut self, store: &str, version: VersionNumber, checksum: &str, partitions: PartitionSet) {
+        let entry = self.local.versions.entry((name(store), version));
+        let local = entry.or_insert_with(|| LocalVersion {
+            manifest_checksum: Some(checksum.to_owned()),
+            open: PartitionSet::EMPTY,
+            broken: None,
+        });
+        local.open = local.open.with(&partitions);
+    }
+
+    fn fetching(&mut self, store: &str, version: VersionNumber, checksum: &str) {
+        let fetch = LocalFetch {
+            manifest_checksum: checksum.to_owned(),
+            partitions: PartitionSet::EMPTY,
+            bytes_done: 0,
+            bytes_total: 100,
+        };
+        self.local.fetches.insert((name(store), version), fetch);
+    }
+
+    fn state(&self, store: &str, number: u64) -> ReplicaState {
+        self.report.stores[store].versions[&version(number)].state
+    }
+
+    fn serves(&self, store: &str) -> Vec<u64> {
+        let versions = self.serving.stores[store].versions.keys();
+        versions.map(|version| version.get()).collect()
+    }
+}
+
+fn fetches(actions: &[AgentAction]) -> Vec<(&str, u64)> {
+    let fetch = |action| match action {
+        &AgentAction::Fetch { ref store, version, .. } => Some((store.as_str(), version.get())),
+        _ => None,
+    };
+    actions.iter().filter_map(fetch).collect()
+}
+
+#[test]
+fn a_node_fetches_its_partitions_of_what_is_pushed_and_says_so() {
+    let mut cluster = Cluster::of(3, 8, 2);
+    cluster.create("s");
+    cluster.push("s", "a");
+    let mut two = Node::new(2);
+    let actions = two.look(&cluster, 0);
+    let table = &cluster.view.routing.as_ref().unwrap().record;
+    let own: PartitionSet = table.partitions_of(node(2), 2).collect();
+    let fetch = actions
+        .iter()
+        .find(|action| matches!(action, AgentAction::Fetch { .. }));
+    let Some(AgentAction::Fetch { partitions, peers, .. }) = fetch else {
+        panic!("{actions:?}");
+    };
+    assert_eq!(*partitions, own);
+    assert_eq!(*peers, [node(3), node(1)], "each begins with those after itself");
+    assert_eq!(two.state("s", 1), ReplicaState::Fetching);
+    two.catch_up(&cluster, 1_000);
+    assert_eq!(two.state("s", 1), ReplicaState::Ready);
+    assert_eq!(two.serves("s"), [1], "who names it may read it, before it is current");
+    assert_eq!(two.serving.stores["s"].current, None);
+    cluster.ready(1..=3, "s", version(1));
+    cluster.settle();
+    two.look(&cluster, 2_000);
+    assert_eq!(two.state("s", 1), ReplicaState::Serving);
+    assert_eq!(two.serving.stores["s"].current, Some(version(1)));
+}
+
+#[test]
+fn a_node_that_is_new_fetches_the_current_versions_first_and_backups_last() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    for store in ["a", "b", "c"] {
+        cluster.create(store);
+        for build in ["1", "2"] {
+            cluster.pushed(1, store, &format!("{store}{build}"));
+        }
+    }
+    cluster.push("b", "b3");
+    let actions = Node::new(1).look(&cluster, 0);
+    let expected = [("a", 2), ("b", 2), ("c", 2), ("b", 3), ("a", 1), ("b", 1), ("c", 1)];
+    assert_eq!(fetches(&actions), expected);
+}
+
+#[test]
+fn only_so_many_fetches_run_and_backups_never_take_all() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    let mut one = Node::new(1);
+    for store in 0..20 {
+        let store = format!("s{store:02}");
+        cluster.create(&store);
+        for build in ["1", "2"] {
+            cluster.pushed(1, &store, &format!("{store}{build}"));
+        }
+        one.has(
+            &store,
+            version(2),
+            &format!("{store}2"),
+            cluster.view.cluster.as_ref().unwrap().partitions.partitions().collect(),
+        );
+    }
+    let backups = fetches(&one.look(&cluster, 0)).len();
+    assert_eq!(backups, FETCHES_MAX / 2);
+    one.local.versions.clear();
+    assert_eq!(fetches(&one.look(&cluster, 1_000)).len(), FETCHES_MAX);
+    one.fetching("s00", version(2), "s002");
+    let more = one.look(&cluster, 2_000);
+    assert_eq!(fetches(&more).len(), FETCHES_MAX - 1);
+    assert!(!fetches(&more).contains(&("s00", 2)), "it runs already");
+}
+
+#[test]
+fn a_version_that_is_no_longer_kept_is_dropped_after_a_grace() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("s");
+    let mut one = Node::new(1);
+    let mut now_ms = 0;
+    for build in ["a", "b", "c"] {
+        cluster.push("s", build);
+        one.catch_up(&cluster, now_ms);
+        cluster.pushed_by(&mut now_ms, build);
+    }
+    one.look(&cluster, now_ms);
+    assert_eq!(one.serves("s"), [1, 2, 3], "requests may have pinned the first");
+    let mut waited_ms = 0;
+    while one.serves("s") == [1, 2, 3] {
+        waited_ms += 1_000;
+        assert!(waited_ms <= DROP_GRACE_MS + 1_000);
+        let actions = one.look(&cluster, now_ms + waited_ms);
+        let publish = actions
+            .iter()
+            .position(|action| matches!(action, AgentAction::Publish(_)));
+        let drop = actions
+            .iter()
+            .position(|action| matches!(action, AgentAction::Drop { .. }));
+        assert!(publish <= drop, "it is closed before it is deleted");
+    }
+    assert!(waited_ms >= DROP_GRACE_MS);
+    assert_eq!(one.serves("s"), [2, 3]);
+    assert_eq!(one.local.versions.len(), 2);
+}
+
+#[test]
+fn a_cancelled_push_leaves_nothing() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("s");
+    let pushed = cluster.push("s", "a");
+    let mut one = Node::new(1);
+    one.look(&cluster, 0);
+    one.fetching("s", pushed, "a");
+    one.has("s", pushed, "a", PartitionSet::EMPTY);
+    let cancel = operator::cancel_push(&cluster.view, &name("s"), 9).unwrap();
+    assert!(cluster.apply(&cancel));
+    let actions = one.look(&cluster, 100);
+    assert!(
+        actions
+            .iter()
+            .any(|action| matches!(action, AgentAction::StopFetch { .. }))
+    );
+    assert!(
+        !actions.iter().any(|action| matches!(action, AgentAction::Drop { .. })),
+        "first it must stop"
+    );
+    let actions = one.look(&cluster, 200);
+    assert!(
+        actions.iter().any(|action| matches!(action, AgentAction::Drop { .. })),
+        "{actions:?}"
+    );
+    assert!(one.local.versions.is_empty());
+}
+
+#[test]
+fn another_version_of_the_same_number_is_neither_served_nor_kept() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("s");
+    let current = cluster.pushed(1, "s", "a");
+    let mut one = Node::new(1);
+    one.has(
+        "s",
+        current,
+        "that of a store that was dropped",
+        [fondaco_model::PartitionId::new(0)].into_iter().collect(),
+    );
+    let actions = one.look(&cluster, 0);
+    assert!(
+        actions.iter().any(|action| matches!(action, AgentAction::Drop { .. })),
+        "{actions:?}"
+    );
+    assert_eq!(one.serves("s"), [0; 0]);
+    one.catch_up(&cluster, 1_000);
+    assert_eq!(
+        one.local.versions[&(name("s"), current)].manifest_checksum.as_deref(),
+        Some("a")
+    );
+    assert_eq!(one.state("s", 1), ReplicaState::Serving);
+}
+
+#[test]
+fn a_version_that_cannot_be_opened_is_fetched_again() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("s");
+    let current = cluster.pushed(1, "s", "a");
+    let mut one = Node::new(1);
+    one.has("s", current, "a", PartitionSet::EMPTY);
+    let local = one.local.versions.get_mut(&(name("s"), current)).unwrap();
+    local.broken = Some("its manifest is not one".to_owned());
+    one.look(&cluster, 0);
+    assert_eq!(fetches(&one.look(&cluster, 0)), [("s", 1)]);
+}
+
+#[test]
+fn a_push_is_tried_a_few_times_and_a_kept_version_for_ever() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("s");
+    let mut now_ms = 0;
+    let mut one = Node::new(1);
+    let attempts = |cluster: &Cluster, one: &mut Node, now_ms: &mut u64| {
+        let mut attempts = 0;
+        for _ in 0..1_000 {
+            *now_ms += 1_000;
+            if !fetches(&one.look(cluster, *now_ms)).is_empty() {
+                attempts += 1;
+                one.agent.fetch_failed(&name("s"), version(1), "no".to_owned(), *now_ms);
+            }
+        }
+        attempts
+    };
+    cluster.push("s", "a");
+    assert_eq!(attempts(&cluster, &mut one, &mut now_ms), FETCH_ATTEMPTS_MAX);
+    assert_eq!(one.state("s", 1), ReplicaState::Failed);
+    cluster.change_store("s", |store| store.definition.tolerate_failures = 0);
+    cluster.ready([1], "s", version(1));
+    cluster.settle();
+    let tried = attempts(&cluster, &mut one, &mut now_ms);
+    assert!((10..20).contains(&tried), "once a minute: {tried} in 1000 s");
+}
+
+#[test]
+fn partitions_that_went_to_other_nodes_are_dropped_after_a_grace() {
+    let mut cluster = Cluster::of(2, 8, 2);
+    cluster.create("s");
+    let mut one = Node::new(1);
+    cluster.push("s", "a");
+    one.catch_up(&cluster, 0);
+    cluster.ready(1..=2, "s", version(1));
+    cluster.settle();
+    cluster.change_store("s", |store| store.definition.replicas = Some(1));
+    let table = &cluster.view.routing.as_ref().unwrap().record;
+    let own: PartitionSet = table.partitions_of(node(1), 1).collect();
+    for second in 1..=4 {
+        one.look(&cluster, second * 1_000);
+    }
+    let open = |one: &Node| one.local.versions[&(name("s"), version(1))].open.len();
+    assert_eq!(open(&one), 8, "somebody may still ask for them");
+    for second in 5..=8 {
+        one.look(&cluster, second * 1_000);
+    }
+    assert_eq!(open(&one), own.len());
+    assert_eq!(one.serving.stores["s"].versions[&version(1)], own);
+}
+
+#[test]
+fn by_a_remembered_view_a_node_serves_and_does_nothing_else() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("s");
+    let mut one = Node::new(1);
+    cluster.push("s", "a");
+    one.catch_up(&cluster, 0);
+    cluster.ready([1], "s", version(1));
+    cluster.settle();
+    cluster.push("s", "b");
+    let mut again = Node::new(1);
+    again.local = one.local.clone();
+    again.has("t", version(1), "t", PartitionSet::EMPTY);
+    cluster.view.remembered = true;
+    for second in 0..20 {
+        for action in again.look(&cluster, second * 1_000) {
+            assert!(matches!(action, AgentAction::Publish(_)), "{action:?}");
+        }
+    }
+    assert_eq!(again.serves("s"), [1]);
+}
+
+#[test]
+fn a_report_is_written_at_once_when_states_change_and_seldom_for_progress() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("s");
+    let pushed = cluster.push("s", "a");
+    let mut one = Node::new(1);
+    one.look(&cluster, 0);
+    one.fetching("s", pushed, "a");
+    let mut reports = 0;
+    for step in 1..=100 {
+        let fetch = one.local.fetches.get_mut(&(name("s"), pushed)).unwrap();
+        fetch.bytes_done = step;
+        let actions = one.look(&cluster, step * 100);
+        reports += actions
+            .iter()
+            .filter(|action| matches!(action, AgentAction::Report(_)))
+            .count();
+    }
+    assert_eq!(reports, 5, "in 10 s");
+    one.agent.forget_report();
+    let actions = one.look(&cluster, 10_001);
+    assert!(matches!(actions[..], [AgentAction::Report(_)]), "{actions:?}");
+}
+
+impl Cluster {
+    /// The push under way goes live.
+    fn pushed_by(&mut self, now_ms: &mut u64, build: &str) {
+        *now_ms += 1_000;
+        let pushed = self.store("s").pushing().unwrap();
+        self.ready([1], "s", pushed);
+        self.settle();
+        assert_eq!(self.store("s").details[&pushed].manifest_checksum, build);
+    }
+}

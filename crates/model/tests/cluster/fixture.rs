@@ -1,0 +1,232 @@
+//! A small cluster as a view, and what happens to it.
+
+use fondaco_model::cluster::{
+    Announcement, Change, ClusterRecord, ClusterView, Controller, Moment, Patience, Record, RecordPath, ReplicaReport,
+    ReplicaState, ReportRecord, Revised, StoreRecord, StoreReport, VersionDetail, operator,
+};
+use fondaco_model::{Identity, NodeId, Placement, StoreDefinition, StoreName, VersionNumber};
+
+/// A cluster as everybody sees it.
+pub struct Cluster {
+    pub view: ClusterView,
+    pub controller: Controller,
+    pub now_ms: u64,
+    revision: u64,
+}
+
+pub fn node(number: u32) -> NodeId {
+    NodeId::new(number).unwrap()
+}
+
+pub fn version(number: u64) -> VersionNumber {
+    VersionNumber::new(number).unwrap()
+}
+
+pub fn name(name: &str) -> StoreName {
+    name.parse().unwrap()
+}
+
+pub fn detail(build: &str) -> VersionDetail {
+    VersionDetail {
+        source: format!("file:///versions/{build}"),
+        manifest_checksum: build.to_owned(),
+        bytes: 100,
+        index_bytes: 10,
+        records: 5,
+        chunks: 1,
+        built_unix_ms: 0,
+        compression: "none".to_owned(),
+    }
+}
+
+pub fn announcement(number: u32) -> Announcement {
+    Announcement {
+        identity: Identity::of(u128::from(number)),
+        id: None,
+        zone: "z".to_owned(),
+        group: None,
+        weight: 1,
+        resp: format!("host{number}:6500"),
+        http: format!("host{number}:6580"),
+    }
+}
+
+impl Cluster {
+    /// A cluster that waits for so many nodes, and has none.
+    pub fn empty(nodes_initial: u32, partitions: u32, replicas: u32) -> Self {
+        let view = ClusterView {
+            cluster: Some(ClusterRecord {
+                identity: Identity::of(1 << 100),
+                partitions: partitions.try_into().unwrap(),
+                placement: Placement::Ring,
+                replicas,
+                nodes_initial,
+            }),
+            ..ClusterView::default()
+        };
+        Self {
+            view,
+            controller: Controller::new(Patience::default()),
+            now_ms: 0,
+            revision: 0,
+        }
+    }
+
+    /// A cluster of nodes 1 to `nodes` that are there and have a routing table.
+    pub fn of(nodes: u32, partitions: u32, replicas: u32) -> Self {
+        let mut cluster = Self::empty(nodes, partitions, replicas);
+        (1..=nodes).for_each(|number| cluster.announce(announcement(number)));
+        cluster.settle();
+        assert!(cluster.view.routing.is_some());
+        cluster
+    }
+
+    pub fn announce(&mut self, announcement: Announcement) {
+        let identity = announcement.identity.clone();
+        self.view.announcements.insert(identity, announcement);
+    }
+
+    /// The session of a node ends.
+    pub fn leave(&mut self, number: u32) {
+        let identity = self.view.nodes[&node(number)].record.identity.clone();
+        self.view.announcements.remove(&identity);
+        self.view.reports.remove(&node(number));
+    }
+
+    /// The leader looks once.
+    pub fn decide(&mut self) -> Vec<Change> {
+        let now = Moment {
+            monotonic_ms: self.now_ms,
+            unix_ms: 1_000_000 + self.now_ms,
+        };
+        self.controller.decide(&self.view, now)
+    }
+
+    /// The leader looks, and what it says is done, until it says no more.
+    pub fn settle(&mut self) {
+        for _ in 0..100 {
+            let changes = self.decide();
+            if changes.is_empty() {
+                return;
+            }
+            assert!(changes.iter().all(|change| self.apply(change)), "{changes:?}");
+        }
+        panic!("the leader never comes to an end");
+    }
+
+    /// Time goes by, with the leader looking every second.
+    pub fn wait(&mut self, ms: u64) {
+        for _ in 0..ms / 1_000 {
+            self.now_ms += 1_000;
+            self.settle();
+        }
+    }
+
+    /// Carries out a change, as the coordination service does.
+    pub fn apply(&mut self, change: &Change) -> bool {
+        let unchanged = change.unchanged.iter().map(|(path, revision)| (path, Some(*revision)));
+        let written = change.writes.iter().map(|write| (&write.path, write.expected));
+        if unchanged
+            .chain(written)
+            .any(|(path, expected)| self.revision(path) != expected)
+        {
+            return false;
+        }
+        for write in &change.writes {
+            self.revision += 1;
+            self.write(&write.path, write.record.clone());
+        }
+        true
+    }
+
+    fn revision(&self, path: &RecordPath) -> Option<u64> {
+        match path {
+            RecordPath::Routing => self.view.routing.as_ref().map(|entry| entry.revision),
+            RecordPath::Numbers => self.view.numbers.as_ref().map(|entry| entry.revision),
+            RecordPath::Node(id) => self.view.nodes.get(id).map(|entry| entry.revision),
+            RecordPath::Store(name) => self.view.stores.get(name).map(|entry| entry.revision),
+            path => panic!("nobody decides on {path}"),
+        }
+    }
+
+    fn write(&mut self, path: &RecordPath, record: Option<Record>) {
+        let revision = self.revision;
+        match (path, record) {
+            (RecordPath::Routing, Some(Record::Routing(record))) => {
+                self.view.routing = Some(Revised { record, revision });
+            }
+            (RecordPath::Numbers, Some(Record::Numbers(record))) => {
+                self.view.numbers = Some(Revised { record, revision });
+            }
+            (RecordPath::Node(id), Some(Record::Node(record))) => {
+                self.view.nodes.insert(*id, Revised { record, revision });
+            }
+            (RecordPath::Store(name), Some(Record::Store(record))) => {
+                let record = *record;
+                self.view.stores.insert(name.clone(), Revised { record, revision });
+            }
+            (RecordPath::Store(name), None) => _ = self.view.stores.remove(name),
+            (path, record) => panic!("{record:?} was written at {path}"),
+        }
+    }
+
+    pub fn store(&self, store: &str) -> &StoreRecord {
+        &self.view.stores[store].record
+    }
+
+    /// Changes what an operator said, in place.
+    pub fn change_store(&mut self, store: &str, change: impl FnOnce(&mut StoreRecord)) {
+        self.revision += 1;
+        let entry = self.view.stores.get_mut(store).unwrap();
+        change(&mut entry.record);
+        entry.revision = self.revision;
+    }
+
+    pub fn create(&mut self, store: &str) {
+        let definition = StoreDefinition::batch(name(store));
+        let change = operator::create_store(&self.view, definition, 7).unwrap();
+        assert!(self.apply(&change));
+    }
+
+    /// An operator begins a push; returns the version.
+    pub fn push(&mut self, store: &str, build: &str) -> VersionNumber {
+        let change = operator::push(&self.view, &name(store), detail(build), 8).unwrap();
+        assert!(self.apply(&change));
+        self.store(store).pushing().unwrap()
+    }
+
+    /// A node reports.
+    pub fn report(&mut self, number: u32, store: &str, version: VersionNumber, replica: ReplicaReport) {
+        let epoch = self.view.routing.as_ref().unwrap().record.epoch();
+        let record = self.view.stores[store].record.clone();
+        let replicas = self.view.replicas(&record) as u32;
+        let report = self
+            .view
+            .reports
+            .entry(node(number))
+            .or_insert_with(ReportRecord::default);
+        report.epoch = epoch;
+        let of_store = report.stores.entry(name(store)).or_insert_with(|| StoreReport {
+            id: record.id,
+            replicas,
+            versions: Default::default(),
+        });
+        (of_store.id, of_store.replicas) = (record.id, replicas);
+        of_store.versions.insert(version, replica);
+    }
+
+    pub fn ready(&mut self, numbers: impl IntoIterator<Item = u32>, store: &str, version: VersionNumber) {
+        for number in numbers {
+            self.report(number, store, version, ReplicaReport::of(ReplicaState::Ready));
+        }
+    }
+
+    /// A version is pushed to all of so many nodes, and goes live.
+    pub fn pushed(&mut self, nodes: u32, store: &str, build: &str) -> VersionNumber {
+        let version = self.push(store, build);
+        self.ready(1..=nodes, store, version);
+        self.settle();
+        assert_eq!(self.store(store).versions.current(), Some(version));
+        version
+    }
+}

@@ -1,0 +1,171 @@
+//! What operators ask for, and are refused.
+
+use fondaco_model::cluster::operator::{self, OperatorError, PUSHES_MAX, StoreChange};
+use fondaco_model::cluster::{ClusterView, ReplicaReport, ReplicaState};
+use fondaco_model::{PushState, STORES_MAX, StoreDefinition};
+
+use crate::fixture::{Cluster, detail, name, version};
+
+fn definition(store: &str) -> StoreDefinition {
+    StoreDefinition::batch(name(store))
+}
+
+#[test]
+fn a_store_is_created_once() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    let refused = operator::create_store(&ClusterView::default(), definition("s"), 7);
+    assert_eq!(refused, Err(OperatorError::NoCluster));
+    cluster.create("s");
+    assert_eq!(cluster.store("s").created_unix_ms, 7);
+    let again = operator::create_store(&cluster.view, definition("s"), 7);
+    assert_eq!(again, Err(OperatorError::StoreExists { store: name("s") }));
+}
+
+#[test]
+fn two_stores_created_at_once_never_get_one_number() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    let [a, b] = ["a", "b"].map(|store| operator::create_store(&cluster.view, definition(store), 7).unwrap());
+    assert!(cluster.apply(&a));
+    assert!(!cluster.apply(&b), "it has to look again");
+    cluster.create("b");
+    assert_ne!(cluster.store("a").id, cluster.store("b").id);
+}
+
+#[test]
+fn the_number_of_a_dropped_store_is_the_last_to_be_given_out_again() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    for store in ["a", "b"] {
+        cluster.create(store);
+    }
+    let drop = operator::drop_store(&cluster.view, &name("b")).unwrap();
+    assert!(cluster.apply(&drop));
+    cluster.create("c");
+    assert_eq!(cluster.store("c").id, 3, "not that of b");
+    cluster.view.numbers.as_mut().unwrap().record.last_store = STORES_MAX as u16;
+    cluster.create("d");
+    assert_eq!(cluster.store("d").id, 2, "there is no other");
+}
+
+#[test]
+fn there_are_only_so_many_stores() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("s");
+    let one = cluster.view.stores["s"].clone();
+    for id in 2..=STORES_MAX as u16 {
+        let mut store = one.clone();
+        store.record.id = id;
+        cluster.view.stores.insert(name(&format!("s{id}")), store);
+    }
+    let refused = operator::create_store(&cluster.view, definition("t"), 7);
+    assert_eq!(refused, Err(OperatorError::TooManyStores { max: STORES_MAX }));
+}
+
+#[test]
+fn definitions_that_cannot_be_are_refused() {
+    let cluster = Cluster::of(3, 8, 2);
+    let spoil: [fn(&mut StoreDefinition); 4] = [
+        |store| store.backups = 101,
+        |store| store.replicas = Some(0),
+        |store| store.replicas = Some(3),
+        |store| store.read_keys_per_second = Some(0),
+    ];
+    for spoil in spoil {
+        let mut definition = definition("s");
+        spoil(&mut definition);
+        let refused = operator::create_store(&cluster.view, definition, 7);
+        assert!(
+            matches!(refused, Err(OperatorError::InvalidDefinition { .. })),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
+fn an_alteration_changes_what_it_names_and_gives_up_what_is_too_much() {
+    let mut cluster = Cluster::of(2, 8, 2);
+    cluster.create("s");
+    for build in ["a", "b"] {
+        cluster.pushed(2, "s", build);
+    }
+    let change = StoreChange {
+        backups: Some(0),
+        ..StoreChange::default()
+    };
+    let change = operator::alter_store(&cluster.view, &name("s"), &change).unwrap();
+    assert!(cluster.apply(&change));
+    let store = cluster.store("s");
+    assert_eq!(store.versions.backups(), []);
+    assert!(store.details.keys().eq(&[version(2)]));
+    assert_eq!(
+        (store.definition.replicas, store.definition.tolerate_failures),
+        (None, 0)
+    );
+}
+
+#[test]
+fn one_push_of_a_store_at_a_time_and_a_bounded_number_in_all() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    for store in 0..=PUSHES_MAX {
+        cluster.create(&format!("s{store}"));
+    }
+    cluster.push("s0", "a");
+    let again = operator::push(&cluster.view, &name("s0"), detail("b"), 8);
+    let in_progress = OperatorError::PushInProgress {
+        store: name("s0"),
+        version: version(1),
+    };
+    assert_eq!(again, Err(in_progress.clone()));
+    assert_eq!(operator::drop_store(&cluster.view, &name("s0")), Err(in_progress));
+    for store in 1..PUSHES_MAX {
+        cluster.push(&format!("s{store}"), "a");
+    }
+    let last = operator::push(&cluster.view, &name(&format!("s{PUSHES_MAX}")), detail("b"), 8);
+    assert_eq!(last, Err(OperatorError::TooManyPushes { max: PUSHES_MAX }));
+}
+
+#[test]
+fn a_cancelled_push_ends_once_and_its_number_is_not_used_again() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("s");
+    let none = operator::cancel_push(&cluster.view, &name("s"), 9);
+    assert_eq!(none, Err(OperatorError::PushNotFound { store: name("s") }));
+    cluster.push("s", "a");
+    let cancel = operator::cancel_push(&cluster.view, &name("s"), 9).unwrap();
+    assert!(cluster.apply(&cancel));
+    let push = cluster.store("s").push.clone().unwrap();
+    assert_eq!((push.state, push.ended_unix_ms), (PushState::Cancelled, Some(9)));
+    assert!(cluster.store("s").details.is_empty());
+    let ended = operator::cancel_push(&cluster.view, &name("s"), 9);
+    assert_eq!(ended, Err(OperatorError::PushEnded { store: name("s") }));
+    assert_eq!(cluster.push("s", "b"), version(2));
+}
+
+#[test]
+fn only_versions_that_are_kept_and_ready_go_live_again() {
+    let mut cluster = Cluster::of(2, 8, 1);
+    cluster.create("s");
+    let unknown = operator::swap(&cluster.view, &name("t"), version(1));
+    assert_eq!(unknown, Err(OperatorError::StoreNotFound { store: name("t") }));
+    let nothing = operator::roll_back(&cluster.view, &name("s"), None);
+    assert_eq!(nothing, Err(OperatorError::NoRollback { store: name("s") }));
+    for build in ["a", "b"] {
+        cluster.pushed(2, "s", build);
+    }
+    let refused = operator::swap(&cluster.view, &name("s"), version(7)).unwrap_err();
+    assert!(refused.to_string().contains("it keeps 2, 1"), "{refused}");
+    assert_eq!(operator::swap(&cluster.view, &name("s"), version(2)), Ok(None));
+    cluster.report(1, "s", version(1), ReplicaReport::of(ReplicaState::Fetching));
+    let refused = operator::roll_back(&cluster.view, &name("s"), None);
+    assert!(
+        matches!(refused, Err(OperatorError::VersionNotReady { .. })),
+        "{refused:?}"
+    );
+    cluster.ready([1], "s", version(1));
+    let change = operator::roll_back(&cluster.view, &name("s"), None).unwrap().unwrap();
+    assert!(cluster.apply(&change));
+    let versions = &cluster.store("s").versions;
+    assert_eq!(
+        (versions.current(), versions.backups()),
+        (Some(version(1)), &[version(2)][..])
+    );
+}

@@ -1,0 +1,260 @@
+//! Pushes go live when they may, fail when they must, and always end.
+
+use fondaco_model::PushState;
+use fondaco_model::cluster::{ReplicaReport, ReplicaState, operator};
+
+use crate::fixture::{Cluster, name, node, version};
+
+fn state(cluster: &Cluster, store: &str) -> PushState {
+    cluster.store(store).push.as_ref().unwrap().state
+}
+
+fn error(cluster: &Cluster, store: &str) -> String {
+    cluster.store(store).push.as_ref().unwrap().error.clone().unwrap()
+}
+
+fn fetching(bytes_done: u64) -> ReplicaReport {
+    ReplicaReport {
+        bytes_done,
+        bytes_total: 100,
+        ..ReplicaReport::of(ReplicaState::Fetching)
+    }
+}
+
+fn failed(reason: &str) -> ReplicaReport {
+    ReplicaReport {
+        error: Some(reason.to_owned()),
+        ..ReplicaReport::of(ReplicaState::Failed)
+    }
+}
+
+#[test]
+fn a_version_goes_live_when_all_nodes_have_it_and_not_before() {
+    let mut cluster = Cluster::of(3, 8, 2);
+    cluster.create("s");
+    let pushed = cluster.push("s", "a");
+    cluster.settle();
+    cluster.ready(1..=2, "s", pushed);
+    cluster.report(3, "s", pushed, fetching(99));
+    cluster.wait(5_000);
+    assert_eq!(state(&cluster, "s"), PushState::Fetching);
+    cluster.ready([3], "s", pushed);
+    cluster.settle();
+    assert_eq!(state(&cluster, "s"), PushState::Swapped);
+    assert_eq!(cluster.store("s").versions.current(), Some(pushed));
+    assert!(cluster.store("s").late.is_empty());
+}
+
+#[test]
+fn the_write_of_a_swap_rests_on_the_routing_table_it_was_decided_by() {
+    let mut cluster = Cluster::of(3, 8, 2);
+    cluster.create("s");
+    let pushed = cluster.push("s", "a");
+    cluster.ready(1..=3, "s", pushed);
+    let swap = cluster.decide();
+    let request = operator::RoutingRequest {
+        remove: [node(3)].into(),
+        ..Default::default()
+    };
+    let (_, plan) = operator::plan_routing(&cluster.view, &request).unwrap();
+    assert!(cluster.apply(&plan));
+    assert!(!swap.iter().any(|change| cluster.apply(change)), "{swap:?}");
+}
+
+#[test]
+fn reports_of_another_table_store_or_number_of_replicas_prove_nothing() {
+    let spoil: [fn(&mut fondaco_model::cluster::ReportRecord); 3] = [
+        |report| report.epoch += 1,
+        |report| report.stores.values_mut().for_each(|store| store.id += 1),
+        |report| report.stores.values_mut().for_each(|store| store.replicas += 1),
+    ];
+    for spoil in spoil {
+        let mut cluster = Cluster::of(3, 8, 2);
+        cluster.create("s");
+        let pushed = cluster.push("s", "a");
+        cluster.ready(1..=3, "s", pushed);
+        spoil(cluster.view.reports.get_mut(&node(2)).unwrap());
+        cluster.wait(5_000);
+        assert_eq!(state(&cluster, "s"), PushState::Fetching);
+    }
+}
+
+#[test]
+fn a_push_fails_when_more_nodes_are_away_than_the_store_tolerates() {
+    let mut cluster = Cluster::of(3, 8, 2);
+    cluster.create("s");
+    cluster.leave(3);
+    let pushed = cluster.push("s", "a");
+    cluster.settle();
+    cluster.ready(1..=2, "s", pushed);
+    cluster.wait(8_000);
+    assert_eq!(state(&cluster, "s"), PushState::Fetching, "it may come back");
+    cluster.wait(4_000);
+    assert_eq!(state(&cluster, "s"), PushState::Failed);
+    assert!(
+        error(&cluster, "s").contains("node 3: it is not there"),
+        "{}",
+        error(&cluster, "s")
+    );
+    assert!(cluster.store("s").details.is_empty(), "nothing is left of it");
+    assert_eq!(cluster.store("s").versions.current(), None);
+}
+
+#[test]
+fn a_node_that_is_tolerated_is_late_until_it_has_caught_up() {
+    let mut cluster = Cluster::of(3, 8, 2);
+    cluster.create("s");
+    cluster.change_store("s", |store| store.definition.tolerate_failures = 1);
+    cluster.leave(3);
+    let pushed = cluster.push("s", "a");
+    cluster.ready(1..=2, "s", pushed);
+    cluster.wait(12_000);
+    assert_eq!(state(&cluster, "s"), PushState::Swapped);
+    assert_eq!(cluster.store("s").late, [node(3)].into());
+    cluster.announce(crate::fixture::announcement(3));
+    cluster.report(3, "s", pushed, fetching(10));
+    cluster.settle();
+    assert_eq!(
+        cluster.store("s").late,
+        [node(3)].into(),
+        "it is back, and has not caught up"
+    );
+    cluster.report(3, "s", pushed, ReplicaReport::of(ReplicaState::Serving));
+    cluster.settle();
+    assert!(cluster.store("s").late.is_empty());
+}
+
+#[test]
+fn no_tolerance_lets_a_version_go_live_of_which_a_partition_is_nowhere() {
+    let mut cluster = Cluster::of(3, 8, 2);
+    cluster.create("s");
+    cluster.change_store("s", |store| store.definition.tolerate_failures = 2);
+    let pushed = cluster.push("s", "a");
+    cluster.ready([1], "s", pushed);
+    cluster.report(2, "s", pushed, failed("the disk is full"));
+    cluster.report(3, "s", pushed, failed("the disk is full"));
+    cluster.settle();
+    assert_eq!(state(&cluster, "s"), PushState::Failed);
+    let error = error(&cluster, "s");
+    assert!(
+        error.contains("no node is left that could get version 1 of partition"),
+        "{error}"
+    );
+    assert!(
+        error.contains("node 2: the disk is full; node 3: the disk is full"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_fetch_without_progress_ends_the_push_also_when_it_begins_again_and_again() {
+    let mut cluster = Cluster::of(2, 8, 1);
+    cluster.create("s");
+    let pushed = cluster.push("s", "a");
+    cluster.ready([1], "s", pushed);
+    let mut minutes = 0;
+    while state(&cluster, "s") == PushState::Fetching {
+        minutes += 1;
+        assert!(minutes < 12, "it never ends");
+        cluster.report(2, "s", pushed, fetching(minutes % 2 * 40));
+        cluster.wait(60_000);
+    }
+    assert!(minutes >= 10, "it was given {minutes} minutes");
+    assert_eq!(state(&cluster, "s"), PushState::Failed);
+    assert!(
+        error(&cluster, "s").contains("no progress for 600 s"),
+        "{}",
+        error(&cluster, "s")
+    );
+}
+
+#[test]
+fn a_fetch_that_makes_progress_is_waited_for() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("s");
+    let pushed = cluster.push("s", "a");
+    for minute in 1..60 {
+        cluster.report(1, "s", pushed, fetching(minute));
+        cluster.wait(60_000);
+    }
+    assert_eq!(state(&cluster, "s"), PushState::Fetching);
+    cluster.ready([1], "s", pushed);
+    cluster.settle();
+    assert_eq!(state(&cluster, "s"), PushState::Swapped);
+}
+
+#[test]
+fn time_that_the_leader_did_not_watch_makes_nobody_absent() {
+    let mut cluster = Cluster::of(2, 8, 1);
+    cluster.create("s");
+    let _ = cluster.push("s", "a");
+    cluster.leave(2);
+    cluster.settle();
+    cluster.now_ms += 3_600_000;
+    cluster.settle();
+    assert_eq!(state(&cluster, "s"), PushState::Fetching);
+}
+
+#[test]
+fn the_next_leader_goes_on_with_a_push() {
+    let mut cluster = Cluster::of(3, 8, 2);
+    cluster.create("s");
+    let pushed = cluster.push("s", "a");
+    cluster.ready(1..=2, "s", pushed);
+    cluster.wait(5_000);
+    cluster.controller = Default::default();
+    cluster.ready([3], "s", pushed);
+    cluster.settle();
+    assert_eq!(state(&cluster, "s"), PushState::Swapped);
+}
+
+#[test]
+fn old_versions_expire_with_the_swap_and_so_does_what_is_known_of_them() {
+    let mut cluster = Cluster::of(2, 8, 1);
+    cluster.create("s");
+    for build in ["a", "b", "c"] {
+        cluster.pushed(2, "s", build);
+    }
+    let store = cluster.store("s");
+    let kept: Vec<_> = store.versions.kept().collect();
+    assert_eq!(kept, [version(3), version(2)]);
+    assert!(store.details.keys().eq(&[version(2), version(3)]));
+}
+
+#[test]
+fn a_cancelled_push_is_left_alone() {
+    let mut cluster = Cluster::of(2, 8, 1);
+    cluster.create("s");
+    let pushed = cluster.push("s", "a");
+    let cancel = operator::cancel_push(&cluster.view, &name("s"), 9).unwrap();
+    assert!(cluster.apply(&cancel));
+    cluster.ready(1..=2, "s", pushed);
+    cluster.wait(20_000);
+    assert_eq!(state(&cluster, "s"), PushState::Cancelled);
+    assert_eq!(cluster.store("s").versions.current(), None);
+}
+
+#[test]
+fn a_node_that_lost_the_current_version_is_late_if_others_have_it() {
+    let mut cluster = Cluster::of(2, 8, 2);
+    cluster.create("s");
+    let current = cluster.pushed(2, "s", "a");
+    cluster.report(1, "s", current, fetching(0));
+    cluster.settle();
+    assert_eq!(cluster.store("s").late, [node(1)].into());
+    cluster.report(2, "s", current, fetching(0));
+    cluster.settle();
+    assert_eq!(cluster.store("s").late, [node(1)].into(), "somebody must be asked");
+    cluster.ready([1, 2], "s", current);
+    cluster.settle();
+    assert!(cluster.store("s").late.is_empty());
+}
+
+#[test]
+fn a_look_yields_a_bounded_number_of_changes_and_the_next_goes_on() {
+    let mut cluster = Cluster::empty(1, 8, 1);
+    (1..=300).for_each(|number| cluster.announce(crate::fixture::announcement(number)));
+    assert_eq!(cluster.decide().len(), fondaco_model::cluster::Controller::CHANGES_MAX);
+    cluster.settle();
+    assert_eq!(cluster.view.nodes.len(), 300);
+}
