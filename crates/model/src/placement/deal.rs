@@ -54,14 +54,33 @@ pub(super) struct Deal<'a> {
     /// How many takers each list shall have. They sum to the quotas, and differ by one at most: so there
     /// is always a way.
     pub demands: &'a [usize],
-    /// Who gives up a place in which list first, if it has too many. What is not named is left to the last.
-    pub givers: &'a [(usize, usize)],
+    /// What takers give up first, if they have too many. What is in no pile is left to the last.
+    pub piles: Vec<Pile>,
+}
+
+/// Places in lists that a taker may give up. Of several piles of one taker, it gives from the highest.
+#[derive(Debug)]
+pub(super) struct Pile {
+    /// Whose it is.
+    pub taker: usize,
+    /// How high it is. It sinks with each place that is given up, whether or not that is all it consists of.
+    pub height: u64,
+    /// How much a place counts: with the weight 2, half as much.
+    pub weight: u64,
+    /// The lists, the last of them to be given up first.
+    pub lists: Vec<usize>,
+}
+
+impl Pile {
+    fn level(&self) -> u64 {
+        (self.height << 32) / self.weight
+    }
 }
 
 impl Deal<'_> {
     /// Deals, beginning from what is held now: lists may lack takers, and takers have too many. Adds what
     /// it deals to `lists`, which may name others already.
-    pub(super) fn onto(&self, lists: &mut [Vec<usize>], held: Vec<Vec<usize>>, together: &mut Together) {
+    pub(super) fn onto(self, lists: &mut [Vec<usize>], held: Vec<Vec<usize>>, together: &mut Together) {
         let quota_of = |&taker: &usize| {
             let at = self.takers.iter().position(|&t| t == taker);
             at.map_or(0, |at| self.quotas[at])
@@ -83,7 +102,7 @@ impl Deal<'_> {
                 table.fill(at);
             }
         }
-        table.level(self.givers);
+        table.level(self.piles);
         debug_assert_eq!(table.loads, table.quotas);
         let dealt = table.lists;
         for (list, mut dealt) in lists.iter_mut().zip(dealt) {
@@ -165,13 +184,24 @@ impl Table<'_> {
     }
 
     /// Takes from who has too many.
-    fn level(&mut self, givers: &[(usize, usize)]) {
+    fn level(&mut self, mut piles: Vec<Pile>) {
         let has_too_many = |table: &Self, taker: usize| table.loads[taker] > table.quotas[taker];
-        for &(at, giver) in givers {
-            if has_too_many(self, giver) && self.lists[at].contains(&giver) {
-                if let Some(taker) = self.choice(at) {
-                    self.remove(at, giver);
-                    self.add(at, taker);
+        piles.sort_by_key(|pile| pile.taker);
+        for piles in piles.chunk_by_mut(|a, b| a.taker == b.taker) {
+            let giver = piles[0].taker;
+            while has_too_many(self, giver) {
+                let filled = piles.iter_mut().filter(|pile| !pile.lists.is_empty());
+                let Some(highest) = filled.max_by_key(|pile| pile.level()) else {
+                    break;
+                };
+                // Whom a list cannot give to now, it cannot later: nobody comes to lack anything.
+                while let Some(at) = highest.lists.pop() {
+                    if let (true, Some(taker)) = (self.lists[at].contains(&giver), self.choice(at)) {
+                        self.remove(at, giver);
+                        self.add(at, taker);
+                        highest.height = highest.height.saturating_sub(1);
+                        break;
+                    }
                 }
             }
         }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::deal::{Deal, Together};
+use super::deal::{Deal, Pile, Together};
 use super::share::{Taker, shares};
 
 /// Nodes, their zones, and how many replicas there shall be.
@@ -73,7 +73,7 @@ impl<'a> Spread<'a> {
                 takers: &zone.nodes,
                 quotas: &shares(demands.iter().sum::<usize>() as u64, &takers),
                 demands: &demands,
-                givers: &places(&held).collect::<Vec<_>>(),
+                piles: self.piles(&held, &loads, |_, node| Some((node, node))),
             };
             deal.onto(&mut sets, held, &mut together);
         }
@@ -94,6 +94,7 @@ impl<'a> Spread<'a> {
     /// For each partition the zones that have one more of it than their `least`.
     fn deal_extras(&self, present: &[Vec<usize>], extras: &mut [Vec<usize>]) {
         let partitions = present.len() as u64;
+        let loads = self.loads(present);
         let open: Vec<usize> = (0..self.zones.len()).filter(|&zone| self.zones[zone].more).collect();
         let has_more = |zone: usize, nodes: &[usize]| self.zones[zone].of(nodes).len() > self.zones[zone].least;
         let zones_of = |nodes: &Vec<usize>| open.iter().copied().filter(|&zone| has_more(zone, nodes)).collect();
@@ -119,33 +120,50 @@ impl<'a> Spread<'a> {
             .zip(&takers)
             .map(|(total, taker)| total - taker.min)
             .collect();
-        let grows = |at: usize| takers[at].now < totals[at];
-        let growing: Vec<usize> = (0..open.len()).filter(|&at| grows(at)).map(|at| open[at]).collect();
+        // Zones give up what their fullest nodes hold. Otherwise, their other nodes would have to make up for
+        // what a node lost that had just its share.
+        let fullest = |at: usize, zone: usize| {
+            let nodes = self.zones[zone].of(&present[at]);
+            nodes
+                .into_iter()
+                .max_by_key(|&node| self.level(loads[node], node))
+                .map(|node| (zone, node))
+        };
         let deal = Deal {
             takers: &open,
             quotas: &quotas,
             demands: &vec![self.extras; present.len()],
-            givers: &self.fullest_first(present, &held, &growing),
+            piles: self.piles(&held, &loads, fullest),
         };
         deal.onto(extras, held, &mut Together::new(self.zones.len()));
     }
 
-    /// In which order zones give partitions up to those that grow: those of the fullest nodes first, counting
-    /// what these have given up before. Otherwise, nodes of a zone that gives would have to make up for
-    /// each other.
-    fn fullest_first(&self, present: &[Vec<usize>], held: &[Vec<usize>], growing: &[usize]) -> Vec<(usize, usize)> {
-        let mut left = self.loads(present);
-        let mut order: Vec<(u64, usize, usize)> = Vec::new();
-        let may_take = |at: usize| growing.iter().any(|zone| !held[at].contains(zone));
-        for (at, zone) in places(held).filter(|&(at, _)| may_take(at)) {
-            let nodes = self.zones[zone].of(&present[at]);
-            if let Some(fullest) = nodes.into_iter().max_by_key(|&node| self.level(left[node], node)) {
-                order.push((self.level(left[fullest], fullest), at, zone));
-                left[fullest] -= 1;
+    /// A pile for each node of what it lets a taker give up.
+    fn piles(
+        &self,
+        held: &[Vec<usize>],
+        loads: &[u64],
+        taker_and_node: impl Fn(usize, usize) -> Option<(usize, usize)>,
+    ) -> Vec<Pile> {
+        let mut lists_of: Vec<(usize, Vec<usize>)> = vec![(0, Vec::new()); self.weights.len()];
+        for (at, takers) in held.iter().enumerate().rev() {
+            for (taker, node) in takers.iter().filter_map(|&taker| taker_and_node(at, taker)) {
+                lists_of[node].0 = taker;
+                lists_of[node].1.push(at);
             }
         }
-        order.sort_by_key(|&(level, at, zone)| (std::cmp::Reverse(level), at, zone));
-        order.into_iter().map(|(_, at, zone)| (at, zone)).collect()
+        let pile = |(node, (taker, lists))| Pile {
+            taker,
+            height: loads[node],
+            weight: self.weights[node],
+            lists,
+        };
+        lists_of
+            .into_iter()
+            .enumerate()
+            .map(pile)
+            .filter(|pile| !pile.lists.is_empty())
+            .collect()
     }
 
     /// How full a node is with so many partitions, against its weight.
@@ -170,12 +188,6 @@ impl<'a> Spread<'a> {
             }
         }
     }
-}
-
-/// All places: which list, and who.
-fn places(lists: &[Vec<usize>]) -> impl Iterator<Item = (usize, usize)> + '_ {
-    let places = |(at, list): (usize, &'_ Vec<usize>)| list.iter().map(move |&one| (at, one)).collect::<Vec<_>>();
-    lists.iter().enumerate().flat_map(places)
 }
 
 impl Zone {
