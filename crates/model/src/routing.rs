@@ -3,6 +3,11 @@
 //! Every placement yields one, and nothing past the placement knows which. It never changes but by an
 //! explicit plan, which raises its epoch. While a plan is under way, the table also says who is to
 //! hold each partition next: those nodes fetch it, and requests still go to the owners.
+//!
+//! It is stored as one JSON entry, of which the coordination service takes no more than 1 MiB: the
+//! owners as lists of numbers, and of a plan only the lists that it changes.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +40,14 @@ pub enum RoutingTableError {
     Empty {
         /// The partition.
         partition: PartitionId,
+    },
+    /// A plan names a partition that there is not.
+    #[error("the plan of the routing table names partition {partition}, and there are {partitions}")]
+    NoPartition {
+        /// The partition.
+        partition: u32,
+        /// How many there are.
+        partitions: PartitionCount,
     },
     /// A partition names a node twice.
     #[error("partition {partition} names node {node} twice in the routing table")]
@@ -163,8 +176,9 @@ struct RoutingTableText {
     epoch: u64,
     partitions: PartitionCount,
     owners: Vec<Vec<NodeId>>,
+    /// The lists that the plan changes, by partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    next: Option<Vec<Vec<NodeId>>>,
+    next: Option<BTreeMap<u32, Vec<NodeId>>>,
 }
 
 impl From<RoutingTable> for RoutingTableText {
@@ -175,11 +189,18 @@ impl From<RoutingTable> for RoutingTableText {
             owners,
             next,
         } = table;
+        let changed = |next: Vec<Vec<NodeId>>| {
+            let lists = (0..).zip(next).zip(&owners);
+            lists
+                .filter(|((_, next), now)| next != *now)
+                .map(|(next, _)| next)
+                .collect()
+        };
         Self {
             epoch,
             partitions,
+            next: next.map(changed),
             owners,
-            next,
         }
     }
 }
@@ -192,15 +213,110 @@ impl TryFrom<RoutingTableText> for RoutingTable {
             epoch,
             partitions,
             owners,
-            next,
+            next: changed,
         } = text;
         check(partitions, &owners)?;
-        next.as_deref().map_or(Ok(()), |next| check(partitions, next))?;
+        let next = changed.map(|changed| {
+            let mut next = owners.clone();
+            for (partition, nodes) in changed {
+                let list = next.get_mut(partition as usize);
+                *list.ok_or(RoutingTableError::NoPartition { partition, partitions })? = nodes;
+            }
+            check(partitions, &next).map(|()| next)
+        });
         Ok(Self {
             epoch,
             partitions,
+            next: next.transpose()?,
             owners,
-            next,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(numbers: &[u32]) -> Vec<NodeId> {
+        numbers.iter().filter_map(|&number| NodeId::new(number)).collect()
+    }
+
+    fn four() -> RoutingTable {
+        let partitions = PartitionCount::try_from(4).unwrap();
+        RoutingTable::first(
+            partitions,
+            vec![nodes(&[1, 2]), nodes(&[2, 3]), nodes(&[3, 1]), nodes(&[1, 2])],
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_table_without_a_plan_is_stored_as_lists_of_numbers() {
+        let text = serde_json::to_string(&four()).unwrap();
+        assert_eq!(text, r#"{"epoch":1,"partitions":4,"owners":[[1,2],[2,3],[3,1],[1,2]]}"#);
+        assert_eq!(serde_json::from_str::<RoutingTable>(&text).unwrap(), four());
+    }
+
+    #[test]
+    fn of_a_plan_only_what_it_changes_is_stored() {
+        let mut next = four().all_owners().to_vec();
+        next[2] = nodes(&[3, 4]);
+        let table = four().with_plan(next).unwrap();
+        let text = serde_json::to_string(&table).unwrap();
+        assert!(text.ends_with(r#""next":{"2":[3,4]}}"#), "{text}");
+        assert_eq!(serde_json::from_str::<RoutingTable>(&text).unwrap(), table);
+    }
+
+    #[test]
+    fn a_plan_that_changes_nothing_is_still_a_plan_when_read_again() {
+        let table = four().with_plan(four().all_owners().to_vec()).unwrap();
+        let text = serde_json::to_string(&table).unwrap();
+        assert_eq!(serde_json::from_str::<RoutingTable>(&text).unwrap(), table);
+    }
+
+    #[test]
+    fn a_stored_table_is_checked_when_read() {
+        for text in [
+            r#"{"epoch":1,"partitions":2,"owners":[[1]]}"#,
+            r#"{"epoch":1,"partitions":2,"owners":[[1],[]]}"#,
+            r#"{"epoch":1,"partitions":2,"owners":[[1],[2,2]]}"#,
+            r#"{"epoch":1,"partitions":2,"owners":[[1],[0]]}"#,
+            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"next":{"2":[1]}}"#,
+            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"next":{"1":[1,1]}}"#,
+        ] {
+            assert!(serde_json::from_str::<RoutingTable>(text).is_err(), "{text}");
+        }
+    }
+
+    /// Every list changed, all numbers of five digits: the largest that `place` makes.
+    #[test]
+    fn the_largest_table_with_the_largest_plan_fits_into_an_entry() {
+        for (count, replicas) in [(16384u32, 3u32), (16384, 4), (32, 2048)] {
+            let partitions = PartitionCount::try_from(count).unwrap();
+            let list = |first: u32| (first..first + replicas).filter_map(NodeId::new).collect();
+            let table = RoutingTable::first(partitions, vec![list(90_000); count as usize]).unwrap();
+            let table = table.with_plan(vec![list(97_000); count as usize]).unwrap();
+            let bytes = serde_json::to_vec(&table).unwrap().len();
+            assert!(
+                bytes < 1 << 20,
+                "{count} partitions, {replicas} replicas: {bytes} bytes"
+            );
+        }
+    }
+
+    #[test]
+    fn owners_change_when_the_plan_is_finished_and_not_when_it_is_cancelled() {
+        let mut next = four().all_owners().to_vec();
+        next[0] = nodes(&[4, 2]);
+        let planned = four().with_plan(next).unwrap();
+        let first = PartitionId::new(0);
+        let fourth = NodeId::new(4).unwrap();
+        assert_eq!(planned.owners(first), nodes(&[1, 2]));
+        assert!(planned.holds(fourth, first, 2) && planned.holds(NodeId::FIRST, first, 2));
+        assert_eq!(planned.finished().owners(first), nodes(&[4, 2]));
+        assert_eq!(planned.cancelled().owners(first), nodes(&[1, 2]));
+        let epochs = [planned.epoch(), planned.finished().epoch(), planned.cancelled().epoch()];
+        assert_eq!(epochs, [2, 3, 3]);
+        assert_eq!(four().finished(), four());
     }
 }
