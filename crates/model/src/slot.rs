@@ -149,15 +149,47 @@ mod tests {
         })
     }
 
+    /// The key's part that is hashed, byte by byte, as the specification of Redis Cluster words it.
+    fn hashed_part(key: &[u8]) -> &[u8] {
+        for (open, &byte) in key.iter().enumerate() {
+            if byte != b'{' {
+                continue;
+            }
+            for close in open + 1..key.len() {
+                if key[close] == b'}' {
+                    return if close == open + 1 { key } else { &key[open + 1..close] };
+                }
+            }
+            return key;
+        }
+        key
+    }
+
     #[test]
     fn the_check_value_of_the_specification_holds() {
         assert_eq!(crc16(0, b"123456789"), 0x31C3);
     }
 
-    /// What `CLUSTER KEYSLOT` of Redis 7.0 answers.
+    /// What `CLUSTER KEYSLOT` of Redis 7.0.15 answers.
     #[test]
     fn slots_are_those_of_redis_cluster() {
-        for (key, slot) in [("foo", 12182), ("somekey", 11058), ("foo{hash_tag}", 2515), ("", 0)] {
+        let answers = [
+            ("", 0),
+            ("foo", 12182),
+            ("somekey", 11058),
+            ("123456789", 12739),
+            ("foo{hash_tag}", 2515),
+            ("{user1000}.following", 3443),
+            ("foo{}{bar}", 8363),
+            ("foo{{bar}}zap", 4015),
+            ("foo{bar}{zap}", 5061),
+            ("}{a}", 15495),
+            ("pymk:42", 11088),
+            ("pymk:{42}a", 8000),
+            ("pymk:a{}", 10329),
+            ("{pymk:42", 3571),
+        ];
+        for (key, slot) in answers {
             assert_eq!(slot_of_wire_key(key.as_bytes()).get(), slot, "{key:?}");
         }
     }
@@ -176,6 +208,14 @@ mod tests {
         #[test]
         fn slicing_agrees_with_the_definition(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             prop_assert_eq!(crc16(0, &bytes), crc16_by_bits(&bytes));
+        }
+
+        /// Braces anywhere: before the colon, after it, around it.
+        #[test]
+        fn slots_agree_with_the_definition(key in "[a-c:{}]{0,24}", bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            for key in [key.as_bytes(), &bytes] {
+                prop_assert_eq!(slot_of_wire_key(key).get(), crc16_by_bits(hashed_part(key)) % 16384);
+            }
         }
 
         #[test]
