@@ -15,7 +15,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.disk_reserve_bytes = 0;
 
     let node = Fondaco::start(config)?;
-    println!("{} {}", node.resp_addr(), node.http_addr());
+    let resp = node.resp_addr().ok_or("a node serves RESP")?;
+    println!("{resp} {}", node.http_addr());
 
     std::io::stdin().read_to_end(&mut Vec::new())?;
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;

@@ -1,20 +1,33 @@
-//! What a node is started with: plain data, checked before anything is opened.
+//! What a process is started with: plain data, checked before anything is opened.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::time::Duration;
 
-use fondaco_model::PartitionCount;
+use fondaco_model::{NodeId, PartitionCount, Placement};
 use fondaco_node::{PasswordDigest, User};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::error::ControlError;
 
-/// The configuration of a node.
+/// What a process does in a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A cluster of one: it coordinates itself, decides, holds everything and serves it.
+    Single,
+    /// Holds partitions and serves them.
+    Node,
+    /// Serves everything by asking the nodes, and holds nothing.
+    Router,
+    /// Decides for the cluster while it is the leader, and waits to be while it is not.
+    Controller,
+}
+
+/// The configuration of a process.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where data is.
+    /// What it does.
+    pub role: Role,
+    /// Where data is, of those who hold any.
     pub data_dir: PathBuf,
     /// Where RESP is served; port 0 lets the system choose.
     pub resp_listen: SocketAddr,
@@ -22,8 +35,16 @@ pub struct Config {
     pub http_listen: SocketAddr,
     /// How many event loops serve RESP; 0 is one for each core.
     pub loops: usize,
-    /// How many partitions the cluster has. Set when the data directory is made, never changed.
+    /// How many partitions the cluster has. Set when the cluster is made, never changed.
     pub partitions: PartitionCount,
+    /// How else a cluster is made, by the first process that finds none.
+    pub cluster: ClusterConfig,
+    /// Where the cluster coordinates itself; not of a cluster of one, which does so in its data directory.
+    pub zookeeper: Option<ZooKeeperConfig>,
+    /// What the cluster is to know of this process.
+    pub member: MemberConfig,
+    /// How it speaks to others of its cluster.
+    pub peers: PeerConfig,
     /// Who may read what over RESP; everybody everything if empty.
     pub users: Vec<UserConfig>,
     /// The token of the control port; none if `None`.
@@ -34,6 +55,58 @@ pub struct Config {
     pub allow_insecure: bool,
     /// How much of the disk a push leaves free, in bytes.
     pub disk_reserve_bytes: u64,
+}
+
+/// How a cluster is made. Once it is, its record counts, and not this.
+#[derive(Debug, Clone)]
+pub struct ClusterConfig {
+    /// How partitions get their nodes.
+    pub placement: Placement,
+    /// How many nodes a partition gets, 1 or more.
+    pub replicas: u32,
+    /// How many nodes must be there before the first routing table is made, 1 or more.
+    pub nodes_initial: u32,
+}
+
+/// How ZooKeeper is reached.
+#[derive(Debug, Clone)]
+pub struct ZooKeeperConfig {
+    /// Its servers: `host:port`, separated by commas.
+    pub connect: String,
+    /// The path below which the cluster keeps its entries, such as `/fondaco/production`.
+    pub root: String,
+    /// After how long without a sign of life a process counts as gone.
+    pub session_timeout: Duration,
+    /// User and password, where ZooKeeper asks for them: `user:password`.
+    pub auth: Option<String>,
+}
+
+/// What the cluster is to know of a process.
+#[derive(Debug, Clone)]
+pub struct MemberConfig {
+    /// The number that the node is to have; the leading controller gives it one unless said.
+    pub id: Option<NodeId>,
+    /// Where it stands: replicas are spread over zones.
+    pub zone: String,
+    /// Its group, under the placement *grouped*.
+    pub group: Option<String>,
+    /// How much it holds, relative to other nodes, 1 or more.
+    pub weight: u32,
+    /// Where others reach its RESP port, `host:port`; where it listens, unless said.
+    pub resp_advertised: Option<String>,
+    /// Where others reach its HTTP port, `host:port`; where it listens, unless said.
+    pub http_advertised: Option<String>,
+}
+
+/// How this process speaks to others of its cluster. Over HTTP it shows its own token.
+#[derive(Debug, Clone, Default)]
+pub struct PeerConfig {
+    /// The user that it is to nodes over RESP, one that may read all stores; the default one unless said.
+    pub user: Option<String>,
+    /// The user's password, if nodes ask for one.
+    pub password: Option<String>,
+    /// The certificates to trust nodes by, PEM; its own unless said, if it has any.
+    pub certificates: Option<PathBuf>,
 }
 
 /// A user of RESP.
@@ -65,14 +138,19 @@ impl Config {
     /// The shortest token, in bytes: shorter ones can be guessed.
     pub const TOKEN_BYTES_MIN: usize = 16;
 
-    /// A node that serves the loopback interface on its usual ports, openly.
+    /// A cluster of one that serves the loopback interface on its usual ports, openly.
     pub fn local(data_dir: impl Into<PathBuf>, partitions: PartitionCount) -> Self {
         Self {
+            role: Role::Single,
             data_dir: data_dir.into(),
             resp_listen: ([127, 0, 0, 1], 6500).into(),
             http_listen: ([127, 0, 0, 1], 6580).into(),
             loops: 0,
             partitions,
+            cluster: ClusterConfig::default(),
+            zookeeper: None,
+            member: MemberConfig::default(),
+            peers: PeerConfig::default(),
             users: Vec::new(),
             token: None,
             tls: None,
@@ -92,6 +170,7 @@ impl Config {
             );
             return Err(ControlError::InvalidConfig(reason));
         }
+        self.check_cluster()?;
         if self.allow_insecure {
             return Ok(());
         }
@@ -99,11 +178,38 @@ impl Config {
             true => Ok(()),
             false => Err(ControlError::Insecure { port, addr, missing }),
         };
-        if self.users.is_empty() {
+        if self.users.is_empty() && self.role.serves_resp() {
             insecure("RESP", self.resp_listen, "users")?;
         }
         if self.token.is_none() {
             insecure("HTTP", self.http_listen, "a token")?;
+        }
+        Ok(())
+    }
+
+    fn check_cluster(&self) -> Result<(), ControlError> {
+        let invalid = |reason: String| Err(ControlError::InvalidConfig(reason));
+        let least_one = [
+            ("replicas", self.cluster.replicas),
+            ("nodes_initial", self.cluster.nodes_initial),
+            ("weight", self.member.weight),
+        ];
+        for (name, value) in least_one {
+            if value == 0 {
+                return invalid(format!("{name} is 0: use 1 or more"));
+            }
+        }
+        if self.role == Role::Single && self.cluster.nodes_initial > 1 {
+            return invalid("a cluster of one does not wait for more nodes: set nodes_initial to 1".to_owned());
+        }
+        for (name, address) in [
+            ("resp_advertised", &self.member.resp_advertised),
+            ("http_advertised", &self.member.http_advertised),
+        ] {
+            let port = |address: &String| Some(address.rsplit_once(':')?.1.parse::<u16>().ok()? > 0);
+            if address.as_ref().is_some_and(|address| port(address) != Some(true)) {
+                return invalid(format!("{name} is {address:?}: use host:port"));
+            }
         }
         Ok(())
     }
@@ -123,28 +229,51 @@ impl Config {
         };
         self.users.iter().map(user).collect()
     }
+}
 
-    pub(crate) fn tls(&self) -> Result<Option<Arc<rustls::ServerConfig>>, ControlError> {
-        self.tls.as_ref().map(TlsConfig::load).transpose()
+impl Role {
+    /// Whether it answers Redis clients.
+    pub fn serves_resp(self) -> bool {
+        self != Self::Controller
+    }
+
+    /// Whether it has partitions, and a directory for them.
+    pub fn holds_data(self) -> bool {
+        matches!(self, Self::Single | Self::Node)
+    }
+
+    /// Whether it stands for election as the leader.
+    pub fn decides(self) -> bool {
+        matches!(self, Self::Single | Self::Controller)
     }
 }
 
-impl TlsConfig {
-    fn load(&self) -> Result<Arc<rustls::ServerConfig>, ControlError> {
-        let invalid = |path: &Path, reason: String| ControlError::InvalidConfig(format!("TLS file {path:?}: {reason}"));
-        let certificates = CertificateDer::pem_file_iter(&self.certificate)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|e| invalid(&self.certificate, e.to_string()))?;
-        if certificates.is_empty() {
-            return Err(invalid(&self.certificate, "it has no certificate".to_owned()));
+impl Default for ClusterConfig {
+    /// One node that holds everything.
+    fn default() -> Self {
+        Self {
+            placement: Placement::Ring,
+            replicas: 1,
+            nodes_initial: 1,
         }
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| invalid(&self.key, e.to_string()))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
-            .map_err(|e| invalid(&self.certificate, e.to_string()))?;
-        Ok(Arc::new(config))
+    }
+}
+
+impl ZooKeeperConfig {
+    /// How long a session outlives its process, unless configured.
+    pub const SESSION_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+}
+
+impl Default for MemberConfig {
+    fn default() -> Self {
+        Self {
+            id: None,
+            zone: "default".to_owned(),
+            group: None,
+            weight: 1,
+            resp_advertised: None,
+            http_advertised: None,
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! DATA/lock                          held by the process, names its pid
-//! DATA/metadata/                     the embedded coordination
+//! DATA/node.json                     who the node is, and of which cluster
+//! DATA/view.json                     the cluster as it was last seen, for a start without coordination
+//! DATA/metadata/                     the embedded coordination of a cluster of one
 //! DATA/stores/NAME/version-N/        a complete version
 //! DATA/stores/NAME/fetching-N/       a version being fetched
 //! DATA/trash/                        what is to be deleted; emptied at start
@@ -63,6 +65,14 @@ impl DataDir {
     /// Where metadata is.
     pub fn metadata(&self) -> PathBuf {
         self.root.join("metadata")
+    }
+
+    pub(crate) fn node_file(&self) -> PathBuf {
+        self.root.join("node.json")
+    }
+
+    pub(crate) fn view_file(&self) -> PathBuf {
+        self.root.join("view.json")
     }
 
     pub(crate) fn stores(&self) -> PathBuf {
@@ -154,6 +164,19 @@ fn lock(root: &Path) -> Result<File, ControlError> {
     };
     write_pid(&mut file).map_err(ControlError::io("write", &path))?;
     Ok(file)
+}
+
+/// Replaces a file as a whole, durably: after a crash the old one is there or the new one.
+pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), ControlError> {
+    let new = path.with_extension("new");
+    let write = || {
+        let mut file = File::create(&new)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    write().map_err(ControlError::io("write", path))?;
+    sync(path.parent().unwrap_or(Path::new(".")))
 }
 
 fn sync(dir: &Path) -> Result<(), ControlError> {

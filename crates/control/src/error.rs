@@ -3,51 +3,69 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use fondaco_coordination::CoordinationError;
 use fondaco_format::FormatError;
-use fondaco_model::{StoreName, VersionNumber};
+use fondaco_model::cluster::AdmissionError;
+use fondaco_model::cluster::operator::OperatorError;
+use fondaco_model::{Identity, StoreName, VersionNumber};
 use fondaco_node::FetchError;
-
-use crate::coordination::CoordinationError;
 
 /// An error of the control plane.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// No store has this name.
-    #[error("no store {store:?}: create it first, GET /v1/stores lists those that exist")]
-    StoreNotFound {
-        /// The name.
-        store: StoreName,
+    /// The model does not allow what an operator asked for.
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
+    /// This process must not take part in the cluster.
+    #[error(transparent)]
+    Admission(#[from] AdmissionError),
+    /// The node that was started must not take part in the cluster.
+    #[error(transparent)]
+    Unfit(Arc<ControlError>),
+    /// Another process is this node: one data directory was copied from the other.
+    #[error(
+        "another process, which serves HTTP at {at}, is the node with identity {identity}: one data directory is a          copy of the other; stop that process, or delete node.json from the copy"
+    )]
+    IdentityInUse {
+        /// The identity of both.
+        identity: Identity,
+        /// Where the other one serves.
+        at: String,
     },
-    /// A store has this name already.
-    #[error("store {store:?} exists: choose another name, or drop it first")]
-    StoreExists {
-        /// The name.
-        store: StoreName,
+    /// The data directory belongs to a cluster, and where it should be there is none.
+    #[error(
+        "the data directory belongs to cluster {remembered}, and there is no cluster where the coordination is:          check its address and root, restore its entries, or use another data directory"
+    )]
+    ClusterMissing {
+        /// The cluster.
+        remembered: Identity,
     },
-    /// The node has as many stores as it can.
-    #[error("there are {max} stores, and no more are possible: drop one first")]
-    TooManyStores {
-        /// The limit.
-        max: usize,
+    /// The node may not report yet.
+    #[error("the node is not announced yet: its report waits")]
+    NotAnnounced,
+    /// Nothing can be decided without having seen the cluster.
+    #[error("the coordination service has not answered since the process started: try again when it does")]
+    NothingSeen,
+    /// Others changed the same again and again.
+    #[error("others changed the same entries again and again: try again")]
+    TooManyConflicts,
+    /// A development cluster has no such member.
+    #[error(
+        "no member {member:?} of a development cluster is here: fondaco dev --nodes makes one, GET /v1/dev/members lists it"
+    )]
+    NoSuchMember {
+        /// Its name.
+        member: String,
     },
-    /// The definition of a store has a value that is not possible.
-    #[error("invalid store {store:?}: {reason}")]
-    InvalidDefinition {
-        /// The name.
-        store: StoreName,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The store does not keep this version.
-    #[error("store {store:?} has no version {version}: it keeps {kept}")]
-    VersionNotFound {
-        /// The store.
-        store: StoreName,
-        /// The version.
-        version: VersionNumber,
-        /// Those that it keeps, for people.
-        kept: String,
+    /// A member of a development cluster cannot be stopped or started now.
+    #[error("member {member:?} {reason}")]
+    MemberBusy {
+        /// Its name.
+        member: String,
+        /// Why not, and what to do.
+        reason: &'static str,
     },
     /// The version is kept, but could not be opened.
     #[error("version {version} of store {store:?} cannot be served: {reason}")]
@@ -65,41 +83,9 @@ pub enum ControlError {
         /// The store.
         store: StoreName,
     },
-    /// There is no version to go back to.
-    #[error("store {store:?} keeps no version to roll back to: raise its backups before the next push")]
-    NoRollback {
-        /// The store.
-        store: StoreName,
-    },
-    /// One push of a store at a time.
-    #[error("push of version {version} of store {store:?} is in progress: wait for it, or cancel it first")]
-    PushInProgress {
-        /// The store.
-        store: StoreName,
-        /// The version being pushed.
-        version: VersionNumber,
-    },
-    /// The store was never pushed to.
-    #[error("store {store:?} has no push: start one first")]
-    PushNotFound {
-        /// The store.
-        store: StoreName,
-    },
-    /// The push ended before it could be cancelled.
-    #[error("the last push of store {store:?} has ended: there is nothing to cancel")]
-    PushEnded {
-        /// The store.
-        store: StoreName,
-    },
-    /// The thread of a push ended by a panic.
-    #[error("the push ended by a defect of this program, which its log shows: report it")]
-    PushPanicked,
-    /// Too many stores are being pushed to.
-    #[error("{max} pushes are in progress, and no more are possible: wait for one of them")]
-    TooManyPushes {
-        /// The limit.
-        max: usize,
-    },
+    /// The thread of a fetch ended by a panic.
+    #[error("the fetch ended by a defect of this program, which its log shows: report it")]
+    FetchPanicked,
     /// The source of a push is no location that this program can read.
     #[error("invalid source: {0}")]
     InvalidSource(#[from] fondaco_storage::StorageError),
@@ -187,6 +173,17 @@ pub enum ControlError {
 }
 
 impl ControlError {
+    /// Whether a process that meets it must not go on.
+    pub(crate) fn is_fatal(&self) -> bool {
+        matches!(
+            self,
+            Self::Admission(_)
+                | Self::IdentityInUse { .. }
+                | Self::ClusterMissing { .. }
+                | Self::PartitionsChanged { .. }
+        )
+    }
+
     pub(crate) fn io(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io {
             action,

@@ -2,9 +2,10 @@
 //! when somebody asks.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use fondaco_model::PushState;
+use fondaco_coordination::Coordination;
+use fondaco_model::cluster::{ClusterView, StoreRecord, VersionDetail};
 use fondaco_node::{COUNTERS, FetchProgress, NodeMetrics};
 use fondaco_resp::command;
 use prometheus_client::collector::Collector;
@@ -12,9 +13,11 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
+use crate::agent::AgentWork;
+use crate::controller::ControllerWork;
 use crate::http::Traffic;
+use crate::mirror::Mirror;
 use crate::process;
-use crate::stores::{StoreStatus, Stores, VersionStatus};
 
 /// Durations shorter than this share one bucket, in seconds.
 const BUCKET_SECONDS_MIN: f64 = 1e-6;
@@ -23,28 +26,29 @@ const BUCKET_SECONDS_MIN: f64 = 1e-6;
 const BUCKET_SECONDS_MAX: f64 = 20.0;
 
 /// A metric of a version: its name, its meaning, and how it is read.
-type OfVersion = (&'static str, &'static str, fn(&VersionStatus) -> Option<u64>);
+type OfVersion = (&'static str, &'static str, fn(&VersionDetail) -> u64);
 
 /// A metric of a fetch, likewise.
 type OfFetch = (&'static str, &'static str, fn(&FetchProgress) -> u64);
 
-/// The metrics of a node.
+/// The metrics of a process.
 pub(crate) struct Exposition(Registry);
 
-struct NodeCollector {
-    stores: Stores,
-    metrics: Arc<NodeMetrics>,
-    traffic: Arc<Traffic>,
+/// What metrics are read from.
+pub(crate) struct Observed {
+    pub(crate) mirror: Mirror,
+    /// Weak, so that metrics do not keep a session.
+    pub(crate) coordination: Weak<dyn Coordination>,
+    pub(crate) agent: Option<Arc<AgentWork>>,
+    pub(crate) controller: Option<Arc<ControllerWork>>,
+    pub(crate) metrics: Arc<NodeMetrics>,
+    pub(crate) traffic: Arc<Traffic>,
 }
 
 impl Exposition {
-    pub(crate) fn new(stores: Stores, metrics: Arc<NodeMetrics>, traffic: Arc<Traffic>) -> Self {
+    pub(crate) fn new(observed: Observed) -> Self {
         let mut registry = Registry::with_prefix("fondaco");
-        registry.register_collector(Box::new(NodeCollector {
-            stores,
-            metrics,
-            traffic,
-        }));
+        registry.register_collector(Box::new(observed));
         Self(registry)
     }
 
@@ -56,13 +60,13 @@ impl Exposition {
     }
 }
 
-impl fmt::Debug for NodeCollector {
+impl fmt::Debug for Observed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NodeCollector")
+        f.write_str("Observed")
     }
 }
 
-impl Collector for NodeCollector {
+impl Collector for Observed {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.commands(&mut encoder)?;
         for (which, name, help) in COUNTERS {
@@ -81,12 +85,15 @@ impl Collector for NodeCollector {
             self.metrics.cold_reads(),
         )?;
         self.http(&mut encoder)?;
+        self.cluster(&mut encoder)?;
+        self.agent(&mut encoder)?;
+        self.controller(&mut encoder)?;
         self.stores(&mut encoder)?;
         process_metrics(&mut encoder)
     }
 }
 
-impl NodeCollector {
+impl Observed {
     fn commands(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "time from reading a command until its reply was ready";
         let mut family = encoder.encode_descriptor("command_duration_seconds", help, None, MetricType::Histogram)?;
@@ -138,112 +145,183 @@ impl NodeCollector {
         Ok(())
     }
 
-    fn stores(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    fn cluster(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let view = self.mirror.view();
+        let live = view.nodes.keys().filter(|&&node| view.is_live(node)).count();
+        let epoch = view.routing.as_ref().map_or(0, |routing| routing.record.epoch());
+        let silent = self.mirror.stale_since().map_or(0, |since| since.elapsed().as_secs());
+        let coordination = self.coordination.upgrade();
+        let session = coordination.map_or(0, |coordination| coordination.session().generation);
+        let reads = self.mirror.reads();
+        gauge(
+            encoder,
+            "nodes",
+            "nodes that were given a number",
+            view.nodes.len() as u64,
+        )?;
+        gauge(encoder, "nodes_live", "nodes that are there", live as u64)?;
+        gauge(encoder, "routers", "routers that are there", view.routers.len() as u64)?;
+        gauge(
+            encoder,
+            "routing_epoch",
+            "how often the routing table was changed",
+            epoch,
+        )?;
+        gauge(
+            encoder,
+            "coordination_silent_seconds",
+            "for how long the coordination service has not answered; 0 if it does",
+            silent,
+        )?;
         counter(
             encoder,
-            "swaps",
-            "changes of a store's current version",
-            self.stores.swaps(),
+            "coordination_sessions",
+            "sessions with the coordination service",
+            session,
         )?;
-        let not_ready = self.stores.not_ready().len() as u64;
+        counter(encoder, "coordination_events", "events of watches", reads.events)?;
+        counter(
+            encoder,
+            "coordination_reads",
+            "entries read by the mirror",
+            reads.entries,
+        )?;
+        let help = "reads of all entries: at the start, and after changes may have been missed";
+        counter(encoder, "coordination_full_reads", help, reads.full)
+    }
+
+    fn agent(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(agent) = &self.agent else { return Ok(()) };
+        let help = "changes of a store's current version on this node";
+        counter(encoder, "swaps", help, agent.swaps())?;
         gauge(
             encoder,
             "not_ready_reasons",
             "reasons why the node is not ready",
-            not_ready,
+            agent.not_ready().len() as u64,
         )?;
-        let available = self.stores.data_dir().available_bytes().unwrap_or(0);
+        let available = agent.data_dir().available_bytes().unwrap_or(0);
         gauge(
             encoder,
             "disk_available_bytes",
             "bytes that the disk has left",
             available,
         )?;
+        gauge(
+            encoder,
+            "fetches",
+            "fetches that run on this node",
+            agent.fetches() as u64,
+        )?;
+        counter(
+            encoder,
+            "agent_looks",
+            "looks at what is to be done on this node",
+            agent.looks(),
+        )
+    }
 
-        let stores = self.stores.list();
-        let current = |facts: fn(&VersionStatus) -> Option<u64>| {
-            let current = stores.iter().map(move |store| {
-                let version = store.versions.iter().find(|version| version.current);
-                (store.definition.name.as_str(), version.and_then(facts))
-            });
-            current.collect::<Vec<_>>()
+    fn controller(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(controller) = &self.controller else {
+            return Ok(());
         };
-        let facts: [OfVersion; 4] = [
-            (
-                "store_current_version",
-                "the number of the current version",
-                |version| Some(version.version.get()),
-            ),
-            ("store_records", "records of the current version", |version| {
-                version.facts.as_ref().ok().map(|facts| facts.records)
+        let counts = controller.counts();
+        gauge(
+            encoder,
+            "controller_leading",
+            "1 while this controller leads",
+            u64::from(counts.leading),
+        )?;
+        let help = "looks at what is to be decided, while leading";
+        counter(encoder, "controller_decisions", help, counts.decisions)?;
+        counter(encoder, "controller_changes", "decisions carried out", counts.changes)?;
+        let help = "decisions that came too late, and were made anew";
+        counter(encoder, "controller_conflicts", help, counts.conflicts)?;
+        let problems = controller.problems().len() as u64;
+        gauge(
+            encoder,
+            "controller_problems",
+            "what keeps the leading controller from going on",
+            problems,
+        )
+    }
+
+    fn stores(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let view = self.mirror.view();
+        by_store(
+            encoder,
+            "store_current_version",
+            "the number of the current version",
+            each(&view, |store| store.versions.current().map(|version| version.get())),
+        )?;
+        let facts: [OfVersion; 3] = [
+            ("store_records", "records of the current version", |detail| {
+                detail.records
             }),
-            ("store_bytes", "bytes of the current version's files", |version| {
-                version.facts.as_ref().ok().map(|facts| facts.bytes)
+            ("store_bytes", "bytes of the current version's files", |detail| {
+                detail.bytes
             }),
             (
                 "store_index_bytes",
                 "bytes of the current version's indexes",
-                |version| version.facts.as_ref().ok().map(|facts| facts.index_bytes),
+                |detail| detail.index_bytes,
             ),
         ];
         for (name, help, fact) in facts {
-            by_store(encoder, name, help, current(fact))?;
+            let current = |store: &StoreRecord| Some(fact(store.details.get(&store.versions.current()?)?));
+            by_store(encoder, name, help, each(&view, current))?;
         }
-        let all = |of: fn(&StoreStatus) -> u64| {
-            let all = stores
-                .iter()
-                .map(move |store| (store.definition.name.as_str(), Some(of(store))));
-            all.collect::<Vec<_>>()
-        };
-        let versions = all(|store| store.versions.len() as u64);
-        by_store(encoder, "store_versions", "versions kept", versions)?;
-        let failed = all(|store| store.versions.iter().filter(|version| version.facts.is_err()).count() as u64);
-        by_store(
-            encoder,
-            "store_failed_versions",
-            "versions that cannot be opened",
-            failed,
-        )?;
-        let pushing = all(|store| {
-            let under_way = |state: PushState| !state.is_end();
-            u64::from(store.push.as_ref().is_some_and(|push| under_way(push.record.state)))
-        });
+        let versions = |store: &StoreRecord| Some(store.versions.kept().count() as u64);
+        by_store(encoder, "store_versions", "versions kept", each(&view, versions))?;
+        let late = |store: &StoreRecord| Some(store.late.len() as u64);
+        let help = "nodes that do not have the current version yet";
+        by_store(encoder, "store_late_nodes", help, each(&view, late))?;
+        let pushing = |store: &StoreRecord| Some(u64::from(store.pushing().is_some()));
         by_store(
             encoder,
             "push_in_progress",
             "1 while the store is being pushed to",
-            pushing,
+            each(&view, pushing),
         )?;
-
         let fetch: [OfFetch; 4] = [
             (
                 "fetch_done_bytes",
-                "bytes of the push under way that are verified",
+                "bytes of the push under way that are verified on this node",
                 |progress| progress.bytes_done,
             ),
-            ("fetch_total_bytes", "bytes of the push under way", |progress| {
-                progress.bytes_total
-            }),
+            (
+                "fetch_total_bytes",
+                "bytes of the push under way for this node",
+                |progress| progress.bytes_total,
+            ),
             (
                 "fetch_rate_bytes_per_second",
-                "how fast the push under way goes",
+                "how fast the push under way goes on this node",
                 |progress| progress.rate_bytes_per_second,
             ),
             (
                 "fetch_rate_limit_bytes_per_second",
-                "how fast the push under way may go; 0 is as fast as it can",
+                "how fast the push under way may go on this node; 0 is as fast as it can",
                 |progress| progress.rate_limit_bytes_per_second,
             ),
         ];
         for (name, help, of) in fetch {
-            let running = stores.iter().filter_map(|store| {
-                let progress = store.push.as_ref()?.progress?;
-                Some((store.definition.name.as_str(), Some(of(&progress))))
-            });
-            by_store(encoder, name, help, running.collect())?;
+            let running = |store: &StoreRecord| {
+                let agent = self.agent.as_ref()?;
+                Some(of(&agent.progress(&store.definition.name, store.pushing()?)?))
+            };
+            by_store(encoder, name, help, each(&view, running))?;
         }
         Ok(())
     }
+}
+
+/// A number for each store.
+fn each(view: &ClusterView, number: impl Fn(&StoreRecord) -> Option<u64>) -> Vec<(&str, Option<u64>)> {
+    let stores = view.stores.iter();
+    stores
+        .map(|(name, store)| (name.as_str(), number(&store.record)))
+        .collect()
 }
 
 fn process_metrics(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -1,35 +1,50 @@
-//! The control plane: which stores there are, how new versions come, and the HTTP port over them.
+//! The control plane: every process of a cluster sees the cluster, and does its part.
 //!
-//! - [`coordination`](Coordination): where metadata lives, durable and conditional;
-//! - [`Stores`]: the life of stores and versions: push, swap, rollback, retention, recovery;
+//! - `mirror`: the cluster as a process sees it, kept up to date by a watch;
+//! - `agent`: a data node's work: fetching, opening, dropping and reporting what the model says;
+//! - `controller`: the leader's work: numbers, the routing table, pushes;
+//! - `router`: a router's work, which is little;
+//! - `operator`: what operators ask for, written by whichever process they ask;
 //! - `http`: the control port, and its OpenAPI document ([`http::document`]);
 //! - `exposition`: metrics for Prometheus;
-//! - [`Fondaco`]: all of it and a storage node, in one process.
+//! - [`Fondaco`]: all that a role needs, in one process; [`Dev`]: a whole cluster in one.
 //!
-//! It reads no values and serves no fast path: that is the node's. It tells the node what to serve, by
-//! publishing a catalog.
+//! Decisions are the model's; this looks, asks, and carries out. One node is a cluster of one, by the same
+//! code. It reads no values and serves no fast path: that is the node's.
 
+mod agent;
+mod bell;
+mod changes;
 mod config;
-mod coordination;
+mod controller;
 mod data_dir;
+mod dev;
 mod error;
 mod exposition;
+mod founding;
 pub mod http;
+mod intake;
+mod layout;
+mod mirror;
+mod operator;
 mod process;
+mod router;
 mod running;
 mod settings;
-mod stores;
-mod tuning;
+mod status;
+mod tls;
 
-pub use config::{Config, TlsConfig, UserConfig};
-pub use coordination::{
-    Coordination, CoordinationError, ENTRY_BYTES_MAX, EmbeddedCoordination, Entry, EntryPath, Revision,
-};
-pub use data_dir::DataDir;
+pub use config::{ClusterConfig, Config, MemberConfig, PeerConfig, Role, TlsConfig, UserConfig, ZooKeeperConfig};
+pub use dev::{Dev, DevConfig};
 pub use error::ControlError;
 pub use running::{Fondaco, Running};
 pub use settings::SettingChanges;
-pub use stores::{
-    DryRun, PUSHES_MAX, PushRecord, PushStatus, STORES_MAX, StoreStatus, Stores, StoresParts, VersionFacts,
-    VersionStatus,
-};
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The time of day, in milliseconds since 1970: for people to read, and for nothing else.
+fn now_unix_ms() -> u64 {
+    // A clock before 1970 is not worth failing for.
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_millis() as u64
+}

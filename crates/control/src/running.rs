@@ -1,180 +1,398 @@
-//! A whole node in one process: its data directory, metadata, stores, and both servers, started in the
-//! order in which they need each other and stopped in the reverse.
+//! A whole process of a cluster: what its role needs, started in the order in which the parts need each
+//! other, and stopped in the reverse.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use fondaco_node::{Access, LocationSource, NodeMetrics, Server, ServerConfig, Settings, SharedCatalog, SystemClock};
-use serde::{Deserialize, Serialize};
-use tokio::sync::{oneshot, watch};
+use fondaco_coordination::{Coordination, EmbeddedCoordination, ZooKeeperCoordination, ZooKeeperSettings};
+use fondaco_model::cluster::{Announcement, Patience, RouterRecord};
+use fondaco_node::{Access, NodeMetrics, Server, ServerConfig, Settings, SharedCatalog};
+use tokio::sync::{Semaphore, oneshot, watch};
 
-use crate::config::Config;
-use crate::coordination::{Coordination, EmbeddedCoordination, EntryPath};
+use crate::agent::{AgentParts, AgentWork, Memory, NodeFile, new_identity};
+use crate::config::{Config, Role, ZooKeeperConfig};
+use crate::controller::{Candidate, ControllerWork};
 use crate::data_dir::DataDir;
+use crate::dev::DevHandle;
 use crate::error::ControlError;
-use crate::exposition::Exposition;
-use crate::http::{self, App, AppParts, Traffic};
+use crate::exposition::{Exposition, Observed};
+use crate::founding::Founding;
+use crate::http::{self, App, AppParts, FILES_AT_ONCE_MAX, Traffic};
+use crate::intake::Intake;
+use crate::mirror::Mirror;
+use crate::operator::Operator;
 use crate::process;
+use crate::router::RouterWork;
 use crate::settings::LiveSettings;
-use crate::stores::{Stores, StoresParts};
 
-/// How many threads do what waits for a disk, of the control port.
-const BLOCKING_THREADS_MAX: usize = 16;
+/// How many threads do what waits for a disk or the coordination service, of the control port.
+const BLOCKING_THREADS_MAX: usize = 32;
 
-/// Starts nodes.
+/// How long the start of a process waits for a coordination service that it shares with others. Then it
+/// serves what it remembers, and goes on asking.
+const FIRST_SIGHT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long the start of a cluster of one waits for itself: as long as it takes to open what it has.
+const OWN_SIGHT_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// How long an ephemeral entry in embedded coordination can outlive its session: not at all.
+const EMBEDDED_SESSION_TIMEOUT: Duration = Duration::ZERO;
+
+/// Starts processes of a cluster.
 pub struct Fondaco;
 
-/// A running node.
+/// A running process.
 pub struct Running {
-    resp_addr: SocketAddr,
+    resp_addr: Option<SocketAddr>,
     http_addr: SocketAddr,
-    stores: Stores,
-    resp: Server,
+    agent: Option<Arc<AgentWork>>,
+    router: Option<Arc<RouterWork>>,
+    controller: Option<Arc<ControllerWork>>,
+    coordination: Arc<dyn Coordination>,
+    mirror: JoinHandle<()>,
+    resp: Option<Server>,
     ended: watch::Sender<bool>,
     http: JoinHandle<()>,
 }
 
-/// What is true of the whole cluster for ever.
-#[derive(Serialize, Deserialize)]
-struct ClusterRecord {
-    partitions: u32,
+/// A session with the coordination service, and what comes with it.
+pub(crate) struct Place {
+    pub(crate) coordination: Arc<dyn Coordination>,
+    /// How long a session outlives its process.
+    pub(crate) session_timeout: Duration,
+    pub(crate) data_dir: Option<DataDir>,
+    /// The development cluster that the process is a member of.
+    pub(crate) dev: Option<DevHandle>,
 }
 
 impl Fondaco {
-    /// Starts a node, and returns when it serves. Waits for the disk: not to be called on an event
-    /// loop that others need.
+    /// Starts a process, and returns when it serves. Waits for the disk and the network: not to be called
+    /// on an event loop that others need.
     ///
     /// # Errors
-    /// What is wrong with the configuration, the data directory or the addresses.
+    /// What is wrong with the configuration, the data directory, the addresses or the cluster. It is no
+    /// error if ZooKeeper does not answer: the process then serves what it remembers.
     pub fn start(config: Config) -> Result<Running, ControlError> {
         config.check()?;
+        let data_dir = config
+            .role
+            .holds_data()
+            .then(|| DataDir::open(&config.data_dir))
+            .transpose()?;
+        let place = match (&config.zookeeper, data_dir) {
+            (None, Some(data_dir)) if config.role == Role::Single => Place {
+                coordination: EmbeddedCoordination::open(data_dir.metadata())?.session(),
+                session_timeout: EMBEDDED_SESSION_TIMEOUT,
+                data_dir: Some(data_dir),
+                dev: None,
+            },
+            (Some(zookeeper), data_dir) if config.role != Role::Single => Place {
+                coordination: zookeeper.connect()?,
+                session_timeout: zookeeper.session_timeout,
+                data_dir,
+                dev: None,
+            },
+            (Some(_), _) => {
+                let reason = "a cluster of one coordinates itself: leave zookeeper out, or choose another role";
+                return Err(ControlError::InvalidConfig(reason.to_owned()));
+            }
+            (None, _) => {
+                let reason = "a process that shares a cluster with others needs zookeeper: say where it is";
+                return Err(ControlError::InvalidConfig(reason.to_owned()));
+            }
+        };
+        Self::start_in(&config, place)
+    }
+
+    /// Starts a process with this session. The configuration was checked, but for its role's coordination.
+    pub(crate) fn start_in(config: &Config, place: Place) -> Result<Running, ControlError> {
         let tls = config.tls()?;
         let users = config.users()?;
+        let peer_access = config.peer_access()?;
         process::raise_open_files_limit();
-        let data_dir = DataDir::open(&config.data_dir)?;
-        let coordination: Arc<dyn Coordination> = Arc::new(EmbeddedCoordination::open(data_dir.metadata())?);
-        check_cluster(&*coordination, &config, &data_dir)?;
-
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let loops = if config.loops == 0 { cores } else { config.loops };
-        let catalog = Arc::new(SharedCatalog::new());
         let settings = Arc::new(Settings::default());
         let metrics = Arc::new(NodeMetrics::new(loops));
-        let live = LiveSettings::open(Arc::clone(&settings), Arc::clone(&coordination))?;
-        // Listening before the stores are opened: a taken port is known before a push resumes.
+        let catalog = Arc::new(SharedCatalog::new());
+        let remembered = match (&place.data_dir, config.role) {
+            (Some(dir), Role::Node) => Memory::read(&dir.view_file()),
+            _ => None,
+        };
+        let (mirror, mirror_thread) = Mirror::start(
+            &place.coordination,
+            config.role.decides(),
+            Arc::clone(&settings),
+            remembered.map(Memory::into_view),
+        )?;
+        // Listening before anything is opened: a taken port is known before a fetch resumes.
         let listener = listen(config.http_listen)?;
         let http_addr = listener.local_addr().map_err(listen_error(config.http_listen))?;
-        let stores = Stores::open(StoresParts {
-            coordination,
-            catalog: Arc::clone(&catalog),
-            data_dir,
-            partitions: config.partitions,
-            settings: Arc::clone(&settings),
-            metrics: Arc::clone(&metrics),
-            reserve_bytes: config.disk_reserve_bytes,
-            memory_bytes: process::memory_bytes().unwrap_or(0),
-            now_unix_ms,
-            clock: Arc::new(SystemClock::default()),
-            sources: |location| Box::new(LocationSource::new(location)),
-        })?;
-        let started = start_servers(StartServers {
-            config: &config,
-            loops,
-            tls,
-            access: Access::new(users),
+        let resp = config.role.serves_resp().then(|| {
+            let server = ServerConfig {
+                listen: config.resp_listen,
+                loops,
+                tls: tls.clone(),
+                access: Access::new(users),
+                peers: peer_access,
+                program_version: env!("CARGO_PKG_VERSION"),
+            };
+            Server::start(
+                server,
+                Arc::clone(&catalog),
+                Arc::clone(&settings),
+                Arc::clone(&metrics),
+            )
+        });
+        let resp = resp.transpose()?;
+        let mut starting = Starting {
+            config,
+            resp_addr: resp.as_ref().map(Server::address),
+            http_addr,
             catalog,
             settings,
-            live,
             metrics,
-            stores: stores.clone(),
-            listener,
+            mirror,
+            coordination: place.coordination,
+            session_timeout: place.session_timeout,
+        };
+        let stores_dir = place.data_dir.as_ref().map(DataDir::stores);
+        let controller = starting.controller()?.map(Arc::new);
+        let agent = starting.agent(place.data_dir)?.map(Arc::new);
+        let router = starting.router()?.map(Arc::new);
+        let works = Works {
+            agent,
+            router,
+            controller,
+        };
+        let (ended, watch) = watch::channel(false);
+        let app = starting.app(&works, stores_dir, place.dev)?;
+        let router = http::router(app, config.token.as_deref());
+        let http = serve(listener, tls, router, watch)?;
+        let running = Running {
+            resp_addr: starting.resp_addr,
             http_addr,
-        });
-        if started.is_err() {
-            stores.stop();
+            agent: works.agent,
+            router: works.router,
+            controller: works.controller,
+            coordination: starting.coordination,
+            mirror: mirror_thread,
+            resp,
+            ended,
+            http,
+        };
+        match running.wait_for_first_sight(config.role, &starting.mirror) {
+            Ok(()) => Ok(running),
+            Err(error) => {
+                running.stop();
+                Err(error)
+            }
         }
-        let running = started?;
-        tracing::info!(resp = %running.resp_addr, http = %running.http_addr, data = ?config.data_dir, "serving");
-        Ok(running)
     }
 }
 
-struct StartServers<'a> {
-    config: &'a Config,
-    loops: usize,
-    tls: Option<Arc<rustls::ServerConfig>>,
-    access: Access,
-    catalog: Arc<SharedCatalog>,
-    settings: Arc<Settings>,
-    live: LiveSettings,
-    metrics: Arc<NodeMetrics>,
-    stores: Stores,
-    listener: TcpListener,
-    http_addr: SocketAddr,
+/// What a process has of its role.
+struct Works {
+    agent: Option<Arc<AgentWork>>,
+    router: Option<Arc<RouterWork>>,
+    controller: Option<Arc<ControllerWork>>,
 }
 
-fn start_servers(parts: StartServers<'_>) -> Result<Running, ControlError> {
-    let program_version = env!("CARGO_PKG_VERSION");
-    let resp = Server::start(
-        ServerConfig {
-            listen: parts.config.resp_listen,
-            loops: parts.loops,
-            tls: parts.tls.clone(),
-            access: parts.access,
-            program_version,
-        },
-        Arc::clone(&parts.catalog),
-        parts.settings,
-        Arc::clone(&parts.metrics),
-    )?;
-    let traffic = Arc::new(Traffic::default());
-    let app = App::new(AppParts {
-        exposition: Exposition::new(parts.stores.clone(), Arc::clone(&parts.metrics), Arc::clone(&traffic)),
-        traffic,
-        stores: parts.stores.clone(),
-        catalog: parts.catalog,
-        settings: parts.live,
-        metrics: parts.metrics,
-        partitions: parts.config.partitions.get(),
-        resp_addr: resp.address(),
-        http_addr: parts.http_addr,
-        started: Instant::now(),
-        program_version,
-    });
-    let router = http::router(app, parts.config.token.as_deref());
-    let (ended, watch) = watch::channel(false);
-    let (listener, tls) = (parts.listener, parts.tls);
+/// What the parts of a process are made from.
+struct Starting<'a> {
+    config: &'a Config,
+    resp_addr: Option<SocketAddr>,
+    http_addr: SocketAddr,
+    catalog: Arc<SharedCatalog>,
+    settings: Arc<Settings>,
+    metrics: Arc<NodeMetrics>,
+    mirror: Mirror,
+    coordination: Arc<dyn Coordination>,
+    session_timeout: Duration,
+}
+
+impl Starting<'_> {
+    fn controller(&mut self) -> Result<Option<ControllerWork>, ControlError> {
+        if !self.config.role.decides() {
+            return Ok(None);
+        }
+        let candidate = Candidate {
+            http: self.advertised_http()?,
+        };
+        let controller = ControllerWork::start(
+            Arc::clone(&self.coordination),
+            self.mirror.clone(),
+            Founding::of(self.config)?,
+            &candidate,
+            Patience::default(),
+        )?;
+        Ok(Some(controller))
+    }
+
+    fn agent(&mut self, data_dir: Option<DataDir>) -> Result<Option<AgentWork>, ControlError> {
+        let Some(data_dir) = data_dir else {
+            return Ok(None);
+        };
+        let node_file = NodeFile::open(&data_dir.node_file())?;
+        let member = &self.config.member;
+        let announcement = Announcement {
+            identity: node_file.identity.clone(),
+            id: member.id.or(node_file.id),
+            zone: member.zone.clone(),
+            group: member.group.clone(),
+            weight: member.weight,
+            resp: self.advertised_resp()?,
+            http: self.advertised_http()?,
+        };
+        let agent = AgentWork::start(AgentParts {
+            coordination: Arc::clone(&self.coordination),
+            mirror: self.mirror.clone(),
+            catalog: Arc::clone(&self.catalog),
+            data_dir,
+            node_file,
+            announcement,
+            founding: Founding::of(self.config)?,
+            node_id: member.id,
+            settings: Arc::clone(&self.settings),
+            metrics: Arc::clone(&self.metrics),
+            peers: self.config.peer_client()?,
+            reserve_bytes: self.config.disk_reserve_bytes,
+            memory_bytes: process::memory_bytes().unwrap_or(0),
+            session_timeout: self.session_timeout,
+            remembers: self.config.role == Role::Node,
+        })?;
+        Ok(Some(agent))
+    }
+
+    fn router(&mut self) -> Result<Option<RouterWork>, ControlError> {
+        if self.config.role != Role::Router {
+            return Ok(None);
+        }
+        let record = RouterRecord {
+            resp: self.advertised_resp()?,
+            http: self.advertised_http()?,
+        };
+        let router = RouterWork::start(
+            Arc::clone(&self.coordination),
+            self.mirror.clone(),
+            Arc::clone(&self.catalog),
+            new_identity()?,
+            record,
+        )?;
+        Ok(Some(router))
+    }
+
+    fn app(
+        &self,
+        works: &Works,
+        stores_dir: Option<std::path::PathBuf>,
+        dev: Option<DevHandle>,
+    ) -> Result<App, ControlError> {
+        let traffic = Arc::new(Traffic::default());
+        let operator = Operator::new(
+            Arc::clone(&self.coordination),
+            self.mirror.clone(),
+            self.config.role.decides(),
+        );
+        let observed = Observed {
+            mirror: self.mirror.clone(),
+            coordination: Arc::downgrade(&self.coordination),
+            agent: works.agent.clone(),
+            controller: works.controller.clone(),
+            metrics: Arc::clone(&self.metrics),
+            traffic: Arc::clone(&traffic),
+        };
+        Ok(App::new(AppParts {
+            role: self.config.role,
+            operator,
+            intake: Intake {
+                stores_dir,
+                reserve_bytes: self.config.disk_reserve_bytes,
+            },
+            agent: works.agent.clone(),
+            router: works.router.clone(),
+            controller: works.controller.clone(),
+            dev,
+            exposition: Exposition::new(observed),
+            traffic,
+            catalog: Arc::clone(&self.catalog),
+            settings: LiveSettings {
+                settings: Arc::clone(&self.settings),
+                coordination: Arc::clone(&self.coordination),
+                mirror: self.mirror.clone(),
+            },
+            metrics: Arc::clone(&self.metrics),
+            files: Arc::new(Semaphore::new(FILES_AT_ONCE_MAX)),
+            resp_addr: self.resp_addr,
+            http_addr: self.http_addr,
+            started: Instant::now(),
+            program_version: env!("CARGO_PKG_VERSION"),
+        }))
+    }
+
+    fn advertised_resp(&self) -> Result<String, ControlError> {
+        let addr = self.resp_addr.unwrap_or(self.config.resp_listen);
+        self.advertised("resp_advertised", self.config.member.resp_advertised.as_ref(), addr)
+    }
+
+    fn advertised_http(&self) -> Result<String, ControlError> {
+        let configured = self.config.member.http_advertised.as_ref();
+        self.advertised("http_advertised", configured, self.http_addr)
+    }
+
+    /// Where others reach a port. All addresses of a machine are no address.
+    fn advertised(&self, name: &str, configured: Option<&String>, addr: SocketAddr) -> Result<String, ControlError> {
+        match configured {
+            Some(address) => Ok(address.clone()),
+            None if !addr.ip().is_unspecified() => Ok(addr.to_string()),
+            None if self.config.role == Role::Single => Ok(format!("127.0.0.1:{}", addr.port())),
+            None => Err(ControlError::InvalidConfig(format!(
+                "it listens on {addr}, which is no address that others could use: set {name} to host:port"
+            ))),
+        }
+    }
+}
+
+impl ZooKeeperConfig {
+    /// A session. It is there at once, and connects when ZooKeeper answers.
+    pub(crate) fn connect(&self) -> Result<Arc<dyn Coordination>, ControlError> {
+        let mut settings = ZooKeeperSettings::new(&self.connect, &self.root);
+        settings.session_timeout_ms = self.session_timeout.as_millis() as u64;
+        // Whoever asks an operator's question waits no longer than a lost session takes.
+        settings.call_timeout_ms = settings.session_timeout_ms;
+        settings.digest.clone_from(&self.auth);
+        Ok(Arc::new(ZooKeeperCoordination::connect(settings)?))
+    }
+}
+
+fn serve(
+    listener: TcpListener,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    router: axum::Router,
+    ended: watch::Receiver<bool>,
+) -> Result<JoinHandle<()>, ControlError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .build()
         .map_err(ControlError::io("start", "control runtime"))?;
-    let http = std::thread::Builder::new()
-        .name("control".into())
-        .spawn(move || {
-            runtime.block_on(async move {
-                match tokio::net::TcpListener::from_std(listener) {
-                    Ok(listener) => http::server::serve(listener, tls, router, watch).await,
-                    Err(error) => tracing::error!(%error, "cannot serve HTTP"),
-                }
-            });
-        })
-        .map_err(ControlError::io("start", "control thread"))?;
-    Ok(Running {
-        resp_addr: resp.address(),
-        http_addr: parts.http_addr,
-        stores: parts.stores,
-        resp,
-        ended,
-        http,
-    })
+    let serving = move || {
+        runtime.block_on(async move {
+            match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => http::server::serve(listener, tls, router, ended).await,
+                Err(error) => tracing::error!(%error, "cannot serve HTTP"),
+            }
+        });
+    };
+    let thread = std::thread::Builder::new().name("control".into()).spawn(serving);
+    thread.map_err(ControlError::io("start", "control thread"))
 }
 
 impl Running {
-    /// Where RESP is served.
-    pub fn resp_addr(&self) -> SocketAddr {
+    /// Where RESP is served; `None` if it is not.
+    pub fn resp_addr(&self) -> Option<SocketAddr> {
         self.resp_addr
     }
 
@@ -183,12 +401,39 @@ impl Running {
         self.http_addr
     }
 
-    /// The stores, for whoever runs in the same process.
-    pub fn stores(&self) -> &Stores {
-        &self.stores
+    /// Waits until the process must not go on, and returns why. It then serves nothing any more; it is
+    /// still to be shut down. Most processes never come to that.
+    pub fn failed(&self) -> impl Future<Output = Arc<ControlError>> + use<> {
+        let fatal = self.agent.as_ref().map(|agent| agent.fatal());
+        async move {
+            if let Some(mut fatal) = fatal
+                && let Ok(error) = fatal.wait_for(Option::is_some).await
+                && let Some(error) = error.clone()
+            {
+                return error;
+            }
+            std::future::pending().await
+        }
     }
 
-    /// Stops: no new requests, pushes interrupted to be resumed at the next start, and the data
+    fn wait_for_first_sight(&self, role: Role, mirror: &Mirror) -> Result<(), ControlError> {
+        let timeout = match role {
+            Role::Single => OWN_SIGHT_TIME_MAX,
+            Role::Node | Role::Router | Role::Controller => FIRST_SIGHT_TIME_MAX,
+        };
+        if let Some(agent) = &self.agent {
+            return agent.wait_settled(timeout).map_err(ControlError::Unfit);
+        }
+        mirror.wait_until(timeout, |sighting| {
+            !sighting.view.remembered && sighting.view.cluster.is_some()
+        });
+        if let Some(router) = &self.router {
+            router.wait_looked(timeout);
+        }
+        Ok(())
+    }
+
+    /// Stops: no new requests, fetches interrupted to be resumed at the next start, and the data
     /// directory unlocked when this returns.
     pub async fn shutdown(self) {
         let (sender, done) = oneshot::channel();
@@ -201,49 +446,28 @@ impl Running {
         match stopping {
             // The sender is only dropped by a panic in there, which was printed.
             Ok(_) => drop(done.await),
-            Err(error) => tracing::error!(%error, "cannot start the thread that stops the node"),
+            Err(error) => tracing::error!(%error, "cannot start the thread that stops the process"),
         }
     }
 
-    fn stop(self) {
+    pub(crate) fn stop(self) {
         // The server may have ended by itself; then nobody listens.
         let _ = self.ended.send(true);
-        self.stores.stop();
         if self.http.join().is_err() {
             tracing::error!("the control thread ended by a panic");
         }
-        self.resp.shutdown();
-        drop(self.stores);
+        drop(self.controller);
+        // The RESP port stays to the last: others ask here until they see that the node has gone.
+        drop(self.agent);
+        drop(self.router);
+        drop(self.coordination);
+        if self.mirror.join().is_err() {
+            tracing::error!("the mirror thread ended by a panic");
+        }
+        if let Some(resp) = self.resp {
+            resp.shutdown();
+        }
         tracing::info!("stopped");
-    }
-}
-
-/// Sets the number of partitions for ever, or checks that it is what it was.
-fn check_cluster(coordination: &dyn Coordination, config: &Config, data_dir: &DataDir) -> Result<(), ControlError> {
-    let path = EntryPath::new(["cluster"])?;
-    let configured = config.partitions.get();
-    let invalid = |error: serde_json::Error| ControlError::InvalidMetadata {
-        entry: path.to_string(),
-        reason: error.to_string(),
-    };
-    match coordination.read(&path)? {
-        Some(entry) => {
-            let found: ClusterRecord = serde_json::from_slice(&entry.bytes).map_err(invalid)?;
-            if found.partitions == configured {
-                return Ok(());
-            }
-            Err(ControlError::PartitionsChanged {
-                path: data_dir.root().to_owned(),
-                found: found.partitions,
-                configured,
-            })
-        }
-        None => {
-            let record = ClusterRecord { partitions: configured };
-            let bytes = serde_json::to_vec(&record).map_err(invalid)?;
-            coordination.write(&path, &bytes, None)?;
-            Ok(())
-        }
     }
 }
 
@@ -255,10 +479,4 @@ fn listen(addr: SocketAddr) -> Result<TcpListener, ControlError> {
 
 fn listen_error(addr: SocketAddr) -> impl FnOnce(std::io::Error) -> ControlError {
     move |source| ControlError::Listen { addr, source }
-}
-
-fn now_unix_ms() -> u64 {
-    // A clock before 1970 is not worth failing for.
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    since.as_millis() as u64
 }

@@ -1,75 +1,80 @@
-//! The live settings of the node, remembered: what is changed through the control port survives a
-//! restart.
+//! The live settings, remembered for the whole cluster: what is changed through any control port survives
+//! restarts, and is taken up by every process.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use fondaco_coordination::{Coordination, CoordinationError, Revision};
 use fondaco_node::{SETTINGS, SettingError, Settings};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::coordination::{Coordination, EntryPath};
 use crate::error::ControlError;
 use crate::http::{SettingList, SettingResource};
+use crate::layout;
+use crate::mirror::Mirror;
+use crate::operator::ATTEMPTS_MAX;
 
 /// Settings to be changed: their names, with `-` or `_`, and values.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({"fetch-rate-bytes-per-second": 104857600}))]
 pub struct SettingChanges(pub BTreeMap<String, u64>);
 
+impl SettingChanges {
+    /// Takes them up in this process.
+    pub(crate) fn take_up(&self, settings: &Settings) {
+        for (name, value) in &self.0 {
+            let parsed = Settings::parse(name, &value.to_string());
+            let set = parsed.and_then(|(setting, value)| settings.set(setting, value));
+            if let Err(error) = set {
+                // Written by another release: its limits are not ours.
+                tracing::warn!(%error, "a remembered setting is left as it is");
+            }
+        }
+    }
+}
+
 /// Settings that remember.
 pub(crate) struct LiveSettings {
-    settings: Arc<Settings>,
-    coordination: Arc<dyn Coordination>,
-    /// Held while changing: the entry and the settings change together.
-    changing: Mutex<()>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) coordination: Arc<dyn Coordination>,
+    /// It has them taken up when they have changed.
+    pub(crate) mirror: Mirror,
 }
 
 impl LiveSettings {
-    /// Takes up what is remembered.
-    pub(crate) fn open(settings: Arc<Settings>, coordination: Arc<dyn Coordination>) -> Result<Self, ControlError> {
-        if let Some(entry) = coordination.read(&path()?)? {
-            let remembered = parse(&entry.bytes)?;
-            for (name, value) in &remembered.0 {
-                match Settings::parse(name, &value.to_string()) {
-                    Ok((setting, value)) => settings.set(setting, value)?,
-                    // Written by another release: its limits are not ours.
-                    Err(error) => tracing::warn!(%error, "a remembered setting is left at its default"),
-                }
-            }
-        }
-        Ok(Self {
-            settings,
-            coordination,
-            changing: Mutex::new(()),
-        })
-    }
-
-    /// Changes all of these or none.
+    /// Changes all of these or none. This process has taken them up when it returns.
     pub(crate) fn change(&self, changes: &SettingChanges) -> Result<(), ControlError> {
         let parsed = changes
             .0
             .iter()
             .map(|(name, value)| Settings::parse(&name.replace('_', "-"), &value.to_string()))
             .collect::<Result<Vec<_>, SettingError>>()?;
-        // The lock guards no memory of its own.
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = self.coordination.read(&path()?)?;
-        let mut remembered = match &before {
-            Some(entry) => parse(&entry.bytes)?,
-            None => SettingChanges::default(),
+        let path = layout::SETTINGS.parse()?;
+        let invalid = |error: serde_json::Error| ControlError::InvalidMetadata {
+            entry: layout::SETTINGS.to_owned(),
+            reason: error.to_string(),
         };
-        for (setting, value) in &parsed {
-            let spec = &SETTINGS[*setting as usize];
-            remembered.0.insert(spec.name.to_owned(), *value);
+        for _ in 0..ATTEMPTS_MAX {
+            self.mirror.refresh(&*self.coordination, std::slice::from_ref(&path))?;
+            let before = self.mirror.look().settings;
+            let expected = before.as_ref().map(|before| Revision::new(before.revision));
+            let mut remembered = before.map(|before| before.record).unwrap_or_default();
+            for (setting, value) in &parsed {
+                let spec = &SETTINGS[*setting as usize];
+                remembered.0.insert(spec.name.to_owned(), *value);
+            }
+            let bytes = serde_json::to_vec(&remembered).map_err(invalid)?;
+            match self.coordination.write(&path, &bytes, expected) {
+                Ok(_) => {
+                    self.mirror.refresh(&*self.coordination, std::slice::from_ref(&path))?;
+                    return Ok(());
+                }
+                Err(CoordinationError::Conflict { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
-        let bytes = serde_json::to_vec(&remembered).map_err(invalid)?;
-        self.coordination
-            .write(&path()?, &bytes, before.map(|entry| entry.revision))?;
-        for (setting, value) in parsed {
-            self.settings.set(setting, value)?;
-        }
-        Ok(())
+        Err(ControlError::TooManyConflicts)
     }
 
     /// All settings as they are now.
@@ -85,20 +90,5 @@ impl LiveSettings {
         SettingList {
             settings: settings.collect(),
         }
-    }
-}
-
-fn path() -> Result<EntryPath, ControlError> {
-    Ok(EntryPath::new(["settings"])?)
-}
-
-fn parse(bytes: &[u8]) -> Result<SettingChanges, ControlError> {
-    serde_json::from_slice(bytes).map_err(invalid)
-}
-
-fn invalid(error: serde_json::Error) -> ControlError {
-    ControlError::InvalidMetadata {
-        entry: "settings".to_owned(),
-        reason: error.to_string(),
     }
 }

@@ -5,7 +5,9 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use fondaco_model::StoreName;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
 
 use super::error::ApiError;
 
@@ -68,4 +70,18 @@ impl<S: Send + Sync> FromRequestParts<S> for KeyPath {
             key: decode(key),
         })
     }
+}
+
+/// Whether an answer waits until all nodes that are there know.
+#[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Wait {
+    /// Whether to wait until all nodes that are there serve the version, for 10 seconds at most.
+    #[serde(default = "yes")]
+    #[param(default = true)]
+    pub(super) wait: bool,
+}
+
+fn yes() -> bool {
+    true
 }

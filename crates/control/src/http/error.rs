@@ -5,6 +5,8 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, body::Body};
+use fondaco_coordination::CoordinationError;
+use fondaco_model::cluster::operator::OperatorError;
 use fondaco_node::FetchError;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -37,7 +39,7 @@ pub(super) struct ApiError {
 }
 
 /// All codes, with the status that each comes with and its meaning.
-pub const ERROR_CODES: [(&str, u16, &str); 24] = [
+pub const ERROR_CODES: [(&str, u16, &str); 38] = [
     (
         "invalid_request",
         400,
@@ -57,6 +59,13 @@ pub const ERROR_CODES: [(&str, u16, &str); 24] = [
     ("store_not_found", 404, "no store has this name"),
     ("version_not_found", 404, "the store does not keep this version"),
     ("push_not_found", 404, "the store was never pushed to"),
+    ("file_not_found", 404, "the node has no such file of this version"),
+    ("node_not_found", 404, "no node has this number"),
+    (
+        "member_not_found",
+        404,
+        "there is no development cluster, or it has no such member",
+    ),
     (
         "key_not_found",
         404,
@@ -64,27 +73,58 @@ pub const ERROR_CODES: [(&str, u16, &str); 24] = [
     ),
     ("method_not_allowed", 405, "the path has other methods"),
     ("store_exists", 409, "a store has this name already"),
-    ("too_many_stores", 409, "the node has as many stores as it can"),
+    ("too_many_stores", 409, "the cluster has as many stores as it can"),
     ("push_in_progress", 409, "the store is being pushed to"),
     ("push_ended", 409, "there is no push to cancel"),
-    ("version_failed", 409, "the version is kept, but cannot be opened"),
+    (
+        "version_failed",
+        409,
+        "the version is kept, but a part of it cannot be served by any node",
+    ),
     ("nothing_served", 409, "the store serves no version yet"),
     ("no_rollback", 409, "the store keeps no version to go back to"),
+    ("no_cluster", 409, "the cluster has not been made yet"),
+    (
+        "no_routing",
+        409,
+        "there is no routing table yet: too few nodes are there",
+    ),
+    ("plan_in_progress", 409, "a plan for the routing table is under way"),
+    ("no_plan", 409, "no plan for the routing table is under way"),
+    ("nothing_to_move", 409, "the plan would change nothing"),
+    ("node_absent", 409, "the node is not there"),
+    (
+        "member_busy",
+        409,
+        "the member of the development cluster is the one that answers, or is not as asked for",
+    ),
+    ("conflict", 409, "others changed the same again and again"),
     (
         "body_too_large",
         413,
         "the request's body is longer than the port accepts",
     ),
+    ("range_not_satisfiable", 416, "the range does not lie within the file"),
     (
         "invalid_source",
         422,
         "there is no version at the source that this store could take",
     ),
+    (
+        "placement",
+        422,
+        "the nodes cannot be given partitions as the cluster wants it",
+    ),
     ("answer_too_large", 422, "the values are too long for one answer"),
     ("internal", 500, "the node could not do it; its log says more"),
     ("overloaded", 503, "too many requests are being answered"),
     ("too_many_pushes", 503, "too many stores are being pushed to"),
-    ("unavailable", 503, "the node is stopping, or the request took too long"),
+    ("busy", 503, "too many files are being sent to peers"),
+    (
+        "unavailable",
+        503,
+        "the coordination service or a node does not answer, the process is stopping, or the request took too long",
+    ),
     ("not_enough_space", 507, "the version does not fit on the disk"),
 ];
 
@@ -118,33 +158,39 @@ impl From<ControlError> for ApiError {
 
 fn code_of(error: &ControlError) -> &'static str {
     match error {
-        ControlError::StoreNotFound { .. } => "store_not_found",
-        ControlError::StoreExists { .. } => "store_exists",
-        ControlError::TooManyStores { .. } => "too_many_stores",
-        ControlError::InvalidDefinition { .. } | ControlError::Setting(_) => "invalid_request",
-        ControlError::VersionNotFound { .. } => "version_not_found",
+        ControlError::Operator(error) => code_of_refusal(error),
+        ControlError::Setting(_) => "invalid_request",
         ControlError::VersionFailed { .. } => "version_failed",
         ControlError::NothingServed { .. } => "nothing_served",
-        ControlError::NoRollback { .. } => "no_rollback",
-        ControlError::PushInProgress { .. } => "push_in_progress",
-        ControlError::PushNotFound { .. } => "push_not_found",
-        ControlError::PushEnded { .. } => "push_ended",
-        ControlError::TooManyPushes { .. } => "too_many_pushes",
-        ControlError::Stopping => "unavailable",
         ControlError::InvalidSource(_) => "invalid_source",
         ControlError::Fetch(error) => match error {
-            FetchError::Source { .. }
+            FetchError::NoSource
+            | FetchError::Source { .. }
+            | FetchError::SourceChanged { .. }
             | FetchError::Manifest { .. }
             | FetchError::WrongStore { .. }
             | FetchError::WrongPartitions { .. }
             | FetchError::Mismatch { .. } => "invalid_source",
             FetchError::NoSpace { .. } | FetchError::DiskFull { .. } => "not_enough_space",
             FetchError::Cancelled | FetchError::Interrupted => "unavailable",
-            FetchError::Io { .. } => "internal",
+            FetchError::Io { .. } | FetchError::OtherVersion { .. } | FetchError::PeerCertificates { .. } => "internal",
         },
-        ControlError::Coordination(_)
+        ControlError::NoSuchMember { .. } => "member_not_found",
+        ControlError::MemberBusy { .. } => "member_busy",
+        ControlError::TooManyConflicts => "conflict",
+        ControlError::Stopping
+        | ControlError::NothingSeen
+        | ControlError::NotAnnounced
+        | ControlError::Coordination(CoordinationError::Unavailable { .. } | CoordinationError::Closed) => {
+            "unavailable"
+        }
+        ControlError::Admission(_)
+        | ControlError::Unfit(_)
+        | ControlError::IdentityInUse { .. }
+        | ControlError::ClusterMissing { .. }
+        | ControlError::Coordination(_)
         | ControlError::Format(_)
-        | ControlError::PushPanicked
+        | ControlError::FetchPanicked
         | ControlError::InvalidMetadata { .. }
         | ControlError::PartitionsChanged { .. }
         | ControlError::DataDirLocked { .. }
@@ -153,6 +199,30 @@ fn code_of(error: &ControlError) -> &'static str {
         | ControlError::Resp(_)
         | ControlError::Listen { .. }
         | ControlError::Io { .. } => "internal",
+    }
+}
+
+fn code_of_refusal(error: &OperatorError) -> &'static str {
+    match error {
+        OperatorError::NoCluster => "no_cluster",
+        OperatorError::StoreNotFound { .. } => "store_not_found",
+        OperatorError::StoreExists { .. } => "store_exists",
+        OperatorError::TooManyStores { .. } => "too_many_stores",
+        OperatorError::InvalidDefinition { .. } => "invalid_request",
+        OperatorError::VersionNotFound { .. } => "version_not_found",
+        OperatorError::VersionNotReady { .. } => "version_failed",
+        OperatorError::NoRollback { .. } => "no_rollback",
+        OperatorError::PushInProgress { .. } => "push_in_progress",
+        OperatorError::PushNotFound { .. } => "push_not_found",
+        OperatorError::PushEnded { .. } => "push_ended",
+        OperatorError::TooManyPushes { .. } => "too_many_pushes",
+        OperatorError::NoRoutingTable { .. } => "no_routing",
+        OperatorError::PlanInProgress => "plan_in_progress",
+        OperatorError::NoPlan => "no_plan",
+        OperatorError::NothingToMove => "nothing_to_move",
+        OperatorError::NodeNotFound { .. } => "node_not_found",
+        OperatorError::NodeAbsent { .. } => "node_absent",
+        OperatorError::Placement(_) => "placement",
     }
 }
 

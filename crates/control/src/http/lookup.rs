@@ -8,6 +8,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use fondaco_model::cluster::operator::OperatorError;
 use fondaco_model::{KEY_BYTES_MAX, StoreName};
 use fondaco_node::{Catalog, Serving};
 
@@ -97,7 +98,7 @@ fn parse(wire: &str) -> Result<(StoreName, Vec<u8>), ApiError> {
 
 fn look_up(catalog: &Catalog, name: &StoreName, key: &[u8]) -> Result<Option<Vec<u8>>, ControlError> {
     let Some(store) = catalog.store(name) else {
-        return Err(ControlError::StoreNotFound { store: name.clone() });
+        return Err(OperatorError::StoreNotFound { store: name.clone() }.into());
     };
     match &store.serving {
         // No builder writes such a key.

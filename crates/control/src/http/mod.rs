@@ -1,10 +1,14 @@
 //! The control port: HTTP with JSON under `/v1`, health and metrics beside it.
 //!
-//! It decides nothing: it parses, asks the stores, and puts answers and errors into words. Whatever
+//! Every process has one, whatever its role, and all of them answer for the whole cluster. It decides
+//! nothing: it parses, asks the operator's hand or the node's agent, and puts answers and errors into words. Whatever
 //! may wait for a disk is done on the runtime's blocking threads.
 
 mod body;
+mod cluster;
+mod dev;
 mod error;
+mod files;
 mod guard;
 mod lookup;
 mod node;
@@ -16,42 +20,61 @@ mod stores;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::Method;
 use axum::routing::{MethodRouter, delete, get, patch, post};
+use fondaco_model::{NodeId, StoreName, VersionNumber};
 use fondaco_node::{NodeMetrics, SharedCatalog};
+use tokio::sync::Semaphore;
 
 pub use error::{ERROR_CODES, ErrorDetail, ErrorResource};
+pub(crate) use files::FILES_AT_ONCE_MAX;
 pub(crate) use guard::Traffic;
 pub use openapi::document;
 pub use resources::*;
 
+use crate::agent::AgentWork;
+use crate::config::Role;
+use crate::controller::ControllerWork;
+use crate::dev::DevHandle;
 use crate::error::ControlError;
 use crate::exposition::Exposition;
+use crate::intake::Intake;
+use crate::operator::Operator;
 use crate::process;
+use crate::router::RouterWork;
 use crate::settings::LiveSettings;
-use crate::stores::Stores;
 use error::ApiError;
 
 /// The longest body of a request, in bytes: a look-up of many long keys.
 const BODY_BYTES_MAX: usize = 16 << 20;
+
+/// How long a request waits for others to have done what it asked for.
+const WAIT_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// What handlers answer from.
 #[derive(Clone)]
 pub(crate) struct App(Arc<AppParts>);
 
 pub(crate) struct AppParts {
-    pub(crate) stores: Stores,
+    pub(crate) role: Role,
+    pub(crate) operator: Operator,
+    pub(crate) intake: Intake,
+    pub(crate) agent: Option<Arc<AgentWork>>,
+    pub(crate) router: Option<Arc<RouterWork>>,
+    pub(crate) controller: Option<Arc<ControllerWork>>,
+    pub(crate) dev: Option<DevHandle>,
     pub(crate) catalog: Arc<SharedCatalog>,
     pub(crate) settings: LiveSettings,
     pub(crate) metrics: Arc<NodeMetrics>,
     pub(crate) exposition: Exposition,
     pub(crate) traffic: Arc<Traffic>,
-    pub(crate) partitions: u32,
-    pub(crate) resp_addr: SocketAddr,
+    /// How many files may be sent to peers at a time.
+    pub(crate) files: Arc<Semaphore>,
+    pub(crate) resp_addr: Option<SocketAddr>,
     pub(crate) http_addr: SocketAddr,
     pub(crate) started: Instant,
     pub(crate) program_version: &'static str,
@@ -82,20 +105,86 @@ impl App {
         }
     }
 
+    /// The number of the node that this process is, if it is one.
+    fn node(&self) -> Option<NodeId> {
+        self.agent.as_ref().and_then(|agent| agent.node())
+    }
+
+    /// Waits until the requests of this process see what it has just written.
+    fn settle(&self) {
+        if let Some(agent) = &self.agent {
+            agent.wait_looked(WAIT_TIME_MAX);
+        }
+        if let Some(router) = &self.router {
+            router.wait_looked(WAIT_TIME_MAX);
+        }
+    }
+
+    /// Waits until all nodes that are there serve a store's current version. Those that do not in time are
+    /// slow, or gone: nobody waits for them for ever.
+    fn wait_serving(&self, name: &StoreName) -> Result<(), ControlError> {
+        let late = self.operator.wait_serving(name, WAIT_TIME_MAX)?;
+        if !late.is_empty() {
+            tracing::warn!(store = %name, ?late, "not all nodes serve the current version yet");
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// Waits until this process has deleted what it had of a version.
+    fn wait_dropped(&self, name: &StoreName, version: VersionNumber) {
+        if let Some(agent) = &self.agent {
+            agent.wait_dropped(name, version, WAIT_TIME_MAX);
+        }
+    }
+
+    /// Why the process does not serve all that it should; empty if it does.
+    pub(crate) fn not_ready(&self) -> Vec<String> {
+        let mut reasons = match (&self.agent, &self.router) {
+            (Some(agent), _) => agent.not_ready(),
+            (None, Some(router)) => router.not_ready(),
+            (None, None) if !self.operator.mirror().has_seen() => {
+                vec!["the coordination service has not answered yet".to_owned()]
+            }
+            (None, None) => Vec::new(),
+        };
+        reasons.extend(self.operator.mirror().problems());
+        reasons
+    }
+
     fn status(&self) -> NodeStatus {
+        let mirror = self.operator.mirror();
+        let view = mirror.view();
+        let data_dir = self.agent.as_ref().map(|agent| agent.data_dir());
+        let cluster = view.cluster.as_ref();
         NodeStatus {
             program_version: self.program_version.to_owned(),
             pid: std::process::id(),
             uptime_ms: self.started.elapsed().as_millis() as u64,
-            resp_addr: self.resp_addr.to_string(),
+            role: self.role.into(),
+            node: self.node().map(NodeId::get),
+            cluster: cluster.map(|cluster| cluster.identity.to_string()),
+            resp_addr: self.resp_addr.map(|addr| addr.to_string()),
             http_addr: self.http_addr.to_string(),
-            data_directory: self.stores.data_dir().root().display().to_string(),
-            disk_available_bytes: self.stores.data_dir().available_bytes(),
-            partitions: self.partitions,
+            data_directory: data_dir.map(|dir| dir.root().display().to_string()),
+            disk_available_bytes: data_dir.and_then(|dir| dir.available_bytes()),
+            partitions: cluster.map_or(0, |cluster| cluster.partitions.get()),
             resident_bytes: process::resident_bytes(),
             clients: self.metrics.clients(),
-            stores: self.catalog.load().stores().len() as u64,
-            not_ready: self.stores.not_ready(),
+            stores: view.stores.len() as u64,
+            coordination_silent_ms: mirror.stale_since().map(|since| since.elapsed().as_millis() as u64),
+            not_ready: self.not_ready(),
+        }
+    }
+}
+
+impl From<Role> for RoleName {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Single => Self::Single,
+            Role::Node => Self::Node,
+            Role::Router => Self::Router,
+            Role::Controller => Self::Controller,
         }
     }
 }
@@ -115,7 +204,20 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
         ("/v1/stores/{store}/push", Method::GET, get(pushes::show)),
         ("/v1/stores/{store}/push", Method::DELETE, delete(pushes::cancel)),
         ("/v1/stores/{store}/keys/{key}", Method::GET, get(lookup::get)),
+        (
+            "/v1/stores/{store}/versions/{version}/files/{file}",
+            Method::GET,
+            get(files::get),
+        ),
         ("/v1/lookup", Method::POST, post(lookup::many)),
+        ("/v1/cluster", Method::GET, get(cluster::show)),
+        ("/v1/nodes", Method::GET, get(cluster::nodes)),
+        ("/v1/routing", Method::GET, get(cluster::routing)),
+        ("/v1/routing/plans", Method::POST, post(cluster::begin_plan)),
+        ("/v1/routing/plan", Method::DELETE, delete(cluster::cancel_plan)),
+        ("/v1/dev/members", Method::GET, get(dev::list)),
+        ("/v1/dev/members/{member}/stop", Method::POST, post(dev::stop)),
+        ("/v1/dev/members/{member}/start", Method::POST, post(dev::start)),
         ("/v1/status", Method::GET, get(node::status)),
         ("/v1/settings", Method::GET, get(node::settings)),
         ("/v1/settings", Method::PATCH, patch(node::change_settings)),

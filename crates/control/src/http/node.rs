@@ -1,4 +1,4 @@
-//! The node itself: its status, its settings, whether it is alive and ready, its metrics, and the
+//! The process itself: its status, its settings, whether it is alive and ready, its metrics, and the
 //! document of the port.
 
 use axum::Json;
@@ -12,16 +12,16 @@ use super::error::{ApiError, ErrorResource};
 use super::resources::{Health, NodeStatus, Readiness, SettingList};
 use crate::settings::SettingChanges;
 
-/// Show the node.
+/// Show the process that answers.
 #[utoipa::path(get, path = "/v1/status", tag = "node", responses(
-    (status = 200, description = "The node", body = NodeStatus),
+    (status = 200, description = "The process", body = NodeStatus),
     (status = "default", description = "An error", body = ErrorResource),
 ))]
 pub(super) async fn status(State(app): State<App>) -> Result<Json<NodeStatus>, ApiError> {
     Ok(Json(app.blocking(|app| Ok(app.status())).await?))
 }
 
-/// Show the settings that can be changed while the node runs.
+/// Show the settings that can be changed while the cluster runs, as the process that answers has them.
 #[utoipa::path(get, path = "/v1/settings", tag = "node", responses(
     (status = 200, description = "The settings", body = SettingList),
     (status = "default", description = "An error", body = ErrorResource),
@@ -30,7 +30,7 @@ pub(super) async fn settings(State(app): State<App>) -> Json<SettingList> {
     Json(app.settings.list())
 }
 
-/// Change settings, at once and for good. Either all are changed or none.
+/// Change settings, at once and for good, for all processes of the cluster. Either all are changed or none.
 #[utoipa::path(patch, path = "/v1/settings", tag = "node", request_body = SettingChanges, responses(
     (status = 200, description = "The settings as they are now", body = SettingList),
     (status = "default", description = "An error: invalid_request", body = ErrorResource),
@@ -51,14 +51,14 @@ pub(super) async fn healthz() -> Json<Health> {
     Json(Health { alive: true })
 }
 
-/// Whether the node serves all that it should. Needs no token.
+/// Whether the process serves all that it should. Needs no token.
 #[utoipa::path(get, path = "/readyz", tag = "node", security(()), responses(
     (status = 200, description = "It does", body = Readiness),
     (status = 503, description = "It does not", body = Readiness),
     (status = "default", description = "An error", body = ErrorResource),
 ))]
 pub(super) async fn readyz(State(app): State<App>) -> Result<Response, ApiError> {
-    let reasons = app.blocking(|app| Ok(app.stores.not_ready())).await?;
+    let reasons = app.blocking(|app| Ok(app.not_ready())).await?;
     let status = match reasons.is_empty() {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,

@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use super::error::ERROR_CODES;
-use super::{lookup, node, pushes, stores};
+use super::{cluster, dev, files, lookup, node, pushes, stores};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -21,6 +21,15 @@ use super::{lookup, node, pushes, stores};
         pushes::start,
         pushes::show,
         pushes::cancel,
+        files::get,
+        cluster::show,
+        cluster::nodes,
+        cluster::routing,
+        cluster::begin_plan,
+        cluster::cancel_plan,
+        dev::list,
+        dev::stop,
+        dev::start,
         lookup::get,
         lookup::many,
         node::status,
@@ -38,7 +47,9 @@ use super::{lookup, node, pushes, stores};
         (name = "versions", description = "Which version of it"),
         (name = "pushes", description = "How new versions come"),
         (name = "look-ups", description = "For people; programs use RESP"),
-        (name = "node", description = "The node itself"),
+        (name = "cluster", description = "Who is there, and who holds what"),
+        (name = "node", description = "The process that answers"),
+        (name = "development", description = "Stopping and starting the members of a development cluster"),
     ),
 )]
 struct Document;
@@ -66,7 +77,9 @@ struct Codes;
 
 impl Modify for Codes {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
-        let mut text = "Administration of a fondaco node. Errors have one shape; their codes:\n\n".to_owned();
+        let mut text =
+            "Administration of a fondaco cluster, at any of its processes. Errors have one shape; their codes:\n\n"
+                .to_owned();
         for (code, status, meaning) in ERROR_CODES {
             text += &format!("- `{code}` ({status}): {meaning}\n");
         }

@@ -1,16 +1,26 @@
 //! `/v1/stores/{store}/pushes`: starting, watching and cancelling pushes.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use fondaco_model::cluster::operator::OperatorError;
+use fondaco_model::{PushState, StoreName};
 
 use super::App;
 use super::body::{JsonBody, StorePath};
 use super::error::{ApiError, ErrorResource};
 use super::resources::{DryRunResource, NewPush, PushResource};
+use crate::error::ControlError;
+use crate::now_unix_ms;
+use crate::status::PushStatus;
 
-/// Push a version that was built: fetch it, and swap it in. Answers when the push is under way.
+/// How long after its end whoever looks at a push is made to wait until nodes know of it.
+const NEWS_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Push a version that was built: all nodes fetch it, and it is swapped in. Answers when the push is under way.
 #[utoipa::path(post, path = "/v1/stores/{store}/pushes", tag = "pushes", params(("store" = String, Path, description = "The store")), request_body = NewPush, responses(
     (status = 202, description = "The push that was started", body = PushResource),
     (status = 200, description = "What the push would do, if `dry_run` was asked for", body = DryRunResource),
@@ -22,29 +32,52 @@ pub(super) async fn start(
     JsonBody(new): JsonBody<NewPush>,
 ) -> Result<Response, ApiError> {
     if new.dry_run {
-        let run = app.blocking(move |app| app.stores.dry_run(&name, &new.source)).await?;
-        return Ok(Json(DryRunResource::from(run)).into_response());
+        let run = app.blocking(move |app| app.intake.dry_run(&app.operator, app.node(), &name, &new.source));
+        return Ok(Json(DryRunResource::from(run.await?)).into_response());
     }
-    let push = app.blocking(move |app| app.stores.push(&name, &new.source)).await?;
-    Ok((StatusCode::ACCEPTED, Json(PushResource::from(push))).into_response())
+    let push = app.blocking(move |app| {
+        let detail = app.intake.look(&app.operator, app.node(), &name, &new.source)?;
+        app.operator.push(&name, &detail)?;
+        status(app, &name)
+    });
+    Ok((StatusCode::ACCEPTED, Json(PushResource::from(push.await?))).into_response())
 }
 
-/// Show the push under way, or the last one.
+/// Show the push under way, or the last one. Who sees that it is swapped in finds it served.
 #[utoipa::path(get, path = "/v1/stores/{store}/push", tag = "pushes", params(("store" = String, Path, description = "The store")), responses(
     (status = 200, description = "The push", body = PushResource),
     (status = "default", description = "An error: store_not_found, push_not_found", body = ErrorResource),
 ))]
 pub(super) async fn show(State(app): State<App>, StorePath(name): StorePath) -> Result<Json<PushResource>, ApiError> {
-    let push = app.blocking(move |app| app.stores.push_status(&name)).await?;
-    Ok(Json(push.into()))
+    let push = app.blocking(move |app| {
+        let push = status(app, &name)?;
+        let ended_ms = push.record.ended_unix_ms.unwrap_or(0);
+        let is_news = now_unix_ms().saturating_sub(ended_ms) < NEWS_TIME_MAX.as_millis() as u64;
+        if push.record.state == PushState::Swapped && is_news {
+            app.wait_serving(&name)?;
+        }
+        Ok(push)
+    });
+    Ok(Json(push.await?.into()))
 }
 
-/// Cancel the push under way. Answers when its files are deleted.
+/// Cancel the push under way. The nodes delete what they have of it; the node that answers has done so.
 #[utoipa::path(delete, path = "/v1/stores/{store}/push", tag = "pushes", params(("store" = String, Path, description = "The store")), responses(
     (status = 200, description = "The push, as it ended", body = PushResource),
     (status = "default", description = "An error: store_not_found, push_not_found, push_ended", body = ErrorResource),
 ))]
 pub(super) async fn cancel(State(app): State<App>, StorePath(name): StorePath) -> Result<Json<PushResource>, ApiError> {
-    let push = app.blocking(move |app| app.stores.cancel_push(&name)).await?;
-    Ok(Json(push.into()))
+    let push = app.blocking(move |app| {
+        let version = app.operator.cancel_push(&name)?;
+        app.wait_dropped(&name, version);
+        status(app, &name)
+    });
+    Ok(Json(push.await?.into()))
+}
+
+fn status(app: &App, name: &StoreName) -> Result<PushStatus, ControlError> {
+    let record = app.operator.store(name)?;
+    let view = app.operator.view_with_reports()?;
+    let status = PushStatus::of(&view, &record, app.agent.as_deref());
+    Ok(status.ok_or_else(|| OperatorError::PushNotFound { store: name.clone() })?)
 }

@@ -1,14 +1,17 @@
 //! `/v1/stores`: creating, showing, altering and dropping stores, and swapping their versions.
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use fondaco_model::{StoreDefinition, VersionNumber};
+use fondaco_model::cluster::operator::StoreChange as Change;
+use fondaco_model::{StoreDefinition, StoreName, VersionNumber};
 
 use super::App;
-use super::body::{JsonBody, StorePath};
+use super::body::{JsonBody, StorePath, Wait};
 use super::error::{ApiError, ErrorResource};
 use super::resources::{NewStore, RollbackRequest, StoreChange, StoreList, StoreResource, SwapRequest, VersionList};
+use crate::error::ControlError;
+use crate::status::StoreStatus;
 
 /// List all stores.
 #[utoipa::path(get, path = "/v1/stores", tag = "stores", responses(
@@ -16,9 +19,13 @@ use super::resources::{NewStore, RollbackRequest, StoreChange, StoreList, StoreR
     (status = "default", description = "An error", body = ErrorResource),
 ))]
 pub(super) async fn list(State(app): State<App>) -> Result<Json<StoreList>, ApiError> {
-    let stores = app.blocking(|app| Ok(app.stores.list())).await?;
-    let stores = stores.into_iter().map(Into::into).collect();
-    Ok(Json(StoreList { stores }))
+    let stores = app.blocking(|app| {
+        let view = app.operator.view_with_reports()?;
+        let stores = view.stores.values();
+        let stores = stores.map(|store| StoreStatus::of(&view, &store.record, app.agent.as_deref()));
+        Ok(stores.map(Into::into).collect())
+    });
+    Ok(Json(StoreList { stores: stores.await? }))
 }
 
 /// Create a store.
@@ -30,17 +37,24 @@ pub(super) async fn create(
     State(app): State<App>,
     JsonBody(new): JsonBody<NewStore>,
 ) -> Result<(StatusCode, Json<StoreResource>), ApiError> {
-    let name = new
+    let name: StoreName = new
         .name
         .parse()
         .map_err(|error| ApiError::invalid(format!("{error}")))?;
     let definition = StoreDefinition {
+        name,
         kind: new.kind,
         backups: new.backups,
-        ..StoreDefinition::batch(name)
+        replicas: new.replicas,
+        tolerate_failures: new.tolerate_failures,
+        read_keys_per_second: new.read_keys_per_second,
     };
-    let store = app.blocking(|app| app.stores.create(definition)).await?;
-    Ok((StatusCode::CREATED, Json(store.into())))
+    let store = app.blocking(move |app| {
+        app.operator.create(&definition)?;
+        app.settle();
+        status(app, &definition.name)
+    });
+    Ok((StatusCode::CREATED, Json(store.await?.into())))
 }
 
 /// Show a store.
@@ -49,7 +63,7 @@ pub(super) async fn create(
     (status = "default", description = "An error: store_not_found", body = ErrorResource),
 ))]
 pub(super) async fn show(State(app): State<App>, StorePath(name): StorePath) -> Result<Json<StoreResource>, ApiError> {
-    let store = app.blocking(move |app| app.stores.show(&name)).await?;
+    let store = app.blocking(move |app| status(app, &name)).await?;
     Ok(Json(store.into()))
 }
 
@@ -63,8 +77,22 @@ pub(super) async fn alter(
     StorePath(name): StorePath,
     JsonBody(change): JsonBody<StoreChange>,
 ) -> Result<Json<StoreResource>, ApiError> {
-    let store = app.blocking(move |app| app.stores.alter(&name, change.backups)).await?;
-    Ok(Json(store.into()))
+    let change = Change {
+        backups: change.backups,
+        replicas: change
+            .replicas
+            .map(|replicas| Some(replicas).filter(|&replicas| replicas > 0)),
+        tolerate_failures: change.tolerate_failures,
+        read_keys_per_second: change
+            .read_keys_per_second
+            .map(|limit| Some(limit).filter(|&limit| limit > 0)),
+    };
+    let store = app.blocking(move |app| {
+        app.operator.alter(&name, &change)?;
+        app.settle();
+        status(app, &name)
+    });
+    Ok(Json(store.await?.into()))
 }
 
 /// Drop a store with all its versions.
@@ -73,7 +101,12 @@ pub(super) async fn alter(
     (status = "default", description = "An error: store_not_found, push_in_progress", body = ErrorResource),
 ))]
 pub(super) async fn drop_store(State(app): State<App>, StorePath(name): StorePath) -> Result<StatusCode, ApiError> {
-    app.blocking(move |app| app.stores.drop_store(&name)).await?;
+    let dropped = app.blocking(move |app| {
+        app.operator.drop_store(&name)?;
+        app.settle();
+        Ok(())
+    });
+    dropped.await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -86,39 +119,61 @@ pub(super) async fn versions(
     State(app): State<App>,
     StorePath(name): StorePath,
 ) -> Result<Json<VersionList>, ApiError> {
-    let store = app.blocking(move |app| app.stores.show(&name)).await?;
+    let store = app.blocking(move |app| status(app, &name)).await?;
     let versions = store.versions.into_iter().map(Into::into).collect();
     Ok(Json(VersionList { versions }))
 }
 
-/// Make a version current that the store keeps.
-#[utoipa::path(post, path = "/v1/stores/{store}/swap", tag = "versions", params(("store" = String, Path, description = "The store")), request_body = SwapRequest, responses(
+/// Make a version current that the store keeps. Answers when all nodes that are there serve it.
+#[utoipa::path(post, path = "/v1/stores/{store}/swap", tag = "versions", params(("store" = String, Path, description = "The store"), Wait), request_body = SwapRequest, responses(
     (status = 200, description = "The store as it is now", body = StoreResource),
     (status = "default", description = "An error: store_not_found, version_not_found, version_failed", body = ErrorResource),
 ))]
 pub(super) async fn swap(
     State(app): State<App>,
     StorePath(name): StorePath,
+    Query(wait): Query<Wait>,
     JsonBody(request): JsonBody<SwapRequest>,
 ) -> Result<Json<StoreResource>, ApiError> {
     let version = version(request.version)?;
-    let store = app.blocking(move |app| app.stores.swap(&name, version)).await?;
-    Ok(Json(store.into()))
+    let store = app.blocking(move |app| {
+        app.operator.swap(&name, version)?;
+        swapped(app, &name, wait)
+    });
+    Ok(Json(store.await?.into()))
 }
 
-/// Go back to an earlier version.
-#[utoipa::path(post, path = "/v1/stores/{store}/rollback", tag = "versions", params(("store" = String, Path, description = "The store")), request_body = RollbackRequest, responses(
+/// Go back to an earlier version. Answers when all nodes that are there serve it.
+#[utoipa::path(post, path = "/v1/stores/{store}/rollback", tag = "versions", params(("store" = String, Path, description = "The store"), Wait), request_body = RollbackRequest, responses(
     (status = 200, description = "The store as it is now", body = StoreResource),
     (status = "default", description = "An error: store_not_found, no_rollback, version_not_found, version_failed", body = ErrorResource),
 ))]
 pub(super) async fn rollback(
     State(app): State<App>,
     StorePath(name): StorePath,
+    Query(wait): Query<Wait>,
     JsonBody(request): JsonBody<RollbackRequest>,
 ) -> Result<Json<StoreResource>, ApiError> {
     let to = request.to.map(version).transpose()?;
-    let store = app.blocking(move |app| app.stores.roll_back(&name, to)).await?;
-    Ok(Json(store.into()))
+    let store = app.blocking(move |app| {
+        app.operator.roll_back(&name, to)?;
+        swapped(app, &name, wait)
+    });
+    Ok(Json(store.await?.into()))
+}
+
+/// A store after its current version has changed, once that is seen everywhere, as far as asked for.
+fn swapped(app: &App, name: &StoreName, wait: Wait) -> Result<StoreStatus, ControlError> {
+    if wait.wait {
+        app.wait_serving(name)?;
+    }
+    status(app, name)
+}
+
+fn status(app: &App, name: &StoreName) -> Result<StoreStatus, ControlError> {
+    let record = app.operator.store(name)?;
+    let view = app.operator.view_with_reports()?;
+    Ok(StoreStatus::of(&view, &record, app.agent.as_deref()))
 }
 
 fn version(number: u64) -> Result<VersionNumber, ApiError> {

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::harness::{Builds, Client, config, names, wait_for};
+use crate::harness::{Builds, Client, config, wait_for, wait_for_dirs};
 
 /// A small file system in memory, unmounted when dropped.
 struct SmallDisk(TempDir);
@@ -62,7 +62,7 @@ fn a_disk_too_small_refuses_a_push_and_one_that_fills_fails_it_without_a_trace()
     let push = client.ended_push();
     assert_eq!(push["state"], "failed", "{push}");
     assert!(push["error"].as_str().unwrap().contains("full"), "{push}");
-    assert_eq!(names(&disk.path().join("stores/pymk")), [""; 0]);
+    wait_for_dirs(disk.path(), &[]);
 
     std::fs::remove_file(&filler).unwrap();
     client.set_rate(0);

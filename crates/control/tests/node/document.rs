@@ -137,6 +137,27 @@ fn every_documented_operation_answers_as_documented() {
     );
     walk.step("POST", "/v1/lookup", "/v1/lookup", json!({"keys": ["no colon"]}), 400);
     walk.step("GET", "/v1/stores", "/v1/stores", null(), 200);
+    let file = "/v1/stores/{store}/versions/{version}/files/{file}";
+    walk.step(
+        "GET",
+        file,
+        "/v1/stores/pymk/versions/2/files/manifest.json",
+        null(),
+        200,
+    );
+    walk.step("GET", file, "/v1/stores/pymk/versions/2/files/lock", null(), 404);
+    walk.step("GET", "/v1/cluster", "/v1/cluster", null(), 200);
+    walk.step("GET", "/v1/nodes", "/v1/nodes", null(), 200);
+    walk.step("GET", "/v1/routing", "/v1/routing", null(), 200);
+    let (plans, plan) = ("/v1/routing/plans", "/v1/routing/plan");
+    walk.step("POST", plans, plans, json!({"add": [1], "dry_run": true}), 409);
+    walk.step("POST", plans, plans, json!({"add": [7]}), 404);
+    walk.step("DELETE", plan, plan, null(), 409);
+    walk.step("GET", "/v1/dev/members", "/v1/dev/members", null(), 200);
+    let member = "/v1/dev/members/{member}/stop";
+    walk.step("POST", member, "/v1/dev/members/node-1/stop", null(), 404);
+    let member = "/v1/dev/members/{member}/start";
+    walk.step("POST", member, "/v1/dev/members/node-1/start", null(), 404);
     walk.step("GET", "/v1/status", "/v1/status", null(), 200);
     walk.step("GET", "/v1/settings", "/v1/settings", null(), 200);
     walk.step(

@@ -92,7 +92,7 @@ fn a_file_changed_at_the_source_fails_the_push_and_leaves_the_old_version() {
         assert_eq!(push["state"], "failed");
         let error = push["error"].as_str().unwrap();
         assert!(error.contains(&data) && error.contains("checksum"), "{error}");
-        assert_eq!(names(&node.dir.path().join("stores/pymk")), ["version-1"]);
+        node.wait_for_dirs(&["version-1"]);
         assert_eq!(client.served_build(50), 1);
         assert!(source.join(&data).exists(), "the source is not ours to delete");
     }
@@ -118,7 +118,7 @@ fn a_missing_or_longer_file_fails_the_push() {
     client.begin_push(&source);
     let error = client.ended_push()["error"].as_str().unwrap().to_owned();
     assert!(error.contains(&index), "{error}");
-    assert_eq!(names(&node.dir.path().join("stores/pymk")), [""; 0]);
+    node.wait_for_dirs(&[]);
 }
 
 #[test]

@@ -152,7 +152,7 @@ fn a_slow_handshake_holds_nobody_up_and_tls_serves_both_ports() {
     let url = format!("https://localhost:{}/healthz", running.http_addr().port());
     let answer: Value = agent.get(&url).call().unwrap().body_mut().read_json().unwrap();
     assert_eq!(answer, json!({"alive": true}));
-    let answer = exchange(running.resp_addr(), b"PING\r\n");
+    let answer = exchange(running.resp_addr().unwrap(), b"PING\r\n");
     assert!(!answer.contains("PONG"), "RESP without TLS is answered");
     stop(running);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Builds, Client, TestNode};
+use crate::harness::{Builds, Client, TestNode, wait_for};
 
 fn versions(client: &Client) -> Vec<u64> {
     let answer = client.get("/v1/stores/pymk/versions");
@@ -98,25 +98,29 @@ fn a_rolled_back_version_serves_at_once_and_after_a_restart() {
 }
 
 #[test]
-fn a_corrupt_current_version_is_reported_and_others_are_served() {
+fn a_corrupt_current_version_that_cannot_be_had_again_is_reported_and_others_are_served() {
     let mut node = TestNode::start();
     let builds = Builds::beside();
     node.client.create(1);
     node.client.push(&builds.build(1));
-    node.client.push(&builds.build(2));
+    let source = builds.build(2);
+    node.client.push(&source);
     node.stop();
     std::fs::write(node.dir.path().join("stores/pymk/version-2/manifest.json"), "{}").unwrap();
+    std::fs::remove_dir_all(source).unwrap();
 
     let node = node.restart();
     let client = &node.client;
+    wait_for("the version to be given up", || {
+        let answer = client.get("/v1/stores/pymk/versions");
+        (answer["versions"][0]["state"] == "failed").then_some(())
+    });
     let (status, readiness) = client.call("GET", "/readyz", Value::Null);
     assert_eq!((status, &readiness["ready"]), (503, &json!(false)));
     assert!(
         readiness["reasons"][0].as_str().unwrap().contains("pymk"),
         "{readiness}"
     );
-    let answer = client.get("/v1/stores/pymk/versions");
-    assert_eq!(answer["versions"][0]["state"], "failed", "{answer}");
     let key = "/v1/stores/pymk/keys/member-1";
     assert_eq!(client.refused("GET", key, Value::Null, 409), "version_failed");
 
@@ -126,6 +130,21 @@ fn a_corrupt_current_version_is_reported_and_others_are_served() {
     assert_eq!(client.call("GET", "/readyz", Value::Null).0, 200);
     let swap = client.refused("POST", "/v1/stores/pymk/swap", json!({"version": 2}), 409);
     assert_eq!(swap, "version_failed");
+}
+
+#[test]
+fn a_corrupt_version_is_fetched_again_from_its_source() {
+    let mut node = TestNode::start();
+    let builds = Builds::beside();
+    node.client.create(1);
+    node.client.push(&builds.build(1));
+    node.stop();
+    std::fs::write(node.dir.path().join("stores/pymk/version-1/manifest.json"), "{}").unwrap();
+    let node = node.restart();
+    wait_for("the version to be there again", || {
+        (node.client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
+    });
+    assert_eq!(node.client.served_build(50), 1);
 }
 
 #[test]

@@ -19,19 +19,19 @@ use crate::data_dir::delete_tree;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What is to go.
-pub(super) struct Remains {
-    pub(super) version: Option<Arc<Version>>,
-    pub(super) dir: Option<PathBuf>,
+pub(crate) struct Remains {
+    pub(crate) version: Option<Arc<Version>>,
+    pub(crate) dir: Option<PathBuf>,
 }
 
 /// The thread. It ends when this is dropped, with what it can delete by then deleted.
-pub(super) struct Reaper {
+pub(crate) struct Reaper {
     sender: Option<Sender<Remains>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Reaper {
-    pub(super) fn start(catalog: Arc<SharedCatalog>) -> std::io::Result<Self> {
+    pub(crate) fn start(catalog: Arc<SharedCatalog>) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("reaper".into())
@@ -44,7 +44,7 @@ impl Reaper {
 
     /// Something to get rid of. Also to be called after every change of the catalog, with nothing:
     /// the former catalog is to be dropped too.
-    pub(super) fn take(&self, remains: Remains) {
+    pub(crate) fn take(&self, remains: Remains) {
         if let Some(sender) = &self.sender {
             // It only ends after this is dropped.
             let _ = sender.send(remains);
@@ -54,7 +54,7 @@ impl Reaper {
 
 impl Remains {
     /// The former catalog alone.
-    pub(super) const FORMER_CATALOG: Self = Self {
+    pub(crate) const FORMER_CATALOG: Self = Self {
         version: None,
         dir: None,
     };

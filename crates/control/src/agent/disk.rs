@@ -1,0 +1,269 @@
+//! The versions on a node's disk: found at the start, opened, grown by fetches, and given up.
+//!
+//! What is here is a fact, not a decision. A version that cannot be opened is here and broken; what a
+//! fetch left is here without a manifest. A directory that is given up is moved out of the way at once,
+//! so that its name is free, and deleted when nobody reads it any more.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Version};
+use fondaco_model::cluster::{LocalVersion, ReplicaKey};
+use fondaco_model::{PartitionSet, StoreName, VersionNumber};
+use fondaco_node::{SharedCatalog, keep_only};
+
+use super::reaper::{Reaper, Remains};
+use crate::data_dir::{DataDir, VersionDir, delete_tree};
+use crate::error::ControlError;
+
+/// All versions on the disk of a node.
+pub(crate) struct Disk {
+    dir: DataDir,
+    versions: Mutex<BTreeMap<ReplicaKey, OnDisk>>,
+    reaper: Reaper,
+}
+
+/// A version on the disk.
+struct OnDisk {
+    local: LocalVersion,
+    version: Option<Arc<Version>>,
+}
+
+impl Disk {
+    /// Opens all that is complete, and deletes what is nobody's.
+    pub(crate) fn open(dir: DataDir, catalog: &Arc<SharedCatalog>) -> Result<Self, ControlError> {
+        let reaper = Reaper::start(Arc::clone(catalog)).map_err(ControlError::io("start", "reaper thread"))?;
+        let disk = Self {
+            dir,
+            versions: Mutex::default(),
+            reaper,
+        };
+        disk.scan()?;
+        Ok(disk)
+    }
+
+    /// Where everything is.
+    pub(crate) fn dir(&self) -> &DataDir {
+        &self.dir
+    }
+
+    /// What there is, as the model sees it.
+    pub(crate) fn local(&self) -> BTreeMap<ReplicaKey, LocalVersion> {
+        let versions = self.versions();
+        versions
+            .iter()
+            .map(|(key, found)| (key.clone(), found.local.clone()))
+            .collect()
+    }
+
+    /// A version, if it is open, even if only in part.
+    pub(crate) fn version(&self, store: &StoreName, version: VersionNumber) -> Option<Arc<Version>> {
+        self.versions().get(&(store.clone(), version))?.version.clone()
+    }
+
+    /// Why a version cannot be opened, if so.
+    pub(crate) fn broken(&self, store: &StoreName, version: VersionNumber) -> Option<String> {
+        self.versions().get(&(store.clone(), version))?.local.broken.clone()
+    }
+
+    /// Whether there is anything of a version.
+    pub(crate) fn has(&self, key: &ReplicaKey) -> bool {
+        self.versions().contains_key(key)
+    }
+
+    /// All open versions.
+    pub(crate) fn open_versions(&self) -> Vec<Arc<Version>> {
+        self.versions()
+            .values()
+            .filter_map(|found| found.version.clone())
+            .collect()
+    }
+
+    /// The directories that files of a version may be in: where it is complete, and where it grows.
+    pub(crate) fn dirs_of(&self, store: &StoreName, version: VersionNumber) -> [PathBuf; 2] {
+        [self.dir.version(store, version), self.dir.fetching(store, version)]
+    }
+
+    /// Looks at a version again, of which a fetch has brought more, or has left something: reads its
+    /// indexes into memory, and lets it take the place of what was open of it.
+    ///
+    /// # Errors
+    /// It cannot be opened, or an index cannot be read.
+    pub(crate) fn look_again(&self, store: &StoreName, version: VersionNumber) -> Result<(), ControlError> {
+        let (found, outcome) = match self.find(store, version) {
+            None => (None, Ok(())),
+            Some(Ok(found)) => match found.version.as_ref().map(|version| version.warm()) {
+                Some(Err(error)) => (Some(OnDisk::broken(&error)), Err(error.into())),
+                Some(Ok(())) | None => (Some(found), Ok(())),
+            },
+            Some(Err(error)) => (Some(OnDisk::broken(&error)), Err(error.into())),
+        };
+        self.put(store, version, found);
+        outcome
+    }
+
+    /// What the disk has of a version.
+    fn find(&self, store: &StoreName, version: VersionNumber) -> Option<Result<OnDisk, FormatError>> {
+        let [complete, growing] = self.dirs_of(store, version);
+        match (complete.is_dir(), growing.is_dir()) {
+            (true, _) => Some(open(&complete)),
+            (false, true) => Some(Ok(OnDisk::unfinished())),
+            (false, false) => None,
+        }
+    }
+
+    fn put(&self, store: &StoreName, version: VersionNumber, found: Option<OnDisk>) {
+        let key = (store.clone(), version);
+        let before = match found {
+            Some(found) => self.versions().insert(key, found),
+            None => self.versions().remove(&key),
+        };
+        self.bury(before, None);
+    }
+
+    /// Gives a version up with all its files.
+    pub(crate) fn drop_version(&self, store: &StoreName, version: VersionNumber) -> Result<(), ControlError> {
+        let before = self.versions().remove(&(store.clone(), version));
+        let [complete, growing] = self.dirs_of(store, version);
+        let complete = self.dir.move_to_trash(&complete)?;
+        self.bury(before, complete);
+        let growing = self.dir.move_to_trash(&growing)?;
+        self.bury(None, growing);
+        // The store's own directory goes with its last version; as long as there are others, it stays.
+        let _ = fs::remove_dir(self.dir.store(store));
+        tracing::info!(%store, %version, "dropped from the disk");
+        Ok(())
+    }
+
+    /// Gives some partitions of a version up. Who reads them reads on to the end.
+    pub(crate) fn drop_partitions(
+        &self,
+        store: &StoreName,
+        version: VersionNumber,
+        partitions: &PartitionSet,
+    ) -> Result<(), ControlError> {
+        let Some(opened) = self.version(store, version) else {
+            return Ok(());
+        };
+        let kept: PartitionSet = opened.held().filter(|&held| !partitions.contains(held)).collect();
+        keep_only(&self.dir.version(store, version), &kept)?;
+        drop(opened);
+        self.look_again(store, version)?;
+        tracing::info!(%store, %version, partitions = partitions.len(), "dropped partitions from the disk");
+        Ok(())
+    }
+
+    /// Has the former catalog dropped when nobody reads it any more. To be called after each new one.
+    pub(crate) fn catalog_changed(&self) {
+        self.reaper.take(Remains::FORMER_CATALOG);
+    }
+
+    fn bury(&self, before: Option<OnDisk>, dir: Option<PathBuf>) {
+        let version = before.and_then(|before| before.version);
+        if version.is_some() || dir.is_some() {
+            self.reaper.take(Remains { version, dir });
+        }
+    }
+
+    fn versions(&self) -> MutexGuard<'_, BTreeMap<ReplicaKey, OnDisk>> {
+        // Changed by single moves: whoever panicked left it whole.
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Finds what an earlier life left.
+    fn scan(&self) -> Result<(), ControlError> {
+        for entry in list(&self.dir.trash())? {
+            delete_tree(&entry.path())?;
+        }
+        for entry in list(&self.dir.stores())? {
+            let name = entry.file_name();
+            let Some(store) = name.to_str().and_then(|name| name.parse::<StoreName>().ok()) else {
+                leak(&entry)?;
+                continue;
+            };
+            for entry in list(&entry.path())? {
+                match entry.file_name().to_str().and_then(VersionDir::parse) {
+                    Some(VersionDir::Complete(version) | VersionDir::Fetching(version)) => {
+                        let found = self.find(&store, version).map(|found| {
+                            found.unwrap_or_else(|error| {
+                                tracing::error!(%store, %version, %error, "a version cannot be opened");
+                                OnDisk::broken(&error)
+                            })
+                        });
+                        self.put(&store, version, found);
+                    }
+                    None => leak(&entry)?,
+                }
+            }
+            // Only if it is empty.
+            let _ = fs::remove_dir(entry.path());
+        }
+        Ok(())
+    }
+}
+
+impl OnDisk {
+    fn unfinished() -> Self {
+        Self {
+            local: LocalVersion {
+                manifest_checksum: None,
+                open: PartitionSet::EMPTY,
+                broken: None,
+            },
+            version: None,
+        }
+    }
+
+    /// One that cannot be opened. It counts as broken, to be dropped, only if its own bytes say so: a
+    /// disk that does not answer now, or a file of another release, is no reason to delete anything.
+    fn broken(error: &FormatError) -> Self {
+        let mut found = Self::unfinished();
+        let is_corrupt = matches!(
+            error,
+            FormatError::Corrupt { .. } | FormatError::CorruptManifest { .. } | FormatError::NoManifest { .. }
+        );
+        found.local.broken = is_corrupt.then(|| error.to_string());
+        found
+    }
+}
+
+fn open(dir: &Path) -> Result<OnDisk, FormatError> {
+    let version = Version::open(dir)?;
+    let path = dir.join(MANIFEST_FILE);
+    let manifest = fs::read(&path).map_err(|source| FormatError::Io {
+        action: "read",
+        path,
+        source,
+    })?;
+    Ok(OnDisk {
+        local: LocalVersion {
+            manifest_checksum: Some(Checksum::of(&manifest).to_string()),
+            open: version.held().collect(),
+            broken: None,
+        },
+        version: Some(Arc::new(version)),
+    })
+}
+
+fn leak(entry: &fs::DirEntry) -> Result<(), ControlError> {
+    let path = entry.path();
+    tracing::warn!(?path, "deleting what is nobody's");
+    match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+        true => delete_tree(&path),
+        false => fs::remove_file(&path).map_err(ControlError::io("delete", &path)),
+    }
+}
+
+fn list(dir: &Path) -> Result<Vec<fs::DirEntry>, ControlError> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        // Somebody's file where a directory should be is found by whoever listed it.
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(Vec::new()),
+        Err(error) => return Err(ControlError::io("list", dir)(error)),
+    };
+    entries
+        .map(|entry| entry.map_err(ControlError::io("list", dir)))
+        .collect()
+}

@@ -1,0 +1,286 @@
+//! The fetches that run on a node, each by a thread of its own.
+//!
+//! A fetch ends when all that it was to bring is on the disk, open, and its indexes in memory; or with a
+//! reason. What becomes of that is decided elsewhere: ends are gathered here until they are taken.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use fondaco_model::cluster::{LocalFetch, ReplicaKey, VersionDetail};
+use fondaco_model::{PartitionCount, PartitionSet};
+use fondaco_node::{
+    FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, LocationSource, NodeMetrics,
+    PageCache, PeerClient, Settings, Sources, SystemClock,
+};
+
+use super::disk::Disk;
+use super::tuning::Tuning;
+use crate::bell::Bell;
+use crate::error::ControlError;
+
+/// What fetches need of their node.
+pub(crate) struct FetchesParts {
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) metrics: Arc<NodeMetrics>,
+    /// How other nodes are asked for files.
+    pub(crate) peers: PeerClient,
+    /// How much of the disk must stay free, in bytes.
+    pub(crate) reserve_bytes: u64,
+    /// How much memory there is for the page cache to use, in bytes.
+    pub(crate) memory_bytes: u64,
+    /// Rung when a fetch ends.
+    pub(crate) bell: Arc<Bell>,
+}
+
+/// What one fetch is to bring.
+pub(crate) struct Job {
+    pub(crate) key: ReplicaKey,
+    pub(crate) partitions: PartitionSet,
+    /// How many partitions the cluster has.
+    pub(crate) partition_count: PartitionCount,
+    pub(crate) detail: VersionDetail,
+    /// Where peers serve HTTP, `host:port`, in the order in which they are to be asked.
+    pub(crate) peers: Vec<String>,
+}
+
+/// How a fetch ended.
+pub(crate) struct Ended {
+    pub(crate) key: ReplicaKey,
+    /// Why it failed; `None` if it was done, or was told to stop.
+    pub(crate) failure: Option<Failure>,
+}
+
+/// Why a fetch failed.
+pub(crate) struct Failure {
+    pub(crate) reason: String,
+    /// Whether it is of no use to try again soon.
+    pub(crate) for_good: bool,
+}
+
+/// The fetches of a node.
+pub(crate) struct Fetches(Arc<Inner>);
+
+struct Inner {
+    parts: FetchesParts,
+    running: Mutex<BTreeMap<ReplicaKey, Running>>,
+    ended: Mutex<Vec<Ended>>,
+}
+
+struct Running {
+    control: Arc<FetchControl>,
+    manifest_checksum: String,
+    partitions: PartitionSet,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Fetches {
+    pub(crate) fn new(parts: FetchesParts) -> Self {
+        Self(Arc::new(Inner {
+            parts,
+            running: Mutex::default(),
+            ended: Mutex::default(),
+        }))
+    }
+
+    /// Begins a fetch; none of this version runs.
+    pub(crate) fn begin(&self, job: Job) {
+        let control = Arc::new(FetchControl::new(SystemClock::default()));
+        let key = job.key.clone();
+        tracing::info!(store = %key.0, version = %key.1, partitions = job.partitions.len(), source = %job.detail.source, "fetch begins");
+        // Held until the thread is in the map, so that it cannot end before.
+        let mut running = self.0.running();
+        let entry = Running {
+            control: Arc::clone(&control),
+            manifest_checksum: job.detail.manifest_checksum.clone(),
+            partitions: job.partitions.clone(),
+            thread: None,
+        };
+        let inner = Arc::clone(&self.0);
+        let thread = std::thread::Builder::new()
+            .name("fetch".into())
+            .spawn(move || inner.run(&job, &control));
+        match thread {
+            Ok(thread) => {
+                let thread = Some(thread);
+                running.insert(key, Running { thread, ..entry });
+            }
+            Err(error) => {
+                let reason = ControlError::io("start", "fetch thread")(error).to_string();
+                let failure = Some(Failure {
+                    reason,
+                    for_good: false,
+                });
+                self.0.ended().push(Ended { key, failure });
+            }
+        }
+    }
+
+    /// Asks a fetch to stop. It still runs until it has.
+    pub(crate) fn stop(&self, key: &ReplicaKey) {
+        if let Some(running) = self.0.running().get(key) {
+            running.control.cancel();
+        }
+    }
+
+    /// The fetches that run, as the model sees them.
+    pub(crate) fn local(&self) -> BTreeMap<ReplicaKey, LocalFetch> {
+        let fetch = |running: &Running| {
+            let progress = running.control.progress();
+            LocalFetch {
+                manifest_checksum: running.manifest_checksum.clone(),
+                partitions: running.partitions.clone(),
+                bytes_done: progress.bytes_done,
+                bytes_total: progress.bytes_total,
+            }
+        };
+        let running = self.0.running();
+        running
+            .iter()
+            .map(|(key, running)| (key.clone(), fetch(running)))
+            .collect()
+    }
+
+    /// How far a fetch is, if it runs.
+    pub(crate) fn progress(&self, key: &ReplicaKey) -> Option<FetchProgress> {
+        Some(self.0.running().get(key)?.control.progress())
+    }
+
+    /// How many run.
+    pub(crate) fn count(&self) -> usize {
+        self.0.running().len()
+    }
+
+    /// Those that have ended since the last call.
+    pub(crate) fn take_ended(&self) -> Vec<Ended> {
+        std::mem::take(&mut *self.0.ended())
+    }
+
+    /// Interrupts all fetches, and waits until they have stopped. What they brought stays.
+    pub(crate) fn end(&self) {
+        let threads: Vec<_> = {
+            let mut running = self.0.running();
+            running.values().for_each(|running| running.control.interrupt());
+            running
+                .values_mut()
+                .filter_map(|running| running.thread.take())
+                .collect()
+        };
+        for thread in threads {
+            // A panic in there was caught, and is among the ends.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Inner {
+    fn running(&self) -> MutexGuard<'_, BTreeMap<ReplicaKey, Running>> {
+        // Changed by single moves: whoever panicked left it whole.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self) -> MutexGuard<'_, Vec<Ended>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread of a fetch.
+    fn run(&self, job: &Job, control: &FetchControl) {
+        let (store, version) = &job.key;
+        // Without an end, the version could never be fetched again.
+        let work = AssertUnwindSafe(|| self.bring(job, control));
+        let outcome = catch_unwind(work).unwrap_or(Err(ControlError::FetchPanicked));
+        let outcome = match outcome {
+            Ok(()) => self.parts.disk.look_again(store, *version),
+            Err(error) => {
+                // What came so far stays there for the next try.
+                let looked = self.parts.disk.look_again(store, *version);
+                looked.and(Err(error))
+            }
+        };
+        let failure = match outcome {
+            Ok(()) => {
+                tracing::info!(%store, %version, "fetched and open");
+                None
+            }
+            Err(ControlError::Fetch(FetchError::Cancelled | FetchError::Interrupted)) => None,
+            Err(error) => {
+                tracing::warn!(%store, %version, %error, "a fetch failed");
+                Some(Failure {
+                    reason: error.to_string(),
+                    for_good: is_for_good(&error),
+                })
+            }
+        };
+        // First the end, then nothing runs: whoever looks in between finds it running, and looks again.
+        self.ended().push(Ended {
+            key: job.key.clone(),
+            failure,
+        });
+        self.running().remove(&job.key);
+        self.parts.bell.ring();
+    }
+
+    /// Brings what is missing onto the disk.
+    fn bring(&self, job: &Job, control: &FetchControl) -> Result<(), ControlError> {
+        let (store, version) = &job.key;
+        let [version_dir, fetching_dir] = self.parts.disk.dirs_of(store, *version);
+        let source: Box<dyn FetchSource> = Box::new(LocationSource::new(job.detail.source.parse()?));
+        let peer = |address: &String| {
+            let peer = self.parts.peers.source(address, store, *version);
+            Box::new(peer) as Box<dyn FetchSource>
+        };
+        let sources = Sources::new(std::iter::once(source).chain(job.peers.iter().map(peer)));
+        let checksum = &job.detail.manifest_checksum;
+        let target = FetchTarget {
+            store,
+            partitions: job.partition_count,
+            wanted: Some(&job.partitions),
+            manifest_checksum: Some(checksum.parse().map_err(|_| ControlError::InvalidMetadata {
+                entry: format!("stores/{store}"),
+                reason: format!("{checksum:?} is not the checksum of a manifest"),
+            })?),
+            fetching_dir: &fetching_dir,
+            version_dir: &version_dir,
+            reserve_bytes: self.parts.reserve_bytes,
+        };
+        let plan = FetchPlan::new(&sources, &target)?;
+        let cache = self.page_cache(plan.files_bytes());
+        let tuning = Tuning::new(&self.parts.settings, &self.parts.metrics);
+        let report = plan.run(&sources, &target, cache, control, &tuning)?;
+        for (location, bytes) in report.bytes_from.iter().filter(|(_, bytes)| *bytes > 0) {
+            tracing::info!(%store, %version, %location, bytes, "fetched from");
+        }
+        Ok(())
+    }
+
+    /// Pages of a new version may stay if all that is here fits into half of the memory with it.
+    fn page_cache(&self, bytes: u64) -> PageCache {
+        let here: u64 = self
+            .parts
+            .disk
+            .open_versions()
+            .iter()
+            .map(|version| version.files_bytes())
+            .sum();
+        match here.saturating_add(bytes) <= self.parts.memory_bytes / 2 {
+            true => PageCache::Keep,
+            false => PageCache::DropBehind,
+        }
+    }
+}
+
+/// Whether trying again soon would end the same way.
+fn is_for_good(error: &ControlError) -> bool {
+    let ControlError::Fetch(error) = error else {
+        return false;
+    };
+    matches!(
+        error,
+        FetchError::WrongStore { .. }
+            | FetchError::WrongPartitions { .. }
+            | FetchError::Mismatch { .. }
+            | FetchError::SourceChanged { .. }
+    )
+}

@@ -1,0 +1,95 @@
+//! The cluster as a node last saw it, kept in its data directory, so that it serves what it knows when it
+//! starts while the coordination service is away.
+//!
+//! It is a copy, never the truth: nothing is decided, deleted or fetched by it.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use fondaco_model::Identity;
+use fondaco_model::RoutingTable;
+use fondaco_model::cluster::{
+    Announcement, ClusterRecord, ClusterView, NodeRecord, Revised, RouterRecord, StoreRecord,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::data_dir::replace_file;
+use crate::error::ControlError;
+
+/// What is in `view.json`.
+#[derive(Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Memory {
+    cluster: Option<ClusterRecord>,
+    routing: Option<RoutingTable>,
+    nodes: Vec<NodeRecord>,
+    announcements: Vec<Announcement>,
+    routers: Vec<(Identity, RouterRecord)>,
+    stores: Vec<StoreRecord>,
+}
+
+impl Memory {
+    /// What is worth remembering of a view.
+    pub(crate) fn of(view: &ClusterView) -> Self {
+        Self {
+            cluster: view.cluster.clone(),
+            routing: view.routing.as_ref().map(|routing| routing.record.clone()),
+            nodes: view.nodes.values().map(|node| node.record.clone()).collect(),
+            announcements: view.announcements.values().cloned().collect(),
+            routers: view.routers.clone().into_iter().collect(),
+            stores: view.stores.values().map(|store| store.record.clone()).collect(),
+        }
+    }
+
+    /// What the file says; `None` if there is none, or it cannot be read: then the node waits for the
+    /// service, as one that never saw it.
+    pub(crate) fn read(path: &Path) -> Option<Self> {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => {
+                tracing::warn!(?path, %error, "cannot read the remembered view of the cluster");
+                return None;
+            }
+        };
+        match serde_json::from_slice(&bytes) {
+            Ok(memory) => Some(memory),
+            Err(error) => {
+                tracing::warn!(?path, %error, "the remembered view of the cluster is of no use");
+                None
+            }
+        }
+    }
+
+    /// Remembers it, durably.
+    pub(crate) fn write(&self, path: &Path) -> Result<(), ControlError> {
+        let bytes = serde_json::to_vec(self).map_err(|error| ControlError::InvalidMetadata {
+            entry: path.display().to_string(),
+            reason: error.to_string(),
+        })?;
+        replace_file(path, &bytes)
+    }
+
+    /// The view again.
+    pub(crate) fn into_view(self) -> ClusterView {
+        // No write rests on a remembered view, so that revisions mean nothing in it.
+        fn revised<T>(record: T) -> Revised<T> {
+            Revised { record, revision: 0 }
+        }
+        let announcements = self.announcements.into_iter();
+        let stores = self.stores.into_iter();
+        ClusterView {
+            remembered: true,
+            cluster: self.cluster,
+            routing: self.routing.map(revised),
+            nodes: self.nodes.into_iter().map(|node| (node.id, revised(node))).collect(),
+            announcements: announcements.map(|one| (one.identity.clone(), one)).collect(),
+            routers: self.routers.into_iter().collect(),
+            stores: stores
+                .map(|store| (store.definition.name.clone(), revised(store)))
+                .collect(),
+            ..ClusterView::default()
+        }
+    }
+}

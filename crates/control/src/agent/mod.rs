@@ -1,0 +1,339 @@
+//! A data node's work: it announces the node, asks the model what to do, and does it.
+//!
+//! It is level-triggered: on every change of the view, of the disk or of a fetch, and every second, it
+//! looks at everything and does what is to be done now. What failed is asked for again at the next look.
+//! A node that must not take part says why and serves nothing.
+
+mod disk;
+mod fetches;
+mod memory;
+mod node_file;
+mod presence;
+mod publishing;
+mod reaper;
+mod tuning;
+mod work;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fondaco_coordination::Coordination;
+use fondaco_model::cluster::{Announcement, ReplicaKey};
+use fondaco_model::{NodeId, PartitionSet, StoreName, VersionNumber};
+use fondaco_node::{FetchProgress, NodeMetrics, PeerClient, Settings, SharedCatalog};
+use tokio::sync::watch;
+
+use crate::bell::{Bell, Looks};
+use crate::data_dir::DataDir;
+use crate::error::ControlError;
+use crate::founding::Founding;
+use crate::mirror::{Mirror, Origin, Sighting};
+use disk::Disk;
+use fetches::{Fetches, FetchesParts};
+pub(crate) use memory::Memory;
+pub(crate) use node_file::{NodeFile, new_identity};
+use presence::Presence;
+use publishing::Publishing;
+use work::{Work, WorkParts};
+
+/// How soon it is asked again whether a fetch that was told to stop has stopped.
+const STOP_TICK: Duration = Duration::from_millis(20);
+
+/// What the agent of a node is made of.
+pub(crate) struct AgentParts {
+    pub(crate) coordination: Arc<dyn Coordination>,
+    pub(crate) mirror: Mirror,
+    pub(crate) catalog: Arc<SharedCatalog>,
+    pub(crate) data_dir: DataDir,
+    pub(crate) node_file: NodeFile,
+    pub(crate) announcement: Announcement,
+    pub(crate) founding: Founding,
+    /// The number that the node is configured to have.
+    pub(crate) node_id: Option<NodeId>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) metrics: Arc<NodeMetrics>,
+    /// How other nodes are asked for files.
+    pub(crate) peers: PeerClient,
+    /// How much of the disk must stay free, in bytes.
+    pub(crate) reserve_bytes: u64,
+    /// How much memory there is for the page cache to use, in bytes.
+    pub(crate) memory_bytes: u64,
+    /// How long a session outlives its process.
+    pub(crate) session_timeout: Duration,
+    /// Whether to remember the view for a start without coordination.
+    pub(crate) remembers: bool,
+}
+
+/// The agent of a node. Dropping it stops it: fetches are interrupted, to go on at the next start.
+pub(crate) struct AgentWork {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    stopping: AtomicBool,
+    bell: Arc<Bell>,
+    mirror: Mirror,
+    disk: Arc<Disk>,
+    fetches: Fetches,
+    status: Mutex<Status>,
+    /// Rung when the status changes.
+    noted: Bell,
+    fatal: watch::Sender<Option<Arc<ControlError>>>,
+    /// How many looks were begun, and how many of them are done.
+    looks: Looks,
+    swaps: AtomicU64,
+}
+
+#[derive(Default)]
+struct Status {
+    node: Option<NodeId>,
+    /// Whether what is on the disk and current is served.
+    settled: bool,
+    /// Why versions that are wanted are not here.
+    failures: BTreeMap<ReplicaKey, String>,
+}
+
+impl AgentWork {
+    /// Opens what is on the disk, and begins.
+    ///
+    /// # Errors
+    /// A data directory that cannot be read.
+    pub(crate) fn start(parts: AgentParts) -> Result<Self, ControlError> {
+        let bell = Arc::new(Bell::default());
+        parts.mirror.ring(&bell);
+        let disk = Arc::new(Disk::open(parts.data_dir, &parts.catalog)?);
+        let fetches = Fetches::new(FetchesParts {
+            disk: Arc::clone(&disk),
+            settings: parts.settings,
+            metrics: parts.metrics,
+            peers: parts.peers,
+            reserve_bytes: parts.reserve_bytes,
+            memory_bytes: parts.memory_bytes,
+            bell: Arc::clone(&bell),
+        });
+        let shared = Arc::new(Shared {
+            stopping: AtomicBool::new(false),
+            bell,
+            mirror: parts.mirror,
+            disk: Arc::clone(&disk),
+            fetches,
+            status: Mutex::default(),
+            noted: Bell::default(),
+            fatal: watch::Sender::new(None),
+            looks: Looks::default(),
+            swaps: AtomicU64::new(0),
+        });
+        let presence = Presence::new(
+            Arc::clone(&parts.coordination),
+            parts.announcement,
+            parts.session_timeout,
+        );
+        let mut work = Work::new(WorkParts {
+            shared: Arc::clone(&shared),
+            coordination: parts.coordination,
+            founding: parts.founding,
+            node_id: parts.node_id,
+            node_file: parts.node_file,
+            presence,
+            publishing: Publishing::new(parts.catalog, disk),
+            remembers: parts.remembers,
+        });
+        let thread = std::thread::Builder::new()
+            .name("agent".into())
+            .spawn(move || work.run())
+            .map_err(ControlError::io("start", "agent thread"))?;
+        let agent = Self {
+            shared,
+            thread: Some(thread),
+        };
+        agent.warm();
+        Ok(agent)
+    }
+
+    /// The number of the node, once it has one.
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        self.shared.status().node
+    }
+
+    /// Waits until what is on the disk and current is served, or the node must not take part.
+    ///
+    /// # Errors
+    /// Why it must not. It is no error if time runs out.
+    pub(crate) fn wait_settled(&self, timeout: Duration) -> Result<(), Arc<ControlError>> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let seen = self.shared.noted.count();
+            if let Some(error) = self.shared.fatal.borrow().clone() {
+                return Err(error);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.shared.status().settled || left.is_zero() {
+                return Ok(());
+            }
+            self.shared.noted.wait(seen, left);
+        }
+    }
+
+    /// Why the node must not take part, once that is so.
+    pub(crate) fn fatal(&self) -> watch::Receiver<Option<Arc<ControlError>>> {
+        self.shared.fatal.subscribe()
+    }
+
+    /// The data directory.
+    pub(crate) fn data_dir(&self) -> &DataDir {
+        self.shared.disk.dir()
+    }
+
+    /// The directories that files of a version may be in.
+    pub(crate) fn dirs_of(&self, store: &StoreName, version: VersionNumber) -> [PathBuf; 2] {
+        self.shared.disk.dirs_of(store, version)
+    }
+
+    /// Whether a version is open here, even if only in part.
+    pub(crate) fn has_open(&self, store: &StoreName, version: VersionNumber) -> bool {
+        self.shared.disk.version(store, version).is_some()
+    }
+
+    /// How far the fetch of a version is, if one runs.
+    pub(crate) fn progress(&self, store: &StoreName, version: VersionNumber) -> Option<FetchProgress> {
+        self.shared.fetches.progress(&(store.clone(), version))
+    }
+
+    /// How many fetches run.
+    pub(crate) fn fetches(&self) -> usize {
+        self.shared.fetches.count()
+    }
+
+    /// How often it looked.
+    pub(crate) fn looks(&self) -> u64 {
+        self.shared.looks.count()
+    }
+
+    /// Waits until it has looked at what is there now, and done what is to be done at once.
+    pub(crate) fn wait_looked(&self, timeout: Duration) {
+        self.shared.looks.wait(&self.shared.bell, timeout);
+    }
+
+    /// Waits until nothing of a version is on the disk any more.
+    pub(crate) fn wait_dropped(&self, store: &StoreName, version: VersionNumber, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        let key = (store.clone(), version);
+        let is_here = || self.shared.fetches.progress(&key).is_some() || self.shared.disk.has(&key);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.wait_looked(left);
+            if !is_here() || left.is_zero() {
+                return;
+            }
+            // A fetch rings when it ends.
+            let seen = self.shared.bell.count();
+            self.shared.bell.wait(seen, left.min(STOP_TICK));
+        }
+    }
+
+    /// How often a store's current version changed here.
+    pub(crate) fn swaps(&self) -> u64 {
+        self.shared.swaps.load(Relaxed)
+    }
+
+    /// Why the node does not serve all that it should; empty if it does.
+    pub(crate) fn not_ready(&self) -> Vec<String> {
+        if let Some(error) = &*self.shared.fatal.borrow() {
+            return vec![error.to_string()];
+        }
+        let Sighting { view, origin, .. } = self.shared.mirror.look();
+        if origin == Origin::Nothing {
+            return vec!["the coordination service has not answered yet".to_owned()];
+        }
+        let Some(node) = self.node() else {
+            return vec!["the leading controller has not given this node its number yet".to_owned()];
+        };
+        let Some(routing) = &view.routing else {
+            return vec!["there is no routing table yet: too few nodes are there".to_owned()];
+        };
+        let mut owned: BTreeMap<usize, PartitionSet> = BTreeMap::new();
+        let local = self.shared.disk.local();
+        let mut reasons = Vec::new();
+        for (name, store) in &view.stores {
+            let Some(current) = store.record.versions.current() else {
+                continue;
+            };
+            let replicas = view.replicas(&store.record);
+            let owned = owned.entry(replicas).or_insert_with(|| {
+                let table = &routing.record;
+                let partitions = table.partitions().partitions();
+                partitions
+                    .filter(|&partition| {
+                        table
+                            .owners(partition)
+                            .iter()
+                            .take(replicas)
+                            .any(|&owner| owner == node)
+                    })
+                    .collect()
+            });
+            let key = (name.clone(), current);
+            let is_open = local.get(&key).is_some_and(|version| version.open.covers(owned));
+            if !owned.is_empty() && !is_open {
+                let reason = self.shared.why_not(name, current);
+                let reason = reason.unwrap_or_else(|| "it is being fetched".to_owned());
+                reasons.push(format!(
+                    "version {current} of store {name:?} cannot be served: {reason}"
+                ));
+            }
+        }
+        reasons
+    }
+
+    /// Reads the indexes of what was on the disk into memory, in the background: until then look-ups read
+    /// them as they need them.
+    fn warm(&self) {
+        let versions = self.shared.disk.open_versions();
+        let warming = std::thread::Builder::new().name("warm".into()).spawn(move || {
+            for version in versions {
+                if let Err(error) = version.warm() {
+                    tracing::error!(dir = ?version.dir(), %error, "an index cannot be read");
+                }
+            }
+        });
+        if let Err(error) = warming {
+            tracing::warn!(%error, "cannot start the thread that warms indexes");
+        }
+    }
+}
+
+impl Drop for AgentWork {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Relaxed);
+        self.shared.bell.ring();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the agent thread ended by a panic");
+        }
+        self.shared.fetches.end();
+    }
+}
+
+impl Shared {
+    fn status(&self) -> MutexGuard<'_, Status> {
+        // Changed by single moves: whoever panicked left it whole.
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Status)) {
+        change(&mut self.status());
+        self.noted.ring();
+    }
+
+    /// Why a version is not open here, if that is known.
+    fn why_not(&self, store: &StoreName, version: VersionNumber) -> Option<String> {
+        let failure = self.status().failures.get(&(store.clone(), version)).cloned();
+        failure.or_else(|| self.disk.broken(store, version))
+    }
+}

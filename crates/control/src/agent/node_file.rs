@@ -1,0 +1,93 @@
+//! Who a node is: what it remembers of itself in its data directory.
+//!
+//! The identity is made once and never changes. Number and cluster are learned when the node first joins
+//! one; from then on the directory belongs to that cluster and no other.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+
+use fondaco_model::{Identity, NodeId};
+use serde::{Deserialize, Serialize};
+
+use crate::data_dir::replace_file;
+use crate::error::ControlError;
+
+/// What is in `node.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NodeFile {
+    /// The node.
+    pub(crate) identity: Identity,
+    /// Its number, once it was given one.
+    pub(crate) id: Option<NodeId>,
+    /// Its cluster, once it joined one.
+    pub(crate) cluster: Option<Identity>,
+}
+
+impl NodeFile {
+    /// What the directory says, or a new identity, remembered at once.
+    pub(crate) fn open(path: &Path) -> Result<Self, ControlError> {
+        match fs::read(path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| ControlError::InvalidMetadata {
+                entry: path.display().to_string(),
+                reason: error.to_string(),
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let file = Self {
+                    identity: new_identity()?,
+                    id: None,
+                    cluster: None,
+                };
+                file.write(path)?;
+                Ok(file)
+            }
+            Err(error) => Err(ControlError::io("read", path)(error)),
+        }
+    }
+
+    /// Remembers it, durably.
+    pub(crate) fn write(&self, path: &Path) -> Result<(), ControlError> {
+        let bytes = serde_json::to_vec_pretty(self).map_err(|error| ControlError::InvalidMetadata {
+            entry: path.display().to_string(),
+            reason: error.to_string(),
+        })?;
+        replace_file(path, &bytes)
+    }
+}
+
+/// An identity that nobody else has.
+pub(crate) fn new_identity() -> Result<Identity, ControlError> {
+    const RANDOM: &str = "/dev/urandom";
+    let mut bits = [0; 16];
+    let mut source = fs::File::open(RANDOM).map_err(ControlError::io("open", RANDOM))?;
+    source.read_exact(&mut bits).map_err(ControlError::io("read", RANDOM))?;
+    Ok(Identity::of(u128::from_ne_bytes(bits)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_made_once_and_number_and_cluster_are_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node.json");
+        let mut first = NodeFile::open(&path).unwrap();
+        assert_eq!((first.id, &first.cluster), (None, &None));
+        first.id = NodeId::new(3);
+        first.cluster = Some(new_identity().unwrap());
+        first.write(&path).unwrap();
+        assert_eq!(NodeFile::open(&path).unwrap(), first);
+        assert_ne!(new_identity().unwrap(), new_identity().unwrap());
+    }
+
+    #[test]
+    fn a_file_that_was_tampered_with_is_an_error_and_not_a_new_identity() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node.json");
+        fs::write(&path, "{}").unwrap();
+        let error = NodeFile::open(&path).unwrap_err().to_string();
+        assert!(error.contains("node.json"), "{error}");
+    }
+}

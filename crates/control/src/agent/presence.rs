@@ -1,0 +1,129 @@
+//! What a node says of itself in the coordination service: that it is there, and what it has. Both entries
+//! go with its session, and are made again in the next.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fondaco_coordination::{Coordination, CoordinationError, Revision, SessionState};
+use fondaco_model::NodeId;
+use fondaco_model::cluster::{Announcement, RecordPath, ReportRecord};
+
+use crate::error::ControlError;
+use crate::layout;
+
+/// How much longer than a session timeout the entry of an earlier process may stay: the service looks only
+/// now and then.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// The ephemeral entries of a node.
+pub(crate) struct Presence {
+    coordination: Arc<dyn Coordination>,
+    announcement: Announcement,
+    session_timeout: Duration,
+    /// The session in which it is announced.
+    announced: Option<u64>,
+    /// Since when somebody else's announcement of this identity is there.
+    refused_since: Option<Instant>,
+    /// The report, as it was written in this session.
+    reported: Option<Revision>,
+}
+
+/// Whether a node is announced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Announced {
+    /// It is, since before.
+    Already,
+    /// It is, since now: all that went with an earlier session is gone.
+    Newly,
+    /// It is not yet.
+    NotYet,
+}
+
+impl Presence {
+    pub(crate) fn new(
+        coordination: Arc<dyn Coordination>,
+        announcement: Announcement,
+        session_timeout: Duration,
+    ) -> Self {
+        Self {
+            coordination,
+            announcement,
+            session_timeout,
+            announced: None,
+            refused_since: None,
+            reported: None,
+        }
+    }
+
+    /// Sees to it that the node is announced in the session of now.
+    ///
+    /// # Errors
+    /// [`ControlError::IdentityInUse`] if another process has been holding the identity for longer than an
+    /// earlier one of this node could.
+    pub(crate) fn announce(&mut self) -> Result<Announced, ControlError> {
+        let session = self.coordination.session();
+        if self.announced == Some(session.generation) {
+            return Ok(Announced::Already);
+        }
+        if session.state != SessionState::Connected {
+            return Ok(Announced::NotYet);
+        }
+        self.announced = None;
+        self.reported = None;
+        let path = layout::path(&RecordPath::Announcement(self.announcement.identity.clone()))?;
+        let bytes = to_json(&self.announcement)?;
+        match self.coordination.create_ephemeral(&path, &bytes) {
+            Ok(_) => {
+                self.announced = Some(session.generation);
+                self.refused_since = None;
+                tracing::info!(identity = %self.announcement.identity, "announced");
+                Ok(Announced::Newly)
+            }
+            Err(CoordinationError::Conflict { .. }) => {
+                let since = *self.refused_since.get_or_insert_with(Instant::now);
+                if since.elapsed() < self.session_timeout + LINGER {
+                    return Ok(Announced::NotYet);
+                }
+                let other = self.coordination.read(&path)?;
+                let other: Option<Announcement> = other.and_then(|entry| serde_json::from_slice(&entry.bytes).ok());
+                Err(ControlError::IdentityInUse {
+                    identity: self.announcement.identity.clone(),
+                    at: other.map_or_else(|| "an unknown address".to_owned(), |other| other.http),
+                })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes the report. The node is announced.
+    pub(crate) fn report(&mut self, node: NodeId, report: &ReportRecord) -> Result<(), ControlError> {
+        let path = layout::path(&RecordPath::Report(node))?;
+        let bytes = to_json(report)?;
+        let written = match self.reported {
+            Some(before) => self.coordination.write(&path, &bytes, Some(before)),
+            None => self.coordination.create_ephemeral(&path, &bytes),
+        };
+        match written {
+            Ok(revision) => {
+                self.reported = Some(revision);
+                Ok(())
+            }
+            Err(error @ CoordinationError::Conflict { .. }) => {
+                // That of an earlier process of this node: it would go soon, and this one's must not wait.
+                self.reported = None;
+                if let Some(entry) = self.coordination.read(&path)? {
+                    self.coordination.delete(&path, entry.revision)?;
+                }
+                Err(error.into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn to_json<T: serde::Serialize>(record: &T) -> Result<Vec<u8>, ControlError> {
+    serde_json::to_vec(record).map_err(|error| ControlError::InvalidMetadata {
+        entry: "report".to_owned(),
+        reason: error.to_string(),
+    })
+}

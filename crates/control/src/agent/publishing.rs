@@ -1,0 +1,93 @@
+//! What requests see: the model's serving set and the topology, as the node's catalog.
+
+use std::sync::Arc;
+
+use fondaco_model::cluster::{ServingSet, ServingStore as StoreToServe, Topology};
+use fondaco_model::{NodeId, StoreName, VersionNumber};
+use fondaco_node::{Catalog, Member, Membership, Serving, ServingStore, SharedCatalog, StoreId};
+
+use super::disk::Disk;
+
+/// Publishes what a node serves, and to whom it belongs.
+pub(crate) struct Publishing {
+    catalog: Arc<SharedCatalog>,
+    disk: Arc<Disk>,
+    set: ServingSet,
+    membership: Option<Arc<Membership>>,
+}
+
+impl Publishing {
+    pub(crate) fn new(catalog: Arc<SharedCatalog>, disk: Arc<Disk>) -> Self {
+        Self {
+            catalog,
+            disk,
+            set: ServingSet::default(),
+            membership: None,
+        }
+    }
+
+    /// The topology of the moment. Seen by requests with the next [`publish`](Self::publish). Returns
+    /// whether it is another one.
+    pub(crate) fn set_topology(&mut self, topology: Option<Topology>, node: NodeId) -> bool {
+        let known = self.membership.as_ref().map(|membership| &**membership.topology());
+        if known == topology.as_ref() {
+            return false;
+        }
+        self.membership = topology.map(|topology| Arc::new(Membership::new(Arc::new(topology), Member::Node(node))));
+        true
+    }
+
+    /// What is to be served from now on. Seen by requests with the next [`publish`](Self::publish).
+    pub(crate) fn set_serving(&mut self, set: ServingSet) {
+        self.set = set;
+    }
+
+    /// Lets requests see it. `why_not` says of a current version that is not open why.
+    pub(crate) fn publish(&self, why_not: impl Fn(&StoreName, VersionNumber) -> Option<String>) {
+        let stores = self.set.stores.iter();
+        let stores = stores.filter_map(|(name, store)| self.store(name, store, &why_not));
+        let catalog = Catalog::new(stores);
+        self.catalog.publish(match &self.membership {
+            Some(membership) => catalog.in_cluster(Arc::clone(membership)),
+            None => catalog,
+        });
+        self.disk.catalog_changed();
+    }
+
+    /// Lets requests see nothing any more.
+    pub(crate) fn withdraw(&self) {
+        self.catalog.publish(Catalog::default());
+        self.disk.catalog_changed();
+    }
+
+    fn store(
+        &self,
+        name: &StoreName,
+        store: &StoreToServe,
+        why_not: &impl Fn(&StoreName, VersionNumber) -> Option<String>,
+    ) -> Option<ServingStore> {
+        let open = |&number: &VersionNumber| Some((number, self.disk.version(name, number)?));
+        let mut others: Vec<_> = store.versions.keys().filter_map(open).collect();
+        let serving = match store.current {
+            None => Serving::Nothing,
+            Some(current) => match others.iter().position(|(number, _)| *number == current) {
+                Some(at) => {
+                    let (number, version) = others.swap_remove(at);
+                    Serving::Version(number, version)
+                }
+                None => match why_not(name, current) {
+                    Some(reason) => Serving::Failed(current, reason),
+                    None => Serving::Nothing,
+                },
+            },
+        };
+        Some(ServingStore {
+            name: name.clone(),
+            // The model gives out only numbers that are; others come from a tampered entry.
+            id: StoreId::new(store.id)?,
+            kind: store.kind,
+            serving,
+            others,
+        })
+    }
+}

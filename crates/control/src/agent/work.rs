@@ -1,0 +1,287 @@
+//! The thread of a node's agent: one look after the other, and after each what is to be done.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use fondaco_coordination::Coordination;
+use fondaco_model::NodeId;
+use fondaco_model::cluster::{Agent, AgentAction, ClusterView, LocalReplicas, Membership, ServingSet, Topology};
+
+use super::Shared;
+use super::fetches::Job;
+use super::memory::Memory;
+use super::node_file::NodeFile;
+use super::presence::{Announced, Presence};
+use super::publishing::Publishing;
+use crate::error::ControlError;
+use crate::founding::Founding;
+use crate::mirror::{Origin, Sighting};
+
+/// How often it looks when nothing changes.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What the thread is made of.
+pub(super) struct WorkParts {
+    pub(super) shared: Arc<Shared>,
+    pub(super) coordination: Arc<dyn Coordination>,
+    pub(super) founding: Founding,
+    pub(super) node_id: Option<NodeId>,
+    pub(super) node_file: NodeFile,
+    pub(super) presence: Presence,
+    pub(super) publishing: Publishing,
+    pub(super) remembers: bool,
+}
+
+/// The thread.
+pub(super) struct Work {
+    parts: WorkParts,
+    memory: Option<Memory>,
+    agent: Option<Agent>,
+    serving: Option<ServingSet>,
+    /// Whether requests should see something new although the serving set is the same.
+    is_dirty: bool,
+    started: Instant,
+}
+
+impl Work {
+    pub(super) fn new(parts: WorkParts) -> Self {
+        Self {
+            parts,
+            memory: None,
+            agent: None,
+            serving: None,
+            is_dirty: false,
+            started: Instant::now(),
+        }
+    }
+
+    /// Looks until it is told to stop, or the node must not take part.
+    pub(super) fn run(&mut self) {
+        let shared = Arc::clone(&self.parts.shared);
+        while !shared.stopping.load(Relaxed) {
+            let seen = shared.bell.count();
+            let look = shared.looks.begin();
+            let outcome = self.look();
+            shared.looks.end(look);
+            match outcome {
+                Ok(()) => {}
+                Err(error) if error.is_fatal() => {
+                    tracing::error!(%error, "this node must not take part in the cluster: it serves nothing");
+                    self.parts.publishing.withdraw();
+                    shared.fatal.send_replace(Some(Arc::new(error)));
+                    shared.noted.ring();
+                    return;
+                }
+                Err(error) => tracing::warn!(%error, "the node could not do all that it should: looking again"),
+            }
+            shared.bell.wait(seen, TICK);
+        }
+    }
+
+    /// Looks once, and does what is to be done.
+    fn look(&mut self) -> Result<(), ControlError> {
+        let Sighting { mut view, origin, .. } = self.parts.shared.mirror.look();
+        let is_true = origin == Origin::Service;
+        if is_true {
+            let mirror = &self.parts.shared.mirror;
+            if let (None, Some(remembered)) = (&view.cluster, &self.parts.node_file.cluster) {
+                return Err(ControlError::ClusterMissing {
+                    remembered: remembered.clone(),
+                });
+            }
+            self.parts.founding.found(&*self.parts.coordination, mirror)?;
+            view = mirror.view();
+        }
+        let membership = Membership {
+            identity: self.parts.node_file.identity.clone(),
+            cluster: self.parts.node_file.cluster.clone(),
+            id: self.parts.node_id.or(self.parts.node_file.id),
+        };
+        let admitted = membership.admission(&view)?;
+        // Whoever is refused above does not announce itself; whoever has no number yet must.
+        let announced = is_true.then(|| self.announce()).transpose();
+        let Some(node) = admitted else {
+            return announced.map(drop);
+        };
+        if is_true {
+            self.remember_membership(&view, node)?;
+        }
+        self.act(&view, node, matches!(announced, Ok(Some(true))))?;
+        if is_true && self.parts.remembers {
+            self.remember(&view);
+        }
+        announced.map(drop)
+    }
+
+    /// Sees to it that the node is announced; whether it is.
+    fn announce(&mut self) -> Result<bool, ControlError> {
+        let announced = self.parts.presence.announce()?;
+        if announced == Announced::Newly
+            && let Some(agent) = &mut self.agent
+        {
+            agent.forget_report();
+        }
+        Ok(announced != Announced::NotYet)
+    }
+
+    /// From now on the data directory belongs to this cluster, and the node has its number.
+    fn remember_membership(&mut self, view: &ClusterView, node: NodeId) -> Result<(), ControlError> {
+        let cluster = view.cluster.as_ref().map(|cluster| cluster.identity.clone());
+        let file = &mut self.parts.node_file;
+        if (file.id, &file.cluster) != (Some(node), &cluster) {
+            file.id = Some(node);
+            file.cluster = cluster;
+            file.write(&self.parts.shared.disk.dir().node_file())?;
+            tracing::info!(%node, "this node has its number");
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, view: &ClusterView) {
+        let memory = Memory::of(view);
+        if self.memory.as_ref() == Some(&memory) {
+            return;
+        }
+        match memory.write(&self.parts.shared.disk.dir().view_file()) {
+            Ok(()) => self.memory = Some(memory),
+            // It serves all the same, and tries again at the next look.
+            Err(error) => tracing::warn!(%error, "cannot remember the view of the cluster"),
+        }
+    }
+
+    /// Does what the model says.
+    fn act(&mut self, view: &ClusterView, node: NodeId, is_announced: bool) -> Result<(), ControlError> {
+        let now_ms = self.started.elapsed().as_millis() as u64;
+        let mut agent = self.agent.take().unwrap_or_else(|| Agent::new(node));
+        self.take_ended(&mut agent, now_ms);
+        let shared = Arc::clone(&self.parts.shared);
+        let local = LocalReplicas {
+            // Before the versions: what a fetch brings in between is seen as both, and never as neither.
+            fetches: shared.fetches.local(),
+            versions: shared.disk.local(),
+        };
+        let actions = agent.decide(view, &local, now_ms);
+        // What requests see changes at once: which versions are current, and what of them is here.
+        self.is_dirty |= self.parts.publishing.set_topology(Topology::of(view), node);
+        for action in &actions {
+            if let AgentAction::Publish(set) = action {
+                self.count_swaps(set);
+                self.parts.publishing.set_serving(set.clone());
+                self.serving = Some(set.clone());
+                self.is_dirty = true;
+            }
+        }
+        if std::mem::take(&mut self.is_dirty) {
+            self.parts
+                .publishing
+                .publish(|store, version| shared.why_not(store, version));
+        }
+        for action in actions {
+            self.carry_out(view, &mut agent, action, is_announced);
+        }
+        self.agent = Some(agent);
+        shared.note(|status| {
+            status.node = Some(node);
+            status.settled |= view.routing.is_some();
+        });
+        Ok(())
+    }
+
+    /// Tells the agent of fetches that have ended.
+    fn take_ended(&mut self, agent: &mut Agent, now_ms: u64) {
+        for ended in self.parts.shared.fetches.take_ended() {
+            let (store, version) = &ended.key;
+            self.is_dirty = true;
+            match ended.failure {
+                None => self
+                    .parts
+                    .shared
+                    .note(|status| drop(status.failures.remove(&ended.key))),
+                Some(failure) => {
+                    let reason = failure.reason.clone();
+                    match failure.for_good {
+                        true => agent.fetch_refused(store, *version, reason, now_ms),
+                        false => agent.fetch_failed(store, *version, reason, now_ms),
+                    }
+                    self.parts.shared.note(|status| {
+                        status.failures.insert(ended.key.clone(), failure.reason);
+                    });
+                }
+            }
+        }
+    }
+
+    /// How often stores went from one version to another before the eyes of clients.
+    fn count_swaps(&self, set: &ServingSet) {
+        let Some(before) = &self.serving else { return };
+        let swapped = set.stores.iter().filter(|(name, store)| {
+            let before = before.stores.get(*name).map(|before| before.current);
+            before.is_some_and(|before| before != store.current)
+        });
+        self.parts.shared.swaps.fetch_add(swapped.count() as u64, Relaxed);
+    }
+
+    fn carry_out(&mut self, view: &ClusterView, agent: &mut Agent, action: AgentAction, is_announced: bool) {
+        let shared = &self.parts.shared;
+        let outcome = match action {
+            // Done already, before all others.
+            AgentAction::Publish(_) => Ok(()),
+            AgentAction::Fetch {
+                store,
+                version,
+                partitions,
+                detail,
+                peers,
+            } => {
+                // Without a cluster nothing is decided.
+                let Some(cluster) = &view.cluster else { return };
+                let address = |peer| view.nodes.get(peer).map(|node| node.record.http.clone());
+                shared.fetches.begin(Job {
+                    key: (store, version),
+                    partitions,
+                    partition_count: cluster.partitions,
+                    detail,
+                    peers: peers.iter().filter_map(address).collect(),
+                });
+                Ok(())
+            }
+            AgentAction::StopFetch { store, version } => {
+                shared.fetches.stop(&(store, version));
+                Ok(())
+            }
+            AgentAction::Drop { store, version } => {
+                shared.note(|status| drop(status.failures.remove(&(store.clone(), version))));
+                // What it said of the version is no longer so.
+                shared.bell.ring();
+                shared.disk.drop_version(&store, version)
+            }
+            AgentAction::DropPartitions {
+                store,
+                version,
+                partitions,
+            } => {
+                // The catalog still has the version with them.
+                self.is_dirty = true;
+                shared.bell.ring();
+                shared.disk.drop_partitions(&store, version, &partitions)
+            }
+            AgentAction::Report(report) => {
+                let written = match is_announced {
+                    true => self.parts.presence.report(agent.node(), &report),
+                    false => Err(ControlError::NotAnnounced),
+                };
+                if written.is_err() {
+                    agent.forget_report();
+                }
+                match written {
+                    Err(ControlError::NotAnnounced) => Ok(()),
+                    written => written,
+                }
+            }
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(%error, "the node could not do what it should: trying again");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! A bell that wakes threads which look at a state again whenever it may have changed.
+//!
+//! It says that something happened, not what. Whoever counts before it looks misses nothing that
+//! happens while it looks.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A bell.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    rung: Mutex<u64>,
+    woken: Condvar,
+}
+
+impl Bell {
+    /// Wakes all who wait.
+    pub(crate) fn ring(&self) {
+        *self.lock() += 1;
+        self.woken.notify_all();
+    }
+
+    /// How often it rang.
+    pub(crate) fn count(&self) -> u64 {
+        *self.lock()
+    }
+
+    /// Waits until it rang more often than `seen`, or for so long. Returns how often it rang.
+    pub(crate) fn wait(&self, seen: u64, time: Duration) -> u64 {
+        let silent = |rung: &mut u64| *rung == seen;
+        let waited = self.woken.wait_timeout_while(self.lock(), time, silent);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        // A number is whole, whoever panicked.
+        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The looks of a thread at a state, so that others can wait for one that began after now.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    begun: AtomicU64,
+    done: AtomicU64,
+    ended: Bell,
+}
+
+impl Looks {
+    /// The thread begins to look. Returns which look it is.
+    pub(crate) fn begin(&self) -> u64 {
+        self.begun.fetch_add(1, SeqCst) + 1
+    }
+
+    /// The thread has looked, and done what it found to be done.
+    pub(crate) fn end(&self, look: u64) {
+        self.done.store(look, SeqCst);
+        self.ended.ring();
+    }
+
+    /// How often it looked.
+    pub(crate) fn count(&self) -> u64 {
+        self.done.load(SeqCst)
+    }
+
+    /// Rings for the thread, and waits until a look is done that began after now, for so long at most.
+    pub(crate) fn wait(&self, bell: &Bell, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        let wanted = self.begun.load(SeqCst) + 1;
+        bell.ring();
+        loop {
+            let seen = self.ended.count();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.count() >= wanted || left.is_zero() {
+                return;
+            }
+            self.ended.wait(seen, left);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rang_before_one_waits_is_not_missed() {
+        let bell = Bell::default();
+        let seen = bell.count();
+        bell.ring();
+        assert_eq!(bell.wait(seen, Duration::from_secs(60)), seen + 1);
+        assert_eq!(bell.wait(seen + 1, Duration::ZERO), seen + 1, "nothing happened since");
+    }
+
+    #[test]
+    fn all_who_wait_are_woken() {
+        let bell = Bell::default();
+        std::thread::scope(|scope| {
+            let waiting: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| bell.wait(0, Duration::from_secs(60))))
+                .collect();
+            bell.ring();
+            for thread in waiting {
+                assert_eq!(thread.join().unwrap(), 1);
+            }
+        });
+    }
+}

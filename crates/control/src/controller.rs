@@ -1,0 +1,225 @@
+//! The controller's work: standing for election, and while this process leads, carrying out what the model
+//! decides.
+//!
+//! It is level-triggered: whatever it missed or failed at, the next look decides anew on what is there
+//! then. A leader that does not know yet that it is none does no harm, since every write is conditional.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fondaco_coordination::{Coordination, CoordinationError, Election};
+use fondaco_model::cluster::{Controller, Moment, Patience};
+use serde::{Deserialize, Serialize};
+
+use crate::bell::Bell;
+use crate::changes::carry_out;
+use crate::error::ControlError;
+use crate::founding::Founding;
+use crate::layout::ELECTION;
+use crate::mirror::{Mirror, Origin};
+use crate::now_unix_ms;
+
+/// How often it looks when nothing changes.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How often a candidate asks whether it leads: a stop waits for that long at most.
+const CANDIDATE_TICK: Duration = Duration::from_millis(100);
+
+/// What a candidate says of itself to those who ask who leads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Candidate {
+    /// Where it serves HTTP: host and port.
+    pub(crate) http: String,
+}
+
+/// The controller of a process. Dropping it resigns.
+pub(crate) struct ControllerWork {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    stopping: AtomicBool,
+    bell: Arc<Bell>,
+    leading: AtomicBool,
+    decisions: AtomicU64,
+    changes: AtomicU64,
+    conflicts: AtomicU64,
+    problems: Mutex<Vec<String>>,
+}
+
+/// What a controller has done, for metrics.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ControllerCounts {
+    pub(crate) leading: bool,
+    pub(crate) decisions: u64,
+    pub(crate) changes: u64,
+    pub(crate) conflicts: u64,
+}
+
+impl ControllerWork {
+    /// Stands for election, by a thread of its own.
+    pub(crate) fn start(
+        coordination: Arc<dyn Coordination>,
+        mirror: Mirror,
+        founding: Founding,
+        candidate: &Candidate,
+        patience: Patience,
+    ) -> Result<Self, ControlError> {
+        let bell = Arc::new(Bell::default());
+        mirror.ring(&bell);
+        let shared = Arc::new(Shared {
+            stopping: AtomicBool::new(false),
+            bell,
+            leading: AtomicBool::new(false),
+            decisions: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
+            conflicts: AtomicU64::new(0),
+            problems: Mutex::default(),
+        });
+        let candidate = serde_json::to_vec(candidate).map_err(|error| ControlError::InvalidMetadata {
+            entry: ELECTION.to_owned(),
+            reason: error.to_string(),
+        })?;
+        let work = Work {
+            shared: Arc::clone(&shared),
+            coordination,
+            mirror,
+            founding,
+            patience,
+            started: Instant::now(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("controller".into())
+            .spawn(move || work.run(&candidate))
+            .map_err(ControlError::io("start", "controller thread"))?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// What it has done so far.
+    pub(crate) fn counts(&self) -> ControllerCounts {
+        ControllerCounts {
+            leading: self.shared.leading.load(Relaxed),
+            decisions: self.shared.decisions.load(Relaxed),
+            changes: self.shared.changes.load(Relaxed),
+            conflicts: self.shared.conflicts.load(Relaxed),
+        }
+    }
+
+    /// What keeps it from doing all that it should, while it leads.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let problems = self.shared.problems.lock();
+        problems.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for ControllerWork {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Relaxed);
+        self.shared.bell.ring();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the controller thread ended by a panic");
+        }
+    }
+}
+
+struct Work {
+    shared: Arc<Shared>,
+    coordination: Arc<dyn Coordination>,
+    mirror: Mirror,
+    founding: Founding,
+    patience: Patience,
+    started: Instant,
+}
+
+impl Work {
+    fn run(&self, candidate: &[u8]) {
+        let Some(election) = self.join(candidate) else {
+            return;
+        };
+        while !self.is_stopping() {
+            if election.wait(CANDIDATE_TICK) {
+                tracing::info!("this controller leads");
+                self.lead(&election);
+                tracing::info!("this controller leads no longer");
+            }
+        }
+    }
+
+    fn join(&self, candidate: &[u8]) -> Option<Election> {
+        let path = ELECTION.parse().ok()?;
+        while !self.is_stopping() {
+            let seen = self.shared.bell.count();
+            match self.coordination.elect(&path, candidate) {
+                Ok(election) => return Some(election),
+                Err(error) => tracing::warn!(%error, "cannot stand for election: trying again"),
+            }
+            self.shared.bell.wait(seen, TICK);
+        }
+        None
+    }
+
+    fn lead(&self, election: &Election) {
+        // Its times begin anew with each term: nobody watched in between.
+        let mut controller = Controller::new(self.patience);
+        while !self.is_stopping() && election.is_leader() {
+            self.shared.leading.store(true, Relaxed);
+            let seen = self.shared.bell.count();
+            let sighting = self.mirror.look();
+            let mut again = false;
+            if sighting.origin == Origin::Service {
+                if let Err(error) = self.founding.found(&*self.coordination, &self.mirror) {
+                    tracing::warn!(%error, "cannot make the cluster: trying again");
+                }
+                let moment = Moment {
+                    monotonic_ms: self.started.elapsed().as_millis() as u64,
+                    unix_ms: now_unix_ms(),
+                };
+                let changes = controller.decide(&sighting.view, moment);
+                self.shared.decisions.fetch_add(1, Relaxed);
+                again = changes.len() == Controller::CHANGES_MAX;
+                for change in &changes {
+                    match carry_out(&*self.coordination, &self.mirror, change) {
+                        Ok(()) => drop(self.shared.changes.fetch_add(1, Relaxed)),
+                        // Somebody was faster: the next look sees what they did.
+                        Err(CoordinationError::Conflict { path }) => {
+                            tracing::debug!(%path, "a decision came too late");
+                            self.shared.conflicts.fetch_add(1, Relaxed);
+                        }
+                        Err(error) => {
+                            tracing::warn!(%error, "cannot carry a decision out: deciding anew");
+                            break;
+                        }
+                    }
+                }
+                self.note(controller.problems());
+            }
+            if !again {
+                self.shared.bell.wait(seen, TICK);
+            }
+        }
+        self.shared.leading.store(false, Relaxed);
+        self.note(&[]);
+    }
+
+    fn note(&self, problems: &[String]) {
+        let mut known = self.shared.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known != problems {
+            problems
+                .iter()
+                .for_each(|problem| tracing::warn!(%problem, "the controller cannot go on"));
+            *known = problems.to_vec();
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.shared.stopping.load(Relaxed)
+    }
+}

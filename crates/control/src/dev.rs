@@ -1,0 +1,252 @@
+//! A whole cluster in one process, for trying things: nodes, a router and two controllers, each with its own
+//! session, ports and data directory, each to be stopped and started by hand.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use fondaco_coordination::EmbeddedCoordination;
+use tokio::sync::oneshot;
+
+use crate::config::{Config, Role};
+use crate::data_dir::DataDir;
+use crate::error::ControlError;
+use crate::http::DevMember;
+use crate::running::{Fondaco, Place, Running};
+
+/// How many controllers there are: one leads, one waits.
+const CONTROLLERS: u32 = 2;
+
+/// A running development cluster.
+pub struct Dev {
+    members: Arc<Members>,
+    /// The lock on the directory that all is in.
+    _dir: DataDir,
+}
+
+/// How a development cluster is made.
+#[derive(Debug, Clone)]
+pub struct DevConfig {
+    /// What all members have in common; its role does not count. Its directory is divided among them. Its
+    /// ports are those of the router: the system chooses all others. Without ZooKeeper the cluster
+    /// coordinates itself in there.
+    pub common: Config,
+    /// How many nodes there are.
+    pub nodes: u32,
+}
+
+/// The cluster, as its members have it. It does not keep it.
+#[derive(Clone)]
+pub(crate) struct DevHandle(Weak<Members>);
+
+struct Members {
+    all: Mutex<Vec<Member>>,
+    /// What they share, unless it is ZooKeeper.
+    embedded: Option<EmbeddedCoordination>,
+}
+
+struct Member {
+    name: String,
+    config: Config,
+    running: Option<Running>,
+}
+
+impl Dev {
+    /// Starts all members, and returns when they serve. Waits for the disk.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration, the directory or the addresses.
+    pub fn start(config: DevConfig) -> Result<Self, ControlError> {
+        let dir = DataDir::open(&config.common.data_dir)?;
+        let embedded = match &config.common.zookeeper {
+            Some(_) => None,
+            None => Some(EmbeddedCoordination::open(dir.metadata())?),
+        };
+        let members = Arc::new(Members {
+            all: Mutex::default(),
+            embedded,
+        });
+        let dev = Self { members, _dir: dir };
+        // Controllers first, so that nodes are given their numbers in the order of their names.
+        for (name, config) in dev.configs(&config) {
+            config.check()?;
+            let running = dev.members.start(&config)?;
+            dev.members.all().push(Member {
+                name,
+                config,
+                running: Some(running),
+            });
+        }
+        Ok(dev)
+    }
+
+    /// Where the router serves RESP and HTTP; `None` while it does not run.
+    pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let all = self.members.all();
+        let router = all.iter().find(|member| member.config.role == Role::Router)?;
+        let running = router.running.as_ref()?;
+        Some((running.resp_addr()?, running.http_addr()))
+    }
+
+    /// The members.
+    pub fn members(&self) -> Vec<DevMember> {
+        self.members.list()
+    }
+
+    /// Stops a member, as an operator would.
+    ///
+    /// # Errors
+    /// There is no such member, or it does not run.
+    pub fn stop_member(&self, name: &str) -> Result<(), ControlError> {
+        self.members.stop(name, None)
+    }
+
+    /// Starts a member that was stopped, with the data that it had.
+    ///
+    /// # Errors
+    /// There is no such member, or it runs, or it cannot be started.
+    pub fn start_member(&self, name: &str) -> Result<(), ControlError> {
+        self.members.start_again(name)
+    }
+
+    /// Stops all members.
+    pub async fn shutdown(self) {
+        let (sender, done) = oneshot::channel();
+        // Stopping waits for threads, which an event loop must not.
+        let stopping = std::thread::Builder::new().name("stop".into()).spawn(move || {
+            let all = std::mem::take(&mut *self.members.all());
+            // The router last, so that nobody is refused who could be answered.
+            for running in all.into_iter().rev().filter_map(|member| member.running) {
+                running.stop();
+            }
+            drop(self);
+            // Nobody waits any more if the future was dropped.
+            let _ = sender.send(());
+        });
+        match stopping {
+            // The sender is only dropped by a panic in there, which was printed.
+            Ok(_) => drop(done.await),
+            Err(error) => tracing::error!(%error, "cannot start the thread that stops the cluster"),
+        }
+    }
+
+    fn configs(&self, config: &DevConfig) -> Vec<(String, Config)> {
+        let member = |role: Role, name: String| {
+            let mut own = config.common.clone();
+            own.role = role;
+            own.data_dir = config.common.data_dir.join(&name);
+            if role != Role::Router {
+                own.resp_listen.set_port(0);
+                own.http_listen.set_port(0);
+            }
+            (name, own)
+        };
+        let router = std::iter::once(member(Role::Router, "router".to_owned()));
+        let controllers = (1..=CONTROLLERS).map(|n| member(Role::Controller, format!("controller-{n}")));
+        let nodes = (1..=config.nodes).map(|n| member(Role::Node, format!("node-{n}")));
+        controllers.chain(nodes).chain(router).collect()
+    }
+}
+
+impl Members {
+    fn all(&self) -> MutexGuard<'_, Vec<Member>> {
+        // Changed by single moves: whoever panicked left it whole.
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start(self: &Arc<Self>, config: &Config) -> Result<Running, ControlError> {
+        let (coordination, session_timeout) = match (&self.embedded, &config.zookeeper) {
+            (Some(embedded), _) => (embedded.session(), Duration::ZERO),
+            (None, Some(zookeeper)) => (zookeeper.connect()?, zookeeper.session_timeout),
+            (None, None) => return Err(ControlError::NothingSeen),
+        };
+        let data_dir = config.role.holds_data().then(|| DataDir::open(&config.data_dir));
+        let place = Place {
+            coordination,
+            session_timeout,
+            data_dir: data_dir.transpose()?,
+            dev: Some(DevHandle(Arc::downgrade(self))),
+        };
+        Fondaco::start_in(config, place)
+    }
+
+    fn list(&self) -> Vec<DevMember> {
+        let member = |member: &Member| DevMember {
+            name: member.name.clone(),
+            role: member.config.role.into(),
+            running: member.running.is_some(),
+            resp: member
+                .running
+                .as_ref()
+                .and_then(Running::resp_addr)
+                .map(|addr| addr.to_string()),
+            http: member.running.as_ref().map(|running| running.http_addr().to_string()),
+        };
+        self.all().iter().map(member).collect()
+    }
+
+    /// Stops a member, unless it is the one that is asked to.
+    fn stop(&self, name: &str, asked: Option<SocketAddr>) -> Result<(), ControlError> {
+        let running = {
+            let mut all = self.all();
+            let member = find(&mut all, name)?;
+            let address = member.running.as_ref().map(Running::http_addr);
+            if asked.is_some() && address == asked {
+                return Err(busy(name, "cannot stop itself: ask another one to"));
+            }
+            member.running.take()
+        };
+        // Without the lock, since whoever stops may still be asked for the members.
+        running
+            .ok_or_else(|| busy(name, "does not run: start it first"))?
+            .stop();
+        Ok(())
+    }
+
+    fn start_again(self: &Arc<Self>, name: &str) -> Result<(), ControlError> {
+        let config = {
+            let mut all = self.all();
+            let member = find(&mut all, name)?;
+            if member.running.is_some() {
+                return Err(busy(name, "runs already: stop it first"));
+            }
+            member.config.clone()
+        };
+        // Should somebody else start it meanwhile, the lock on its directory or port refuses one of both.
+        let running = self.start(&config)?;
+        find(&mut self.all(), name)?.running = Some(running);
+        Ok(())
+    }
+}
+
+impl DevHandle {
+    pub(crate) fn members(&self) -> Vec<DevMember> {
+        self.0.upgrade().map(|members| members.list()).unwrap_or_default()
+    }
+
+    pub(crate) fn stop(&self, name: &str, asked: SocketAddr) -> Result<(), ControlError> {
+        self.upgrade()?.stop(name, Some(asked))
+    }
+
+    pub(crate) fn start(&self, name: &str) -> Result<(), ControlError> {
+        self.upgrade()?.start_again(name)
+    }
+
+    fn upgrade(&self) -> Result<Arc<Members>, ControlError> {
+        self.0.upgrade().ok_or(ControlError::Stopping)
+    }
+}
+
+fn find<'a>(all: &'a mut [Member], name: &str) -> Result<&'a mut Member, ControlError> {
+    let found = all.iter_mut().find(|member| member.name == name);
+    found.ok_or_else(|| ControlError::NoSuchMember {
+        member: name.to_owned(),
+    })
+}
+
+fn busy(name: &str, reason: &'static str) -> ControlError {
+    ControlError::MemberBusy {
+        member: name.to_owned(),
+        reason,
+    }
+}

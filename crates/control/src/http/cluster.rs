@@ -1,0 +1,171 @@
+//! `/v1/cluster`, `/v1/nodes`, `/v1/routing`: who is there, and who holds what.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use fondaco_model::NodeId;
+use fondaco_model::cluster::ClusterView;
+use fondaco_model::cluster::operator::{OperatorError, RoutingRequest};
+
+use super::App;
+use super::body::JsonBody;
+use super::error::{ApiError, ErrorResource};
+use super::resources::{ClusterNode, ClusterResource, ClusterRouter, NewPlan, NodeList, PlanResource, RoutingResource};
+use crate::controller::Candidate;
+use crate::error::ControlError;
+use crate::layout::ELECTION;
+
+/// Show the cluster: its nodes, its routers, who leads.
+#[utoipa::path(get, path = "/v1/cluster", tag = "cluster", responses(
+    (status = 200, description = "The cluster", body = ClusterResource),
+    (status = "default", description = "An error: no_cluster", body = ErrorResource),
+))]
+pub(super) async fn show(State(app): State<App>) -> Result<Json<ClusterResource>, ApiError> {
+    Ok(Json(app.blocking(cluster).await?))
+}
+
+/// List the nodes.
+#[utoipa::path(get, path = "/v1/nodes", tag = "cluster", responses(
+    (status = 200, description = "The nodes", body = NodeList),
+    (status = "default", description = "An error", body = ErrorResource),
+))]
+pub(super) async fn nodes(State(app): State<App>) -> Json<NodeList> {
+    let nodes = nodes_of(&app.operator.mirror().view());
+    Json(NodeList { nodes })
+}
+
+/// Show the routing table.
+#[utoipa::path(get, path = "/v1/routing", tag = "cluster", responses(
+    (status = 200, description = "The routing table", body = RoutingResource),
+    (status = "default", description = "An error: no_routing", body = ErrorResource),
+))]
+pub(super) async fn routing(State(app): State<App>) -> Result<Json<RoutingResource>, ApiError> {
+    let view = app.operator.mirror().view();
+    match &view.routing {
+        Some(routing) => Ok(Json((&routing.record).into())),
+        None => Err(ControlError::from(no_routing(&view)).into()),
+    }
+}
+
+/// Begin a plan for the routing table: nodes are given their share, or give up all that they hold.
+#[utoipa::path(post, path = "/v1/routing/plans", tag = "cluster", request_body = NewPlan, responses(
+    (status = 202, description = "The plan that was begun", body = PlanResource),
+    (status = 200, description = "What the plan would do, if `dry_run` was asked for", body = PlanResource),
+    (status = "default", description = "An error: invalid_request, no_routing, plan_in_progress, nothing_to_move, node_not_found, node_absent, placement", body = ErrorResource),
+))]
+pub(super) async fn begin_plan(
+    State(app): State<App>,
+    JsonBody(new): JsonBody<NewPlan>,
+) -> Result<(StatusCode, Json<PlanResource>), ApiError> {
+    let number = |number: u32| NodeId::new(number).ok_or_else(|| ApiError::invalid("nodes are numbers from 1"));
+    let request = RoutingRequest {
+        add: new.add.into_iter().map(number).collect::<Result<_, _>>()?,
+        remove: new.remove.into_iter().map(number).collect::<Result<_, _>>()?,
+    };
+    let (plan, status) = match new.dry_run {
+        true => {
+            let plan = app.blocking(move |app| app.operator.dry_plan(&request)).await?;
+            (plan, StatusCode::OK)
+        }
+        false => {
+            let plan = app.blocking(move |app| app.operator.plan(&request)).await?;
+            (plan, StatusCode::ACCEPTED)
+        }
+    };
+    Ok((status, Json((&plan).into())))
+}
+
+/// Give up the plan under way: who owns partitions now goes on.
+#[utoipa::path(delete, path = "/v1/routing/plan", tag = "cluster", responses(
+    (status = 204, description = "It is given up"),
+    (status = "default", description = "An error: no_routing, no_plan", body = ErrorResource),
+))]
+pub(super) async fn cancel_plan(State(app): State<App>) -> Result<StatusCode, ApiError> {
+    app.blocking(|app| app.operator.cancel_plan()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn cluster(app: &App) -> Result<ClusterResource, ControlError> {
+    let mirror = app.operator.mirror();
+    let view = mirror.view();
+    let cluster = view.cluster.as_ref().ok_or(OperatorError::NoCluster)?;
+    // A view that may be old has no leader worth naming.
+    let leader = match mirror.stale_since() {
+        None => app.operator.coordination().leader(&ELECTION.parse()?)?,
+        Some(_) => None,
+    };
+    let leader = leader.and_then(|bytes| serde_json::from_slice::<Candidate>(&bytes).ok());
+    let mut problems = mirror.problems();
+    if let Some(controller) = &app.controller {
+        problems.extend(controller.problems());
+    }
+    if view.routing.is_none() {
+        problems.push(no_routing(&view).to_string());
+    }
+    let routers = view.routers.iter().map(|(identity, router)| ClusterRouter {
+        identity: identity.to_string(),
+        resp: router.resp.clone(),
+        http: router.http.clone(),
+    });
+    let table = view.routing.as_ref().map(|routing| &routing.record);
+    Ok(ClusterResource {
+        identity: cluster.identity.to_string(),
+        partitions: cluster.partitions.get(),
+        placement: cluster.placement.into(),
+        replicas: cluster.replicas,
+        nodes_initial: cluster.nodes_initial,
+        routing_epoch: table.map(|table| table.epoch()),
+        plan_under_way: table.is_some_and(|table| table.next().is_some()),
+        leader: leader.map(|leader| leader.http),
+        nodes: nodes_of(&view),
+        routers: routers.collect(),
+        problems,
+    })
+}
+
+fn nodes_of(view: &ClusterView) -> Vec<ClusterNode> {
+    let count = |lists: &[Vec<NodeId>]| {
+        let mut counts = BTreeMap::<NodeId, u64>::new();
+        lists
+            .iter()
+            .flatten()
+            .for_each(|&node| *counts.entry(node).or_default() += 1);
+        counts
+    };
+    let table = view.routing.as_ref().map(|routing| &routing.record);
+    let owned = table.map(|table| count(table.all_owners())).unwrap_or_default();
+    let next = table.and_then(|table| table.next()).map(count);
+    let late = |id: &NodeId| {
+        let stores = view.stores.iter().filter(|(_, store)| store.record.late.contains(id));
+        stores.map(|(name, _)| name.to_string()).collect()
+    };
+    let node = |(id, node): (
+        &NodeId,
+        &fondaco_model::cluster::Revised<fondaco_model::cluster::NodeRecord>,
+    )| {
+        let record = &node.record;
+        ClusterNode {
+            node: id.get(),
+            identity: record.identity.to_string(),
+            zone: record.zone.clone(),
+            group: record.group.clone(),
+            weight: record.weight,
+            resp: record.resp.clone(),
+            http: record.http.clone(),
+            live: view.is_live(*id),
+            partitions: owned.get(id).copied().unwrap_or(0),
+            partitions_next: next.as_ref().map(|next| next.get(id).copied().unwrap_or(0)),
+            late: late(id),
+        }
+    };
+    view.nodes.iter().map(node).collect()
+}
+
+fn no_routing(view: &ClusterView) -> OperatorError {
+    let nodes_initial = view.cluster.as_ref().map(|cluster| cluster.nodes_initial);
+    nodes_initial.map_or(OperatorError::NoCluster, |nodes_initial| {
+        OperatorError::NoRoutingTable { nodes_initial }
+    })
+}

@@ -1,0 +1,216 @@
+//! The files of versions, for other nodes: a peer that misses a replica fetches it here when the source
+//! is gone or busy.
+//!
+//! A file has its own name only when it is verified and durable, so that whatever is found under one may be
+//! sent. Names are those of the format and nothing else: no path leads anywhere but into a version. At
+//! most so many files are sent at a time; whoever comes too many asks another peer.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use fondaco_format::{DICTIONARY_FILE, MANIFEST_FILE, data_file_name, index_file_name};
+use fondaco_model::{PartitionId, StoreName, VersionNumber};
+use futures_core::Stream;
+use rustix::fs::{Advice, fadvise};
+use tokio::sync::mpsc;
+
+use super::App;
+use super::error::{ApiError, ErrorResource};
+
+/// How many files are sent at a time: more would only compete for the disk.
+pub(crate) const FILES_AT_ONCE_MAX: usize = 8;
+
+/// How many seconds whoever came too many should wait.
+const RETRY_AFTER_SECONDS: u32 = 1;
+
+/// How much is read and sent at a time, in bytes.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// How many pieces wait for a peer that reads slowly.
+const PIECES_MAX: usize = 2;
+
+/// After how long without taking anything a peer is given up.
+const STALL_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Send a file of a version, or its end. For other nodes.
+#[utoipa::path(get, path = "/v1/stores/{store}/versions/{version}/files/{file}", tag = "versions", params(
+    ("store" = String, Path, description = "The store"),
+    ("version" = u64, Path, description = "The version"),
+    ("file" = String, Path, description = "The name of the file, as the version's manifest has it"),
+    ("Range" = Option<String>, Header, description = "`bytes=FROM-` or `bytes=FROM-TO`"),
+), responses(
+    (status = 200, description = "The file", body = Vec<u8>, content_type = "application/octet-stream"),
+    (status = 206, description = "The part of it that was asked for", body = Vec<u8>, content_type = "application/octet-stream"),
+    (status = "default", description = "An error: invalid_request, file_not_found, range_not_satisfiable, busy", body = ErrorResource),
+))]
+pub(super) async fn get(
+    State(app): State<App>,
+    Path((store, version, name)): Path<(String, u64, String)>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let not_found = format!("no file {name:?} of version {version} of store {store:?} is here");
+    let not_found = || ApiError::new("file_not_found", not_found.clone());
+    let store: StoreName = store.parse().map_err(|error| ApiError::invalid(format!("{error}")))?;
+    let version = VersionNumber::new(version).ok_or_else(not_found)?;
+    if !is_file_name(&name) {
+        return Err(not_found());
+    }
+    let Ok(permit) = Arc::clone(&app.files).try_acquire_owned() else {
+        let message = format!("{FILES_AT_ONCE_MAX} files are being sent: ask again, or ask another node");
+        let mut response = ApiError::new("busy", message).into_response();
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS));
+        return Ok(response);
+    };
+    let opened = app.blocking(move |app| {
+        let dirs = app.agent.as_ref().map(|agent| agent.dirs_of(&store, version));
+        let mut dirs = dirs.into_iter().flatten();
+        Ok(dirs.find_map(|dir| open(&dir.join(&name)).ok()))
+    });
+    let (file, bytes) = opened.await?.ok_or_else(not_found)?;
+    let range = headers.get(header::RANGE).map(|range| parse_range(range, bytes));
+    let (status, from, to) = match range {
+        None => (StatusCode::OK, 0, bytes),
+        Some(Some((from, to))) => (StatusCode::PARTIAL_CONTENT, from, to),
+        Some(None) => {
+            let message = format!("the file has {bytes} bytes: ask for bytes=FROM- or bytes=FROM-TO within them");
+            return Err(ApiError::new("range_not_satisfiable", message));
+        }
+    };
+    let (sender, receiver) = mpsc::channel(PIECES_MAX);
+    tokio::spawn(async move {
+        let _permit = permit;
+        send(file, from, to, sender).await;
+    });
+    let mut response = Response::new(Body::from_stream(Pieces(receiver)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/octet-stream"),
+    );
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(to - from));
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    if status == StatusCode::PARTIAL_CONTENT
+        && let Ok(range) = HeaderValue::from_str(&format!("bytes {from}-{}/{bytes}", to.saturating_sub(1)))
+    {
+        headers.insert(header::CONTENT_RANGE, range);
+    }
+    Ok(response)
+}
+
+/// Whether a version can have a file of this name.
+fn is_file_name(name: &str) -> bool {
+    if name == MANIFEST_FILE || name == DICTIONARY_FILE {
+        return true;
+    }
+    let numbers = || {
+        let (partition, rest) = name.strip_prefix('p')?.split_once("-c")?;
+        let (chunk, _) = rest.split_once('.')?;
+        Some((PartitionId::new(partition.parse().ok()?), chunk.parse().ok()?))
+    };
+    let own =
+        |(partition, chunk)| name == data_file_name(partition, chunk) || name == index_file_name(partition, chunk);
+    numbers().is_some_and(own)
+}
+
+fn open(path: &std::path::Path) -> io::Result<(File, u64)> {
+    let file = File::open(path)?;
+    let bytes = file.metadata()?.len();
+    // What is read once for a peer shall not push out what live traffic uses. A hint: not all kernels take it.
+    let _ = fadvise(&file, 0, None, Advice::NoReuse);
+    Ok((file, bytes))
+}
+
+/// The bytes that a range asks for, from and to; `None` if it cannot be had.
+fn parse_range(range: &HeaderValue, bytes: u64) -> Option<(u64, u64)> {
+    let (from, to) = range.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
+    let from: u64 = from.parse().ok()?;
+    let to = match to {
+        "" => bytes,
+        last => last.parse::<u64>().ok()?.saturating_add(1).min(bytes),
+    };
+    (from < to).then_some((from, to))
+}
+
+/// Reads piece by piece, each when there is room for it, so that a slow peer holds no thread.
+async fn send(file: File, from: u64, to: u64, sender: mpsc::Sender<io::Result<Bytes>>) {
+    let file = Arc::new(file);
+    let mut at = from;
+    while at < to {
+        let length = PIECE_BYTES.min((to - at) as usize);
+        let reading = Arc::clone(&file);
+        let read = tokio::task::spawn_blocking(move || {
+            let mut piece = vec![0; length];
+            reading.read_exact_at(&mut piece, at).map(|()| Bytes::from(piece))
+        });
+        let piece = read.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let failed = piece.is_err();
+        let sent = tokio::time::timeout(STALL_TIME_MAX, sender.send(piece)).await;
+        if failed || !matches!(sent, Ok(Ok(()))) {
+            return;
+        }
+        at += length as u64;
+    }
+}
+
+/// The pieces as a body takes them.
+struct Pieces(mpsc::Receiver<io::Result<Bytes>>);
+
+impl Stream for Pieces {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_a_version_has_are_names() {
+        for name in [
+            "manifest.json",
+            "p00003-c0001.data",
+            "p16383-c0000.index",
+            DICTIONARY_FILE,
+        ] {
+            assert!(is_file_name(name), "{name}");
+        }
+        for name in [
+            "",
+            "..",
+            "../manifest.json",
+            "p00003-c0001.part",
+            "p3-c1.data",
+            "p00003-c0001.data/..",
+            "lock",
+            "p+0003-c0001.data",
+        ] {
+            assert!(!is_file_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn ranges_lie_within_the_file() {
+        let range = |text: &str| parse_range(&HeaderValue::from_str(text).unwrap(), 100);
+        assert_eq!(range("bytes=0-"), Some((0, 100)));
+        assert_eq!(range("bytes=10-19"), Some((10, 20)));
+        assert_eq!(range("bytes=90-500"), Some((90, 100)));
+        for text in ["bytes=100-", "bytes=-5", "bytes=5-4", "lines=1-2", "bytes=a-b"] {
+            assert_eq!(range(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! What the HTTP port speaks of: the JSON objects of requests and answers, and their schemas.
+
+mod cluster;
+mod lookup;
+mod node;
+mod push;
+mod store;
+mod version;
+
+pub use cluster::{
+    ClusterNode, ClusterResource, ClusterRouter, DevMember, DevMemberList, MoveResource, NewPlan, NodeList,
+    PlacementName, PlanResource, RoutingResource,
+};
+pub use lookup::{LookupRequest, LookupResponse, LookupValue};
+pub use node::{Health, NodeStatus, Readiness, RoleName, SettingList, SettingResource};
+pub use push::{DryRunResource, NewPush, PushResource, PushStateName};
+pub use store::{NewStore, StoreChange, StoreKindName, StoreList, StoreResource};
+pub use version::{
+    ReplicaResource, ReplicaStateName, RollbackRequest, SwapRequest, VersionList, VersionResource, VersionState,
+};

@@ -1,0 +1,95 @@
+//! One process: its status, its settings, whether it is alive and ready.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What a process does in a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RoleName {
+    /// A cluster of one.
+    Single,
+    /// It holds partitions and serves them.
+    Node,
+    /// It serves everything by asking the nodes.
+    Router,
+    /// It decides for the cluster, while it is the leader.
+    Controller,
+}
+
+/// A process.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct NodeStatus {
+    /// The version of the program.
+    pub program_version: String,
+    /// Its process.
+    pub pid: u32,
+    /// How long it has been running.
+    pub uptime_ms: u64,
+    /// What it does.
+    pub role: RoleName,
+    /// Its number; null before it was given one, and of processes that hold nothing.
+    pub node: Option<u32>,
+    /// The identity of its cluster; null before it has seen one.
+    pub cluster: Option<String>,
+    /// Where it serves RESP; null if it does not.
+    pub resp_addr: Option<String>,
+    /// Where it serves HTTP.
+    pub http_addr: String,
+    /// Its data directory; null if it has none.
+    pub data_directory: Option<String>,
+    /// How many bytes the disk has left; null if it does not say.
+    pub disk_available_bytes: Option<u64>,
+    /// How many partitions the cluster has.
+    pub partitions: u32,
+    /// How much memory is resident, mapped files included; null where that cannot be told.
+    pub resident_bytes: Option<u64>,
+    /// How many clients are connected over RESP.
+    pub clients: u64,
+    /// How many stores there are.
+    pub stores: u64,
+    /// For how long the coordination service has not answered; null if it does.
+    pub coordination_silent_ms: Option<u64>,
+    /// Why the process is not ready to serve all that it should; empty if it is.
+    pub not_ready: Vec<String>,
+}
+
+/// Whether the process serves all that it should.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Readiness {
+    /// Whether it does.
+    pub ready: bool,
+    /// Why it does not.
+    pub reasons: Vec<String>,
+}
+
+/// A sign of life.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Health {
+    /// Always true: what cannot answer does not.
+    pub alive: bool,
+}
+
+/// All settings that can be changed while the cluster runs.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct SettingList {
+    /// In the order in which the manual has them.
+    pub settings: Vec<SettingResource>,
+}
+
+/// A setting.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct SettingResource {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: u64,
+    /// Its value unless set.
+    pub default: u64,
+    /// Its least value.
+    pub min: u64,
+    /// Its greatest value.
+    pub max: u64,
+    /// What it means.
+    pub summary: String,
+}

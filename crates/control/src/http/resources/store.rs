@@ -1,0 +1,143 @@
+//! Stores.
+
+use fondaco_model::{StoreDefinition, StoreKind};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{PushResource, VersionResource};
+use crate::status::StoreStatus;
+
+/// A store to be created.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewStore {
+    /// Its name: 1 to 64 characters from `a-z A-Z 0-9 _ - .`
+    #[schema(example = "pymk", min_length = 1, max_length = 64)]
+    pub name: String,
+    /// Its kind.
+    #[serde(default = "batch")]
+    #[schema(value_type = StoreKindName)]
+    pub kind: StoreKind,
+    /// How many versions besides the current one are kept for rollback.
+    #[serde(default = "backups")]
+    #[schema(minimum = 0, maximum = 100, default = 1)]
+    pub backups: u32,
+    /// How many nodes hold each partition; as many as the cluster's placement gives, unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub replicas: Option<u32>,
+    /// How many nodes may be late, or not be there, when a version is swapped in.
+    #[serde(default)]
+    pub tolerate_failures: u32,
+    /// How many keys a second may be read through all routers together; no limit unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub read_keys_per_second: Option<u64>,
+}
+
+fn batch() -> StoreKind {
+    StoreKind::Batch
+}
+
+fn backups() -> u32 {
+    StoreDefinition::BACKUPS_DEFAULT
+}
+
+impl NewStore {
+    /// A batch store of this name, with the defaults of everything.
+    pub fn batch(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            kind: batch(),
+            backups: backups(),
+            replicas: None,
+            tolerate_failures: 0,
+            read_keys_per_second: None,
+        }
+    }
+}
+
+/// The kinds of store.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreKindName {
+    /// Immutable versions, pushed whole.
+    Batch,
+}
+
+/// What is to be changed of a store; what is left out stays.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StoreChange {
+    /// How many versions besides the current one are kept for rollback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 100)]
+    pub backups: Option<u32>,
+    /// How many nodes hold each partition; 0 for as many as the cluster's placement gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
+    /// How many nodes may be late, or not be there, when a version is swapped in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerate_failures: Option<u32>,
+    /// How many keys a second may be read through all routers together; 0 for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_keys_per_second: Option<u64>,
+}
+
+/// All stores.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct StoreList {
+    /// In the order of their names.
+    pub stores: Vec<StoreResource>,
+}
+
+/// A store.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct StoreResource {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    #[schema(value_type = StoreKindName)]
+    pub kind: StoreKind,
+    /// How many versions besides the current one are kept for rollback.
+    pub backups: u32,
+    /// How many nodes hold each partition.
+    pub replicas: u32,
+    /// How many nodes may be late, or not be there, when a version is swapped in.
+    pub tolerate_failures: u32,
+    /// How many keys a second may be read through all routers together; null for no limit.
+    pub read_keys_per_second: Option<u64>,
+    /// When it was created, in milliseconds since 1970.
+    pub created_unix_ms: u64,
+    /// The version that it serves, or should.
+    pub current_version: Option<u64>,
+    /// Its versions, the current one first, then those most recently current.
+    pub versions: Vec<VersionResource>,
+    /// The push under way, or the last one.
+    pub push: Option<PushResource>,
+    /// Nodes that do not have the current version yet, and are not asked for this store.
+    pub late: Vec<u32>,
+}
+
+impl From<StoreStatus> for StoreResource {
+    fn from(status: StoreStatus) -> Self {
+        let versions: Vec<VersionResource> = status.versions.into_iter().map(Into::into).collect();
+        let definition = status.definition;
+        Self {
+            name: definition.name.to_string(),
+            kind: definition.kind,
+            backups: definition.backups,
+            replicas: status.replicas,
+            tolerate_failures: definition.tolerate_failures,
+            read_keys_per_second: definition.read_keys_per_second,
+            created_unix_ms: status.created_unix_ms,
+            current_version: versions
+                .iter()
+                .find(|version| version.current)
+                .map(|version| version.version),
+            versions,
+            push: status.push.map(Into::into),
+            late: status.late.into_iter().map(|node| node.get()).collect(),
+        }
+    }
+}

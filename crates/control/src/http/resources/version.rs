@@ -1,0 +1,157 @@
+//! Versions, and what nodes have of them.
+
+use std::collections::BTreeMap;
+
+use fondaco_model::NodeId;
+use fondaco_model::cluster::{ReplicaReport, ReplicaState};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::status::{Availability, VersionStatus};
+
+/// The versions of a store.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct VersionList {
+    /// The current one first, then those most recently current.
+    pub versions: Vec<VersionResource>,
+}
+
+/// What a version is to the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum VersionState {
+    /// It is current.
+    Serving,
+    /// It is open, and can be swapped in at once.
+    Ready,
+    /// A partition of it is on no node yet, and is being fetched.
+    Fetching,
+    /// A partition of it is on no node, and cannot be had.
+    Failed,
+}
+
+/// A version of a store.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct VersionResource {
+    /// Its number.
+    pub version: u64,
+    /// What it is to the cluster.
+    pub state: VersionState,
+    /// Whether it is the current one.
+    pub current: bool,
+    /// How many records it has; null if that is not known, as what follows.
+    pub records: Option<u64>,
+    /// How many bytes its files have.
+    pub bytes: Option<u64>,
+    /// How many of them are indexes, which should be in memory.
+    pub index_bytes: Option<u64>,
+    /// How many chunks it has.
+    pub chunks: Option<u64>,
+    /// When it was built, in milliseconds since 1970.
+    pub built_unix_ms: Option<u64>,
+    /// How its values are compressed.
+    pub compression: Option<String>,
+    /// Where it was built.
+    pub source: Option<String>,
+    /// Its directory on the node that answers; null if nothing of it is there.
+    pub directory: Option<String>,
+    /// Why it cannot be served.
+    pub error: Option<String>,
+    /// What each node has of it.
+    pub nodes: Vec<ReplicaResource>,
+}
+
+/// How far a version is on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ReplicaStateName {
+    /// Its files are being pulled and verified, or wait to be.
+    Fetching,
+    /// All that the node is to hold of it is open.
+    Ready,
+    /// The same, and it is current.
+    Serving,
+    /// It could not be had; it is tried again now and then if the version is kept.
+    Failed,
+}
+
+/// A version on a node.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ReplicaResource {
+    /// The number of the node.
+    pub node: u32,
+    /// How far it is there.
+    pub state: ReplicaStateName,
+    /// The bytes that the fetch under way has brought.
+    pub bytes_done: u64,
+    /// The bytes that it is to bring; 0 without one.
+    pub bytes_total: u64,
+    /// Why it failed, or why it failed last.
+    pub error: Option<String>,
+}
+
+/// A version to make current.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SwapRequest {
+    /// Its number.
+    #[schema(minimum = 1)]
+    pub version: u64,
+}
+
+/// A version to go back to.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RollbackRequest {
+    /// Its number; the one before the current one unless given.
+    #[schema(minimum = 1)]
+    pub to: Option<u64>,
+}
+
+impl ReplicaResource {
+    /// What nodes have, in the order of their numbers.
+    pub(super) fn list(nodes: BTreeMap<NodeId, ReplicaReport>) -> Vec<Self> {
+        let replica = |(node, report): (NodeId, ReplicaReport)| Self {
+            node: node.get(),
+            state: match report.state {
+                ReplicaState::Fetching => ReplicaStateName::Fetching,
+                ReplicaState::Ready => ReplicaStateName::Ready,
+                ReplicaState::Serving => ReplicaStateName::Serving,
+                ReplicaState::Failed => ReplicaStateName::Failed,
+            },
+            bytes_done: report.bytes_done,
+            bytes_total: report.bytes_total,
+            error: report.error,
+        };
+        nodes.into_iter().map(replica).collect()
+    }
+}
+
+impl From<VersionStatus> for VersionResource {
+    fn from(status: VersionStatus) -> Self {
+        let detail = status.detail.as_ref();
+        Self {
+            version: status.version.get(),
+            state: match (&status.state, status.current) {
+                (Availability::Whole, true) => VersionState::Serving,
+                (Availability::Whole, false) => VersionState::Ready,
+                (Availability::Incomplete, _) => VersionState::Fetching,
+                (Availability::Failed(_), _) => VersionState::Failed,
+            },
+            current: status.current,
+            records: detail.map(|detail| detail.records),
+            bytes: detail.map(|detail| detail.bytes),
+            index_bytes: detail.map(|detail| detail.index_bytes),
+            chunks: detail.map(|detail| detail.chunks),
+            built_unix_ms: detail.map(|detail| detail.built_unix_ms),
+            compression: detail.map(|detail| detail.compression.clone()),
+            source: detail.map(|detail| detail.source.clone()),
+            directory: status.dir.map(|dir| dir.display().to_string()),
+            error: match status.state {
+                Availability::Failed(reason) => Some(reason),
+                Availability::Whole | Availability::Incomplete => None,
+            },
+            nodes: ReplicaResource::list(status.nodes),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What a push would bring: the manifest at a source, read and held against the cluster before anything is
+//! begun.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Manifest};
+use fondaco_model::cluster::operator::OperatorError;
+use fondaco_model::cluster::{ClusterView, StoreRecord, VersionDetail};
+use fondaco_model::{NodeId, PartitionSet, StoreName};
+use fondaco_node::{FetchError, FetchPlan, FetchSource, FetchTarget, LocationSource, SourceError, Sources};
+use fondaco_storage::Location;
+
+use crate::error::ControlError;
+use crate::operator::Operator;
+use crate::status::DryRun;
+
+/// The largest manifest that is read, in bytes: a million chunks.
+const MANIFEST_BYTES_MAX: u64 = 512 << 20;
+
+/// Looks at what is to be pushed.
+pub(crate) struct Intake {
+    /// Where versions go in this process, if any do.
+    pub(crate) stores_dir: Option<PathBuf>,
+    /// How much of the disk must stay free, in bytes.
+    pub(crate) reserve_bytes: u64,
+}
+
+/// What was found at a source.
+struct Found {
+    detail: VersionDetail,
+    needed_bytes: u64,
+    links: bool,
+}
+
+impl Intake {
+    /// What a version at a source is. Nothing is changed.
+    ///
+    /// # Errors
+    /// No such store, another push of it, a source that cannot be read, a version of another store or
+    /// another number of partitions, too little space on this node.
+    pub(crate) fn look(
+        &self,
+        operator: &Operator,
+        node: Option<NodeId>,
+        name: &StoreName,
+        source: &str,
+    ) -> Result<VersionDetail, ControlError> {
+        Ok(self.find(operator, node, name, source)?.detail)
+    }
+
+    /// What a push of it would do.
+    ///
+    /// # Errors
+    /// What the push itself would be refused for.
+    pub(crate) fn dry_run(
+        &self,
+        operator: &Operator,
+        node: Option<NodeId>,
+        name: &StoreName,
+        source: &str,
+    ) -> Result<DryRun, ControlError> {
+        let found = self.find(operator, node, name, source)?;
+        let version = operator.store(name)?.versions.allocate();
+        Ok(DryRun {
+            version,
+            source: found.detail.source,
+            records: found.detail.records,
+            bytes_total: found.detail.bytes,
+            needed_bytes: found.needed_bytes,
+            links: found.links,
+        })
+    }
+
+    fn find(
+        &self,
+        operator: &Operator,
+        node: Option<NodeId>,
+        name: &StoreName,
+        source: &str,
+    ) -> Result<Found, ControlError> {
+        let location = absolute(source.parse()?)?;
+        let store = operator.store(name)?;
+        if let Some(version) = store.pushing() {
+            let store = name.clone();
+            return Err(OperatorError::PushInProgress { store, version }.into());
+        }
+        let view = operator.mirror().view();
+        let partitions = view.cluster.as_ref().ok_or(OperatorError::NoCluster)?.partitions;
+        let source = Arc::new(LocationSource::new(location));
+        let bytes = read_manifest(&*source)?;
+        let manifest = Manifest::from_bytes(&bytes).map_err(|error| FetchError::Manifest {
+            location: source.name(),
+            source: error,
+        })?;
+        if manifest.store != *name {
+            return Err(ControlError::Fetch(FetchError::WrongStore {
+                location: source.name(),
+                expected: name.clone(),
+                found: manifest.store,
+            }));
+        }
+        if manifest.partitions != partitions {
+            return Err(ControlError::Fetch(FetchError::WrongPartitions {
+                location: source.name(),
+                expected: partitions,
+                found: manifest.partitions,
+            }));
+        }
+        let detail = detail(&*source, &manifest, &bytes);
+        let (needed_bytes, links) = match &self.stores_dir {
+            Some(dir) => {
+                let dir = dir.join(name.as_str());
+                let wanted = node.and_then(|node| wanted(&view, node, &store));
+                let target = FetchTarget {
+                    store: name,
+                    partitions,
+                    wanted: wanted.as_ref(),
+                    manifest_checksum: None,
+                    fetching_dir: &dir,
+                    version_dir: &dir,
+                    reserve_bytes: self.reserve_bytes,
+                };
+                let sources = Sources::new([Box::new(Arc::clone(&source)) as Box<dyn FetchSource>]);
+                let plan = FetchPlan::new(&sources, &target)?;
+                (plan.needed_bytes(), plan.links())
+            }
+            None => (0, false),
+        };
+        Ok(Found {
+            detail,
+            needed_bytes,
+            links,
+        })
+    }
+}
+
+/// What a node is to hold of a store; `None` if it is not known.
+fn wanted(view: &ClusterView, node: NodeId, store: &StoreRecord) -> Option<PartitionSet> {
+    let table = &view.routing.as_ref()?.record;
+    Some(table.partitions_of(node, view.replicas(store)).collect())
+}
+
+fn read_manifest(source: &dyn FetchSource) -> Result<Vec<u8>, FetchError> {
+    source
+        .read_whole(MANIFEST_FILE, MANIFEST_BYTES_MAX)
+        .map_err(|error| match error {
+            SourceError::Missing => FetchError::Manifest {
+                location: source.name(),
+                source: FormatError::NoManifest {
+                    path: source.name().into(),
+                },
+            },
+            error => FetchError::Source {
+                file: MANIFEST_FILE.to_owned(),
+                location: source.name(),
+                source: error,
+            },
+        })
+}
+
+fn detail(source: &dyn FetchSource, manifest: &Manifest, bytes: &[u8]) -> VersionDetail {
+    VersionDetail {
+        source: source.name(),
+        manifest_checksum: Checksum::of(bytes).to_string(),
+        bytes: manifest.files_bytes(),
+        index_bytes: manifest.chunks.iter().map(|chunk| chunk.index.bytes).sum(),
+        records: manifest.records,
+        chunks: manifest.chunks.len() as u64,
+        built_unix_ms: manifest.created_unix_ms,
+        compression: manifest.compression.to_string(),
+    }
+}
+
+/// A relative path would mean something else to another process.
+fn absolute(location: Location) -> Result<Location, ControlError> {
+    match location.local_path() {
+        Some(path) => std::path::absolute(path)
+            .map(Location::local)
+            .map_err(ControlError::io("resolve", path)),
+        None => Ok(location),
+    }
+}

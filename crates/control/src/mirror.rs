@@ -1,0 +1,395 @@
+//! The cluster as this process sees it: all entries that it looks at, kept up to date by a watch.
+//!
+//! It decides nothing and writes nothing. While the coordination service does not answer, the last view
+//! stays, and a process that starts meanwhile begins with the view that it remembers. An entry that
+//! cannot be understood leaves its former self in place: it must not blind the process to all others.
+//!
+//! The mirror ends with its session: its thread holds none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fondaco_coordination::{Coordination, CoordinationError, Entry, EntryPath, WatchEvent};
+use fondaco_model::cluster::{ClusterView, RecordPath, Revised};
+use fondaco_node::Settings;
+use serde::de::DeserializeOwned;
+
+use crate::bell::Bell;
+use crate::error::ControlError;
+use crate::layout::{self, FOLDERS, SETTINGS};
+use crate::settings::SettingChanges;
+
+/// How soon what could not be read is read again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// How long it waits for events when nothing is left to be read.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// The view of a process. Clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Mirror(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// Held from reading an entry until it is in the state, so that an older one never replaces a newer.
+    reading: Mutex<()>,
+    /// Rung after each change; the first is the mirror's own.
+    bells: Mutex<Vec<Arc<Bell>>>,
+    own: Arc<Bell>,
+    decides: bool,
+    /// Settings are taken up here when they have changed.
+    settings: Arc<Settings>,
+    events: AtomicU64,
+    entries: AtomicU64,
+    full: AtomicU64,
+}
+
+/// What a mirror has read, for metrics.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reads {
+    /// Events of its watch.
+    pub(crate) events: u64,
+    /// Entries that it read.
+    pub(crate) entries: u64,
+    /// How often it read all of them.
+    pub(crate) full: u64,
+}
+
+#[derive(Default)]
+struct State {
+    sighting: Sighting,
+    problems: BTreeMap<EntryPath, String>,
+    stale_since: Option<Instant>,
+}
+
+/// What is seen at one moment.
+#[derive(Clone, Default)]
+pub(crate) struct Sighting {
+    pub(crate) view: Arc<ClusterView>,
+    pub(crate) settings: Option<Revised<SettingChanges>>,
+    pub(crate) origin: Origin,
+}
+
+/// Where a view comes from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Nothing was seen yet.
+    #[default]
+    Nothing,
+    /// From an earlier life of the process.
+    Memory,
+    /// From the coordination service.
+    Service,
+}
+
+/// What is to be read.
+#[derive(Default)]
+struct Pending {
+    all: bool,
+    paths: BTreeSet<EntryPath>,
+}
+
+impl Mirror {
+    /// Begins to look, by a thread that ends with the session. Whoever decides looks at reports too.
+    pub(crate) fn start(
+        coordination: &Arc<dyn Coordination>,
+        decides: bool,
+        settings: Arc<Settings>,
+        remembered: Option<ClusterView>,
+    ) -> Result<(Self, JoinHandle<()>), ControlError> {
+        let mut state = State::default();
+        if let Some(view) = remembered {
+            state.sighting.view = Arc::new(view);
+            state.sighting.origin = Origin::Memory;
+        }
+        let own = Arc::new(Bell::default());
+        let mirror = Self(Arc::new(Shared {
+            state: Mutex::new(state),
+            reading: Mutex::default(),
+            bells: Mutex::new(vec![Arc::clone(&own)]),
+            own,
+            decides,
+            settings,
+            events: AtomicU64::new(0),
+            entries: AtomicU64::new(0),
+            full: AtomicU64::new(0),
+        }));
+        let watch = coordination.watch(&layout::watched(decides)?)?;
+        let session = Arc::downgrade(coordination);
+        let shared = Arc::clone(&mirror.0);
+        let thread = std::thread::Builder::new()
+            .name("mirror".into())
+            .spawn(move || {
+                let mut pending = Pending::default();
+                loop {
+                    let patience = if pending.is_empty() { IDLE } else { RETRY };
+                    let event = watch.next(patience);
+                    shared.events.fetch_add(u64::from(event.is_some()), Relaxed);
+                    match event {
+                        Some(WatchEvent::Everything) => pending.all = true,
+                        Some(WatchEvent::Changed(paths)) => pending.paths.extend(paths),
+                        Some(WatchEvent::Suspended) => shared.suspend(),
+                        Some(WatchEvent::Closed) => return,
+                        None => {}
+                    }
+                    if !shared.catch_up(&session, &mut pending) {
+                        return;
+                    }
+                }
+            })
+            .map_err(ControlError::io("start", "mirror thread"))?;
+        Ok((mirror, thread))
+    }
+
+    /// What is seen now.
+    pub(crate) fn look(&self) -> Sighting {
+        self.0.state().sighting.clone()
+    }
+
+    /// The cluster as it is seen now.
+    pub(crate) fn view(&self) -> Arc<ClusterView> {
+        Arc::clone(&self.0.state().sighting.view)
+    }
+
+    /// Whether the coordination service has ever answered, or what it said before is remembered.
+    pub(crate) fn has_seen(&self) -> bool {
+        self.0.state().sighting.origin != Origin::Nothing
+    }
+
+    /// Since when the coordination service has not answered; `None` if it does.
+    pub(crate) fn stale_since(&self) -> Option<Instant> {
+        self.0.state().stale_since
+    }
+
+    /// Entries that cannot be understood, and why.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let state = self.0.state();
+        let problem = |(path, reason): (&EntryPath, &String)| format!("metadata entry {path:?}: {reason}");
+        state.problems.iter().map(problem).collect()
+    }
+
+    /// What it has read so far.
+    pub(crate) fn reads(&self) -> Reads {
+        Reads {
+            events: self.0.events.load(Relaxed),
+            entries: self.0.entries.load(Relaxed),
+            full: self.0.full.load(Relaxed),
+        }
+    }
+
+    /// Has a bell rung after every change from now on.
+    pub(crate) fn ring(&self, bell: &Arc<Bell>) {
+        self.0.bells().push(Arc::clone(bell));
+    }
+
+    /// The bell that is rung after every change.
+    pub(crate) fn own_bell(&self) -> &Bell {
+        &self.0.own
+    }
+
+    /// Reads some entries now, instead of when the watch tells of them.
+    ///
+    /// # Errors
+    /// They cannot be read; what was seen before stays.
+    pub(crate) fn refresh(
+        &self,
+        coordination: &dyn Coordination,
+        paths: &[EntryPath],
+    ) -> Result<(), CoordinationError> {
+        let pending = Pending {
+            all: false,
+            paths: paths.iter().cloned().collect(),
+        };
+        self.0.read(coordination, &pending)?;
+        self.0.ring();
+        Ok(())
+    }
+
+    /// Waits until something holds of what is seen, for so long at most. Returns whether it does.
+    pub(crate) fn wait_until(&self, timeout: Duration, mut holds: impl FnMut(&Sighting) -> bool) -> bool {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let seen = self.0.own.count();
+            if holds(&self.look()) {
+                return true;
+            }
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
+                return false;
+            };
+            self.0.own.wait(seen, left);
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // It is replaced by plain moves: whoever panicked left it whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bells(&self) -> MutexGuard<'_, Vec<Arc<Bell>>> {
+        self.bells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn suspend(&self) {
+        self.state().stale_since.get_or_insert_with(Instant::now);
+        tracing::warn!("the coordination service does not answer: going on with what was seen last");
+        self.ring();
+    }
+
+    fn ring(&self) {
+        self.bells().iter().for_each(|bell| bell.ring());
+    }
+
+    /// Reads what is to be read. Returns whether there still is a session.
+    fn catch_up(&self, session: &Weak<dyn Coordination>, pending: &mut Pending) -> bool {
+        let Some(coordination) = session.upgrade() else {
+            return false;
+        };
+        if pending.is_empty() {
+            return true;
+        }
+        match self.read(&*coordination, pending) {
+            Ok(()) => {
+                *pending = Pending::default();
+                self.ring();
+            }
+            Err(error) => tracing::warn!(%error, "cannot read metadata: trying again"),
+        }
+        true
+    }
+
+    fn read(&self, coordination: &dyn Coordination, pending: &Pending) -> Result<(), CoordinationError> {
+        // The lock guards no memory of its own.
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let Sighting {
+            view,
+            mut settings,
+            origin,
+        } = self.state().sighting.clone();
+        let mut view = Arc::unwrap_or_clone(view);
+        let mut problems = match pending.all {
+            true => BTreeMap::new(),
+            false => self.state().problems.clone(),
+        };
+        self.full.fetch_add(u64::from(pending.all), Relaxed);
+        let mut put = |path: &EntryPath, entry: Option<Entry>| {
+            self.entries.fetch_add(1, Relaxed);
+            let outcome = match path.as_str() {
+                SETTINGS => parse(entry.as_ref()).map(|found| settings = found),
+                text => match RecordPath::parse(text) {
+                    Some(record) => apply(&mut view, &record, entry.as_ref()),
+                    // Somebody else's.
+                    None => Ok(()),
+                },
+            };
+            match outcome {
+                Ok(()) => drop(problems.remove(path)),
+                Err(reason) => {
+                    tracing::error!(%path, %reason, "a metadata entry cannot be understood");
+                    problems.insert(path.clone(), reason);
+                }
+            }
+        };
+        if pending.all {
+            for prefix in layout::watched(self.decides)? {
+                if !FOLDERS.contains(&prefix.as_str()) {
+                    put(&prefix, coordination.read(&prefix)?);
+                    continue;
+                }
+                let entries = coordination.read_children(&prefix)?;
+                for name in self.known(prefix.as_str()) {
+                    if !entries.contains_key(&name) {
+                        put(&prefix.join(&name)?, None);
+                    }
+                }
+                for (name, entry) in entries {
+                    put(&prefix.join(&name)?, Some(entry));
+                }
+            }
+        } else {
+            for path in &pending.paths {
+                put(path, coordination.read(path)?);
+            }
+        }
+        let origin = match pending.all {
+            true => Origin::Service,
+            false => origin,
+        };
+        let former = self.state().sighting.settings.as_ref().map(|former| former.revision);
+        if let Some(changed) = settings.as_ref().filter(|settings| Some(settings.revision) != former) {
+            changed.record.take_up(&self.settings);
+        }
+        view.remembered = origin != Origin::Service;
+        let mut state = self.state();
+        state.sighting = Sighting {
+            view: Arc::new(view),
+            settings,
+            origin,
+        };
+        state.problems = problems;
+        if pending.all {
+            state.stale_since = None;
+        }
+        Ok(())
+    }
+
+    /// The names of a folder's entries that are in the view.
+    fn known(&self, folder: &str) -> Vec<String> {
+        fn names<K: ToString, T>(map: &BTreeMap<K, T>) -> Vec<String> {
+            map.keys().map(K::to_string).collect()
+        }
+        let view = Arc::clone(&self.state().sighting.view);
+        match folder {
+            "nodes" => names(&view.nodes),
+            "announcements" => names(&view.announcements),
+            "routers" => names(&view.routers),
+            "stores" => names(&view.stores),
+            _ => names(&view.reports),
+        }
+    }
+}
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        !self.all && self.paths.is_empty()
+    }
+}
+
+/// Puts an entry in its place in a view, or takes out what is there.
+fn apply(view: &mut ClusterView, path: &RecordPath, entry: Option<&Entry>) -> Result<(), String> {
+    fn plain<T>(revised: Option<Revised<T>>) -> Option<T> {
+        revised.map(|revised| revised.record)
+    }
+    fn put<K: Ord + Clone, T>(map: &mut BTreeMap<K, T>, key: &K, found: Option<T>) {
+        match found {
+            Some(record) => drop(map.insert(key.clone(), record)),
+            None => drop(map.remove(key)),
+        }
+    }
+    match path {
+        RecordPath::Cluster => view.cluster = plain(parse(entry)?),
+        RecordPath::Routing => view.routing = parse(entry)?,
+        RecordPath::Numbers => view.numbers = parse(entry)?,
+        RecordPath::Node(id) => put(&mut view.nodes, id, parse(entry)?),
+        RecordPath::Announcement(identity) => put(&mut view.announcements, identity, plain(parse(entry)?)),
+        RecordPath::Report(id) => put(&mut view.reports, id, plain(parse(entry)?)),
+        RecordPath::Router(identity) => put(&mut view.routers, identity, plain(parse(entry)?)),
+        RecordPath::Store(name) => put(&mut view.stores, name, parse(entry)?),
+    }
+    Ok(())
+}
+
+/// What an entry says, with its revision; `None` if there is no entry.
+pub(crate) fn parse<T: DeserializeOwned>(entry: Option<&Entry>) -> Result<Option<Revised<T>>, String> {
+    let read = |entry: &Entry| {
+        Ok(Revised {
+            record: serde_json::from_slice(&entry.bytes).map_err(|error| error.to_string())?,
+            revision: entry.revision.get(),
+        })
+    };
+    entry.map(read).transpose()
+}

@@ -1,0 +1,244 @@
+//! What operators ask for, carried out by whichever process they ask: the model says what changes, and this
+//! writes it, under the condition that nobody else was faster. There is no need to find the leader.
+//!
+//! Calls wait for the coordination service, so they are made from threads that may.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fondaco_coordination::{Coordination, CoordinationError, EntryPath};
+use fondaco_model::cluster::operator::{self, OperatorError, RoutingRequest, StoreChange};
+use fondaco_model::cluster::{Change, ClusterView, RecordPath, ReportRecord, StoreRecord, VersionDetail, not_serving};
+use fondaco_model::{NodeId, Plan, StoreDefinition, StoreName, VersionNumber};
+
+use crate::changes::carry_out;
+use crate::error::ControlError;
+use crate::layout;
+use crate::mirror::{Mirror, Origin, parse};
+use crate::now_unix_ms;
+
+/// How often a change is tried anew when somebody else was faster.
+pub(crate) const ATTEMPTS_MAX: u32 = 20;
+
+/// How soon reports are read again at first, by a process that does not mirror them; it doubles.
+const POLL_MIN: Duration = Duration::from_millis(5);
+
+/// How soon reports are read again at last.
+const POLL_MAX: Duration = Duration::from_millis(200);
+
+/// Carries out what operators ask for. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Operator {
+    coordination: Arc<dyn Coordination>,
+    mirror: Mirror,
+    /// Whether the mirror has the reports of nodes.
+    mirrors_reports: bool,
+}
+
+impl Operator {
+    pub(crate) fn new(coordination: Arc<dyn Coordination>, mirror: Mirror, mirrors_reports: bool) -> Self {
+        Self {
+            coordination,
+            mirror,
+            mirrors_reports,
+        }
+    }
+
+    /// What this process sees.
+    pub(crate) fn mirror(&self) -> &Mirror {
+        &self.mirror
+    }
+
+    /// The coordination service.
+    pub(crate) fn coordination(&self) -> &dyn Coordination {
+        &*self.coordination
+    }
+
+    /// The cluster as it is seen, with the reports of all nodes; without, if the coordination service does
+    /// not answer.
+    pub(crate) fn view_with_reports(&self) -> Result<Arc<ClusterView>, ControlError> {
+        let view = self.mirror.view();
+        if self.mirrors_reports || self.mirror.stale_since().is_some() || view.remembered {
+            return Ok(view);
+        }
+        let mut view = Arc::unwrap_or_clone(view);
+        for (name, entry) in self.coordination.read_children(&layout::REPORTS.parse()?)? {
+            if let (Ok(node), Ok(Some(report))) = (name.parse(), parse::<ReportRecord>(Some(&entry))) {
+                view.reports.insert(node, report.record);
+            }
+        }
+        Ok(Arc::new(view))
+    }
+
+    /// A store as it is now.
+    pub(crate) fn store(&self, name: &StoreName) -> Result<StoreRecord, ControlError> {
+        let known = |view: &ClusterView| view.stores.get(name).map(|store| store.record.clone());
+        if let Some(store) = known(&self.mirror.view()) {
+            return Ok(store);
+        }
+        // It may have been created elsewhere a moment ago.
+        self.refresh_store(name)?;
+        let store = known(&self.mirror.view());
+        Ok(store.ok_or_else(|| OperatorError::StoreNotFound { store: name.clone() })?)
+    }
+
+    /// Creates a store.
+    pub(crate) fn create(&self, definition: &StoreDefinition) -> Result<(), ControlError> {
+        let name = &definition.name;
+        let paths = [RecordPath::Store(name.clone()), RecordPath::Numbers];
+        self.change(&paths, |view| {
+            operator::create_store(view, definition.clone(), now_unix_ms()).map(Some)
+        })?;
+        tracing::info!(store = %name, "created");
+        Ok(())
+    }
+
+    /// Changes a store's definition.
+    pub(crate) fn alter(&self, name: &StoreName, change: &StoreChange) -> Result<(), ControlError> {
+        self.change_store(name, |view| operator::alter_store(view, name, change).map(Some))
+    }
+
+    /// Drops a store with all its versions.
+    pub(crate) fn drop_store(&self, name: &StoreName) -> Result<(), ControlError> {
+        self.change_store(name, |view| operator::drop_store(view, name).map(Some))?;
+        tracing::info!(store = %name, "dropped");
+        Ok(())
+    }
+
+    /// Begins a push. Returns the number of its version.
+    pub(crate) fn push(&self, name: &StoreName, detail: &VersionDetail) -> Result<VersionNumber, ControlError> {
+        let paths = [RecordPath::Store(name.clone())];
+        let change = self.change(&paths, |view| {
+            operator::push(view, name, detail.clone(), now_unix_ms()).map(Some)
+        })?;
+        let pushing = change.as_ref().and_then(Change::store).and_then(StoreRecord::pushing);
+        let version = pushing.ok_or_else(|| OperatorError::PushNotFound { store: name.clone() })?;
+        tracing::info!(store = %name, %version, source = %detail.source, "push begins");
+        Ok(version)
+    }
+
+    /// Cancels the push under way. Returns the number of its version.
+    pub(crate) fn cancel_push(&self, name: &StoreName) -> Result<VersionNumber, ControlError> {
+        self.change_store(name, |view| operator::cancel_push(view, name, now_unix_ms()).map(Some))?;
+        let push = self.store(name)?.push;
+        let push = push.ok_or_else(|| OperatorError::PushNotFound { store: name.clone() })?;
+        Ok(push.version)
+    }
+
+    /// Makes a version current that the store keeps.
+    pub(crate) fn swap(&self, name: &StoreName, version: VersionNumber) -> Result<(), ControlError> {
+        self.change_with_reports(name, |view| operator::swap(view, name, version))
+    }
+
+    /// Goes back to a version: the one named, or the one before the current one.
+    pub(crate) fn roll_back(&self, name: &StoreName, to: Option<VersionNumber>) -> Result<(), ControlError> {
+        self.change_with_reports(name, |view| operator::roll_back(view, name, to))
+    }
+
+    /// What a plan for the routing table would do.
+    pub(crate) fn dry_plan(&self, request: &RoutingRequest) -> Result<Plan, ControlError> {
+        Ok(operator::plan_routing(&self.mirror.view(), request)?.0)
+    }
+
+    /// Begins a plan for the routing table.
+    pub(crate) fn plan(&self, request: &RoutingRequest) -> Result<Plan, ControlError> {
+        let mut begun = None;
+        self.change(&[RecordPath::Routing], |view| {
+            let (plan, change) = operator::plan_routing(view, request)?;
+            begun = Some(plan);
+            Ok(Some(change))
+        })?;
+        // A change that was carried out had a plan.
+        begun.ok_or_else(|| OperatorError::NothingToMove.into())
+    }
+
+    /// Gives up the plan under way.
+    pub(crate) fn cancel_plan(&self) -> Result<(), ControlError> {
+        self.change(&[RecordPath::Routing], |view| operator::cancel_plan(view).map(Some))?;
+        Ok(())
+    }
+
+    /// Waits until all nodes that should serve a store's current version do, for so long at most. Returns
+    /// those that do not yet.
+    pub(crate) fn wait_serving(&self, name: &StoreName, timeout: Duration) -> Result<Vec<NodeId>, ControlError> {
+        let deadline = Instant::now() + timeout;
+        let bell = self.mirror.own_bell();
+        let mut poll = POLL_MIN;
+        loop {
+            let seen = bell.count();
+            let view = self.view_with_reports()?;
+            let current = view.stores.get(name).and_then(|store| store.record.versions.current());
+            let Some(current) = current else {
+                return Ok(Vec::new());
+            };
+            let pending = not_serving(&view, name, current);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if pending.is_empty() || left.is_zero() {
+                return Ok(pending.into_iter().collect());
+            }
+            let wait = if self.mirrors_reports { left } else { poll.min(left) };
+            bell.wait(seen, wait);
+            poll = (poll * 2).min(POLL_MAX);
+        }
+    }
+
+    fn change_store(
+        &self,
+        name: &StoreName,
+        decide: impl FnMut(&ClusterView) -> Result<Option<Change>, OperatorError>,
+    ) -> Result<(), ControlError> {
+        self.change(&[RecordPath::Store(name.clone())], decide).map(drop)
+    }
+
+    fn change_with_reports(
+        &self,
+        name: &StoreName,
+        mut decide: impl FnMut(&ClusterView) -> Result<Option<Change>, OperatorError>,
+    ) -> Result<(), ControlError> {
+        self.refresh_store(name)?;
+        let reports = match self.mirrors_reports {
+            true => None,
+            false => Some(self.view_with_reports()?.reports.clone()),
+        };
+        self.change_store(name, |view| match &reports {
+            None => decide(view),
+            Some(reports) => {
+                let mut view = view.clone();
+                view.reports.clone_from(reports);
+                decide(&view)
+            }
+        })
+    }
+
+    /// Has the model decide on what there is now, and writes that; anew if somebody else was faster.
+    fn change(
+        &self,
+        paths: &[RecordPath],
+        mut decide: impl FnMut(&ClusterView) -> Result<Option<Change>, OperatorError>,
+    ) -> Result<Option<Change>, ControlError> {
+        let paths: Vec<EntryPath> = paths.iter().map(layout::path).collect::<Result<_, _>>()?;
+        for _ in 0..ATTEMPTS_MAX {
+            self.mirror.refresh(&*self.coordination, &paths)?;
+            let sighting = self.mirror.look();
+            if sighting.origin != Origin::Service {
+                return Err(ControlError::NothingSeen);
+            }
+            let Some(change) = decide(&sighting.view)? else {
+                return Ok(None);
+            };
+            match carry_out(&*self.coordination, &self.mirror, &change) {
+                Ok(()) => return Ok(Some(change)),
+                Err(CoordinationError::Conflict { path }) => {
+                    self.mirror.refresh(&*self.coordination, &[path])?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(ControlError::TooManyConflicts)
+    }
+
+    fn refresh_store(&self, name: &StoreName) -> Result<(), ControlError> {
+        let path = layout::path(&RecordPath::Store(name.clone()))?;
+        Ok(self.mirror.refresh(&*self.coordination, &[path])?)
+    }
+}

@@ -1,0 +1,157 @@
+//! A router's work: it says that it is there, and lets its requests see the cluster. It holds nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fondaco_coordination::{Coordination, CoordinationError, SessionState};
+use fondaco_model::Identity;
+use fondaco_model::cluster::{RecordPath, RouterRecord, Topology};
+use fondaco_node::{Catalog, Member, Membership, SharedCatalog};
+
+use crate::bell::{Bell, Looks};
+use crate::error::ControlError;
+use crate::layout;
+use crate::mirror::{Mirror, Origin};
+
+/// How often it looks when nothing changes.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The router of a process. Dropping it stops it.
+pub(crate) struct RouterWork {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    stopping: AtomicBool,
+    bell: Arc<Bell>,
+    looks: Looks,
+    mirror: Mirror,
+}
+
+struct Work {
+    shared: Arc<Shared>,
+    coordination: Arc<dyn Coordination>,
+    catalog: Arc<SharedCatalog>,
+    identity: Identity,
+    record: RouterRecord,
+    /// The session in which it said that it is there.
+    announced: Option<u64>,
+}
+
+impl RouterWork {
+    /// Begins, by a thread of its own.
+    pub(crate) fn start(
+        coordination: Arc<dyn Coordination>,
+        mirror: Mirror,
+        catalog: Arc<SharedCatalog>,
+        identity: Identity,
+        record: RouterRecord,
+    ) -> Result<Self, ControlError> {
+        let bell = Arc::new(Bell::default());
+        mirror.ring(&bell);
+        let shared = Arc::new(Shared {
+            stopping: AtomicBool::new(false),
+            bell,
+            looks: Looks::default(),
+            mirror,
+        });
+        let mut work = Work {
+            shared: Arc::clone(&shared),
+            coordination,
+            catalog,
+            identity,
+            record,
+            announced: None,
+        };
+        let thread = std::thread::Builder::new()
+            .name("router".into())
+            .spawn(move || work.run())
+            .map_err(ControlError::io("start", "router thread"))?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Waits until requests see the cluster as it is seen now.
+    pub(crate) fn wait_looked(&self, timeout: Duration) {
+        self.shared.looks.wait(&self.shared.bell, timeout);
+    }
+
+    /// Why the router cannot serve; empty if it can.
+    pub(crate) fn not_ready(&self) -> Vec<String> {
+        let sighting = self.shared.mirror.look();
+        match (sighting.origin, &sighting.view.routing) {
+            (Origin::Nothing, _) => vec!["the coordination service has not answered yet".to_owned()],
+            (_, None) => vec!["there is no routing table yet: too few nodes are there".to_owned()],
+            (_, Some(_)) => Vec::new(),
+        }
+    }
+}
+
+impl Drop for RouterWork {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Relaxed);
+        self.shared.bell.ring();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the router thread ended by a panic");
+        }
+    }
+}
+
+impl Work {
+    fn run(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        while !shared.stopping.load(Relaxed) {
+            let seen = shared.bell.count();
+            let look = shared.looks.begin();
+            if let Err(error) = self.announce() {
+                tracing::warn!(%error, "cannot announce this router: trying again");
+            }
+            self.publish();
+            // Nobody is slow enough to read a former catalog for long, and what it holds is little.
+            self.catalog.reap();
+            shared.looks.end(look);
+            shared.bell.wait(seen, TICK);
+        }
+    }
+
+    fn announce(&mut self) -> Result<(), ControlError> {
+        let session = self.coordination.session();
+        if session.state != SessionState::Connected || self.announced == Some(session.generation) {
+            return Ok(());
+        }
+        let path = layout::path(&RecordPath::Router(self.identity.clone()))?;
+        let bytes = serde_json::to_vec(&self.record).map_err(|error| ControlError::InvalidMetadata {
+            entry: path.to_string(),
+            reason: error.to_string(),
+        })?;
+        match self.coordination.create_ephemeral(&path, &bytes) {
+            // Nobody else has its identity, which is as young as the process.
+            Ok(_) | Err(CoordinationError::Conflict { .. }) => {
+                self.announced = Some(session.generation);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn publish(&self) {
+        let topology = Topology::of(&self.shared.mirror.view());
+        let catalog = self.catalog.load();
+        let known = catalog.membership().map(|membership| &**membership.topology());
+        if known == topology.as_ref() {
+            return;
+        }
+        drop(catalog);
+        let Some(topology) = topology else { return };
+        let membership = Membership::new(Arc::new(topology), Member::Router(self.identity.clone()));
+        self.catalog
+            .publish(Catalog::default().in_cluster(Arc::new(membership)));
+    }
+}

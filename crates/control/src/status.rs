@@ -1,0 +1,157 @@
+//! What can be said of stores, versions and pushes at one moment: the records of the cluster, and what its
+//! nodes report.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use fondaco_model::cluster::{
+    ClusterView, PushRecord, ReplicaReport, ReplicaState, StoreRecord, VersionDetail, unready_partition,
+};
+use fondaco_model::{NodeId, StoreDefinition, VersionNumber};
+use fondaco_node::FetchProgress;
+
+use crate::agent::AgentWork;
+
+/// A store as it is now.
+#[derive(Debug, Clone)]
+pub(crate) struct StoreStatus {
+    /// What its operator said.
+    pub(crate) definition: StoreDefinition,
+    /// How many nodes hold each partition.
+    pub(crate) replicas: u32,
+    /// When it was created, in milliseconds since 1970.
+    pub(crate) created_unix_ms: u64,
+    /// Its versions, the current one first, then those most recently current.
+    pub(crate) versions: Vec<VersionStatus>,
+    /// The push under way or the last one.
+    pub(crate) push: Option<PushStatus>,
+    /// Nodes that do not have the current version yet.
+    pub(crate) late: Vec<NodeId>,
+}
+
+/// A version as it is now.
+#[derive(Debug, Clone)]
+pub(crate) struct VersionStatus {
+    /// Its number.
+    pub(crate) version: VersionNumber,
+    /// Whether it is the current one.
+    pub(crate) current: bool,
+    /// Where its files are on this node, if some are.
+    pub(crate) dir: Option<PathBuf>,
+    /// What its manifest says.
+    pub(crate) detail: Option<VersionDetail>,
+    /// Whether every partition has a node that can serve it.
+    pub(crate) state: Availability,
+    /// What the nodes say of it.
+    pub(crate) nodes: BTreeMap<NodeId, ReplicaReport>,
+}
+
+/// Whether a version can be served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Availability {
+    /// Every partition of it.
+    Whole,
+    /// Not every partition yet.
+    Incomplete,
+    /// Not every partition, for this reason.
+    Failed(String),
+}
+
+/// A push as it is now.
+#[derive(Debug, Clone)]
+pub(crate) struct PushStatus {
+    /// What is remembered of it.
+    pub(crate) record: PushRecord,
+    /// How far it is on this node, while it runs.
+    pub(crate) progress: Option<FetchProgress>,
+    /// What the nodes say of it, while it runs.
+    pub(crate) nodes: BTreeMap<NodeId, ReplicaReport>,
+}
+
+/// What a push would do.
+#[derive(Debug, Clone)]
+pub(crate) struct DryRun {
+    /// The number that the version would get, if nothing else is pushed before.
+    pub(crate) version: VersionNumber,
+    /// Where it would come from.
+    pub(crate) source: String,
+    /// How many records it has.
+    pub(crate) records: u64,
+    /// How many bytes its files have.
+    pub(crate) bytes_total: u64,
+    /// How many bytes it would take on the disk of this node.
+    pub(crate) needed_bytes: u64,
+    /// Whether files would be linked here and not copied.
+    pub(crate) links: bool,
+}
+
+impl StoreStatus {
+    /// What a view with reports says of a store, and the agent of this process, if it has one.
+    pub(crate) fn of(view: &ClusterView, record: &StoreRecord, agent: Option<&AgentWork>) -> Self {
+        let name = &record.definition.name;
+        let versions = record.versions.kept().map(|version| {
+            let nodes = reports(view, record, version);
+            VersionStatus {
+                version,
+                current: record.versions.current() == Some(version),
+                dir: agent
+                    .filter(|agent| agent.has_open(name, version))
+                    .map(|agent| agent.data_dir().version(name, version)),
+                detail: record.details.get(&version).cloned(),
+                state: match unready_partition(view, name, version) {
+                    None => Availability::Whole,
+                    Some(_) => availability(&nodes),
+                },
+                nodes,
+            }
+        });
+        Self {
+            definition: record.definition.clone(),
+            replicas: view.replicas(record) as u32,
+            created_unix_ms: record.created_unix_ms,
+            versions: versions.collect(),
+            push: PushStatus::of(view, record, agent),
+            late: record.late.iter().copied().collect(),
+        }
+    }
+}
+
+impl PushStatus {
+    /// What a view with reports says of the push of a store; `None` if there was none.
+    pub(crate) fn of(view: &ClusterView, record: &StoreRecord, agent: Option<&AgentWork>) -> Option<Self> {
+        let push = record.push.clone()?;
+        let runs = !push.state.is_end();
+        let name = &record.definition.name;
+        Some(Self {
+            progress: agent
+                .filter(|_| runs)
+                .and_then(|agent| agent.progress(name, push.version)),
+            nodes: match runs {
+                true => reports(view, record, push.version),
+                false => BTreeMap::new(),
+            },
+            record: push,
+        })
+    }
+}
+
+/// What the nodes say of a version of this store, and not of another of its name.
+fn reports(view: &ClusterView, record: &StoreRecord, version: VersionNumber) -> BTreeMap<NodeId, ReplicaReport> {
+    let said = |(&node, report): (&NodeId, &fondaco_model::cluster::ReportRecord)| {
+        let store = report.stores.get(&record.definition.name)?;
+        let replica = store.versions.get(&version).filter(|_| store.id == record.id)?;
+        Some((node, replica.clone()))
+    };
+    view.reports.iter().filter_map(said).collect()
+}
+
+fn availability(nodes: &BTreeMap<NodeId, ReplicaReport>) -> Availability {
+    let failed = nodes.iter().find(|(_, replica)| replica.state == ReplicaState::Failed);
+    match failed {
+        Some((node, replica)) => {
+            let reason = replica.error.as_deref().unwrap_or("it gives no reason");
+            Availability::Failed(format!("node {node}: {reason}"))
+        }
+        None => Availability::Incomplete,
+    }
+}

@@ -1,0 +1,77 @@
+//! TLS as a configuration asks for it: with what a process serves, and whom of its peers it trusts.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fondaco_node::{PeerAccess, PeerClient};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::config::{Config, TlsConfig};
+use crate::error::ControlError;
+
+impl Config {
+    /// How both ports speak TLS, if they do.
+    pub(crate) fn tls(&self) -> Result<Option<Arc<rustls::ServerConfig>>, ControlError> {
+        self.tls.as_ref().map(TlsConfig::load).transpose()
+    }
+
+    /// How nodes are asked for keys.
+    pub(crate) fn peer_access(&self) -> Result<PeerAccess, ControlError> {
+        let tls = self.peer_certificates()?.map(|(path, pem)| -> Result<_, ControlError> {
+            let invalid = |reason: String| ControlError::InvalidConfig(format!("TLS file {path:?}: {reason}"));
+            let mut roots = rustls::RootCertStore::empty();
+            for certificate in CertificateDer::pem_slice_iter(&pem) {
+                let certificate = certificate.map_err(|error| invalid(error.to_string()))?;
+                roots.add(certificate).map_err(|error| invalid(error.to_string()))?;
+            }
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let client = rustls::ClientConfig::builder_with_provider(provider)
+                .with_safe_default_protocol_versions()
+                .map_err(|error| invalid(error.to_string()))?;
+            Ok(Arc::new(client.with_root_certificates(roots).with_no_client_auth()))
+        });
+        Ok(PeerAccess {
+            user: self.peers.user.clone(),
+            password: self.peers.password.clone(),
+            tls: tls.transpose()?,
+            zone: Some(self.member.zone.clone()),
+        })
+    }
+
+    /// How nodes are asked for files.
+    pub(crate) fn peer_client(&self) -> Result<PeerClient, ControlError> {
+        let certificates = self.peer_certificates()?;
+        let pem = certificates.as_ref().map(|(_, pem)| pem.as_slice());
+        Ok(PeerClient::new(self.token.as_deref(), pem)?)
+    }
+
+    /// The certificates to trust other nodes by: if this one speaks TLS, all do.
+    fn peer_certificates(&self) -> Result<Option<(&Path, Vec<u8>)>, ControlError> {
+        let own = self.tls.as_ref().map(|tls| tls.certificate.as_path());
+        let Some(path) = self.peers.certificates.as_deref().or(own) else {
+            return Ok(None);
+        };
+        let pem = std::fs::read(path).map_err(ControlError::io("read", path))?;
+        Ok(Some((path, pem)))
+    }
+}
+
+impl TlsConfig {
+    fn load(&self) -> Result<Arc<rustls::ServerConfig>, ControlError> {
+        let invalid = |path: &Path, reason: String| ControlError::InvalidConfig(format!("TLS file {path:?}: {reason}"));
+        let certificates = CertificateDer::pem_file_iter(&self.certificate)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|e| invalid(&self.certificate, e.to_string()))?;
+        if certificates.is_empty() {
+            return Err(invalid(&self.certificate, "it has no certificate".to_owned()));
+        }
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| invalid(&self.key, e.to_string()))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
+            .map_err(|e| invalid(&self.certificate, e.to_string()))?;
+        Ok(Arc::new(config))
+    }
+}
