@@ -34,7 +34,9 @@ impl Client {
             reason: "nothing was heard yet".into(),
         })?;
         let known = topology.nodes.get(&node);
-        let address = &known.ok_or_else(|| unavailable("it is not in the topology".into()))?.resp;
+        let address = &known
+            .ok_or_else(|| unavailable("it is not in the topology".into()))?
+            .resp;
         let transport = self.transport();
         let asked = async {
             let mut stream = transport.connect(address).await?;

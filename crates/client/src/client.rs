@@ -73,6 +73,10 @@ impl Client {
         Self { inner }
     }
 
+    pub(crate) fn transport(&self) -> &Transport {
+        &self.inner.transport
+    }
+
     /// The value of one key, with the client's own options.
     ///
     /// # Errors

@@ -40,6 +40,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ask;
 mod builder;
 mod client;
 mod clock;

@@ -221,7 +221,6 @@ fn read_bulk(buffer: &[u8], limits: &Limits, position: usize) -> Result<Step, Re
 
 /// A length and the bytes of its line; no length for -1; nothing if the line has not ended yet.
 #[inline]
-#[expect(clippy::type_complexity, reason = "each part is named above; used twice, here")]
 fn length(line: &[u8]) -> Result<Option<(Option<usize>, usize)>, ReplyError> {
     match read_count(line) {
         Count::Value { value: -1, bytes } => Ok(Some((None, bytes))),

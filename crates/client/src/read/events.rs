@@ -16,11 +16,10 @@ use crate::error::ClientError;
 impl Read {
     /// A sub-request was answered. `latest` is the newest directory that there is.
     pub fn on_answer(&mut self, id: SubId, answer: Answer, latest: &Arc<Directory>, steering: &Steering, now_us: u64) {
-        let Some(stage) = self.end(id, now_us, steering) else {
+        let Some((stage, keys)) = self.end(id, now_us, steering) else {
             return;
         };
-        let sub = &mut self.subs[id as usize];
-        let keys = std::mem::take(&mut sub.keys);
+        let sub = &self.subs[id as usize];
         let (node, purpose, part) = (sub.node, sub.purpose, usize::from(sub.part));
         if sub.generation != self.parts[part].generation {
             return;
@@ -104,11 +103,10 @@ impl Read {
 
     /// Nothing will come back for a sub-request.
     pub fn on_failure(&mut self, id: SubId, failure: Failure, steering: &Steering, now_us: u64) {
-        let Some(stage) = self.end(id, now_us, steering) else {
+        let Some((stage, keys)) = self.end(id, now_us, steering) else {
             return;
         };
-        let sub = &mut self.subs[id as usize];
-        let keys = std::mem::take(&mut sub.keys);
+        let sub = &self.subs[id as usize];
         let (node, part) = (sub.node, usize::from(sub.part));
         if matches!(failure, Failure::Lost(_))
             && stage == Stage::Pending
@@ -215,26 +213,26 @@ impl Read {
         }
     }
 
-    /// Ends a sub-request, once. Returns where it stood.
-    fn end(&mut self, id: SubId, now_us: u64, steering: &Steering) -> Option<Stage> {
+    /// Ends a sub-request, once. Returns where it stood, and its keys.
+    fn end(&mut self, id: SubId, now_us: u64, steering: &Steering) -> Option<(Stage, KeyPlaces)> {
         let sub = self.subs.get_mut(id as usize)?;
         let stage = std::mem::replace(&mut sub.stage, Stage::Ended);
         if !matches!(stage, Stage::Pending | Stage::GivenUp) {
             return None;
         }
+        let keys = std::mem::take(&mut sub.keys);
         if stage == Stage::Pending {
             self.pending -= 1;
             if !std::mem::replace(&mut sub.learnt, true) {
                 steering
                     .thresholds
-                    .answered(sub.keys.len(), now_us.saturating_sub(sub.sent_us));
+                    .answered(keys.len(), now_us.saturating_sub(sub.sent_us));
             }
             if sub.generation == self.parts[usize::from(sub.part)].generation {
-                let keys = sub.keys.clone();
                 self.release(&keys);
             }
         }
-        (!self.is_done()).then_some(stage)
+        (!self.is_done()).then_some((stage, keys))
     }
 
     fn release(&mut self, keys: &[u32]) {

@@ -44,6 +44,8 @@ pub struct Read {
     pub(super) unsent: usize,
     pub(super) pending: usize,
     pub(super) unanswered: usize,
+    /// How many keys wait.
+    pub(super) waiting: usize,
     /// When keys that wait are asked for again; [`NEVER`] if none do.
     pub(super) resume_at_us: u64,
     pub(super) pause_us: u64,
@@ -101,6 +103,7 @@ impl Read {
             unsent: 0,
             pending: 0,
             unanswered: keys.len(),
+            waiting: 0,
             resume_at_us: NEVER,
             pause_us: super::plan::PAUSE_FIRST_US,
             repins: 0,
@@ -283,7 +286,7 @@ impl Read {
     pub(super) fn answer(&mut self, key: usize, value: Option<Bytes>) {
         let state = &mut self.states[key];
         debug_assert!(state.answer.is_none());
-        state.waiting = false;
+        self.waiting -= usize::from(std::mem::replace(&mut state.waiting, false));
         state.answer = Some(Ok(value));
         self.unanswered -= 1;
     }
@@ -295,7 +298,7 @@ impl Read {
         }
         let state = &mut self.states[key];
         debug_assert!(state.answer.is_none());
-        state.waiting = false;
+        self.waiting -= usize::from(std::mem::replace(&mut state.waiting, false));
         state.answer = Some(Err(error));
         self.unanswered -= 1;
     }

@@ -169,8 +169,7 @@ impl Read {
         let node = self.directory.members()[member as usize].id;
         for &key in &keys {
             let state = &mut self.states[key as usize];
-            debug_assert!(state.answer.is_none() && !state.asked.contains(&node));
-            state.waiting = false;
+            debug_assert!(state.answer.is_none() && !state.waiting && !state.asked.contains(&node));
             state.pending += 1;
             state.asked.push(node);
         }
@@ -193,7 +192,7 @@ impl Read {
         let state = &mut self.states[key];
         let part = &self.parts[usize::from(state.part)];
         if part.in_flux {
-            state.waiting = true;
+            self.waiting += usize::from(!std::mem::replace(&mut state.waiting, true));
             return;
         }
         let error = ClientError::NoReplica {
@@ -210,7 +209,7 @@ impl Read {
 
     /// Sets the timer for keys that wait, if any do and it is not set.
     pub(super) fn rest(&mut self, now_us: u64) {
-        if self.resume_at_us == NEVER && self.states.iter().any(|key| key.waiting) {
+        if self.waiting > 0 && self.resume_at_us == NEVER {
             self.resume_at_us = now_us.saturating_add(self.pause_us);
             self.pause_us = (self.pause_us * 2).min(PAUSE_LAST_US);
             self.refresh = true;
@@ -227,6 +226,7 @@ impl Read {
                 keys.push(place as u32);
             }
         }
+        self.waiting = 0;
         self.plan(keys, Purpose::Redirect, steering);
     }
 
@@ -286,7 +286,8 @@ impl Read {
             if state.answer.take().is_some() {
                 self.unanswered += 1;
             }
-            (state.pending, state.waiting) = (0, false);
+            state.pending = 0;
+            self.waiting -= usize::from(std::mem::replace(&mut state.waiting, false));
             state.asked.clear();
             keys.push(key as u32);
         }

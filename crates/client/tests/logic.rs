@@ -1,0 +1,370 @@
+//! The logic of reads, driven by nothing but a seed: nodes that lie, lag, lose and time out, topologies
+//! that come early and late. What must hold whatever they do.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fastrand::Rng;
+use fondaco_client::read::{
+    Answer, Directory, Element, Failure, HealthPolicy, Read, SUB_REQUESTS_UNDER_WAY_MAX, Steering, SteeringPolicy,
+    SubId,
+};
+use fondaco_client::{BatchReply, ClientError, Partial, ReadOptions, WireKey};
+use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
+use fondaco_model::{NodeId, PartitionCount, StoreKind, VersionNumber};
+use proptest::prelude::*;
+
+const STORES: [&str; 2] = ["a", "b"];
+const NODES: u32 = 4;
+const REPLICAS: u32 = 3;
+
+/// How bad the world is: chances in a thousand, for each sub-request.
+#[derive(Debug, Clone, Copy, Default)]
+struct Faults {
+    unsent: u32,
+    lost: u32,
+    never: u32,
+    refused_elsewhere: u32,
+    errors: u32,
+    /// For each answer: that a store has another version from then on.
+    swaps: u32,
+}
+
+struct World {
+    random: Rng,
+    faults: Faults,
+    now_us: u64,
+    versions: BTreeMap<&'static str, u64>,
+    directory: Arc<Directory>,
+    steering: Steering,
+}
+
+enum Event {
+    Answer(SubId, Answer),
+    Failure(SubId, Failure),
+    Directory,
+}
+
+impl World {
+    fn new(seed: u64, faults: Faults) -> Self {
+        let versions = STORES.iter().map(|&store| (store, 1)).collect();
+        Self {
+            random: Rng::with_seed(seed),
+            faults,
+            now_us: 1,
+            directory: directory(&versions, None),
+            versions,
+            steering: Steering::new(&SteeringPolicy::default()),
+        }
+    }
+
+    fn happens(&mut self, chance: u32) -> bool {
+        self.random.u32(..1000) < chance
+    }
+
+    fn swap(&mut self) {
+        let store = STORES[self.random.usize(..STORES.len())];
+        let version = self.random.u64(1..6);
+        self.versions.insert(store, version);
+    }
+
+    /// What comes back for a sub-request, and when; nothing if nothing does.
+    fn node(&mut self, keys: &[WireKey], version: VersionNumber) -> Option<(u64, Result<Answer, Failure>)> {
+        let after_us = 200 + self.random.u64(..800);
+        if self.happens(self.faults.never) {
+            return None;
+        }
+        if self.happens(self.faults.lost) {
+            return Some((after_us, Err(Failure::Lost("it broke".into()))));
+        }
+        if self.happens(self.faults.swaps) {
+            self.swap();
+        }
+        let error = |text: &'static str| Some((after_us, Ok(Answer::Error(Bytes::from_static(text.as_bytes())))));
+        if self.happens(self.faults.errors) {
+            return error(["ERR odd", "TIMEOUT late", "CORRUPT rotten"][self.random.usize(..3)]);
+        }
+        if self.happens(self.faults.refused_elsewhere) {
+            return error(["NOTHERE moved", "NOSTORE unheard of"][self.random.usize(..2)]);
+        }
+        // A version is open where it is current, and on some nodes for longer.
+        if self.versions[keys[0].store()] != version.get() && self.random.bool() {
+            return error("VERSIONGONE closed");
+        }
+        let value = |key: &WireKey| match key.key()[0] {
+            b'-' => Element::Value(None),
+            _ => Element::Value(Some(value(key, version))),
+        };
+        Some((after_us, Ok(Answer::Elements(keys.iter().map(value).collect()))))
+    }
+
+    /// Carries one request to its end, and holds it to what must be true on the way.
+    fn read(&mut self, keys: &Arc<Vec<WireKey>>, options: &ReadOptions) -> Result<BatchReply, ClientError> {
+        let began_us = self.now_us;
+        let deadline_us = began_us + options.deadline.as_micros() as u64;
+        let mut read = Read::start(
+            Arc::clone(keys),
+            options.clone(),
+            Arc::clone(&self.directory),
+            &self.steering,
+            began_us,
+        )?;
+        let mut events: BinaryHeap<(Reverse<u64>, usize)> = BinaryHeap::new();
+        let mut bodies: Vec<Option<Event>> = Vec::new();
+        let mut asked: BTreeSet<(u32, NodeId)> = BTreeSet::new();
+        let (mut under_way, mut flux) = (0, false);
+        loop {
+            while let Some(sub) = read.next_send(&self.steering, self.now_us) {
+                let of_sub: Vec<WireKey> = sub.keys.iter().map(|&key| keys[key as usize].clone()).collect();
+                assert!(!of_sub.is_empty());
+                assert!(of_sub.iter().all(|key| key.store() == of_sub[0].store()), "one store");
+                for &key in sub.keys {
+                    let partition = self
+                        .directory
+                        .topology()
+                        .partitions
+                        .partition_of(keys[key as usize].slot());
+                    let owners = &self.directory.topology().owners[partition.get() as usize];
+                    assert!(owners.contains(&sub.node), "it holds the key");
+                    assert!(asked.insert((key, sub.node)) || flux, "it was asked already");
+                }
+                let (id, version) = (sub.id, sub.version);
+                if self.happens(self.faults.unsent) {
+                    read.on_failure(id, Failure::Unsent("no connection".into()), &self.steering, self.now_us);
+                    continue;
+                }
+                under_way += 1;
+                assert!(under_way <= SUB_REQUESTS_UNDER_WAY_MAX);
+                if let Some((after_us, back)) = self.node(&of_sub, version) {
+                    let event = match back {
+                        Ok(answer) => Event::Answer(id, answer),
+                        Err(failure) => Event::Failure(id, failure),
+                    };
+                    events.push((Reverse(self.now_us + after_us), bodies.len()));
+                    bodies.push(Some(event));
+                }
+            }
+            while read.take_suspended().is_some() {}
+            if read.take_refresh() {
+                flux = true;
+                let after_us = self.random.u64(..50_000);
+                events.push((Reverse(self.now_us + after_us), bodies.len()));
+                bodies.push(Some(Event::Directory));
+            }
+            if read.is_done() {
+                break;
+            }
+            let wake_us = read.wake_at_us();
+            assert!(wake_us <= deadline_us, "it sleeps past its deadline");
+            match events.peek() {
+                Some(&(Reverse(at_us), body)) if at_us <= wake_us => {
+                    events.pop();
+                    self.now_us = self.now_us.max(at_us);
+                    match bodies[body].take().unwrap() {
+                        Event::Answer(id, answer) => {
+                            under_way -= 1;
+                            let latest = Arc::clone(&self.directory);
+                            read.on_answer(id, answer, &latest, &self.steering, self.now_us);
+                        }
+                        Event::Failure(id, failure) => {
+                            under_way -= 1;
+                            read.on_failure(id, failure, &self.steering, self.now_us);
+                        }
+                        Event::Directory => {
+                            self.directory = directory(&self.versions, Some(&self.directory));
+                            read.on_directory(&self.directory, &self.steering, self.now_us);
+                        }
+                    }
+                }
+                _ => {
+                    assert!(wake_us >= self.now_us, "it wakes in the past");
+                    self.now_us = wake_us;
+                    read.on_time(&self.steering, self.now_us);
+                }
+            }
+        }
+        assert!(self.now_us <= deadline_us);
+        self.now_us += 1_000;
+        self.probe();
+        let reply = read.finish()?;
+        self.check(keys, &reply, options);
+        Ok(reply)
+    }
+
+    /// Every probe that is due is answered.
+    fn probe(&mut self) {
+        for member in self.directory.members() {
+            if member.health.probe_at_us().is_some_and(|at_us| at_us <= self.now_us) {
+                member.health.probe_succeeded(self.now_us);
+            }
+        }
+    }
+
+    fn check(&self, keys: &[WireKey], reply: &BatchReply, options: &ReadOptions) {
+        assert_eq!(reply.values.len(), keys.len());
+        for (key, found) in keys.iter().zip(&reply.values) {
+            match found {
+                Ok(None) => assert_eq!(key.key()[0], b'-', "a key that is there was not found"),
+                Ok(Some(found)) => {
+                    let (_, version) = reply
+                        .versions
+                        .iter()
+                        .find(|(name, _)| name.as_str() == key.store())
+                        .unwrap();
+                    assert_eq!(*found, value(key, *version), "of the version that the answer names");
+                }
+                Err(_) => assert_eq!(options.partial, Partial::PerKey),
+            }
+        }
+    }
+}
+
+fn value(key: &WireKey, version: VersionNumber) -> Bytes {
+    format!("{}@{version}", String::from_utf8_lossy(key.as_bytes())).into()
+}
+
+fn directory(versions: &BTreeMap<&'static str, u64>, former: Option<&Directory>) -> Arc<Directory> {
+    let id = |number: u32| NodeId::new(number).unwrap();
+    let node = |number: u32| {
+        let node = TopologyNode {
+            resp: format!("node-{number}:6500"),
+            http: String::new(),
+            zone: format!("zone-{}", number % 2),
+            group: None,
+            live: true,
+        };
+        (id(number), node)
+    };
+    let store = |(place, (&name, &version)): (usize, (&&str, &u64))| {
+        let store = TopologyStore {
+            id: place as u16 + 1,
+            kind: StoreKind::Batch,
+            current: VersionNumber::new(version),
+            records: 0,
+            replicas: REPLICAS,
+            late: BTreeSet::new(),
+            read_keys_per_second: None,
+        };
+        (name.parse().unwrap(), store)
+    };
+    let owners = |partition: u32| {
+        (0..REPLICAS)
+            .map(|replica| id((partition + replica) % NODES + 1))
+            .collect()
+    };
+    let topology = Topology {
+        epoch: 1,
+        partitions: PartitionCount::try_from(16).unwrap(),
+        owners: (0..16).map(owners).collect(),
+        nodes: (1..=NODES).map(node).collect(),
+        routers: 1,
+        stores: versions.iter().enumerate().map(store).collect(),
+    };
+    Arc::new(Directory::new(
+        Arc::new(topology),
+        Some("zone-1"),
+        HealthPolicy::default(),
+        former,
+    ))
+}
+
+fn keys(random: &mut Rng, count: usize) -> Arc<Vec<WireKey>> {
+    let mut key = || {
+        let (store, absent) = (STORES[random.usize(..2)], random.u8(..10) == 0);
+        let text = format!("{store}:{}{}", if absent { "-" } else { "k" }, random.u32(..1000));
+        WireKey::parse(text.into()).unwrap()
+    };
+    Arc::new((0..count).map(|_| key()).collect())
+}
+
+fn options(partial: Partial, hedge: bool) -> ReadOptions {
+    ReadOptions {
+        deadline: Duration::from_millis(500),
+        partial,
+        hedge,
+        ..ReadOptions::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn whatever_happens_a_read_ends_in_time_at_one_version_and_asks_nobody_twice(
+        seed: u64,
+        counts in prop::collection::vec(0usize..200, 1..20),
+        faults in (0u32..300, 0u32..300, 0u32..300, 0u32..300, 0u32..300, 0u32..300),
+        per_key: bool,
+        hedge: bool,
+    ) {
+        let (unsent, lost, never, refused_elsewhere, errors, swaps) = faults;
+        let faults = Faults { unsent, lost, never, refused_elsewhere, errors, swaps };
+        let mut world = World::new(seed, faults);
+        let options = options(if per_key { Partial::PerKey } else { Partial::Fail }, hedge);
+        for count in counts {
+            let keys = keys(&mut world.random, count);
+            let reply = world.read(&keys, &options);
+            prop_assert!(!per_key || reply.is_ok());
+        }
+    }
+
+    #[test]
+    fn in_a_world_without_faults_each_node_is_asked_once_for_each_store(seed: u64, count in 1usize..300) {
+        let mut world = World::new(seed, Faults::default());
+        let keys = keys(&mut world.random, count);
+        let reply = world.read(&keys, &options(Partial::Fail, true)).unwrap();
+        prop_assert!(reply.sub_requests <= NODES * STORES.len() as u32);
+        prop_assert_eq!((reply.retried, reply.hedged), (0, 0));
+    }
+
+    #[test]
+    fn swaps_alone_fail_nothing(seed: u64, counts in prop::collection::vec(1usize..100, 1..30)) {
+        let mut world = World::new(seed, Faults { swaps: 30, ..Faults::default() });
+        for count in counts {
+            let keys = keys(&mut world.random, count);
+            let reply = world.read(&keys, &options(Partial::Fail, true));
+            prop_assert!(reply.is_ok(), "{:?}", reply);
+        }
+    }
+
+    #[test]
+    fn extra_requests_stay_within_their_budgets(seed: u64, lost in 0u32..400, never in 0u32..400) {
+        let mut world = World::new(seed, Faults { lost, never, ..Faults::default() });
+        for _ in 0..300 {
+            let keys = keys(&mut world.random, 1);
+            let _ = world.read(&keys, &options(Partial::PerKey, true));
+        }
+        let counts = world.steering.counts();
+        let policy = SteeringPolicy::default();
+        let first = (counts.sub_requests - counts.retries - counts.hedges - counts.redirects) as f64;
+        prop_assert!(counts.hedges as f64 <= first * policy.hedge_share + 10.0);
+        let stock = f64::from(policy.retry_stock_max);
+        prop_assert!(counts.retries as f64 <= first * policy.retry_share + stock);
+        prop_assert_eq!(counts.requests, 300);
+    }
+}
+
+#[test]
+fn a_client_that_learnt_hedges_what_is_never_answered() {
+    let mut world = World::new(1, Faults::default());
+    for _ in 0..500 {
+        let keys = keys(&mut world.random, 1);
+        world.read(&keys, &options(Partial::Fail, true)).unwrap();
+    }
+    let before = world.steering.counts();
+    world.faults.never = 50;
+    let mut longest_us = 0;
+    for _ in 0..200 {
+        let keys = keys(&mut world.random, 1);
+        let began_us = world.now_us;
+        world.read(&keys, &options(Partial::Fail, true)).unwrap();
+        longest_us = longest_us.max(world.now_us - began_us);
+    }
+    let after = world.steering.counts();
+    assert!(after.hedges > before.hedges + 5);
+    assert!(after.hedges_won > before.hedges_won + 5);
+    assert!(longest_us < 600_000, "{longest_us}");
+}

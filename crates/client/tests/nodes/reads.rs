@@ -1,0 +1,203 @@
+//! What a healthy cluster answers, and how requests are divided.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fondaco_client::read::{NearestFirst, RoundRobin, SUB_REQUEST_KEYS_MAX};
+use fondaco_client::{ClientError, Partial, ReadOptions};
+
+use crate::harness::{Cluster, id, keys, name, value_of, within};
+
+#[tokio::test]
+async fn values_come_in_the_order_of_keys_with_the_version_that_they_are_of() {
+    let cluster = Cluster::start(3, 2).await;
+    cluster.open("other", 7);
+    cluster.swap("other", 7);
+    let client = cluster.client().await;
+    let mut keys = keys(100);
+    keys[10].1 = "absent".into();
+    keys[20].0 = name("other");
+    let reply = client.get_many(&keys, &ReadOptions::default()).await.unwrap();
+    for (place, (value, (_, key))) in reply.values.into_iter().zip(&keys).enumerate() {
+        let expected = match place {
+            10 => None,
+            20 => Some(format!("other/7/{key}").into()),
+            _ => Some(value_of(1, key)),
+        };
+        assert_eq!(value, Ok(expected), "{key}");
+    }
+    let mut versions: Vec<(String, u64)> = reply
+        .versions
+        .iter()
+        .map(|(store, version)| (store.to_string(), version.get()))
+        .collect();
+    versions.sort();
+    assert_eq!(versions, [("other".to_owned(), 7), ("s".to_owned(), 1)]);
+    assert!(
+        reply.sub_requests <= 4,
+        "one for each node, one for the other store: {}",
+        reply.sub_requests
+    );
+    assert_eq!((reply.retried, reply.hedged), (0, 0));
+}
+
+#[tokio::test]
+async fn a_single_key_is_one_request_to_one_node() {
+    let cluster = Cluster::start(3, 3).await;
+    let client = cluster.client().await;
+    assert_eq!(client.get(&name("s"), b"k").await, Ok(Some(value_of(1, "k"))));
+    assert_eq!(client.get(&name("s"), b"absent").await, Ok(None));
+    assert_eq!(cluster.reads(), 2);
+}
+
+#[tokio::test]
+async fn the_same_key_goes_to_the_same_replica_and_keys_to_all_of_them() {
+    let cluster = Cluster::start(3, 3).await;
+    let client = cluster.client().await;
+    for (store, key) in keys(60) {
+        let before: Vec<usize> = cluster.nodes.iter().map(|node| node.reads()).collect();
+        client.get(&store, key.as_bytes()).await.unwrap();
+        client.get(&store, key.as_bytes()).await.unwrap();
+        let asked = cluster
+            .nodes
+            .iter()
+            .zip(before)
+            .filter(|(node, before)| node.reads() > *before);
+        assert_eq!(asked.count(), 1, "{key}");
+    }
+    assert!(cluster.nodes.iter().all(|node| node.reads() > 10));
+}
+
+#[tokio::test]
+async fn the_choice_of_the_request_decides() {
+    let cluster = Cluster::start(3, 3).await;
+    let client = cluster.connected(cluster.builder().zone("zone-2")).await;
+    let nearest = ReadOptions {
+        choice: Arc::new(NearestFirst),
+        ..ReadOptions::default()
+    };
+    client.get_many(&keys(100), &nearest).await.unwrap();
+    let reads: Vec<usize> = cluster.nodes.iter().map(|node| node.reads()).collect();
+    assert_eq!(reads, [0, 1, 0]);
+    let in_turn = ReadOptions {
+        choice: Arc::new(RoundRobin),
+        ..ReadOptions::default()
+    };
+    for _ in 0..30 {
+        client.get_many(&keys(1), &in_turn).await.unwrap();
+    }
+    let reads: Vec<usize> = cluster.nodes.iter().map(|node| node.reads()).collect();
+    assert_eq!(reads, [10, 11, 10]);
+}
+
+#[tokio::test]
+async fn a_large_request_is_divided() {
+    let cluster = Cluster::start(1, 1).await;
+    let client = cluster.client().await;
+    let count = SUB_REQUEST_KEYS_MAX * 3 + 1;
+    let reply = client.get_many(&keys(count), &within(5_000)).await.unwrap();
+    assert_eq!(reply.values.len(), count);
+    assert!(reply.values.iter().all(Result::is_ok));
+    assert_eq!(reply.sub_requests, 4);
+}
+
+#[tokio::test]
+async fn no_keys_are_answered_with_no_values() {
+    let cluster = Cluster::start(1, 1).await;
+    let client = cluster.client().await;
+    let reply = client.get_many(&keys(0), &ReadOptions::default()).await.unwrap();
+    assert!(reply.values.is_empty());
+    assert_eq!(cluster.reads(), 0);
+}
+
+#[tokio::test]
+async fn what_is_left_of_the_deadline_is_passed_on() {
+    let cluster = Cluster::start(1, 1).await;
+    let client = cluster.client().await;
+    client.get_many(&keys(1), &within(750)).await.unwrap();
+    let timeout_ms = cluster.nodes[0].state(|state| state.reads[0].timeout_ms);
+    assert!((1..=750).contains(&timeout_ms), "{timeout_ms}");
+    assert!(timeout_ms > 250, "{timeout_ms}");
+}
+
+#[tokio::test]
+async fn unknown_stores_and_stores_without_a_version_are_named_without_asking() {
+    let cluster = Cluster::start(1, 1).await;
+    cluster.swap("empty", 0);
+    let client = cluster.client().await;
+    let unknown = client.get(&name("unknown"), b"k").await;
+    assert_eq!(
+        unknown,
+        Err(ClientError::UnknownStore {
+            store: "unknown".into()
+        })
+    );
+    let empty = client.get(&name("empty"), b"k").await;
+    assert_eq!(empty, Err(ClientError::NoVersion { store: name("empty") }));
+    assert_eq!(cluster.reads(), 0);
+}
+
+#[tokio::test]
+async fn some_keys_may_fail_alone_or_with_all() {
+    let cluster = Cluster::start(2, 2).await;
+    let client = cluster.client().await;
+    let mut keys = keys(20);
+    keys[3].0 = name("unknown");
+    let per_key = ReadOptions {
+        partial: Partial::PerKey,
+        ..ReadOptions::default()
+    };
+    let reply = client.get_many(&keys, &per_key).await.unwrap();
+    for (place, value) in reply.values.iter().enumerate() {
+        assert_eq!(value.is_err(), place == 3, "{value:?}");
+    }
+    let all = client.get_many(&keys, &ReadOptions::default()).await;
+    assert_eq!(
+        all,
+        Err(ClientError::UnknownStore {
+            store: "unknown".into()
+        })
+    );
+}
+
+#[tokio::test]
+async fn late_nodes_are_not_asked_and_a_partition_of_late_nodes_only_is_named() {
+    let cluster = Cluster::start(2, 2).await;
+    cluster.change(|topology| {
+        topology.stores.get_mut(&name("s")).unwrap().late.insert(id(1));
+    });
+    let client = cluster.client().await;
+    client.get_many(&keys(50), &ReadOptions::default()).await.unwrap();
+    assert_eq!((cluster.nodes[0].reads(), cluster.nodes[1].reads()), (0, 1));
+    cluster.change(|topology| {
+        topology.stores.get_mut(&name("s")).unwrap().late.insert(id(2));
+    });
+    let late = || {
+        let topology = client.topology().unwrap();
+        topology.stores[&name("s")].late.len() == 2
+    };
+    crate::harness::until("the client knows", late).await;
+    let error = client.get(&name("s"), b"k").await;
+    assert!(matches!(error, Err(ClientError::NoReplica { .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn more_than_may_be_under_way_is_refused_at_once() {
+    let cluster = Cluster::start(1, 1).await;
+    let client = cluster.connected(cluster.builder().in_flight_max(2)).await;
+    cluster.nodes[0].behave(crate::server::Behaviour::Slow(Duration::from_millis(50)));
+    let (store, key) = (name("s"), b"k");
+    let (a, b, c) = tokio::join!(
+        client.get(&store, key),
+        client.get(&store, key),
+        client.get(&store, key)
+    );
+    assert!(a.is_ok() && b.is_ok(), "{a:?} {b:?}");
+    assert_eq!(
+        c,
+        Err(ClientError::Overloaded {
+            node: id(1),
+            in_flight: 2
+        })
+    );
+}

@@ -1,0 +1,222 @@
+//! A node as a script: it speaks RESP over TCP and answers `FONDACO.READ` with values that say what they
+//! are of: store, version and key.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fondaco_resp::{Arguments, Limits, Parse, Protocol, Reply, parse_request};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+
+/// What a node does with requests.
+#[derive(Debug, Clone, Default)]
+pub enum Behaviour {
+    #[default]
+    Answer,
+    /// It answers reads this much later, one after the other.
+    Slow(Duration),
+    /// It reads and says nothing, to probes neither.
+    Silent,
+    /// It hangs up on the first read.
+    HangUp,
+    /// It answers reads with these bytes, whatever they are.
+    Say(&'static str),
+    /// It answers each key but these with its value, and these with an error.
+    ErrorFor(&'static str, &'static str),
+}
+
+/// What a node knows and has seen.
+#[derive(Debug, Default)]
+pub struct State {
+    pub behaviour: Behaviour,
+    /// The versions of each store that are open.
+    pub open: BTreeMap<String, BTreeSet<u64>>,
+    pub password: Option<&'static str>,
+    /// What it tells of the cluster: a tag and JSON.
+    pub topology: Option<(String, String)>,
+    pub reads: Vec<Seen>,
+    pub topology_questions: usize,
+    pub connections: usize,
+}
+
+/// A read that a node has seen.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub version: u64,
+    pub timeout_ms: u64,
+    pub store: String,
+    pub keys: Vec<String>,
+}
+
+pub struct Node {
+    pub address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    tls: Option<TlsAcceptor>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Node {
+    pub async fn start(tls: Option<TlsAcceptor>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut node = Self {
+            address: listener.local_addr().unwrap(),
+            state: Arc::default(),
+            tls,
+            task: None,
+        };
+        node.serve(listener);
+        node
+    }
+
+    fn serve(&mut self, listener: TcpListener) {
+        let (state, tls) = (Arc::clone(&self.state), self.tls.clone());
+        self.task = Some(tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                stream.set_nodelay(true).unwrap();
+                state.lock().unwrap().connections += 1;
+                connections.spawn(connection(stream, tls.clone(), Arc::clone(&state)));
+            }
+        }));
+    }
+
+    /// Ends the node: its connections break, and new ones are refused.
+    pub async fn kill(&mut self) {
+        let task = self.task.take().unwrap();
+        task.abort();
+        let _ = task.await;
+    }
+
+    /// Starts it again, at the same address.
+    pub async fn restart(&mut self) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.serve(listener);
+    }
+
+    pub fn state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.state.lock().unwrap())
+    }
+
+    pub fn behave(&self, behaviour: Behaviour) {
+        self.state(|state| state.behaviour = behaviour);
+    }
+
+    /// How many reads it has seen.
+    pub fn reads(&self) -> usize {
+        self.state(|state| state.reads.len())
+    }
+}
+
+/// The value of a key in a version.
+pub fn value(store: &str, version: u64, key: &str) -> String {
+    format!("{store}/{version}/{key}")
+}
+
+async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, state: Arc<Mutex<State>>) {
+    match tls {
+        None => serve(stream, state).await,
+        Some(tls) => {
+            if let Ok(stream) = tls.accept(stream).await {
+                serve(stream, state).await;
+            }
+        }
+    }
+}
+
+async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<Mutex<State>>) {
+    let (mut input, mut arguments) = (Vec::new(), Arguments::new());
+    let mut authenticated = state.lock().unwrap().password.is_none();
+    loop {
+        while let Ok(Parse::Complete { consumed }) = parse_request(&input, &Limits::default(), &mut arguments) {
+            let words: Vec<String> = arguments
+                .iter(&input)
+                .map(|word| String::from_utf8_lossy(word).into_owned())
+                .collect();
+            input.drain(..consumed);
+            let behaviour = state.lock().unwrap().behaviour.clone();
+            let mut output = Vec::new();
+            match &behaviour {
+                Behaviour::Silent => continue,
+                Behaviour::Slow(pause) if words[0] == "FONDACO.READ" => tokio::time::sleep(*pause).await,
+                Behaviour::HangUp if words[0] == "FONDACO.READ" => return,
+                _ => {}
+            }
+            answer(&words, &behaviour, &mut authenticated, &state, &mut output);
+            if stream.write_all(&output).await.is_err() || stream.flush().await.is_err() {
+                return;
+            }
+        }
+        if !matches!(stream.read_buf(&mut input).await, Ok(1..)) {
+            return;
+        }
+    }
+}
+
+fn answer(
+    words: &[String],
+    behaviour: &Behaviour,
+    authenticated: &mut bool,
+    state: &Mutex<State>,
+    output: &mut Vec<u8>,
+) {
+    let mut state = state.lock().unwrap();
+    let mut reply = Reply::new(output, Protocol::Resp2);
+    match words[0].as_str() {
+        "AUTH" => match words.last().map(String::as_str) == state.password {
+            true => {
+                *authenticated = true;
+                reply.ok();
+            }
+            false => reply.error("WRONGPASS invalid username-password pair or user is disabled."),
+        },
+        _ if !*authenticated => reply.error("NOAUTH Authentication required."),
+        "PING" => reply.simple("PONG"),
+        "FONDACO.TOPOLOGY" => {
+            state.topology_questions += 1;
+            match &state.topology {
+                None => reply.error("CLUSTERDOWN this node knows of no cluster yet: ask again in a moment"),
+                Some((tag, _)) if words.get(1) == Some(tag) => reply.null(),
+                Some((tag, json)) => {
+                    reply.array(2);
+                    reply.bulk(tag.as_bytes());
+                    reply.bulk(json.as_bytes());
+                }
+            }
+        }
+        "FONDACO.READ" => {
+            let seen = Seen {
+                version: words[1].parse().unwrap(),
+                timeout_ms: words[2].parse().unwrap(),
+                store: words[3].clone(),
+                keys: words[4..].to_vec(),
+            };
+            read(&seen, behaviour, &state, &mut reply);
+            state.reads.push(seen);
+        }
+        other => panic!("{other} is not a request that a client makes"),
+    }
+}
+
+fn read(seen: &Seen, behaviour: &Behaviour, state: &State, reply: &mut Reply<'_>) {
+    if let Behaviour::Say(bytes) = behaviour {
+        reply.buffer.extend_from_slice(bytes.as_bytes());
+        return;
+    }
+    let open = state.open.get(&seen.store);
+    if !open.is_some_and(|open| open.contains(&seen.version)) {
+        return reply.error(&format!("VERSIONGONE version {} is not open here", seen.version));
+    }
+    reply.array(seen.keys.len());
+    for key in &seen.keys {
+        match behaviour {
+            Behaviour::ErrorFor(prefix, error) if key.starts_with(prefix) => reply.error(error),
+            _ if key.starts_with("absent") => reply.null(),
+            _ => reply.bulk(value(&seen.store, seen.version, key).as_bytes()),
+        }
+    }
+}

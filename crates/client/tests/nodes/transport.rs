@@ -1,0 +1,85 @@
+//! Who the client is to nodes, and how it speaks to them.
+
+use std::sync::Arc;
+
+use fondaco_client::ClientError;
+use tokio_rustls::TlsAcceptor;
+
+use crate::harness::{Cluster, keys, name, until, value_of};
+use crate::server::Node;
+
+#[tokio::test]
+async fn a_password_is_given_on_every_connection() {
+    let cluster = Cluster::start(2, 1).await;
+    for node in &cluster.nodes {
+        node.state(|state| state.password = Some("secret"));
+    }
+    let builder = cluster.builder().credentials(Some("reader".into()), "secret".into());
+    let client = cluster.connected(builder.connections_per_node(3)).await;
+    until("all connections are there", || {
+        client.stats().nodes.iter().all(|node| node.connections == 3)
+    })
+    .await;
+    let reply = client.get_many(&keys(20), &Default::default()).await.unwrap();
+    assert!(reply.values.iter().all(Result::is_ok));
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_said_to_be_wrong_and_shown_to_nobody() {
+    let cluster = Cluster::start(1, 1).await;
+    cluster.nodes[0].state(|state| state.password = Some("secret"));
+    let builder = cluster.builder().credentials(None, "not the secret".into());
+    assert!(!format!("{builder:?}").contains("not the secret"));
+    let client = builder.connect().await.unwrap();
+    until("it was tried", || client.stats().nodes[0].suspended).await;
+    let error = client.get(&name("s"), b"k").await;
+    assert!(matches!(error, Err(ClientError::Unavailable { .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn it_speaks_tls_where_it_is_told_to() {
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let key = rustls_pki_types::PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
+    let server = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![cert.der().clone()], key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(server));
+    let mut nodes = Vec::new();
+    for _ in 0..2 {
+        nodes.push(Node::start(Some(acceptor.clone())).await);
+    }
+    let cluster = Cluster::of(nodes, 2);
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(cert.der().clone()).unwrap();
+    let config = rustls::ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let client = cluster.connected(cluster.builder().tls(Arc::new(config))).await;
+    assert_eq!(client.get(&name("s"), b"k").await, Ok(Some(value_of(1, "k"))));
+    let reply = client.get_many(&keys(500), &Default::default()).await.unwrap();
+    assert!(reply.values.iter().all(Result::is_ok));
+    // Who does not know the certificate does not get in.
+    let stranger = rustls::ClientConfig::builder()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    let stranger = cluster.builder().tls(Arc::new(stranger)).connect().await.unwrap();
+    until("it was tried", || {
+        stranger.stats().nodes.iter().all(|node| node.suspended)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dropped_client_hangs_up() {
+    let cluster = Cluster::start(1, 1).await;
+    let client = cluster.client().await;
+    client.get(&name("s"), b"k").await.unwrap();
+    let watchers = cluster.topology.receiver_count();
+    drop(client);
+    until("it follows the topology no longer", || {
+        cluster.topology.receiver_count() < watchers
+    })
+    .await;
+}
