@@ -68,20 +68,17 @@ impl Lead {
 }
 
 /// The number at the end of a candidate's name; `None` if it is none of a candidate.
-pub(crate) fn sequence_of(candidate: &str) -> Option<&str> {
+fn sequence_of(candidate: &str) -> Option<&str> {
     let at = candidate.len().checked_sub(SEQUENCE_DIGITS)?;
     let digits = candidate.get(at..)?;
     digits.bytes().all(|b| b.is_ascii_digit()).then_some(digits)
 }
 
-/// Who leads, of these candidates.
-pub(crate) fn first_candidate(candidates: Vec<String>) -> Option<String> {
-    let mut numbered: Vec<_> = candidates
-        .into_iter()
-        .filter(|name| sequence_of(name).is_some())
-        .collect();
-    numbered.sort_by(|a, b| sequence_of(a).cmp(&sequence_of(b)));
-    numbered.into_iter().next()
+/// The candidates among these names, in the order in which they joined: the first leads.
+pub(crate) fn in_order(mut names: Vec<String>) -> Vec<String> {
+    names.retain(|name| sequence_of(name).is_some());
+    names.sort_by(|a, b| sequence_of(a).cmp(&sequence_of(b)));
+    names
 }
 
 #[cfg(test)]
@@ -91,8 +88,7 @@ mod tests {
     #[test]
     fn the_lowest_number_leads_whatever_is_before_it() {
         let names = ["z-0000000007", "a-0000000010", "short", "b-00000000x1"];
-        let first = first_candidate(names.map(str::to_owned).to_vec());
-        assert_eq!(first.as_deref(), Some("z-0000000007"));
-        assert_eq!(first_candidate(vec!["short".to_owned()]), None);
+        let candidates = in_order(names.map(str::to_owned).to_vec());
+        assert_eq!(candidates, ["z-0000000007", "a-0000000010"]);
     }
 }

@@ -8,6 +8,29 @@
 //! It is not a database and not a queue: entries are small, few, and written whole. Every write names the
 //! revision that it replaces, so that two writers never overwrite each other unseen. An acknowledged write
 //! is durable. What the entries mean is their owners' business.
+//!
+//! ```
+//! use fondaco_coordination::{Coordination, CoordinationError, EmbeddedCoordination, WatchEvent};
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! let tree = EmbeddedCoordination::open(dir.path())?;
+//! let (one, other) = (tree.session(), tree.session());
+//! let stores = "stores".parse()?;
+//! let watch = other.watch(&[stores])?;
+//! assert_eq!(watch.next(Duration::from_secs(1)), Some(WatchEvent::Everything));
+//!
+//! let path = "stores/pymk".parse()?;
+//! let first = one.write(&path, b"version 1", None)?;
+//! assert_eq!(watch.next(Duration::from_secs(1)), Some(WatchEvent::Changed([path.clone()].into())));
+//!
+//! one.write(&path, b"version 2", Some(first))?;
+//! let late = other.write(&path, b"version 3", Some(first));
+//! assert!(matches!(late, Err(CoordinationError::Conflict { .. })));
+//! # Ok(())
+//! # }
+//! ```
 
 mod election;
 mod embedded;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::election::{Election, first_candidate};
+use crate::election::{Election, in_order};
 use crate::entry::{Change, Entry, Revision};
 use crate::error::CoordinationError;
 use crate::path::EntryPath;
@@ -85,15 +85,13 @@ pub trait Coordination: Send + Sync {
     /// # Errors
     /// A tree that cannot be reached or read.
     fn leader(&self, election: &EntryPath) -> Result<Option<Vec<u8>>, CoordinationError> {
-        // Who was first may leave between the two calls: then the next is asked for.
-        loop {
-            let Some(first) = first_candidate(self.children(election)?) else {
-                return Ok(None);
-            };
-            if let Some(entry) = self.read(&election.join(&first)?)? {
+        for candidate in in_order(self.children(election)?) {
+            // Who was first may have left since: then the next leads.
+            if let Some(entry) = self.read(&election.join(&candidate)?)? {
                 return Ok(Some(entry.bytes));
             }
         }
+        Ok(None)
     }
 
     /// How this session is now.

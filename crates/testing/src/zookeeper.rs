@@ -155,15 +155,6 @@ impl ZooKeeper {
             .map(str::to_owned)
     }
 
-    /// One of the figures that it keeps of itself, by the name that `mntr` gives it.
-    pub fn figure(&self, name: &str) -> Option<u64> {
-        let said = self.command("mntr")?;
-        let fields = said.lines().map(str::split_whitespace);
-        fields
-            .into_iter()
-            .find_map(|mut fields| (fields.next() == Some(name)).then(|| fields.next()?.parse().ok())?)
-    }
-
     /// The directory with its data and its log.
     pub fn dir(&self) -> &Path {
         self.dir.path()

@@ -70,6 +70,11 @@ impl Disk {
     }
 
     pub(super) fn read(&self, path: &EntryPath) -> Result<Option<Entry>, CoordinationError> {
+        if let Left::Unwritten(puts) = &self.left
+            && let Some(put) = puts.iter().find(|put| put.path == *path)
+        {
+            return Ok(put.entry.clone());
+        }
         let file = self.dir_of(path).join(ENTRY_FILE);
         match fs::read(&file) {
             Ok(bytes) => decode_entry(&bytes)

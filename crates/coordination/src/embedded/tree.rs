@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::disk::{Disk, Put};
-use crate::election::{Lead, first_candidate};
+use crate::election::{Lead, in_order};
 use crate::entry::{Change, Entry, Revision, check_changes};
 use crate::error::CoordinationError;
 use crate::path::EntryPath;
@@ -262,8 +262,8 @@ impl Tree {
 
     fn settle_elections(&self) {
         for Candidacy { election, entry, lead } in &self.candidacies {
-            let first = first_candidate(self.children(election));
-            lead.set(first.as_deref() == Some(entry.name()));
+            let candidates = in_order(self.children(election));
+            lead.set(candidates.first().is_some_and(|first| first == entry.name()));
         }
     }
 }

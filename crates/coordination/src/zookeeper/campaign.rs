@@ -14,7 +14,7 @@ use zookeeper_client::{Client, CreateMode, Error};
 use super::connection::{Link, connected};
 use super::settings::ZooKeeperSettings;
 use super::{RETRY, acls, names_below};
-use crate::election::{Lead, sequence_of};
+use crate::election::{Lead, in_order};
 
 /// Who wants to lead what.
 pub(super) struct Candidacy {
@@ -38,7 +38,10 @@ pub(super) async fn run(candidacy: Candidacy, mut links: watch::Receiver<Link>, 
                 candidacy.resign(&client).await;
                 return;
             }
-            _ = links.changed() => Ok(()),
+            changed = links.changed() => match changed {
+                Ok(()) => Ok(()),
+                Err(_) => break,
+            },
             result = candidacy.stand(&client) => result,
         };
         candidacy.lead.set(false);
@@ -54,8 +57,7 @@ impl Candidacy {
     /// Stands in the election, until something fails.
     async fn stand(&self, client: &Client) -> Result<(), Error> {
         loop {
-            let mut candidates = names_below(client, &self.election).await?;
-            candidates.sort_by(|a, b| sequence_of(a).cmp(&sequence_of(b)));
+            let candidates = in_order(names_below(client, &self.election).await?);
             let own = self.prefix(client);
             let Some(at) = candidates.iter().position(|name| name.starts_with(&own)) else {
                 self.lead.set(false);

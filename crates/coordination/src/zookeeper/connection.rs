@@ -9,15 +9,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
-use zookeeper_client::{Client, CreateMode, Error, SessionId, SessionState as ClientState, StateWatcher};
+use zookeeper_client::{Client, CreateMode, Error, SessionId, SessionState as ClientState};
 
-use super::acls;
 use super::settings::ZooKeeperSettings;
+use super::{RETRY, acls};
 use crate::error::CoordinationError;
 use crate::service::{Session, SessionState};
 
 /// Between two attempts to connect, when all servers have been tried.
 const RECONNECT: Duration = Duration::from_millis(250);
+
+/// Between two attempts to make the root when ZooKeeper refuses it.
+const REFUSED: Duration = Duration::from_secs(10);
 
 /// How long the end of a session waits for ZooKeeper to take note, so that ephemeral entries go at once.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
@@ -165,13 +168,17 @@ async fn serve(
                     });
                     tracing::info!(servers = settings.servers, %session, "connected to ZooKeeper");
                 }
-                Err(error) if is_loss(&error) => {}
                 Err(error) => {
-                    let root = &settings.root;
-                    tracing::error!(root, %error, "cannot use the root in ZooKeeper; check its access rights");
-                    if let Some(changed) = changed_within(&mut states, RECONNECT).await {
-                        state = changed;
-                    }
+                    let pause = match is_loss(&error) {
+                        true => RETRY,
+                        false => {
+                            let root = &settings.root;
+                            tracing::error!(root, %error, "cannot use the root in ZooKeeper; check its access rights");
+                            REFUSED
+                        }
+                    };
+                    let changed = tokio::time::timeout(pause, states.changed()).await;
+                    state = changed.unwrap_or(state);
                     continue;
                 }
             },
@@ -185,10 +192,6 @@ async fn serve(
         }
         state = states.changed().await;
     }
-}
-
-async fn changed_within(states: &mut StateWatcher, time: Duration) -> Option<ClientState> {
-    tokio::time::timeout(time, states.changed()).await.ok()
 }
 
 /// A client below the root, which is there, on a server that has caught up with the leader.

@@ -233,6 +233,11 @@ impl Coordination for ZooKeeperCoordination {
     }
 
     fn elect(&self, path: &EntryPath, candidate: &[u8]) -> Result<Election, CoordinationError> {
+        check_changes(&[Change::Write {
+            path: path.clone(),
+            bytes: candidate.to_vec(),
+            expected: None,
+        }])?;
         let lead = Lead::default();
         let (resign, resigned) = oneshot::channel();
         let candidacy = campaign::Candidacy {

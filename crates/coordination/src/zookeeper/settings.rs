@@ -44,7 +44,7 @@ impl ZooKeeperSettings {
             return refuse("servers", &self.servers, "host:port, several with commas between them");
         }
         let below = self.root.strip_prefix('/');
-        if !below.is_some_and(|below| below.parse::<EntryPath>().is_ok()) {
+        if below.is_none_or(|below| below.parse::<EntryPath>().is_err()) {
             return refuse("root", &self.root, "a path such as /fondaco/main");
         }
         for (setting, value) in [

@@ -4,15 +4,20 @@
 //! while there is no connection is told by nobody. (The library would set them again by itself, but
 //! does not for persistent ones.)
 
+use std::time::Duration;
+
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use zookeeper_client::{AddWatchMode, Client, Error, EventType, PersistentWatcher};
 
-use super::connection::Link;
+use super::connection::{Link, is_loss};
 use super::{RETRY, node_of};
 use crate::path::EntryPath;
 use crate::service::SessionState;
 use crate::watch::Feed;
+
+/// Between two attempts to set what ZooKeeper refuses.
+const REFUSED: Duration = Duration::from_secs(10);
 
 /// Feeds a watch until the session ends.
 pub(super) async fn tell(mut links: watch::Receiver<Link>, prefixes: Vec<EntryPath>, feed: Feed) {
@@ -32,9 +37,13 @@ pub(super) async fn tell(mut links: watch::Receiver<Link>, prefixes: Vec<EntryPa
                     connections_seen = link.connections;
                     feed.everything();
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot watch entries in ZooKeeper; trying on");
+                Err(error) if is_loss(&error) => {
                     tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+                Err(error) => {
+                    tracing::error!(?prefixes, %error, "cannot watch entries in ZooKeeper; check its access rights");
+                    tokio::time::sleep(REFUSED).await;
                     continue;
                 }
             },

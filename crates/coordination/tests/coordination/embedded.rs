@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use fondaco_coordination::{Change, CoordinationError, EmbeddedCoordination, Entry, Revision};
+use fondaco_testing::{ServerProcess, wait_until};
 use proptest::prelude::*;
 
-use crate::clients::path;
+use crate::clients::{SOON, path};
 use crate::conformance::conformance;
 
 #[test]
@@ -53,6 +56,98 @@ fn a_directory_with_a_corrupt_entry_is_refused_by_name() {
     match EmbeddedCoordination::open(dir.path()).map(drop) {
         Err(CoordinationError::Corrupt { file: found, .. }) => assert_eq!(found, file),
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_a_full_disk_refuses_to_take_up_is_kept_and_taken_up_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = EmbeddedCoordination::open(dir.path()).unwrap().session();
+    let write = |at: &str| Change::Write {
+        path: path(at),
+        bytes: b"1".to_vec(),
+        expected: None,
+    };
+    // A file where the directory of an entry must be: its own file cannot be written.
+    fs::write(dir.path().join("b"), b"").unwrap();
+    let revision = session.transact(&[write("a"), write("b")]).unwrap();
+    for (at, expected) in [("b", revision), ("c", None)] {
+        let error = session.write(&path(at), b"2", expected).unwrap_err();
+        assert!(matches!(error, CoordinationError::Io { .. }), "{error}");
+    }
+    assert_eq!(session.read(&path("b")).unwrap().unwrap().bytes, b"1");
+    assert_eq!(session.read(&path("c")).unwrap(), None);
+    fs::remove_file(dir.path().join("b")).unwrap();
+    session.write(&path("c"), b"2", None).unwrap();
+    let restarted = EmbeddedCoordination::open(dir.path()).unwrap().session();
+    for (at, bytes) in [("a", b"1"), ("b", b"1"), ("c", b"2")] {
+        assert_eq!(restarted.read(&path(at)).unwrap().unwrap().bytes, bytes);
+    }
+}
+
+/// Where a test tells its own program, started again, to write until it is killed.
+const WRITE_UNTIL_KILLED: &str = "FONDACO_TEST_WRITE_UNTIL_KILLED";
+
+#[test]
+fn a_kill_at_any_moment_loses_nothing_acknowledged_and_halves_no_transaction() {
+    if let Some(dir) = std::env::var_os(WRITE_UNTIL_KILLED) {
+        write_until_killed(dir.as_ref());
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, log) = (dir.path().join("tree"), dir.path().join("log"));
+    let count = |at: &str| {
+        let session = EmbeddedCoordination::open(&tree).unwrap().session();
+        let entry = session.read(&path(at)).unwrap();
+        entry.map_or(0, |entry| {
+            String::from_utf8(entry.bytes).unwrap().parse::<usize>().unwrap()
+        })
+    };
+    for _ in 0..10 {
+        let before = count("a");
+        let this_test = "embedded::a_kill_at_any_moment_loses_nothing_acknowledged_and_halves_no_transaction";
+        let mut writer = Command::new(std::env::current_exe().unwrap());
+        writer
+            .args(["--exact", this_test, "--nocapture"])
+            .env(WRITE_UNTIL_KILLED, &tree);
+        let _ = fs::remove_file(&log);
+        let writer = ServerProcess::start("a writer", &mut writer, &log);
+        let acknowledged = || {
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            let whole_lines = said.rsplit_once('\n').map_or("", |(lines, _)| lines);
+            whole_lines
+                .lines()
+                .filter_map(|line| line.parse::<usize>().ok())
+                .next_back()
+        };
+        wait_until("some writes", SOON, || {
+            acknowledged().is_some_and(|count| count > before + 20)
+        });
+        drop(writer);
+        let acknowledged = acknowledged().unwrap();
+        let [a, b] = ["a", "b/c"].map(count);
+        assert_eq!(a, b);
+        assert!(
+            a == acknowledged || a == acknowledged + 1,
+            "{acknowledged} were acknowledged, {a} are there"
+        );
+    }
+}
+
+fn write_until_killed(dir: &Path) -> ! {
+    let session = EmbeddedCoordination::open(dir).unwrap().session();
+    loop {
+        let entry = session.read(&path("a")).unwrap();
+        let (count, expected) = entry.map_or((0, None), |entry| {
+            let count: usize = String::from_utf8(entry.bytes).unwrap().parse().unwrap();
+            (count, Some(entry.revision))
+        });
+        let change = |at: &str| Change::Write {
+            path: path(at),
+            bytes: (count + 1).to_string().into_bytes(),
+            expected,
+        };
+        session.transact(&[change("a"), change("b/c")]).unwrap();
+        println!("{}", count + 1);
     }
 }
 

@@ -47,7 +47,9 @@ fn a_killed_server_that_comes_back_has_lost_nothing() {
     assert!(election.wait(SOON));
     session.create_ephemeral(&path("here"), b"1").unwrap();
     let write = |number: usize| session.write(&path("entries").join(&number.to_string()).unwrap(), b"1", None);
-    (0..20).for_each(|number| drop(write(number).unwrap()));
+    for number in 0..20 {
+        write(number).unwrap();
+    }
     server.kill();
     expect(&watch, &WatchEvent::Suspended);
     assert!(!election.is_leader());
@@ -129,6 +131,29 @@ fn a_short_cut_costs_no_session() {
     }
     assert_eq!(session.session().generation, 1);
     assert_eq!(session.read(&path("here")).unwrap().unwrap().revision, revision);
+}
+
+#[test]
+fn an_outage_that_outlasts_all_sessions_costs_none() {
+    let mut server = ZooKeeper::start();
+    let mut settings = settings(&server.address(), &own_root());
+    settings.session_timeout_ms = 5_000;
+    let session = ZooKeeperCoordination::connect(settings).unwrap();
+    let watch = session.watch(&[path("entries")]).unwrap();
+    expect(&watch, &WatchEvent::Everything);
+    let revision = session.create_ephemeral(&path("here"), b"1").unwrap();
+    let since = Instant::now();
+    server.kill();
+    // The library gives a session up after 7/5 of its time.
+    wait_until("the session timeout to pass", SOON, || {
+        since.elapsed() > Duration::from_secs(8)
+    });
+    server.restart();
+    expect(&watch, &WatchEvent::Everything);
+    assert_eq!(session.session().generation, 1);
+    assert_eq!(session.read(&path("here")).unwrap().unwrap().revision, revision);
+    session.write(&path("entries/a"), b"1", None).unwrap();
+    expect_changed(&watch, &["entries/a"]);
 }
 
 #[test]

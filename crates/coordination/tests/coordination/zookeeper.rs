@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use fondaco_coordination::{CoordinationError, ZooKeeperCoordination};
+use fondaco_coordination::{Coordination, CoordinationError, Election, ZooKeeperCoordination};
 use fondaco_testing::{ZooKeeper, wait_until};
 
 use crate::clients::{SOON, connect, own_root, path, settings};
@@ -37,7 +37,6 @@ fn entries_written_with_a_password_are_closed_to_others() {
         settings.digest = digest.map(str::to_owned);
         ZooKeeperCoordination::connect(settings).unwrap()
     };
-    use fondaco_coordination::Coordination;
     let owner = with(Some("fondaco:secret"));
     owner.write(&path("a/b"), b"1", None).unwrap();
     assert_eq!(
@@ -64,25 +63,30 @@ fn fifty_candidates_wait_with_one_watch_each() {
         .iter()
         .map(|session| session.elect(&at, b"candidate").unwrap())
         .collect();
-    let watches = || server.figure("zk_watch_count");
-    wait_until("one watch for each candidate", SOON, || {
-        watches() == Some(CANDIDATES as u64)
-    });
+    // The leader watches its own entry, which the second watches too; every other has one that is only its.
+    let one_each = |candidates: usize| {
+        let watched = format!(
+            "{candidates} connections watching {} paths\nTotal watches:{candidates}",
+            candidates - 1
+        );
+        wait_until("one watch for each candidate", SOON, || {
+            server.command("wchs").is_some_and(|said| said.trim() == watched)
+        });
+    };
+    one_each(CANDIDATES);
     assert_eq!(sessions[0].children(&at).unwrap().len(), CANDIDATES);
-    let leaders = |elections: &[fondaco_coordination::Election]| {
+    let leaders = |elections: &[Election]| {
         let leaders = elections
             .iter()
             .enumerate()
             .filter(|(_, election)| election.is_leader());
         leaders.map(|(at, _)| at).collect::<Vec<_>>()
     };
-    // When the leader goes, one candidate is woken and sets one watch: all others' requests stay undone.
+    // When the leader goes, the one after it leads, and all others wait as before.
     let [leader] = leaders(&elections)[..] else {
         panic!("not one leader");
     };
     drop(elections.swap_remove(leader));
     wait_until("another leader", SOON, || leaders(&elections).len() == 1);
-    wait_until("one watch for each that is left", SOON, || {
-        watches() == Some(CANDIDATES as u64 - 1)
-    });
+    one_each(CANDIDATES - 1);
 }
