@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Passes bytes between its own port and a server's, until told otherwise.
 pub struct Proxy {
-    port: u16,
+    address: SocketAddr,
     network: Arc<Network>,
     accepting: Option<JoinHandle<()>>,
 }
@@ -29,8 +29,17 @@ impl Proxy {
     /// # Panics
     /// If it cannot listen.
     pub fn to(server_port: u16) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
-        let port = listener.local_addr().expect("it is bound").port();
+        Self::listening_on("127.0.0.1", server_port)
+    }
+
+    /// A network to the server at a port of this machine's loopback address, from another address of it.
+    ///
+    /// # Panics
+    /// If it cannot listen there.
+    pub fn listening_on(ip: &str, server_port: u16) -> Self {
+        let listener = TcpListener::bind(format!("{ip}:0"));
+        let listener = listener.unwrap_or_else(|error| panic!("cannot listen on {ip}: {error}"));
+        let address = listener.local_addr().expect("it is bound");
         let network = Arc::new(Network {
             server: (Ipv4Addr::LOCALHOST, server_port).into(),
             ended: AtomicBool::new(false),
@@ -43,7 +52,7 @@ impl Proxy {
             std::thread::spawn(move || network.accept(&listener))
         };
         Self {
-            port,
+            address,
             network,
             accepting: Some(accepting),
         }
@@ -51,7 +60,7 @@ impl Proxy {
 
     /// Where a client connects to it: `host:port`.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.address.to_string()
     }
 
     /// Breaks all connections, and all that are tried from now on.
@@ -79,7 +88,7 @@ impl Drop for Proxy {
         self.network.ended.store(true, Ordering::SeqCst);
         self.network.break_connections();
         // Wakes the thread that accepts.
-        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+        let _ = TcpStream::connect(self.address);
         let _ = self.accepting.take().map(JoinHandle::join);
     }
 }
