@@ -7,15 +7,17 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{build, completions, config, inspect, look_up, push, scan, server, status, store, versions};
+use crate::commands::{
+    build, completions, config, inspect, look_up, nodes, push, rebalance, roles, scan, status, store, versions,
+};
 
-/// A derived-data store: datasets are built offline into immutable versions, pushed to a node,
+/// A derived-data store: datasets are built offline into immutable versions, pushed to nodes,
 /// swapped in atomically, served over the Redis protocol, and rolled back in an instant.
 #[derive(Debug, Parser)]
 #[command(name = "fondaco", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "\
-Example: a node in one terminal; in another, a CSV and a key
-  fondaco dev
+Example: a cluster in one terminal; in another, a CSV and a key
+  fondaco dev --nodes 3
 
   fondaco push cities cities.csv --key id --create
   redis-cli -p 6500 GET cities:7")]
@@ -35,10 +37,14 @@ pub struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a whole cluster in one process, for trying things and for tests
-    Dev(server::DevOptions),
+    /// Run a node or a whole cluster in one process, for trying things and for tests
+    Dev(roles::DevOptions),
     /// Run a storage node
-    Server(server::ServerOptions),
+    Server(roles::ServerOptions),
+    /// Run a router: it holds nothing, and serves everything by asking the nodes
+    Router(roles::RouterOptions),
+    /// Run a controller: the one that leads decides for the cluster
+    Controller(roles::ControllerOptions),
     /// Create, list, show, alter and drop stores
     #[command(subcommand)]
     Store(store::StoreCommand),
@@ -60,8 +66,13 @@ pub enum Command {
     Mget(look_up::MgetOptions),
     /// Print the keys of a store
     Scan(scan::ScanOptions),
-    /// Show what a node is and does
+    /// Show the cluster: its nodes, its stores, and the process that is asked
     Status(status::StatusOptions),
+    /// List the nodes, and what each holds
+    Nodes(nodes::NodesOptions),
+    /// Change which nodes hold what, by a plan
+    #[command(subcommand)]
+    Rebalance(rebalance::RebalanceCommand),
     /// Show what is in a version or a chunk, without a node
     Inspect(inspect::InspectOptions),
     /// Show and change the settings of a running node
@@ -71,10 +82,10 @@ pub enum Command {
     Completions(completions::CompletionsOptions),
 }
 
-/// How to reach the control port of a node.
+/// How to reach a control port: that of any process of the cluster, whatever its role.
 #[derive(Debug, Clone, Args)]
 pub struct ControlPort {
-    /// The control port of the node: host:port, or a URL
+    /// The control port of any process of the cluster: host:port, or a URL
     #[arg(long, env = "FONDACO_HTTP", default_value = "127.0.0.1:6580", value_name = "ADDRESS")]
     pub http: String,
 

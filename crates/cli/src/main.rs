@@ -40,8 +40,10 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
     match arguments.command {
-        Command::Dev(options) => commands::server::dev(options, output),
-        Command::Server(options) => commands::server::server(options, output),
+        Command::Dev(options) => commands::roles::dev(options, output),
+        Command::Server(options) => commands::roles::server(options, output),
+        Command::Router(options) => commands::roles::router(options, output),
+        Command::Controller(options) => commands::roles::controller(options, output),
         Command::Store(command) => commands::store::run(command, output),
         Command::Push(options) => commands::push::push(options, output),
         Command::Build(options) => commands::build::build(options, output),
@@ -53,6 +55,8 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
         Command::Mget(options) => commands::look_up::mget(&options, output),
         Command::Scan(options) => commands::scan::scan(&options, output),
         Command::Status(options) => commands::status::status(&options, output),
+        Command::Nodes(options) => commands::nodes::nodes(&options, output),
+        Command::Rebalance(command) => commands::rebalance::run(command, output),
         Command::Inspect(options) => commands::inspect::inspect(&options, output),
         Command::Config(command) => commands::config::run(command, output),
         Command::Completions(options) => commands::completions::completions(&options),

@@ -1,4 +1,4 @@
-//! A whole cluster in one process, for trying things: nodes, a router and two controllers, each with its own
+//! A whole cluster in one process, for trying things: nodes, routers and controllers, each with its own
 //! session, ports and data directory, each to be stopped and started by hand.
 
 use std::net::SocketAddr;
@@ -14,9 +14,6 @@ use crate::error::ControlError;
 use crate::http::DevMember;
 use crate::running::{Fondaco, Place, Running};
 
-/// How many controllers there are: one leads, one waits.
-const CONTROLLERS: u32 = 2;
-
 /// A running development cluster.
 pub struct Dev {
     members: Arc<Members>,
@@ -28,11 +25,15 @@ pub struct Dev {
 #[derive(Debug, Clone)]
 pub struct DevConfig {
     /// What all members have in common; its role does not count. Its directory is divided among them. Its
-    /// ports are those of the router: the system chooses all others. Without ZooKeeper the cluster
+    /// ports are those of the first router: the system chooses all others. Without ZooKeeper the cluster
     /// coordinates itself in there.
     pub common: Config,
     /// How many nodes there are.
     pub nodes: u32,
+    /// How many routers there are, 1 or more.
+    pub routers: u32,
+    /// How many controllers there are, 1 or more: one leads, the others wait.
+    pub controllers: u32,
 }
 
 /// The cluster, as its members have it. It does not keep it.
@@ -57,6 +58,16 @@ impl Dev {
     /// # Errors
     /// What is wrong with the configuration, the directory or the addresses.
     pub fn start(config: DevConfig) -> Result<Self, ControlError> {
+        for (role, count) in [
+            ("node", config.nodes),
+            ("router", config.routers),
+            ("controller", config.controllers),
+        ] {
+            if count == 0 {
+                let reason = format!("a development cluster without a {role} serves nothing: ask for 1 or more");
+                return Err(ControlError::InvalidConfig(reason));
+            }
+        }
         let dir = DataDir::open(&config.common.data_dir)?;
         let embedded = match &config.common.zookeeper {
             Some(_) => None,
@@ -80,7 +91,7 @@ impl Dev {
         Ok(dev)
     }
 
-    /// Where the router serves RESP and HTTP; `None` while it does not run.
+    /// Where the first router serves RESP and HTTP; `None` while it does not run.
     pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         let all = self.members.all();
         let router = all.iter().find(|member| member.config.role == Role::Router)?;
@@ -131,20 +142,27 @@ impl Dev {
     }
 
     fn configs(&self, config: &DevConfig) -> Vec<(String, Config)> {
-        let member = |role: Role, name: String| {
+        let roles = [
+            (Role::Controller, "controller", config.controllers),
+            (Role::Node, "node", config.nodes),
+            (Role::Router, "router", config.routers),
+        ];
+        let member = |role: Role, word: &str, number: u32| {
+            let name = format!("{word}-{number}");
             let mut own = config.common.clone();
             own.role = role;
             own.data_dir = config.common.data_dir.join(&name);
-            if role != Role::Router {
+            if role != Role::Router || number > 1 {
                 own.resp_listen.set_port(0);
                 own.http_listen.set_port(0);
             }
             (name, own)
         };
-        let router = std::iter::once(member(Role::Router, "router".to_owned()));
-        let controllers = (1..=CONTROLLERS).map(|n| member(Role::Controller, format!("controller-{n}")));
-        let nodes = (1..=config.nodes).map(|n| member(Role::Node, format!("node-{n}")));
-        controllers.chain(nodes).chain(router).collect()
+        let mut members = Vec::new();
+        for (role, word, count) in roles {
+            members.extend((1..=count).map(|number| member(role, word, number)));
+        }
+        members
     }
 }
 

@@ -1,22 +1,23 @@
 //! `fondaco push` and `deploy`: a new version comes to a store.
 //!
-//! A push is a build, in a directory that is deleted afterwards, and a deploy. A deploy asks the node
-//! to fetch and to swap, and watches: the node does it, and goes on if the watcher goes away.
+//! A push is a build, in a directory that is deleted afterwards, and a deploy. A deploy asks the
+//! cluster to fetch and to swap, and watches: the nodes do it, and go on if the watcher goes away.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use fondaco_control::http::{DryRunResource, NewPush, PushResource, PushStateName};
-use fondaco_model::{StoreDefinition, StoreName};
+use fondaco_control::http::{
+    DryRunResource, NewPush, NewStore, PushResource, PushStateName, ReplicaResource, ReplicaStateName, StoreResource,
+};
+use fondaco_model::StoreName;
 use fondaco_storage::Location;
 use serde::Serialize;
 use url::Url;
 
 use super::WrongUsage;
 use super::build::{self, BuildResult, InputOptions};
-use super::store;
 use crate::arguments::ControlPort;
 use crate::client::Client;
 use crate::interrupt::Interrupt;
@@ -28,16 +29,18 @@ use crate::scratch::Scratch;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The version is built in --work, where it needs as much space as the values have. If that is on the
-file system of the node's data, its files are linked and not copied.
+file system of the node's data, its files are linked and not copied. Nodes on other machines need a place
+that they can read: say --output with an hdfs:// or s3:// URL, or a directory that all of them mount.
 
 Example:
   fondaco push pymk 'connections/*.parquet' --key member --value candidates
-  fondaco push features features.csv --key member --values age,score --create")]
+  fondaco push features features.csv --key member --values age,score --create
+  fondaco push pymk 'connections/*.parquet' --key member --output s3://versions/pymk-2026-11-21")]
 pub struct PushOptions {
     #[command(flatten)]
     input: InputOptions,
 
-    /// Keep the version that is built: in this directory, which is empty or missing
+    /// Keep the version that is built: in this directory, which is empty or missing, or at this URL
     #[arg(long, value_name = "URL")]
     output: Option<Location>,
 
@@ -80,6 +83,12 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
     let name = &options.input.store;
     // Asked before anything is built: a build may take hours.
     let status = client.status()?;
+    if status.partitions == 0 {
+        bail!(
+            "{} has not seen its cluster yet: wait until fondaco status says that it is ready",
+            client.address()
+        );
+    }
     let partitions = build::partition_count(status.partitions)?;
     let store = client.store(name)?;
     match &store {
@@ -121,7 +130,7 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
         output.note(built.text().trim_end());
     }
     if store.is_none() {
-        store::create(&client, name, StoreDefinition::BACKUPS_DEFAULT)?;
+        client.post::<StoreResource>("/v1/stores", &NewStore::batch(name.as_str()))?;
         output.note(&format!("created store {name}"));
     }
     let source = source_url(&location.to_string())?;
@@ -161,7 +170,7 @@ fn refuse_a_second_push(push: Option<&PushResource>, name: &StoreName) -> anyhow
     }
 }
 
-/// Has the node fetch and swap, and watches it to the end.
+/// Has the cluster fetch and swap, and watches it to the end.
 fn run(
     client: &Client,
     name: &StoreName,
@@ -194,7 +203,10 @@ fn run(
     }
     drop(display);
     match push.state {
-        PushStateName::Swapped => Ok(push),
+        PushStateName::Swapped => {
+            note_late_nodes(client, name, output)?;
+            Ok(push)
+        }
         PushStateName::Cancelled => bail!("the push of version {version} of store {name} was cancelled"),
         _ => bail!(
             "the push of version {version} of store {name} failed: {}",
@@ -205,19 +217,62 @@ fn run(
 
 fn show(display: &mut Display, push: &PushResource) {
     let fraction = push.bytes_done as f64 / push.bytes_total.max(1) as f64;
+    display.show("fetching", fraction.min(1.0), &progress_text(push));
+}
+
+/// How far a push is: in bytes, and on each node where there are several.
+pub fn progress_text(push: &PushResource) -> String {
+    let bytes = format!(
+        "{} of {}",
+        output::bytes(push.bytes_done),
+        output::bytes(push.bytes_total)
+    );
+    if push.nodes.len() > 1 {
+        return format!("{bytes}, {}", nodes_text(&push.nodes));
+    }
     let limit = match push.rate_limit_bytes_per_second {
         0 => String::new(),
         limit => format!(" of at most {}/s", output::bytes(limit)),
     };
-    let details = format!(
-        "{} of {}, {} of {} files, {}/s{limit}",
-        output::bytes(push.bytes_done),
-        output::bytes(push.bytes_total),
+    format!(
+        "{bytes}, {} of {} files, {}/s{limit}",
         push.files_done,
         push.files_total,
         output::bytes(push.rate_bytes_per_second),
-    );
-    display.show("fetching", fraction.min(1.0), &details);
+    )
+}
+
+/// How far each node is; of many, only how many are there and which one is last.
+fn nodes_text(nodes: &[ReplicaResource]) -> String {
+    const NODES_SHOWN_MAX: usize = 8;
+    let fraction = |node: &ReplicaResource| match node.state {
+        ReplicaStateName::Ready | ReplicaStateName::Serving => 1.0,
+        ReplicaStateName::Fetching | ReplicaStateName::Failed => {
+            node.bytes_done as f64 / node.bytes_total.max(1) as f64
+        }
+    };
+    let one = |node: &ReplicaResource| match node.state {
+        ReplicaStateName::Ready | ReplicaStateName::Serving => format!("node {} ready", node.node),
+        ReplicaStateName::Fetching => format!("node {} {:.0} %", node.node, fraction(node) * 100.0),
+        ReplicaStateName::Failed => format!("node {} failed", node.node),
+    };
+    if nodes.len() <= NODES_SHOWN_MAX {
+        return nodes.iter().map(one).collect::<Vec<_>>().join(", ");
+    }
+    let ready = nodes.iter().filter(|node| fraction(node) >= 1.0).count();
+    let last = nodes.iter().min_by(|a, b| fraction(a).total_cmp(&fraction(b)));
+    let last = last.map_or_else(String::new, |last| format!(", last {}", one(last)));
+    format!("{ready} of {} nodes ready{last}", nodes.len())
+}
+
+/// Says which nodes the push did not wait for.
+fn note_late_nodes(client: &Client, name: &StoreName, output: &Output) -> anyhow::Result<()> {
+    for node in client.store(name)?.map(|store| store.late).unwrap_or_default() {
+        output.note(&format!(
+            "node {node} does not have it yet: it is asked for this store when it has caught up"
+        ));
+    }
+    Ok(())
 }
 
 fn text(name: &StoreName, push: &PushResource) -> String {
@@ -266,6 +321,28 @@ fn source_url(place: &str) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn replica(node: u32, state: ReplicaStateName, bytes_done: u64) -> ReplicaResource {
+        ReplicaResource {
+            node,
+            state,
+            bytes_done,
+            bytes_total: 100,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn of_few_nodes_each_is_shown_and_of_many_the_last_one() {
+        let mut nodes = vec![
+            replica(1, ReplicaStateName::Ready, 0),
+            replica(2, ReplicaStateName::Fetching, 45),
+            replica(3, ReplicaStateName::Failed, 10),
+        ];
+        assert_eq!(nodes_text(&nodes), "node 1 ready, node 2 45 %, node 3 failed");
+        nodes.extend((4..20).map(|node| replica(node, ReplicaStateName::Serving, 0)));
+        assert_eq!(nodes_text(&nodes), "17 of 19 nodes ready, last node 3 failed");
+    }
 
     #[test]
     fn a_path_becomes_a_url_that_does_not_depend_on_the_working_directory() {

@@ -1,57 +1,187 @@
-//! `fondaco status`: what a node is and does.
+//! `fondaco status`: the cluster at a glance, and the process that is asked.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
-use fondaco_control::http::NodeStatus;
+use fondaco_control::http::{
+    ClusterResource, NodeStatus, PlacementName, PushStateName, ReplicaStateName, RoleName, StoreList, StoreResource,
+};
+use serde::Serialize;
 
+use super::nodes;
+use super::push::progress_text;
 use crate::arguments::ControlPort;
-use crate::client::Client;
-use crate::output::{self, Output};
+use crate::client::{Client, is_refused};
+use crate::output::{self, Output, table};
 
 /// `fondaco status`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  fondaco status --http 10.0.0.7:6580")]
+#[command(after_help = "\
+Any process of a cluster may be asked. A cluster of one shows no nodes.
+
+Example:
+  fondaco status --http 10.0.0.7:6580")]
 pub struct StatusOptions {
     #[command(flatten)]
     node: ControlPort,
 }
 
-/// Shows the node.
+/// All that is known, for programs.
+#[derive(Serialize)]
+struct Status {
+    /// The process that answers.
+    process: NodeStatus,
+    /// The cluster; null as long as nobody has made it.
+    cluster: Option<ClusterResource>,
+    stores: Vec<StoreResource>,
+}
+
+/// Shows the cluster.
 pub fn status(options: &StatusOptions, output: &Output) -> anyhow::Result<()> {
-    let status = Client::new(&options.node)?.status()?;
+    let client = Client::new(&options.node)?;
+    let process = client.status()?;
+    let cluster = match client.get("/v1/cluster") {
+        Ok(cluster) => Some(cluster),
+        Err(error) if is_refused(&error, "no_cluster") => None,
+        Err(error) => return Err(error),
+    };
+    let stores = client.get::<StoreList>("/v1/stores")?.stores;
+    let status = Status {
+        process,
+        cluster,
+        stores,
+    };
     output.result(&status, text)
 }
 
-fn text(status: &NodeStatus) -> String {
+fn text(status: &Status) -> String {
+    let mut text = process_text(&status.process);
+    match &status.cluster {
+        Some(_) if status.process.role == RoleName::Single => {}
+        Some(cluster) => text.push_str(&cluster_text(cluster)),
+        None => text.push_str("\nno cluster yet: nobody has made one\n"),
+    }
+    if !status.stores.is_empty() {
+        text.push('\n');
+        text.push_str(&stores_text(&status.stores));
+    }
+    text
+}
+
+fn process_text(process: &NodeStatus) -> String {
     let known = |bytes: Option<u64>| bytes.map_or_else(|| "unknown".to_owned(), output::bytes);
-    let lines = [
-        (
-            "ready",
-            match status.not_ready.as_slice() {
-                [] => "yes".to_owned(),
-                reasons => format!("no: {}", reasons.join("; ")),
-            },
-        ),
+    let role = match (process.role, process.node) {
+        (RoleName::Single, _) => "a cluster of one".to_owned(),
+        (RoleName::Node, Some(number)) => format!("node {number}"),
+        (RoleName::Node, None) => "a node without a number yet".to_owned(),
+        (RoleName::Router, _) => "router".to_owned(),
+        (RoleName::Controller, _) => "controller".to_owned(),
+    };
+    let ready = match process.not_ready.as_slice() {
+        [] => "yes".to_owned(),
+        reasons => format!("no: {}", reasons.join("; ")),
+    };
+    let mut lines = vec![
+        ("process", role),
+        ("ready", ready),
         (
             "program",
-            format!("fondaco {}, pid {}", status.program_version, status.pid),
+            format!("fondaco {}, pid {}", process.program_version, process.pid),
         ),
-        ("up for", output::duration(Duration::from_millis(status.uptime_ms))),
-        ("RESP", status.resp_addr.clone()),
-        ("HTTP", status.http_addr.clone()),
-        ("data", status.data_directory.clone()),
-        ("disk left", known(status.disk_available_bytes)),
+        ("up for", output::duration(Duration::from_millis(process.uptime_ms))),
+        ("HTTP", process.http_addr.clone()),
         (
             "memory",
-            format!("{} resident, mapped files included", known(status.resident_bytes)),
+            format!("{} resident, mapped files included", known(process.resident_bytes)),
         ),
-        ("partitions", status.partitions.to_string()),
-        ("stores", status.stores.to_string()),
-        ("clients", status.clients.to_string()),
+        ("partitions", process.partitions.to_string()),
     ];
+    if let Some(resp) = &process.resp_addr {
+        lines.push(("RESP", format!("{resp}, {} clients", process.clients)));
+    }
+    if let Some(data) = &process.data_directory {
+        let left = known(process.disk_available_bytes);
+        lines.push(("data", format!("{data}, disk with {left} left")));
+    }
+    if let Some(silent_ms) = process.coordination_silent_ms {
+        let silent = output::duration(Duration::from_millis(silent_ms));
+        lines.push(("ZooKeeper", format!("silent for {silent}: serving what was known then")));
+    }
     lines
         .iter()
         .map(|(name, value)| format!("{name:<11}{value}\n"))
         .collect()
+}
+
+fn cluster_text(cluster: &ClusterResource) -> String {
+    let placement = match cluster.placement {
+        PlacementName::Ring => "ring",
+        PlacementName::Zoned => "zoned",
+        PlacementName::Grouped => "grouped",
+        PlacementName::All => "all",
+    };
+    let routing = match (cluster.routing_epoch, cluster.plan_under_way) {
+        (None, _) => format!("none yet: it is made when {} nodes are there", cluster.nodes_initial),
+        (Some(epoch), false) => format!("epoch {epoch}"),
+        (Some(epoch), true) => format!("epoch {epoch}, a plan is under way: see fondaco rebalance status"),
+    };
+    let leader = cluster
+        .leader
+        .as_deref()
+        .unwrap_or("none: nothing is decided until a controller leads");
+    let routers: Vec<&str> = cluster.routers.iter().map(|router| router.resp.as_str()).collect();
+    let mut text = format!(
+        "\ncluster    {}, {} replicas, placement {placement}\nleader     {leader}\nrouting    {routing}\n",
+        cluster.identity, cluster.replicas
+    );
+    if !routers.is_empty() {
+        text.push_str(&format!("routers    {}\n", routers.join(", ")));
+    }
+    for problem in &cluster.problems {
+        text.push_str(&format!("problem    {problem}\n"));
+    }
+    text.push('\n');
+    text.push_str(&nodes::text(&cluster.nodes));
+    text
+}
+
+fn stores_text(stores: &[StoreResource]) -> String {
+    let rows: Vec<Vec<String>> = stores.iter().map(store_row).collect();
+    table(
+        &["STORE", "VERSION", "NODES", "LATE", "LAST PUSH"],
+        &rows,
+        &[false, true, false, false, false],
+    )
+}
+
+fn store_row(store: &StoreResource) -> Vec<String> {
+    let current = store.versions.iter().find(|version| version.current);
+    let nodes = current.map_or_else(
+        || "-".to_owned(),
+        |version| {
+            let is_ready = |state| matches!(state, ReplicaStateName::Ready | ReplicaStateName::Serving);
+            let ready = version.nodes.iter().filter(|node| is_ready(node.state)).count();
+            let all: BTreeSet<u32> = version
+                .nodes
+                .iter()
+                .map(|node| node.node)
+                .chain(store.late.iter().copied())
+                .collect();
+            format!("{ready} of {} ready", all.len())
+        },
+    );
+    let late: Vec<String> = store.late.iter().map(u32::to_string).collect();
+    let push = store.push.as_ref().map_or_else(String::new, |push| {
+        let state = format!("version {} {:?}", push.version, push.state).to_lowercase();
+        match (push.state, &push.error) {
+            (PushStateName::Fetching, _) => format!("{state}: {}", progress_text(push)),
+            (_, Some(error)) => format!("{state}: {error}"),
+            _ => state,
+        }
+    });
+    let version = store
+        .current_version
+        .map_or_else(|| "-".to_owned(), |version| version.to_string());
+    vec![store.name.clone(), version, nodes, late.join(", "), push]
 }

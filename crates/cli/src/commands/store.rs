@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::bail;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use fondaco_control::http::{NewStore, StoreChange, StoreList, StoreResource};
 use fondaco_model::{StoreDefinition, StoreKind, StoreName};
 use serde::Serialize;
@@ -30,28 +30,36 @@ pub enum StoreCommand {
 
 /// `fondaco store create`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  fondaco store create pymk --backups 2")]
+#[command(after_help = "\
+Example:
+  fondaco store create pymk --backups 2
+  fondaco store create features --replicas 3 --tolerate-failures 1 --read-keys-per-second 500000")]
 pub struct CreateOptions {
     /// Its name: what stands before the colon of its keys
     name: StoreName,
 
     /// Its kind
-    #[arg(long, value_enum, default_value_t = Kind::Batch)]
-    kind: Kind,
+    #[arg(long, default_value = "batch", value_parser = kind)]
+    kind: StoreKind,
 
     /// How many versions besides the current one to keep for rollback
     #[arg(long, default_value_t = StoreDefinition::BACKUPS_DEFAULT, value_name = "COUNT")]
     backups: u32,
 
+    /// How many nodes hold each partition; as many as the cluster gives, unless said
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    replicas: Option<u32>,
+
+    /// How many nodes may be late, or not be there, when a version is swapped in
+    #[arg(long, default_value_t = 0, value_name = "COUNT")]
+    tolerate_failures: u32,
+
+    /// How many keys a second may be read through all routers together; no limit unless said
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    read_keys_per_second: Option<u64>,
+
     #[command(flatten)]
     node: ControlPort,
-}
-
-/// The kinds of store.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Kind {
-    /// Immutable versions, pushed whole
-    Batch,
 }
 
 /// `fondaco store list`.
@@ -75,14 +83,32 @@ pub struct NameOptions {
 
 /// `fondaco store alter`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  fondaco store alter pymk --backups 3")]
+#[command(after_help = "\
+What is not said stays as it is.
+
+Example:
+  fondaco store alter pymk --backups 3
+  fondaco store alter pymk --tolerate-failures 1 --read-keys-per-second 0")]
+#[command(group(clap::ArgGroup::new("change").required(true).multiple(true)))]
 pub struct AlterOptions {
     /// The store
     name: StoreName,
 
     /// How many versions besides the current one to keep; those that are too many are deleted
-    #[arg(long, value_name = "COUNT")]
-    backups: u32,
+    #[arg(long, group = "change", value_name = "COUNT")]
+    backups: Option<u32>,
+
+    /// How many nodes hold each partition; 0 is as many as the cluster gives
+    #[arg(long, group = "change", value_name = "COUNT")]
+    replicas: Option<u32>,
+
+    /// How many nodes may be late, or not be there, when a version is swapped in
+    #[arg(long, group = "change", value_name = "COUNT")]
+    tolerate_failures: Option<u32>,
+
+    /// How many keys a second may be read through all routers together; 0 is no limit
+    #[arg(long, group = "change", value_name = "COUNT")]
+    read_keys_per_second: Option<u64>,
 
     #[command(flatten)]
     node: ControlPort,
@@ -108,7 +134,15 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
     match command {
         StoreCommand::Create(options) => {
             let client = Client::new(&options.node)?;
-            let store = create(&client, &options.name, options.backups)?;
+            let new = NewStore {
+                name: options.name.to_string(),
+                kind: options.kind,
+                backups: options.backups,
+                replicas: options.replicas,
+                tolerate_failures: options.tolerate_failures,
+                read_keys_per_second: options.read_keys_per_second,
+            };
+            let store: StoreResource = client.post("/v1/stores", &new)?;
             output.result(&store, |store| {
                 format!(
                     "created store {}\nnext: fondaco push {} INPUT… --key COLUMN\n",
@@ -127,6 +161,9 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
         StoreCommand::Alter(options) => {
             let change = StoreChange {
                 backups: options.backups,
+                replicas: options.replicas,
+                tolerate_failures: options.tolerate_failures,
+                read_keys_per_second: options.read_keys_per_second,
             };
             let path = format!("/v1/stores/{}", options.name);
             let store: StoreResource = Client::new(&options.node)?.patch(&path, &change)?;
@@ -136,14 +173,12 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
     }
 }
 
-/// Creates a store.
-pub fn create(client: &Client, name: &StoreName, backups: u32) -> anyhow::Result<StoreResource> {
-    let new = NewStore {
-        name: name.to_string(),
-        kind: StoreKind::Batch,
-        backups,
-    };
-    client.post("/v1/stores", &new)
+/// The kind of store that a word means.
+fn kind(text: &str) -> Result<StoreKind, String> {
+    match text {
+        "batch" => Ok(StoreKind::Batch),
+        _ => Err("stores are of kind batch".to_owned()),
+    }
 }
 
 fn drop_store(options: &DropOptions, output: &Output) -> anyhow::Result<()> {
@@ -187,24 +222,42 @@ fn list_text(list: &StoreList) -> String {
                 fact(current.and_then(|version| version.bytes), output::bytes),
                 store.versions.len().to_string(),
                 store.backups.to_string(),
+                store.replicas.to_string(),
             ]
         })
         .collect();
     table(
-        &["NAME", "KIND", "CURRENT", "RECORDS", "SIZE", "VERSIONS", "BACKUPS"],
+        &[
+            "NAME", "KIND", "CURRENT", "RECORDS", "SIZE", "VERSIONS", "BACKUPS", "REPLICAS",
+        ],
         &rows,
-        &[false, false, true, true, true, true, true],
+        &[false, false, true, true, true, true, true, true],
     )
 }
 
 fn show_text(store: &StoreResource) -> String {
     let mut text = format!(
-        "store {}: batch, created {}, keeps {} backup(s)\n",
+        "store {}: batch, created {}, keeps {} backup(s), {} replica(s)\n",
         store.name,
         output::moment(store.created_unix_ms),
-        store.backups
+        store.backups,
+        store.replicas
     );
+    if store.tolerate_failures > 0 {
+        text.push_str(&format!("a swap tolerates {} late node(s)\n", store.tolerate_failures));
+    }
+    if let Some(limit) = store.read_keys_per_second {
+        text.push_str(&format!(
+            "routers read at most {} keys a second of it\n",
+            output::count(limit)
+        ));
+    }
     text.push_str(&versions::text(&store.name, &store.versions));
+    for node in &store.late {
+        text.push_str(&format!(
+            "node {node} is late: it is asked for this store when it has caught up\n"
+        ));
+    }
     if let Some(push) = &store.push {
         text.push_str(&format!(
             "last push: version {}, {}, from {}{}\n",

@@ -133,7 +133,12 @@ fn a_node_killed_during_pushes_serves_the_old_or_the_new_version_and_leaks_nothi
         before = ended;
     }
     println!("{changed} of {KILLS} pushes came through");
-    assert!(node.json(&["status"])["not_ready"].as_array().unwrap().is_empty());
+    assert!(
+        node.json(&["status"])["process"]["not_ready"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[test]

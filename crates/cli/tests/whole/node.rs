@@ -1,4 +1,4 @@
-//! A node as a process of its own, and the command line that talks to it.
+//! A node, or any other role, as a process of its own, and the command line that talks to it.
 
 use std::fs;
 use std::io::Write;
@@ -16,6 +16,7 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 /// A running node. Dropping it kills it.
 pub struct Node {
     child: Child,
+    /// Where it serves RESP; nothing of a controller.
     pub resp: String,
     pub http: String,
 }
@@ -92,7 +93,8 @@ impl Node {
         Self::start(command)
     }
 
-    fn start(mut command: Command) -> Self {
+    /// A command that says where it serves.
+    pub fn start(mut command: Command) -> Self {
         let mut child = command
             .args(["--json", "--log", "error"])
             .stdout(Stdio::piped())
@@ -109,7 +111,7 @@ impl Node {
         };
         Self {
             child,
-            resp: serving["resp"].as_str().unwrap().to_owned(),
+            resp: serving["resp"].as_str().unwrap_or_default().to_owned(),
             http: serving["http"].as_str().unwrap().to_owned(),
         }
     }

@@ -1,0 +1,106 @@
+//! `fondaco nodes`: the nodes of the cluster, and what each holds.
+
+use clap::Args;
+use fondaco_control::http::{ClusterNode, NodeList};
+
+use crate::arguments::ControlPort;
+use crate::client::Client;
+use crate::output::{Output, table};
+
+/// `fondaco nodes`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  fondaco nodes --http 10.0.0.7:6580")]
+pub struct NodesOptions {
+    #[command(flatten)]
+    node: ControlPort,
+}
+
+/// Lists the nodes.
+pub fn nodes(options: &NodesOptions, output: &Output) -> anyhow::Result<()> {
+    let list: NodeList = Client::new(&options.node)?.get("/v1/nodes")?;
+    output.result(&list, |list| text(&list.nodes))
+}
+
+/// The nodes as a table. Columns that are the same for all, because nobody uses them, are left out.
+pub fn text(nodes: &[ClusterNode]) -> String {
+    if nodes.is_empty() {
+        return "no nodes yet: the leading controller gives a number to each that it finds\n".to_owned();
+    }
+    let mut columns: Vec<(&str, bool, Box<dyn Fn(&ClusterNode) -> String>)> = vec![
+        ("NODE", true, Box::new(|node| node.node.to_string())),
+        ("STATE", false, Box::new(state)),
+        ("PARTITIONS", true, Box::new(|node| node.partitions.to_string())),
+    ];
+    if nodes.iter().any(|node| node.partitions_next.is_some()) {
+        let next = |node: &ClusterNode| node.partitions_next.map_or_else(String::new, |next| next.to_string());
+        columns.push(("PLANNED", true, Box::new(next)));
+    }
+    if nodes.iter().any(|node| node.zone != nodes[0].zone) {
+        columns.push(("ZONE", false, Box::new(|node| node.zone.clone())));
+    }
+    if nodes.iter().any(|node| node.group.is_some()) {
+        columns.push(("GROUP", false, Box::new(|node| node.group.clone().unwrap_or_default())));
+    }
+    if nodes.iter().any(|node| node.weight != nodes[0].weight) {
+        columns.push(("WEIGHT", true, Box::new(|node| node.weight.to_string())));
+    }
+    columns.push(("RESP", false, Box::new(|node| node.resp.clone())));
+    columns.push(("HTTP", false, Box::new(|node| node.http.clone())));
+    let header: Vec<&str> = columns.iter().map(|(name, ..)| *name).collect();
+    let right: Vec<bool> = columns.iter().map(|(_, right, _)| *right).collect();
+    let row = |node: &ClusterNode| columns.iter().map(|(.., cell)| cell(node)).collect();
+    table(&header, &nodes.iter().map(row).collect::<Vec<_>>(), &right)
+}
+
+fn state(node: &ClusterNode) -> String {
+    match (node.live, node.late.as_slice()) {
+        (false, _) => "absent".to_owned(),
+        (true, []) => "live".to_owned(),
+        (true, late) => format!("live, late with {}", late.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(number: u32) -> ClusterNode {
+        ClusterNode {
+            node: number,
+            identity: String::new(),
+            zone: "default".to_owned(),
+            group: None,
+            weight: 1,
+            resp: format!("10.0.0.{number}:6500"),
+            http: format!("10.0.0.{number}:6580"),
+            live: true,
+            partitions: 16,
+            partitions_next: None,
+            late: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_nobody_uses_has_no_column() {
+        let mut nodes = [node(1), node(2)];
+        nodes[1].live = false;
+        assert_eq!(
+            text(&nodes),
+            "NODE  STATE   PARTITIONS  RESP           HTTP\n   \
+             1  live            16  10.0.0.1:6500  10.0.0.1:6580\n   \
+             2  absent          16  10.0.0.2:6500  10.0.0.2:6580\n"
+        );
+    }
+
+    #[test]
+    fn what_differs_is_shown() {
+        let mut nodes = [node(1), node(2)];
+        nodes[1].zone = "b".to_owned();
+        nodes[1].late = vec!["pymk".to_owned()];
+        nodes[0].partitions_next = Some(0);
+        let text = text(&nodes);
+        assert!(text.contains("ZONE") && text.contains("PLANNED"), "{text}");
+        assert!(text.contains("live, late with pymk"), "{text}");
+        assert!(!text.contains("WEIGHT") && !text.contains("GROUP"), "{text}");
+    }
+}

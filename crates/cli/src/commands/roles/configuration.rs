@@ -1,0 +1,335 @@
+//! The configuration file of a process: TOML, unknown keys refused. One file may serve all roles: what a
+//! role has no use for does not count.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use fondaco_control::{ClusterConfig, Config, MemberConfig, PeerConfig, Role, TlsConfig, UserConfig, ZooKeeperConfig};
+use fondaco_model::{NodeId, Placement};
+use serde::Deserialize;
+
+use super::super::build::{PARTITIONS_DEFAULT, parse_bytes, partition_count};
+use super::{HTTP_DEFAULT, LogFormat, RESP_DEFAULT, resolve};
+
+/// The path in ZooKeeper unless said otherwise.
+const ROOT_DEFAULT: &str = "/fondaco";
+
+/// The file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct ConfigurationFile {
+    pub(super) data: Option<PathBuf>,
+    pub(super) resp: Option<String>,
+    pub(super) http: Option<String>,
+    pub(super) resp_advertised: Option<String>,
+    pub(super) http_advertised: Option<String>,
+    pub(super) loops: Option<usize>,
+    pub(super) token: Option<String>,
+    #[serde(default)]
+    pub(super) allow_insecure: bool,
+    disk_reserve: Option<String>,
+    pub(super) zone: Option<String>,
+    pub(super) group: Option<String>,
+    pub(super) weight: Option<u32>,
+    node: Option<NodeId>,
+    pub(super) zookeeper: Option<ZooKeeperSection>,
+    #[serde(default)]
+    cluster: ClusterSection,
+    #[serde(default)]
+    peers: PeersSection,
+    tls: Option<TlsSection>,
+    #[serde(default)]
+    users: Vec<UserSection>,
+    #[serde(default)]
+    log: LogSection,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct ZooKeeperSection {
+    connect: String,
+    #[serde(default = "root_default")]
+    root: String,
+    session_timeout_ms: Option<u64>,
+    auth: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct ClusterSection {
+    partitions: Option<u32>,
+    placement: Option<Placement>,
+    replicas: Option<u32>,
+    nodes_initial: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct PeersSection {
+    user: Option<String>,
+    password: Option<String>,
+    certificates: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct TlsSection {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct UserSection {
+    name: String,
+    password_sha256: String,
+    stores: Vec<String>,
+    #[serde(default)]
+    admin: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct LogSection {
+    filter: Option<String>,
+    format: Option<LogFormat>,
+}
+
+fn root_default() -> String {
+    ROOT_DEFAULT.to_owned()
+}
+
+impl ConfigurationFile {
+    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {path:?}"))?;
+        Self::parse(&text).with_context(|| format!("{path:?} is not a configuration; docs/operations.md has one"))
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        Ok(toml::from_str(text)?)
+    }
+
+    pub(super) fn log_filter(&self) -> Option<&str> {
+        self.log.filter.as_deref()
+    }
+
+    pub(super) fn log_format(&self) -> Option<LogFormat> {
+        self.log.format
+    }
+
+    /// Puts flags in the place of what the file says of ZooKeeper.
+    pub(super) fn override_zookeeper(&mut self, connect: Option<String>, root: Option<String>) -> anyhow::Result<()> {
+        match (&mut self.zookeeper, connect, root) {
+            (Some(section), connect, root) => {
+                section.connect = connect.unwrap_or(std::mem::take(&mut section.connect));
+                section.root = root.unwrap_or(std::mem::take(&mut section.root));
+            }
+            (None, Some(connect), root) => {
+                self.zookeeper = Some(ZooKeeperSection {
+                    connect,
+                    root: root.unwrap_or_else(root_default),
+                    session_timeout_ms: None,
+                    auth: None,
+                });
+            }
+            (None, None, Some(root)) => bail!("the root {root:?} is one in ZooKeeper: say where that is, too"),
+            (None, None, None) => {}
+        }
+        Ok(())
+    }
+
+    /// The configuration of a process of this role.
+    pub(super) fn into_config(self, role: Role) -> anyhow::Result<Config> {
+        let data = match (role.holds_data(), self.data) {
+            (true, None) => bail!("no data directory: set data in the file, or say --data"),
+            (true, Some(data)) => data,
+            (false, _) => PathBuf::new(),
+        };
+        let cluster = self.cluster;
+        let partitions = partition_count(cluster.partitions.unwrap_or(PARTITIONS_DEFAULT))?;
+        let mut config = Config::local(data, partitions);
+        config.role = role;
+        config.resp_listen = resolve(self.resp.as_deref().unwrap_or(RESP_DEFAULT))?;
+        config.http_listen = resolve(self.http.as_deref().unwrap_or(HTTP_DEFAULT))?;
+        config.loops = self.loops.unwrap_or(0);
+        config.token = self.token;
+        config.allow_insecure = self.allow_insecure;
+        if let Some(reserve) = &self.disk_reserve {
+            config.disk_reserve_bytes =
+                parse_bytes(reserve).map_err(|reason| anyhow::anyhow!("invalid disk-reserve {reserve:?}: {reason}"))?;
+        }
+        let defaults = ClusterConfig::default();
+        config.cluster = ClusterConfig {
+            placement: cluster.placement.unwrap_or(defaults.placement),
+            replicas: cluster.replicas.unwrap_or(defaults.replicas),
+            nodes_initial: cluster.nodes_initial.unwrap_or(defaults.nodes_initial),
+        };
+        let defaults = MemberConfig::default();
+        config.member = MemberConfig {
+            id: self.node,
+            zone: self.zone.unwrap_or(defaults.zone),
+            group: self.group,
+            weight: self.weight.unwrap_or(defaults.weight),
+            resp_advertised: self.resp_advertised,
+            http_advertised: self.http_advertised,
+        };
+        config.zookeeper = self.zookeeper.map(ZooKeeperSection::into_config);
+        config.peers = PeerConfig {
+            user: self.peers.user,
+            password: self.peers.password,
+            certificates: self.peers.certificates,
+        };
+        config.tls = self.tls.map(|tls| TlsConfig {
+            certificate: tls.certificate,
+            key: tls.key,
+        });
+        config.users = self.users.into_iter().map(UserSection::into_config).collect();
+        Ok(config)
+    }
+}
+
+impl ZooKeeperSection {
+    fn into_config(self) -> ZooKeeperConfig {
+        let timeout = self.session_timeout_ms.map(Duration::from_millis);
+        ZooKeeperConfig {
+            connect: self.connect,
+            root: self.root,
+            session_timeout: timeout.unwrap_or(ZooKeeperConfig::SESSION_TIMEOUT_DEFAULT),
+            auth: self.auth,
+        }
+    }
+}
+
+impl UserSection {
+    fn into_config(self) -> UserConfig {
+        UserConfig {
+            name: self.name,
+            password_sha256: self.password_sha256,
+            stores: self.stores,
+            admin: self.admin,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = r#"
+        data = "/var/lib/fondaco"
+        resp = "127.0.0.1:1"
+        http = "127.0.0.1:2"
+        resp-advertised = "node-3.example:1"
+        http-advertised = "node-3.example:2"
+        loops = 3
+        token = "0123456789abcdef"
+        allow-insecure = true
+        disk-reserve = "2GiB"
+        zone = "a"
+        group = "first"
+        weight = 2
+        node = 3
+        [zookeeper]
+        connect = "zk-1:2181,zk-2:2181"
+        root = "/fondaco/production"
+        session-timeout-ms = 4000
+        auth = "fondaco:secret"
+        [cluster]
+        partitions = 64
+        placement = "zoned"
+        replicas = 2
+        nodes-initial = 5
+        [peers]
+        user = "node"
+        password = "peer-password"
+        certificates = "peers.pem"
+        [tls]
+        certificate = "a.pem"
+        key = "b.pem"
+        [[users]]
+        name = "reader"
+        password-sha256 = "00"
+        stores = ["pymk", "feature-*"]
+        [log]
+        filter = "debug"
+        format = "json"
+    "#;
+
+    #[test]
+    fn everything_in_the_file_arrives_in_the_configuration() {
+        let file = ConfigurationFile::parse(WHOLE).unwrap();
+        assert_eq!(
+            (file.log_filter(), file.log_format()),
+            (Some("debug"), Some(LogFormat::Json))
+        );
+        let config = file.into_config(Role::Node).unwrap();
+        assert_eq!(
+            (config.role, config.data_dir.as_path()),
+            (Role::Node, Path::new("/var/lib/fondaco"))
+        );
+        assert_eq!((config.resp_listen.port(), config.http_listen.port()), (1, 2));
+        assert_eq!((config.loops, config.partitions.get()), (3, 64));
+        assert_eq!(config.token.as_deref(), Some("0123456789abcdef"));
+        assert!(config.allow_insecure);
+        assert_eq!(config.disk_reserve_bytes, 2 << 30);
+        assert_eq!(config.tls.unwrap().key, Path::new("b.pem"));
+        assert_eq!(config.users[0].stores, ["pymk", "feature-*"]);
+        assert!(!config.users[0].admin);
+        let member = config.member;
+        assert_eq!((member.id, member.weight), (NodeId::new(3), 2));
+        assert_eq!((member.zone.as_str(), member.group.as_deref()), ("a", Some("first")));
+        assert_eq!(member.resp_advertised.as_deref(), Some("node-3.example:1"));
+        assert_eq!(member.http_advertised.as_deref(), Some("node-3.example:2"));
+        let cluster = config.cluster;
+        assert_eq!(
+            (cluster.placement, cluster.replicas, cluster.nodes_initial),
+            (Placement::Zoned, 2, 5)
+        );
+        let peers = config.peers;
+        assert_eq!(
+            (peers.user.as_deref(), peers.password.as_deref()),
+            (Some("node"), Some("peer-password"))
+        );
+        assert_eq!(peers.certificates.as_deref(), Some(Path::new("peers.pem")));
+        let zookeeper = config.zookeeper.unwrap();
+        assert_eq!(zookeeper.connect, "zk-1:2181,zk-2:2181");
+        assert_eq!(zookeeper.root, "/fondaco/production");
+        assert_eq!(zookeeper.session_timeout, Duration::from_secs(4));
+        assert_eq!(zookeeper.auth.as_deref(), Some("fondaco:secret"));
+    }
+
+    #[test]
+    fn a_word_that_means_nothing_is_refused() {
+        for text in ["data = \"x\"\npartitons = 3", "[cluster]\npartitons = 3"] {
+            let error = ConfigurationFile::parse(text).unwrap_err();
+            assert!(error.to_string().contains("partitons"), "{error}");
+        }
+    }
+
+    #[test]
+    fn who_holds_data_needs_a_place_for_it_and_who_does_not_needs_none() {
+        let file = || ConfigurationFile::parse("http = \"127.0.0.1:0\"").unwrap();
+        let error = file().into_config(Role::Node).unwrap_err().to_string();
+        assert!(error.contains("--data"), "{error}");
+        assert!(file().into_config(Role::Router).is_ok());
+    }
+
+    #[test]
+    fn flags_say_where_zookeeper_is_in_place_of_the_file() {
+        let zookeeper = |text: &str, connect: Option<&str>, root: Option<&str>| {
+            let mut file = ConfigurationFile::parse(text)?;
+            file.override_zookeeper(connect.map(str::to_owned), root.map(str::to_owned))?;
+            anyhow::Ok(file.zookeeper.map(|zookeeper| (zookeeper.connect, zookeeper.root)))
+        };
+        let found = |connect: &str, root: &str| Some((connect.to_owned(), root.to_owned()));
+        let file = "[zookeeper]\nconnect = \"a:1\"\nroot = \"/a\"";
+        assert_eq!(zookeeper(file, None, None).unwrap(), found("a:1", "/a"));
+        assert_eq!(zookeeper(file, Some("b:1"), None).unwrap(), found("b:1", "/a"));
+        assert_eq!(zookeeper(file, None, Some("/b")).unwrap(), found("a:1", "/b"));
+        assert_eq!(zookeeper("", Some("b:1"), None).unwrap(), found("b:1", "/fondaco"));
+        assert_eq!(zookeeper("", None, None).unwrap(), None);
+        assert!(zookeeper("", None, Some("/b")).is_err());
+    }
+}

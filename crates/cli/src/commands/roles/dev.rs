@@ -1,0 +1,208 @@
+//! `fondaco dev`: a node, or a whole cluster, in one process, for trying things and for tests.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use fondaco_control::http::{DevMember, RoleName};
+use fondaco_control::{Config, Dev, DevConfig, Fondaco, ZooKeeperConfig};
+use serde::Serialize;
+
+use super::super::WrongUsage;
+use super::super::build::{PARTITIONS_DEFAULT, partition_count};
+use super::{HTTP_DEFAULT, LogFormat, LogOptions, RESP_DEFAULT, Signals, Started, announce, resolve, start_log};
+use crate::output::{Output, table};
+
+/// How many nodes a partition gets unless said otherwise, where there are as many.
+const REPLICAS_DEFAULT: u32 = 2;
+/// The most nodes of one process: each has threads and files of its own.
+const NODES_MAX: u32 = 32;
+
+/// `fondaco dev`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+With several nodes, --resp and --http are where the first router serves; all other members get ports that are free.
+Stop one of them, and start it again, by its name:
+  curl -X POST http://127.0.0.1:6580/v1/dev/members/node-2/stop
+  curl -X POST http://127.0.0.1:6580/v1/dev/members/node-2/start
+
+Example:
+  fondaco dev --data /tmp/fondaco
+  fondaco dev --data /tmp/fondaco-cluster --nodes 3 --replicas 2")]
+pub struct DevOptions {
+    /// Where to keep data; it is there again the next time
+    #[arg(long, env = "FONDACO_DATA", default_value = "fondaco-data", value_name = "DIRECTORY")]
+    data: PathBuf,
+
+    /// How many nodes to run; more than one come with routers and controllers
+    #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(NODES_MAX)))]
+    nodes: u32,
+
+    /// How many nodes hold each partition; two unless there is only one
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    replicas: Option<u32>,
+
+    /// How many routers to run, of a cluster
+    #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(NODES_MAX)))]
+    routers: u32,
+
+    /// How many controllers to run, of a cluster: one leads, the others wait
+    #[arg(long, default_value_t = 2, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(NODES_MAX)))]
+    controllers: u32,
+
+    /// Coordinate through ZooKeeper, and not within the process: host:port, several with commas between
+    #[arg(long, env = "FONDACO_ZOOKEEPER", value_name = "SERVERS")]
+    zookeeper: Option<String>,
+
+    /// The path in ZooKeeper below which the cluster keeps its entries
+    #[arg(long, env = "FONDACO_ROOT", default_value = "/fondaco/dev", value_name = "PATH")]
+    root: String,
+
+    /// Where to serve RESP; port 0 is any that is free
+    #[arg(long, env = "FONDACO_RESP", default_value = RESP_DEFAULT, value_name = "HOST:PORT")]
+    resp: String,
+
+    /// Where to serve HTTP; port 0 is any that is free
+    #[arg(long, env = "FONDACO_HTTP", default_value = HTTP_DEFAULT, value_name = "HOST:PORT")]
+    http: String,
+
+    /// How many event loops serve RESP; 0 is one for each core
+    #[arg(long, default_value_t = 0, value_name = "COUNT")]
+    loops: usize,
+
+    /// How many partitions there are: a power of two, set when the data directory is made
+    #[arg(long, env = "FONDACO_PARTITIONS", default_value_t = PARTITIONS_DEFAULT, value_name = "COUNT")]
+    partitions: u32,
+
+    /// Require this token on the control port
+    #[arg(long, env = "FONDACO_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+
+    /// Serve beyond loopback, to everybody
+    #[arg(long)]
+    allow_insecure: bool,
+
+    #[command(flatten)]
+    log: LogOptions,
+}
+
+/// Where it serves, for programs.
+#[derive(Serialize)]
+struct Serving {
+    resp: SocketAddr,
+    http: SocketAddr,
+    data: String,
+    pid: u32,
+    /// Of a cluster.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    members: Vec<DevMember>,
+}
+
+/// Runs a node, or a cluster, until it is told to stop.
+pub fn dev(options: DevOptions, output: &Output) -> anyhow::Result<()> {
+    // What a reader of the first lines should see is below, not the log.
+    start_log(
+        options.log.log.as_deref().unwrap_or("warn"),
+        options.log.log_format.unwrap_or(LogFormat::Text),
+    )?;
+    let is_cluster = options.nodes > 1 || options.zookeeper.is_some();
+    refuse_the_other_kind(&options.data, is_cluster)?;
+    let config = config(&options)?;
+    let signals = Signals::listen()?;
+    let data = config.data_dir.display().to_string();
+    let (started, resp, http, members) = match is_cluster {
+        false => {
+            let running = Fondaco::start(config)?;
+            let resp = running.resp_addr().context("a node serves RESP")?;
+            let http = running.http_addr();
+            (Started::One(running), resp, http, Vec::new())
+        }
+        true => {
+            let dev = Dev::start(DevConfig {
+                common: config,
+                nodes: options.nodes,
+                routers: options.routers,
+                controllers: options.controllers,
+            })?;
+            let (resp, http) = dev.addresses().context("the router runs")?;
+            let members = dev.members();
+            (Started::Cluster(dev), resp, http, members)
+        }
+    };
+    let serving = Serving {
+        resp,
+        http,
+        data,
+        pid: std::process::id(),
+        members,
+    };
+    announce(output, &serving, text);
+    signals.wait(started)
+}
+
+fn config(options: &DevOptions) -> anyhow::Result<Config> {
+    let replicas = options.replicas.unwrap_or(REPLICAS_DEFAULT.min(options.nodes));
+    if replicas > options.nodes {
+        let nodes = options.nodes;
+        let reason = format!("{replicas} replicas need as many nodes, and there are to be {nodes}: raise --nodes");
+        return Err(WrongUsage(reason).into());
+    }
+    let mut config = Config::local(&options.data, partition_count(options.partitions)?);
+    config.resp_listen = resolve(&options.resp)?;
+    config.http_listen = resolve(&options.http)?;
+    config.loops = options.loops;
+    config.token.clone_from(&options.token);
+    config.allow_insecure = options.allow_insecure;
+    config.cluster.replicas = replicas;
+    config.cluster.nodes_initial = options.nodes;
+    config.zookeeper = options.zookeeper.as_ref().map(|connect| ZooKeeperConfig {
+        connect: connect.clone(),
+        root: options.root.clone(),
+        session_timeout: ZooKeeperConfig::SESSION_TIMEOUT_DEFAULT,
+        auth: None,
+    });
+    Ok(config)
+}
+
+/// A node and a cluster keep their data differently: neither is to begin anew where the other has its own.
+fn refuse_the_other_kind(data: &Path, is_cluster: bool) -> anyhow::Result<()> {
+    let (node, cluster) = (data.join("node.json").exists(), data.join("node-1").exists());
+    match is_cluster {
+        true if node => bail!("{data:?} has the data of a single node: leave --nodes out, or choose another --data"),
+        false if cluster => bail!("{data:?} has the data of a cluster: say --nodes, or choose another --data"),
+        _ => Ok(()),
+    }
+}
+
+fn text(serving: &Serving) -> String {
+    let http = match serving.http.to_string().as_str() {
+        HTTP_DEFAULT => String::new(),
+        http => format!(" --http {http}"),
+    };
+    let next = format!("next: fondaco push STORE FILE --key COLUMN --create{http}\n");
+    if serving.members.is_empty() {
+        return format!(
+            "fondaco serves\n  RESP  {}   redis-cli -p {}\n  HTTP  http://{}\n  data  {}\n{next}",
+            serving.resp,
+            serving.resp.port(),
+            serving.http,
+            serving.data,
+        );
+    }
+    let address = |address: &Option<String>| address.clone().unwrap_or_else(|| "-".to_owned());
+    let rows: Vec<Vec<String>> = serving
+        .members
+        .iter()
+        .map(|member| vec![member.name.clone(), address(&member.resp), address(&member.http)])
+        .collect();
+    let nodes = serving.members.iter().filter(|member| member.role == RoleName::Node);
+    format!(
+        "fondaco serves a cluster of {} nodes, data in {}\n{}\
+         through the router: redis-cli -p {}\nthrough any node:   redis-cli -c -p PORT\n{next}",
+        nodes.count(),
+        serving.data,
+        table(&["MEMBER", "RESP", "HTTP"], &rows, &[]),
+        serving.resp.port(),
+    )
+}

@@ -1,0 +1,238 @@
+//! `fondaco server`, `router` and `controller`: one process of a cluster, by its configuration.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use fondaco_control::http::RoleName;
+use fondaco_control::{Config, Fondaco, Role};
+use serde::Serialize;
+
+use super::configuration::ConfigurationFile;
+use super::{LogFormat, LogOptions, Signals, Started, announce, start_log};
+use crate::output::Output;
+
+/// `fondaco server`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without zookeeper it is a cluster of one, and needs nothing else. Flags override the file;
+docs/operations.md has all that the file may say.
+
+Example:
+  fondaco server --config /etc/fondaco.toml")]
+pub struct ServerOptions {
+    #[command(flatten)]
+    process: ProcessOptions,
+
+    #[command(flatten)]
+    serving: ServingOptions,
+
+    /// Where to keep data
+    #[arg(long, env = "FONDACO_DATA", value_name = "DIRECTORY")]
+    data: Option<PathBuf>,
+
+    /// Where it stands: replicas are spread over zones
+    #[arg(long, env = "FONDACO_ZONE", value_name = "NAME")]
+    zone: Option<String>,
+
+    /// Its group, under the placement grouped
+    #[arg(long, env = "FONDACO_GROUP", value_name = "NAME")]
+    group: Option<String>,
+
+    /// How much it holds, relative to other nodes
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    weight: Option<u32>,
+}
+
+/// `fondaco router`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A router holds nothing: to any Redis client it looks like one node that has everything.
+
+Example:
+  fondaco router --config /etc/fondaco-router.toml")]
+pub struct RouterOptions {
+    #[command(flatten)]
+    process: ProcessOptions,
+
+    #[command(flatten)]
+    serving: ServingOptions,
+}
+
+/// `fondaco controller`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Run two or more: one leads, and another takes over when it is gone.
+
+Example:
+  fondaco controller --config /etc/fondaco-controller.toml")]
+pub struct ControllerOptions {
+    #[command(flatten)]
+    process: ProcessOptions,
+}
+
+/// What every process of a cluster may be told.
+#[derive(Debug, Args)]
+struct ProcessOptions {
+    /// The configuration, TOML
+    #[arg(long, env = "FONDACO_CONFIG", value_name = "FILE")]
+    config: PathBuf,
+
+    /// Where to serve HTTP
+    #[arg(long, env = "FONDACO_HTTP", value_name = "HOST:PORT")]
+    http: Option<String>,
+
+    /// Where others reach the HTTP port; where it listens, unless said
+    #[arg(long, env = "FONDACO_HTTP_ADVERTISED", value_name = "HOST:PORT")]
+    http_advertised: Option<String>,
+
+    /// The servers of ZooKeeper: host:port, several with commas between
+    #[arg(long, env = "FONDACO_ZOOKEEPER", value_name = "SERVERS")]
+    zookeeper: Option<String>,
+
+    /// The path in ZooKeeper below which the cluster keeps its entries
+    #[arg(long, env = "FONDACO_ROOT", value_name = "PATH")]
+    root: Option<String>,
+
+    /// The token of the control port
+    #[arg(long, env = "FONDACO_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+
+    /// Serve beyond loopback even without users or token
+    #[arg(long)]
+    allow_insecure: bool,
+
+    #[command(flatten)]
+    log: LogOptions,
+}
+
+/// What those that serve RESP may be told.
+#[derive(Debug, Args)]
+struct ServingOptions {
+    /// Where to serve RESP
+    #[arg(long, env = "FONDACO_RESP", value_name = "HOST:PORT")]
+    resp: Option<String>,
+
+    /// Where others reach the RESP port; where it listens, unless said
+    #[arg(long, env = "FONDACO_RESP_ADVERTISED", value_name = "HOST:PORT")]
+    resp_advertised: Option<String>,
+
+    /// How many event loops serve RESP; 0 is one for each core
+    #[arg(long, value_name = "COUNT")]
+    loops: Option<usize>,
+}
+
+/// Where it serves, for programs.
+#[derive(Serialize)]
+struct Serving {
+    role: RoleName,
+    resp: Option<SocketAddr>,
+    http: SocketAddr,
+    data: Option<String>,
+    pid: u32,
+}
+
+/// Runs a storage node.
+pub fn server(options: ServerOptions, output: &Output) -> anyhow::Result<()> {
+    let mut file = options.process.read()?;
+    options.serving.override_in(&mut file);
+    override_with(&mut file.data, options.data);
+    override_with(&mut file.zone, options.zone);
+    override_with(&mut file.group, options.group);
+    override_with(&mut file.weight, options.weight);
+    let role = match file.zookeeper {
+        Some(_) => Role::Node,
+        None => Role::Single,
+    };
+    run(file.into_config(role)?, output)
+}
+
+/// Runs a router.
+pub fn router(options: RouterOptions, output: &Output) -> anyhow::Result<()> {
+    let mut file = options.process.read()?;
+    options.serving.override_in(&mut file);
+    run(file.into_config(Role::Router)?, output)
+}
+
+/// Runs a controller.
+pub fn controller(options: ControllerOptions, output: &Output) -> anyhow::Result<()> {
+    run(options.process.read()?.into_config(Role::Controller)?, output)
+}
+
+impl ProcessOptions {
+    /// The file, with what the flags say in its place; the log is begun.
+    fn read(self) -> anyhow::Result<ConfigurationFile> {
+        let mut file = ConfigurationFile::read(&self.config)?;
+        let filter = self.log.log.as_deref().or(file.log_filter()).unwrap_or("info");
+        let format = self.log.log_format.or(file.log_format()).unwrap_or(LogFormat::Text);
+        start_log(filter, format)?;
+        override_with(&mut file.http, self.http);
+        override_with(&mut file.http_advertised, self.http_advertised);
+        override_with(&mut file.token, self.token);
+        file.override_zookeeper(self.zookeeper, self.root)?;
+        file.allow_insecure |= self.allow_insecure;
+        Ok(file)
+    }
+}
+
+impl ServingOptions {
+    fn override_in(self, file: &mut ConfigurationFile) {
+        override_with(&mut file.resp, self.resp);
+        override_with(&mut file.resp_advertised, self.resp_advertised);
+        override_with(&mut file.loops, self.loops);
+    }
+}
+
+fn override_with<T>(value: &mut Option<T>, flag: Option<T>) {
+    if flag.is_some() {
+        *value = flag;
+    }
+}
+
+/// Runs a process until it is told to stop.
+fn run(config: Config, output: &Output) -> anyhow::Result<()> {
+    let signals = Signals::listen()?;
+    let role = config.role;
+    let data = role.holds_data().then(|| config.data_dir.display().to_string());
+    let running = Fondaco::start(config)?;
+    let serving = Serving {
+        role: role.into(),
+        resp: running.resp_addr(),
+        http: running.http_addr(),
+        data,
+        pid: std::process::id(),
+    };
+    announce(output, &serving, text);
+    signals.wait(Started::One(running))
+}
+
+fn text(serving: &Serving) -> String {
+    let role = match serving.role {
+        RoleName::Single | RoleName::Node => "a node",
+        RoleName::Router => "a router",
+        RoleName::Controller => "a controller",
+    };
+    let mut text = format!("fondaco runs {role}:");
+    if let Some(resp) = serving.resp {
+        text.push_str(&format!(" RESP on {resp},"));
+    }
+    text.push_str(&format!(" HTTP on {}", serving.http));
+    if let Some(data) = &serving.data {
+        text.push_str(&format!(", data in {data}"));
+    }
+    text + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_overrides_the_file_and_no_flag_leaves_it() {
+        let mut value = Some("file");
+        override_with(&mut value, None);
+        assert_eq!(value, Some("file"));
+        override_with(&mut value, Some("flag"));
+        assert_eq!(value, Some("flag"));
+    }
+}

@@ -1,0 +1,131 @@
+//! `fondaco dev`, `server`, `router` and `controller`: processes that run in the foreground until they are
+//! told to stop.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use fondaco_control::{Dev, Running};
+use serde::Serialize;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::output::Output;
+
+mod configuration;
+mod dev;
+mod member;
+
+pub use dev::{DevOptions, dev};
+pub use member::{ControllerOptions, RouterOptions, ServerOptions, controller, router, server};
+
+/// The usual address of the RESP port.
+const RESP_DEFAULT: &str = "127.0.0.1:6500";
+/// The usual address of the control port.
+const HTTP_DEFAULT: &str = "127.0.0.1:6580";
+
+/// What to log, and how.
+#[derive(Debug, Args)]
+struct LogOptions {
+    /// What to log: error, warn, info, debug, trace, or a filter by module
+    #[arg(long, env = "FONDACO_LOG", value_name = "FILTER")]
+    log: Option<String>,
+
+    /// How to log
+    #[arg(long, env = "FONDACO_LOG_FORMAT", value_enum)]
+    log_format: Option<LogFormat>,
+}
+
+/// How to log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum LogFormat {
+    /// A line of text for each event
+    Text,
+    /// A line of JSON for each event
+    Json,
+}
+
+/// What runs in this process.
+enum Started {
+    One(Running),
+    Cluster(Dev),
+}
+
+/// The signals that end a process, listened for since before it began.
+struct Signals {
+    runtime: tokio::runtime::Runtime,
+    interrupted: Signal,
+    terminated: Signal,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .context("cannot listen for signals")?;
+        let (interrupted, terminated) = {
+            let _entered = runtime.enter();
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+        };
+        Ok(Self {
+            runtime,
+            interrupted,
+            terminated,
+        })
+    }
+
+    /// Lets it run until it is told to stop, or must not go on.
+    fn wait(mut self, started: Started) -> anyhow::Result<()> {
+        self.runtime.block_on(async {
+            let failed = async {
+                match &started {
+                    Started::One(running) => running.failed().await,
+                    Started::Cluster(_) => std::future::pending().await,
+                }
+            };
+            let failed = tokio::select! {
+                _ = self.interrupted.recv() => None,
+                _ = self.terminated.recv() => None,
+                error = failed => Some(error),
+            };
+            tracing::info!("stopping");
+            match started {
+                Started::One(running) => running.shutdown().await,
+                Started::Cluster(dev) => dev.shutdown().await,
+            }
+            match failed {
+                Some(error) => bail!("{error}"),
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+/// Says where something serves. Whoever started it may have closed its standard output: it serves all the same.
+fn announce<T: Serialize>(output: &Output, serving: &T, text: impl FnOnce(&T) -> String) {
+    if let Err(error) = output.result(serving, text) {
+        tracing::warn!(%error, "cannot say where it serves");
+    }
+}
+
+fn start_log(filter: &str, format: LogFormat) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter).with_context(|| format!("invalid log filter {filter:?}"))?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().init(),
+    }
+    Ok(())
+}
+
+/// The address that a text means: numbers, or a name.
+fn resolve(text: &str) -> anyhow::Result<SocketAddr> {
+    let mut found = text
+        .to_socket_addrs()
+        .with_context(|| format!("invalid address {text:?}: use host:port"))?;
+    found.next().with_context(|| format!("no address is named {text:?}"))
+}

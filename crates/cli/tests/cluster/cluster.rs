@@ -1,0 +1,358 @@
+//! A cluster of processes and a ZooKeeper, each to be killed and started again by its name.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use fondaco_testing::{ZooKeeper, free_port};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::node::{Node, fondaco, until};
+use super::values::{self, STORE};
+
+/// What a cluster is made of.
+pub struct Shape {
+    pub nodes: u32,
+    pub replicas: u32,
+    pub controllers: u32,
+    pub routers: u32,
+    pub partitions: u32,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            nodes: 3,
+            replicas: 2,
+            controllers: 1,
+            routers: 1,
+            partitions: 16,
+        }
+    }
+}
+
+/// A running cluster. Dropping it kills all of it.
+pub struct Cluster {
+    shape: Shape,
+    /// Where ZooKeeper is.
+    pub zookeeper: String,
+    pub root: String,
+    members: BTreeMap<String, Member>,
+    pub dir: TempDir,
+}
+
+struct Member {
+    process: Option<Node>,
+    resp: String,
+    http: String,
+    /// Lines of its configuration that others do not have.
+    more: String,
+    /// Where it finds ZooKeeper, if it goes another way than others.
+    zookeeper: Option<String>,
+    /// The command that starts it, if it is not the program alone.
+    through: Option<Command>,
+}
+
+/// A ZooKeeper that all tests share which do not harm it.
+fn shared_zookeeper() -> &'static ZooKeeper {
+    static SHARED: OnceLock<ZooKeeper> = OnceLock::new();
+    SHARED.get_or_init(ZooKeeper::start)
+}
+
+/// A root in ZooKeeper that nobody else has.
+pub fn new_root() -> String {
+    static ROOTS: AtomicU32 = AtomicU32::new(0);
+    format!("/fondaco/test-{}", ROOTS.fetch_add(1, Relaxed))
+}
+
+impl Cluster {
+    /// A cluster that is ready.
+    pub fn start(shape: Shape) -> Self {
+        Self::start_at(shape, &shared_zookeeper().address())
+    }
+
+    /// A cluster that is ready, coordinated by this ZooKeeper.
+    pub fn start_at(shape: Shape, zookeeper: &str) -> Self {
+        let mut cluster = Self::prepare(shape, zookeeper);
+        cluster.launch_all();
+        cluster.until_ready();
+        cluster
+    }
+
+    /// As [`prepare`](Self::prepare), with a ZooKeeper that others use too.
+    pub fn prepare_shared(shape: Shape) -> Self {
+        Self::prepare(shape, &shared_zookeeper().address())
+    }
+
+    /// A cluster of which nothing runs yet.
+    pub fn prepare(shape: Shape, zookeeper: &str) -> Self {
+        let mut cluster = Self {
+            members: BTreeMap::new(),
+            zookeeper: zookeeper.to_owned(),
+            root: new_root(),
+            dir: tempfile::tempdir().unwrap(),
+            shape,
+        };
+        for (role, count) in [
+            ("controller", cluster.shape.controllers),
+            ("node", cluster.shape.nodes),
+            ("router", cluster.shape.routers),
+        ] {
+            (1..=count).for_each(|number| cluster.add(&format!("{role}-{number}"), ""));
+        }
+        cluster
+    }
+
+    /// Adds a member, which is to be launched, with these lines in its configuration.
+    pub fn add(&mut self, name: &str, more: &str) {
+        let member = Member {
+            process: None,
+            resp: format!("127.0.0.1:{}", free_port()),
+            http: format!("127.0.0.1:{}", free_port()),
+            more: more.to_owned(),
+            zookeeper: None,
+            through: None,
+        };
+        self.members.insert(name.to_owned(), member);
+    }
+
+    /// Takes back what only this member's configuration says.
+    pub fn widen(&mut self, name: &str) {
+        self.member(name).more.clear();
+    }
+
+    /// Has a member serve at another address than loopback, to everybody.
+    pub fn listen_on(&mut self, name: &str, ip: &str) {
+        let member = self.member(name);
+        member.resp = format!("{ip}:{}", free_port());
+        member.http = format!("{ip}:{}", free_port());
+        member.more.push_str("allow-insecure = true\n");
+    }
+
+    /// Has a member be started by another command, which is given the program and its arguments.
+    pub fn enter(&mut self, name: &str, through: Command) {
+        self.member(name).through = Some(through);
+    }
+
+    /// Has a member find ZooKeeper somewhere else from its next start on.
+    pub fn reroute(&mut self, name: &str, zookeeper: &str) {
+        self.member(name).zookeeper = Some(zookeeper.to_owned());
+    }
+
+    /// Starts all that does not run.
+    pub fn launch_all(&mut self) {
+        let names: Vec<String> = self.members.keys().cloned().collect();
+        for name in names {
+            if self.members[&name].process.is_none() {
+                self.launch(&name);
+            }
+        }
+    }
+
+    /// Starts a member.
+    pub fn launch(&mut self, name: &str) {
+        let process = Node::start(self.command(name));
+        self.member(name).process = Some(process);
+    }
+
+    /// Starts a member that cannot go on: its exit code, and what it complained of.
+    pub fn launch_in_vain(&mut self, name: &str) -> (Option<i32>, String) {
+        let mut child = self
+            .command(name)
+            .args(["--log", "error"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        super::node::wait(&mut child);
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    }
+
+    /// The command that starts a member.
+    fn command(&mut self, name: &str) -> Command {
+        let path = self.write_configuration(name);
+        let role = match name.split('-').next() {
+            Some("node") => "server",
+            Some(role) => role,
+            None => unreachable!("a name has a first part"),
+        };
+        let mut command = fondaco();
+        if let Some(through) = &self.members[name].through {
+            let program = command.get_program().to_owned();
+            command = Command::new(through.get_program());
+            command.args(through.get_args()).arg(program);
+        }
+        command.arg(role).arg("--config").arg(path);
+        command
+    }
+
+    fn write_configuration(&mut self, name: &str) -> PathBuf {
+        let path = self.dir.path().join(format!("{name}.toml"));
+        let data = self.data(name);
+        let member = &self.members[name];
+        let zookeeper = member.zookeeper.as_ref().unwrap_or(&self.zookeeper);
+        let text = format!(
+            "data = {data:?}\nresp = {:?}\nhttp = {:?}\nloops = 1\n{}\n\
+             [zookeeper]\nconnect = {zookeeper:?}\nroot = {:?}\nsession-timeout-ms = 2000\n\
+             [cluster]\npartitions = {}\nreplicas = {}\nnodes-initial = {}\n",
+            member.resp,
+            member.http,
+            member.more,
+            self.root,
+            self.shape.partitions,
+            self.shape.replicas,
+            self.shape.nodes
+        );
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// The data directory of a member.
+    pub fn data(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A running member.
+    pub fn get(&self, name: &str) -> &Node {
+        let member = self.members.get(name).unwrap_or_else(|| panic!("there is no {name}"));
+        member.process.as_ref().unwrap_or_else(|| panic!("{name} does not run"))
+    }
+
+    /// Kills a member, as a machine that loses its power does.
+    pub fn kill(&mut self, name: &str) {
+        self.member(name).process.take().expect("it runs").kill();
+    }
+
+    /// The names of the nodes.
+    pub fn nodes(&self) -> Vec<String> {
+        (1..=self.shape.nodes).map(|number| format!("node-{number}")).collect()
+    }
+
+    /// The number of a running node.
+    pub fn number(&self, name: &str) -> u64 {
+        let status = self.get(name).http_get("/v1/status");
+        status["node"].as_u64().unwrap_or_else(|| panic!("{name}: {status}"))
+    }
+
+    /// Where all that runs and serves RESP serves it.
+    pub fn resp_addresses(&self) -> Vec<String> {
+        let running = self.members.values().filter_map(|member| member.process.as_ref());
+        let addresses = running.map(|process| process.resp.clone());
+        addresses.filter(|address| !address.is_empty()).collect()
+    }
+
+    /// Some process that runs, to ask for things: a controller, if one does.
+    pub fn any(&self) -> &Node {
+        let mut running = self.members.values().filter_map(|member| member.process.as_ref());
+        running.next().expect("something runs")
+    }
+
+    /// Waits until all nodes of the shape are there and every running process is ready.
+    pub fn until_ready(&self) {
+        let nodes = self.shape.nodes as usize;
+        let mut seen = Value::Null;
+        until("the cluster is ready", || {
+            seen = self.try_get(self.any(), "/v1/cluster").unwrap_or_default();
+            let live = |nodes: &Vec<Value>| nodes.iter().filter(|node| node["live"] == true).count();
+            seen["routing_epoch"].is_u64()
+                && seen["nodes"].as_array().map_or(0, live) >= nodes
+                && self.members.values().flat_map(|member| &member.process).all(is_ready)
+        });
+    }
+
+    /// Asks a process, which may refuse.
+    pub fn try_get(&self, process: &Node, path: &str) -> Option<Value> {
+        let url = format!("http://{}{path}", process.http);
+        ureq::get(url).call().ok()?.body_mut().read_json().ok()
+    }
+
+    /// Waits until the cluster sees a node, or no longer does.
+    pub fn until_live(&self, number: u64, live: bool) {
+        until("the cluster notices", || {
+            let list = self.any().http_get("/v1/nodes");
+            let nodes = list["nodes"].as_array().unwrap();
+            nodes.iter().any(|node| node["node"] == number && node["live"] == live)
+        });
+    }
+
+    /// Builds a version.
+    pub fn build(&self, version: u64) -> PathBuf {
+        values::build(self.dir.path(), version, self.shape.partitions)
+    }
+
+    /// The store of all tests, with these lines of options.
+    pub fn create(&self, options: &[&str]) {
+        self.any().done(&[&["store", "create", STORE], options].concat());
+    }
+
+    /// Deploys what was built, to the end.
+    pub fn deploy(&self, source: &Path) -> Value {
+        self.any().json(&["deploy", STORE, source.to_str().unwrap(), "--quiet"])
+    }
+
+    /// Begins to deploy what was built.
+    pub fn begin(&self, source: &Path) -> Value {
+        self.any().http_post("/v1/stores/s/pushes", json!({ "source": source }))
+    }
+
+    /// How the push under way ends.
+    pub fn ended(&self) -> Value {
+        let mut push = Value::Null;
+        until("the push ends", || {
+            push = self.any().http_get("/v1/stores/s/push");
+            !matches!(push["state"].as_str(), Some("fetching" | "ready"))
+        });
+        push
+    }
+
+    /// Has nodes fetch so slowly that there is time to do something meanwhile; 0 is fast again.
+    pub fn set_rate(&self, bytes_per_second: u64) {
+        let change = format!("fetch-rate-bytes-per-second={bytes_per_second}");
+        self.any().done(&["config", "set", &change]);
+    }
+
+    /// Waits until no node is late with the store.
+    pub fn until_nobody_is_late(&self) {
+        until("no node is late", || {
+            let store = self.any().http_get("/v1/stores/s");
+            store["late"].as_array().unwrap().is_empty()
+        });
+    }
+
+    /// The directories of versions that a node has.
+    pub fn versions_on_disk(&self, name: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.data(name).join("stores").join(STORE))
+            .into_iter()
+            .flatten();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Waits until a node that runs holds these versions, whole and served.
+    pub fn until_holds(&self, name: &str, versions: &[&str]) {
+        let mut found = Vec::new();
+        until(&format!("{name} holds {versions:?}"), || {
+            found = self.versions_on_disk(name);
+            found == versions && is_ready(self.get(name))
+        });
+    }
+
+    fn member(&mut self, name: &str) -> &mut Member {
+        self.members
+            .get_mut(name)
+            .unwrap_or_else(|| panic!("there is no {name}"))
+    }
+}
+
+/// Whether a process serves all that it should.
+pub fn is_ready(process: &Node) -> bool {
+    ureq::get(format!("http://{}/readyz", process.http)).call().is_ok()
+}

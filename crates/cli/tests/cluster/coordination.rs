@@ -1,0 +1,104 @@
+//! ZooKeeper that is gone: what is served goes on, what needs a decision waits.
+
+use fondaco_testing::{Proxy, ZooKeeper};
+
+use super::cluster::{Cluster, Shape, is_ready};
+use super::node::until;
+use super::readers::{Readers, none_since};
+use super::values::read_all;
+
+#[test]
+fn without_zookeeper_all_is_served_even_by_nodes_that_start_then_and_afterwards_all_goes_on() {
+    let mut zookeeper = ZooKeeper::start();
+    let mut cluster = Cluster::start_at(Shape::default(), &zookeeper.address());
+    cluster.create(&[]);
+    cluster.deploy(&cluster.build(1));
+    let stay = ["node-1", "node-2", "router-1"].map(|name| cluster.get(name).resp.clone());
+    let readers = Readers::start(&stay);
+    let began = std::time::Instant::now();
+    zookeeper.kill();
+    // Longer than any session lasts.
+    until("the silence is noticed", || {
+        let status = cluster.get("router-1").http_get("/v1/status");
+        status["coordination_silent_ms"].as_u64() > Some(5_000)
+    });
+    none_since(&readers.stop(), began);
+    let refused = cluster.get("node-1").refused(1, &["store", "create", "other"]);
+    assert!(refused.contains("coordination"), "{refused}");
+    let told = cluster.get("router-1").done(&["status"]);
+    assert!(told.contains("ZooKeeper") && told.contains("silent"), "{told}");
+
+    // A node serves what it remembers.
+    cluster.kill("node-2");
+    cluster.launch("node-2");
+    until("it serves", || read_all(&mut cluster.get("node-2").redis()) == Ok(1));
+    assert_eq!(read_all(&mut cluster.get("node-1").redis()), Ok(1));
+
+    zookeeper.restart();
+    cluster.until_ready();
+    cluster.deploy(&cluster.build(2));
+    for name in ["node-1", "node-2", "node-3", "router-1"] {
+        assert_eq!(read_all(&mut cluster.get(name).redis()), Ok(2), "{name}");
+    }
+}
+
+#[test]
+fn processes_that_start_before_zookeeper_join_when_it_is_there() {
+    let mut zookeeper = ZooKeeper::start();
+    zookeeper.kill();
+    let mut cluster = Cluster::prepare(Shape::default(), &zookeeper.address());
+    std::thread::scope(|scope| {
+        // Each waits for a while, and then goes on without.
+        scope.spawn(|| cluster.launch_all());
+    });
+    assert!(!is_ready(cluster.get("node-1")) && !is_ready(cluster.get("router-1")));
+    let refused = cluster.get("node-1").refused(1, &["store", "create", "s"]);
+    assert!(refused.contains("coordination"), "{refused}");
+    zookeeper.restart();
+    cluster.until_ready();
+    cluster.create(&[]);
+    cluster.deploy(&cluster.build(1));
+    assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(1));
+}
+
+#[test]
+fn a_router_whose_table_is_old_answers_right_from_what_nodes_tell_it() {
+    let zookeeper = ZooKeeper::start();
+    let own_way = Proxy::to(zookeeper.port());
+    let mut cluster = Cluster::prepare(Shape::default(), &zookeeper.address());
+    cluster.add("node-4", "");
+    cluster.reroute("router-1", &own_way.address());
+    cluster.launch_all();
+    cluster.until_ready();
+    cluster.create(&["--backups", "0"]);
+    cluster.deploy(&cluster.build(1));
+    let mut redis = cluster.get("router-1").redis();
+    assert_eq!(read_all(&mut redis), Ok(1));
+
+    // From here on it learns nothing from ZooKeeper.
+    own_way.cut();
+    cluster.deploy(&cluster.build(2));
+    let numbers: Vec<u64> = (1..=4).map(|at| cluster.number(&format!("node-{at}"))).collect();
+    let nodes = cluster.any().json(&["nodes"]);
+    let held = |number: u64| {
+        let nodes = nodes["nodes"].as_array().unwrap();
+        let node = nodes.iter().find(|node| node["node"] == number).unwrap();
+        node["partitions"].as_u64().unwrap()
+    };
+    // Whoever holds nothing gets something, and one that holds something loses it all.
+    let leaving = numbers.iter().find(|&&number| held(number) > 0).unwrap().to_string();
+    let coming: Vec<String> = numbers
+        .iter()
+        .filter(|&&number| held(number) == 0)
+        .map(u64::to_string)
+        .collect();
+    let mut plan = vec!["rebalance", "run", "--quiet", "--remove", &leaving];
+    coming.iter().for_each(|number| plan.extend(["--add", number]));
+    cluster.any().done(&plan);
+    // The version that the router knows is deleted, and nodes that it knows hold nothing: it asks again.
+    assert_eq!(read_all(&mut redis), Ok(2));
+    assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(2));
+    own_way.heal();
+    until("it is heard of again", || is_ready(cluster.get("router-1")));
+    assert_eq!(read_all(&mut redis), Ok(2));
+}

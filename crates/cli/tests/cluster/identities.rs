@@ -1,0 +1,75 @@
+//! Nodes that are not who they say: each is refused, says why, and serves nothing.
+
+use std::fs;
+use std::path::Path;
+
+use super::cluster::{Cluster, Shape, new_root};
+use super::values::read_all;
+
+/// Copies a directory with all that is in it.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn a_node_that_claims_the_number_of_another_is_refused() {
+    let mut cluster = Cluster::start(Shape::default());
+    cluster.create(&[]);
+    cluster.deploy(&cluster.build(1));
+    cluster.add("node-4", "node = 2");
+    let (code, error) = cluster.launch_in_vain("node-4");
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("number 2") && error.contains("another node"), "{error}");
+    let nodes = cluster.any().http_get("/v1/nodes");
+    assert_eq!(nodes["nodes"].as_array().unwrap().len(), 3);
+    assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(1));
+}
+
+#[test]
+fn of_two_nodes_with_one_directory_copied_the_second_is_refused() {
+    let mut cluster = Cluster::start(Shape::default());
+    cluster.create(&[]);
+    cluster.deploy(&cluster.build(1));
+    cluster.add("node-4", "");
+    copy(&cluster.data("node-2"), &cluster.data("node-4"));
+    let (code, error) = cluster.launch_in_vain("node-4");
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains(&cluster.get("node-2").http), "{error}");
+    assert_eq!(read_all(&mut cluster.get("node-2").redis()), Ok(1));
+}
+
+#[test]
+fn the_data_directory_of_another_cluster_is_refused_and_stays_as_it_is() {
+    let mut cluster = Cluster::start(Shape::default());
+    cluster.create(&[]);
+    cluster.deploy(&cluster.build(1));
+    cluster.kill("node-3");
+    // The other cluster has the same nodes, at another root.
+    let own = std::mem::replace(&mut cluster.root, new_root());
+    let mut other = Cluster::prepare(
+        Shape {
+            nodes: 1,
+            replicas: 1,
+            ..Shape::default()
+        },
+        &cluster.zookeeper,
+    );
+    other.root.clone_from(&cluster.root);
+    other.launch_all();
+    other.until_ready();
+    let (code, error) = cluster.launch_in_vain("node-3");
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("belongs to cluster"), "{error}");
+    assert_eq!(cluster.versions_on_disk("node-3"), ["version-1"]);
+    cluster.root = own;
+    cluster.launch("node-3");
+    cluster.until_ready();
+    assert_eq!(read_all(&mut cluster.get("node-3").redis()), Ok(1));
+}

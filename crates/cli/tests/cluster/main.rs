@@ -1,0 +1,18 @@
+//! Whole clusters, as those who run them meet them: each process a real one, coordinated by a real
+//! ZooKeeper or, in development clusters, within one process; killed, cut off, filled and corrupted.
+
+mod cluster;
+mod coordination;
+mod development;
+mod disks;
+mod identities;
+mod network;
+#[allow(dead_code, reason = "shared with the tests of single nodes, which need all of it")]
+#[path = "../whole/node.rs"]
+mod node;
+mod nodes;
+mod programs;
+mod pushes;
+mod readers;
+mod swaps;
+mod values;

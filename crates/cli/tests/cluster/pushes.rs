@@ -1,0 +1,213 @@
+//! Pushes that nodes, controllers and sources fail during.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::cluster::{Cluster, Shape};
+use super::node::until;
+use super::values::{build, read_all};
+
+/// So slow that there is time to do something: a version takes some ten seconds.
+const SLOWLY: u64 = 40_000;
+
+/// A directory that no node's files can be linked from, so that fetching takes time.
+fn elsewhere() -> tempfile::TempDir {
+    let shm = Path::new("/dev/shm");
+    match shm.is_dir() {
+        true => tempfile::tempdir_in(shm).unwrap(),
+        false => tempfile::tempdir().unwrap(),
+    }
+}
+
+/// A file of a version whose name ends so.
+fn file_of(version: &Path, ending: &str) -> PathBuf {
+    let mut files: Vec<_> = fs::read_dir(version)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort_unstable();
+    let found = files.into_iter().find(|path| path.to_str().unwrap().ends_with(ending));
+    found.unwrap_or_else(|| panic!("{version:?} has no {ending}"))
+}
+
+fn flip_a_bit(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    // Another file in its place: a node may have linked the old one.
+    fs::remove_file(path).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn without_tolerance_a_node_that_is_down_fails_a_push_and_the_old_version_stays() {
+    let mut cluster = Cluster::start(Shape::default());
+    cluster.create(&[]);
+    cluster.deploy(&cluster.build(1));
+    let lost = cluster.number("node-3");
+    cluster.kill("node-3");
+    let error = cluster
+        .any()
+        .refused(1, &["deploy", "s", cluster.build(2).to_str().unwrap(), "--quiet"]);
+    assert!(error.contains(&format!("node {lost}")), "{error}");
+    assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(1));
+    until("what was fetched of it is deleted", || {
+        cluster.versions_on_disk("node-1") == ["version-1"]
+    });
+    cluster.launch("node-3");
+    cluster.until_ready();
+    assert_eq!(cluster.deploy(&cluster.build(3))["state"], "swapped");
+    assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(3));
+}
+
+#[test]
+fn the_next_controller_goes_on_with_the_push_of_one_that_was_killed() {
+    let sources = elsewhere();
+    let mut cluster = Cluster::start(Shape {
+        controllers: 2,
+        ..Shape::default()
+    });
+    cluster.create(&[]);
+    cluster.set_rate(SLOWLY);
+    cluster.begin(&build(sources.path(), 1, 16));
+    until("bytes arrive", || {
+        cluster.any().http_get("/v1/stores/s/push")["bytes_done"].as_u64() > Some(0)
+    });
+    let leader = cluster.any().http_get("/v1/cluster")["leader"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let leads = |name: &str| cluster.get(name).http == leader;
+    let name = if leads("controller-1") {
+        "controller-1"
+    } else {
+        "controller-2"
+    };
+    cluster.kill(name);
+    assert_eq!(cluster.any().http_get("/v1/stores/s/push")["state"], "fetching");
+    cluster.set_rate(0);
+    assert_eq!(cluster.ended()["state"], "swapped");
+    until("another one leads", || {
+        let now = cluster.any().http_get("/v1/cluster");
+        now["leader"].as_str().is_some_and(|now| now != leader)
+    });
+    assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(1));
+}
+
+#[test]
+fn a_push_is_cancelled_on_all_nodes() {
+    let sources = elsewhere();
+    let cluster = Cluster::start(Shape::default());
+    cluster.create(&[]);
+    cluster.set_rate(SLOWLY);
+    cluster.begin(&build(sources.path(), 1, 16));
+    until("bytes arrive at every node", || {
+        let push = cluster.any().http_get("/v1/stores/s/push");
+        let nodes = push["nodes"].as_array().unwrap();
+        nodes.len() == 3 && nodes.iter().all(|node| node["bytes_done"].as_u64() > Some(0))
+    });
+    let url = format!("http://{}/v1/stores/s/push", cluster.get("router-1").http);
+    ureq::delete(url).call().unwrap();
+    assert_eq!(cluster.ended()["state"], "cancelled");
+    for name in cluster.nodes() {
+        until("nothing of it is left", || cluster.versions_on_disk(&name).is_empty());
+    }
+    cluster.set_rate(0);
+    assert_eq!(cluster.deploy(&cluster.build(2))["version"], 2);
+}
+
+#[test]
+fn a_corrupt_chunk_at_the_source_fails_the_push_by_the_name_of_its_file() {
+    let cluster = Cluster::start(Shape::default());
+    cluster.create(&[]);
+    cluster.deploy(&cluster.build(1));
+    for ending in [".data", ".index"] {
+        let source = cluster.build(if ending == ".data" { 2 } else { 3 });
+        let file = file_of(&source, ending);
+        flip_a_bit(&file);
+        cluster.begin(&source);
+        let push = cluster.ended();
+        assert_eq!(push["state"], "failed", "{push}");
+        let error = push["error"].as_str().unwrap();
+        assert!(error.contains(file.file_name().unwrap().to_str().unwrap()), "{error}");
+        for name in ["node-1", "router-1"] {
+            assert_eq!(read_all(&mut cluster.get(name).redis()), Ok(1), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_corrupt_chunk_at_a_peer_is_not_taken() {
+    // Each partition is on every node: whoever fetches from peers has two to choose from.
+    let mut cluster = Cluster::start(Shape {
+        replicas: 3,
+        ..Shape::default()
+    });
+    cluster.create(&[]);
+    let source = cluster.build(1);
+    cluster.deploy(&source);
+    fs::remove_dir_all(&source).unwrap();
+    cluster.kill("node-3");
+    fs::remove_dir_all(cluster.data("node-3").join("stores")).unwrap();
+    let rotten = cluster.data("node-1").join("stores/s/version-1");
+    let entries = fs::read_dir(&rotten).unwrap().map(|entry| entry.unwrap().path());
+    for path in entries.filter(|path| path.extension().is_some_and(|ending| ending == "data")) {
+        flip_a_bit(&path);
+    }
+    cluster.launch("node-3");
+    cluster.until_holds("node-3", &["version-1"]);
+    assert_eq!(read_all(&mut cluster.get("node-3").redis()), Ok(1));
+    let held = cluster.data("node-3").join("stores/s/version-1");
+    cluster.any().done(&["inspect", held.to_str().unwrap(), "--verify"]);
+}
+
+#[test]
+fn a_version_directory_that_is_replaced_under_way_is_taken_for_no_other() {
+    let mut cluster = Cluster::start(Shape::default());
+    cluster.create(&["--tolerate-failures", "1"]);
+    cluster.kill("node-3");
+    let source = cluster.build(1);
+    cluster.begin(&source);
+    assert_eq!(cluster.ended()["state"], "swapped");
+    // Another version, whole and right, where the one was that node-3 still has to fetch.
+    fs::remove_dir_all(&source).unwrap();
+    fs::rename(cluster.build(2), &source).unwrap();
+    cluster.launch("node-3");
+    cluster.until_nobody_is_late();
+    cluster.until_ready();
+    for name in ["node-1", "node-2", "node-3", "router-1"] {
+        assert_eq!(read_all(&mut cluster.get(name).redis()), Ok(1), "{name}");
+    }
+}
+
+#[test]
+fn what_is_fetched_is_what_the_replicas_need_and_no_more() {
+    let sources = elsewhere();
+    let cluster = Cluster::start(Shape::default());
+    cluster.create(&[]);
+    let source = build(sources.path(), 1, 16);
+    let bytes = |dir: &Path| -> u64 {
+        let entries = fs::read_dir(dir).unwrap().map(Result::unwrap);
+        entries.map(|entry| entry.metadata().unwrap().len()).sum()
+    };
+    cluster.begin(&source);
+    assert_eq!(cluster.ended()["state"], "swapped");
+    let held: u64 = cluster
+        .nodes()
+        .iter()
+        .map(|name| bytes(&cluster.data(name).join("stores/s/version-1")))
+        .sum();
+    let expected = 2 * bytes(&source);
+    // Every node has the manifest whole, which is small.
+    let manifests = 3 * fs::metadata(file_of(&source, "manifest.json")).unwrap().len();
+    assert!(held <= expected + manifests, "{held} bytes for {expected}");
+    let versions = cluster.any().http_get("/v1/stores/s/versions");
+    assert_eq!(versions["versions"][0]["nodes"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        versions["versions"][0]["nodes"][0]["state"],
+        json!("serving"),
+        "{versions}"
+    );
+}

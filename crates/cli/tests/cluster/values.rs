@@ -1,0 +1,96 @@
+//! Data that says of itself what it is: every value names its version and its key, so that any mixing shows.
+
+use std::path::{Path, PathBuf};
+
+use super::node::{fondaco, write_csv};
+
+/// How many keys a version has.
+pub const KEYS: u64 = 2000;
+/// The store that all tests use.
+pub const STORE: &str = "s";
+
+/// The value of a key in a version.
+pub fn value(version: u64, key: u64) -> String {
+    // Of many lengths, so that records lie differently in each version.
+    let filler = "x".repeat((key * (version + 7) % 300) as usize);
+    format!("version-{version} key-{key} {filler}")
+}
+
+/// Which version a value is of.
+///
+/// # Errors
+/// It is not the value of the key in any version.
+pub fn version_of(text: &str, key: u64) -> Result<u64, String> {
+    let version = text
+        .strip_prefix("version-")
+        .and_then(|rest| rest.split(' ').next()?.parse().ok());
+    match version {
+        Some(version) if text == value(version, key) => Ok(version),
+        _ => Err(format!("key {key} has value {text:?}")),
+    }
+}
+
+/// Builds a version, beside others, and returns where it is.
+pub fn build(dir: &Path, version: u64, partitions: u32) -> PathBuf {
+    let csv = dir.join(format!("{version}.csv"));
+    write_csv(&csv, (0..KEYS).map(|key| (key.to_string(), value(version, key))));
+    let output = dir.join(format!("built-{version}"));
+    let done = fondaco()
+        .args([
+            "build",
+            STORE,
+            csv.to_str().unwrap(),
+            "--key",
+            "key",
+            "--value",
+            "value",
+        ])
+        .args(["--partitions", &partitions.to_string(), "--output"])
+        .arg(&output)
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    output
+}
+
+/// Reads all keys at once, and returns their one version.
+///
+/// # Errors
+/// A key that cannot be read, is not there, or has a wrong value; or several versions.
+pub fn read_all(redis: &mut redis::Connection) -> Result<u64, String> {
+    read(redis, &(0..KEYS).collect::<Vec<_>>())
+}
+
+/// Reads keys in one request, and returns their one version.
+///
+/// # Errors
+/// As [`read_all`].
+pub fn read(redis: &mut redis::Connection, keys: &[u64]) -> Result<u64, String> {
+    let texts = ask(redis, keys).map_err(|error| error.to_string())?;
+    one_version(keys, &texts)
+}
+
+/// Asks for keys.
+///
+/// # Errors
+/// One of them cannot be read.
+pub fn ask(redis: &mut redis::Connection, keys: &[u64]) -> redis::RedisResult<Vec<Option<String>>> {
+    let wire_keys: Vec<String> = keys.iter().map(|key| format!("{STORE}:{key}")).collect();
+    redis::cmd("MGET").arg(wire_keys).query(redis)
+}
+
+/// The version that all these answers are of.
+///
+/// # Errors
+/// There is none.
+pub fn one_version(keys: &[u64], texts: &[Option<String>]) -> Result<u64, String> {
+    let mut versions = Vec::with_capacity(keys.len());
+    for (&key, text) in keys.iter().zip(texts) {
+        let text = text.as_deref().ok_or_else(|| format!("key {key} is not there"))?;
+        versions.push(version_of(text, key)?);
+    }
+    match versions.iter().all(|&version| version == versions[0]) {
+        true => Ok(versions[0]),
+        false => Err(format!("one MGET has versions {versions:?}")),
+    }
+}
