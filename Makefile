@@ -19,10 +19,10 @@ demo: ## Build fondaco, then push, read, push again and roll back a real data se
 
 test: test-rust test-clients ## Run all tests
 
-test-rust: ## Run the tests in Rust: units, properties, whole programs, crashes
+test-rust: ## Run the tests in Rust: units, properties, simulations, whole programs and clusters, crashes
 	$(CARGO) test --no-fail-fast
 
-test-clients: ## Run other people's clients against fondaco, unmodified: redis-py and Jedis
+test-clients: ## Run other people's clients against a node and a cluster, unmodified: redis-py and Jedis
 	@# Not "cargo build -p fondaco": with other features it would compile half of the dependencies again.
 	$(CARGO) test --no-run
 	tests/clients/run
