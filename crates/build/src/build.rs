@@ -178,14 +178,10 @@ fn check_output(options: &BuildOptions) -> Result<(), BuildError> {
     if output.is_vacant()? {
         return Ok(());
     }
-    let unfinished = output.local_path().is_some_and(|path| {
-        let holds_chunks = std::fs::read_dir(path).is_ok_and(|entries| {
-            entries
-                .flatten()
-                .any(|entry| entry.file_name().to_string_lossy().ends_with(".data"))
-        });
-        holds_chunks && !path.join(MANIFEST_FILE).exists()
-    });
+    // What cannot be listed is not empty all the same.
+    let files = output.list().unwrap_or_default();
+    let unfinished =
+        files.iter().any(|file| file.name.ends_with(".data")) && files.iter().all(|file| file.name != MANIFEST_FILE);
     Err(BuildError::OutputNotEmpty {
         output: output.to_string(),
         unfinished,

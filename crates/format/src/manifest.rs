@@ -3,10 +3,9 @@
 //! It is written last. As text it is JSON, `{"manifest": {…}, "checksum": "…"}`: the checksum is of
 //! the exact bytes of the inner object, so that a changed byte anywhere is noticed.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
-use fondaco_model::{PartitionCount, PartitionId, StoreName};
+use fondaco_model::{PartitionCount, PartitionId, PartitionSet, StoreName};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -203,8 +202,8 @@ impl Manifest {
     }
 
     /// The chunks of some partitions, in order.
-    pub fn chunks_of(&self, partitions: &BTreeSet<PartitionId>) -> impl Iterator<Item = &ChunkEntry> {
-        self.chunks.iter().filter(|chunk| partitions.contains(&chunk.partition))
+    pub fn chunks_of(&self, partitions: &PartitionSet) -> impl Iterator<Item = &ChunkEntry> {
+        self.chunks.iter().filter(|chunk| partitions.contains(chunk.partition))
     }
 
     /// The invariants that the reader relies on.

@@ -1,11 +1,10 @@
 //! Verifies a version completely: every byte of every file, and every record's place.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use fondaco_model::PartitionId;
+use fondaco_model::{PartitionId, PartitionSet};
 
 use crate::checksum::Checksummer;
 use crate::chunk::index::check_index;
@@ -45,7 +44,7 @@ pub fn verify(dir: &Path) -> Result<VerifyReport, FormatError> {
         let bytes = std::fs::read(&path).map_err(FormatError::io("read", &path))?;
         check_index(&bytes).map_err(|reason| FormatError::corrupt(path, reason))?;
     }
-    let version = Version::open_required(dir, held.iter().copied())?;
+    let version = Version::open_required(dir, held.iter())?;
     let mut records = 0;
     for record in version.scan() {
         let (key, value) = record?;
@@ -71,13 +70,13 @@ pub fn verify(dir: &Path) -> Result<VerifyReport, FormatError> {
 }
 
 /// The partitions whose files are all there, whatever is in them.
-fn held_partitions(dir: &Path, manifest: &Manifest) -> Result<BTreeSet<PartitionId>, FormatError> {
-    let mut held: BTreeSet<PartitionId> = manifest.partitions.partitions().collect();
+fn held_partitions(dir: &Path, manifest: &Manifest) -> Result<PartitionSet, FormatError> {
+    let mut held: PartitionSet = manifest.partitions.partitions().collect();
     for chunk in &manifest.chunks {
         for file in [&chunk.data, &chunk.index] {
             let path = dir.join(&file.name);
             if !path.try_exists().map_err(FormatError::io("inspect", &path))? {
-                held.remove(&chunk.partition);
+                held.remove(chunk.partition);
             }
         }
     }

@@ -3,12 +3,12 @@
 
 mod written;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use fondaco_format::{Compression, FileDefect, FormatError, MANIFEST_FILE, Manifest, ScanPosition, Version, verify};
-use fondaco_model::{PartitionId, slot_of_key};
+use fondaco_model::{PartitionId, PartitionSet, slot_of_key};
 use proptest::prelude::*;
 use tempfile::TempDir;
 use written::{Shape, write};
@@ -51,7 +51,7 @@ impl Parts {
         to
     }
 
-    fn add(&self, partitions: &BTreeSet<PartitionId>) {
+    fn add(&self, partitions: &PartitionSet) {
         for chunk in self.manifest.chunks_of(partitions) {
             self.copy(&chunk.data.name);
             self.copy(&chunk.index.name);
@@ -64,10 +64,10 @@ impl Parts {
     }
 
     /// The partitions that no directory can lack: they have no records.
-    fn empty(&self) -> BTreeSet<PartitionId> {
-        let used: BTreeSet<_> = self.manifest.chunks.iter().map(|chunk| chunk.partition).collect();
+    fn empty(&self) -> PartitionSet {
+        let used: PartitionSet = self.manifest.chunks.iter().map(|chunk| chunk.partition).collect();
         let all = self.manifest.partitions.partitions();
-        all.filter(|partition| !used.contains(partition)).collect()
+        all.filter(|partition| !used.contains(*partition)).collect()
     }
 }
 
@@ -83,19 +83,19 @@ proptest! {
         let records = records(count);
         let shape = Shape { partitions: 1 << bits, chunks, compression };
         let parts = Parts::new(&records, &shape);
-        let chosen: BTreeSet<_> = (0..1 << bits).filter(|&p| chosen[p as usize]).map(PartitionId::new).collect();
+        let chosen: PartitionSet = (0..1 << bits).filter(|&p| chosen[p as usize]).map(PartitionId::new).collect();
         parts.add(&chosen);
-        let held: BTreeSet<_> = chosen.union(&parts.empty()).copied().collect();
-        let expected: Records = records.clone().into_iter().filter(|(key, _)| held.contains(&parts.partition_of(key))).collect();
+        let held: PartitionSet = chosen.with(&parts.empty());
+        let expected: Records = records.clone().into_iter().filter(|(key, _)| held.contains(parts.partition_of(key))).collect();
 
         for warm in [false, true] {
             let version = Version::open(parts.dir()).unwrap();
             if warm {
                 version.warm().unwrap();
             }
-            prop_assert_eq!(version.held().collect::<BTreeSet<_>>(), held.clone());
+            prop_assert_eq!(version.held().collect::<PartitionSet>(), held.clone());
             for (key, value) in &records {
-                let is_held = held.contains(&parts.partition_of(key));
+                let is_held = held.contains(parts.partition_of(key));
                 prop_assert_eq!(version.probe(key).is_held(), is_held);
                 match version.get(key) {
                     Ok(found) => prop_assert!(is_held && found.as_deref() == Some(&value[..])),
@@ -109,7 +109,7 @@ proptest! {
             let mut answers = 0;
             version.get_many(&keys, |at, answer| {
                 answers += 1;
-                assert_eq!(answer.is_ok(), held.contains(&parts.partition_of(keys[at])));
+                assert_eq!(answer.is_ok(), held.contains(parts.partition_of(keys[at])));
             });
             prop_assert_eq!(answers, keys.len());
             let scanned: Records = version.scan().map(Result::unwrap).collect();
@@ -118,8 +118,8 @@ proptest! {
         }
         let report = verify(parts.dir()).unwrap();
         prop_assert_eq!(report.records, expected.len() as u64);
-        let all: BTreeSet<_> = parts.manifest.partitions.partitions().collect();
-        prop_assert_eq!(report.not_held, all.difference(&held).copied().collect::<Vec<_>>());
+        let all: PartitionSet = parts.manifest.partitions.partitions().collect();
+        prop_assert_eq!(report.not_held, all.without(&held).iter().collect::<Vec<_>>());
     }
 }
 
@@ -132,7 +132,7 @@ fn four_partitions() -> Parts {
     Parts::new(&records(400), &shape)
 }
 
-fn ids(numbers: &[u32]) -> BTreeSet<PartitionId> {
+fn ids(numbers: &[u32]) -> PartitionSet {
     numbers.iter().copied().map(PartitionId::new).collect()
 }
 
@@ -142,10 +142,10 @@ fn partitions_that_come_later_are_there_when_the_version_is_opened_again() {
     parts.add(&ids(&[1]));
     let before = Version::open(parts.dir()).unwrap();
     parts.add(&ids(&[3]));
-    assert_eq!(before.held().collect::<BTreeSet<_>>(), ids(&[1]));
+    assert_eq!(before.held().collect::<PartitionSet>(), ids(&[1]));
     let after = Version::open(parts.dir()).unwrap();
-    assert_eq!(after.held().collect::<BTreeSet<_>>(), ids(&[1, 3]));
-    assert_eq!(after.not_held().collect::<BTreeSet<_>>(), ids(&[0, 2]));
+    assert_eq!(after.held().collect::<PartitionSet>(), ids(&[1, 3]));
+    assert_eq!(after.not_held().collect::<PartitionSet>(), ids(&[0, 2]));
 }
 
 #[test]
@@ -161,11 +161,11 @@ fn a_partition_that_lacks_one_file_is_not_held_and_the_file_is_named_if_it_must_
     let path = parts.dir().join(&lacking.index.name);
     fs::remove_file(&path).unwrap();
     let version = Version::open(parts.dir()).unwrap();
-    assert_eq!(version.held().collect::<BTreeSet<_>>(), ids(&[0, 1, 3]));
+    assert_eq!(version.held().collect::<PartitionSet>(), ids(&[0, 1, 3]));
     assert!(!version.holds(PartitionId::new(2)) && !version.holds(PartitionId::new(4)));
 
-    assert!(Version::open_required(parts.dir(), ids(&[0, 1, 3])).is_ok());
-    let error = Version::open_required(parts.dir(), ids(&[1, 2])).err().unwrap();
+    assert!(Version::open_required(parts.dir(), ids(&[0, 1, 3]).iter()).is_ok());
+    let error = Version::open_required(parts.dir(), ids(&[1, 2]).iter()).err().unwrap();
     let FormatError::MissingFile {
         partition,
         path: named,
@@ -178,7 +178,7 @@ fn a_partition_that_lacks_one_file_is_not_held_and_the_file_is_named_if_it_must_
         (partition, named, defect),
         (PartitionId::new(2), path, FileDefect::Absent)
     );
-    let error = Version::open_required(parts.dir(), ids(&[4])).err().unwrap();
+    let error = Version::open_required(parts.dir(), ids(&[4]).iter()).err().unwrap();
     assert!(matches!(error, FormatError::NoPartition { .. }), "{error}");
 }
 

@@ -25,8 +25,9 @@ mod settings;
 pub use access::{Access, PasswordDigest, PeerAccess, User};
 pub use catalog::{Catalog, Serving, ServingStore, SharedCatalog, StoreId};
 pub use fetch::{
-    Clock, FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, FetchTuning, LocationSource,
-    PageCache, SystemClock,
+    Clock, CorruptFile, FetchControl, FetchError, FetchPlan, FetchProgress, FetchReport, FetchSource, FetchTarget,
+    FetchTuning, LocationSource, PageCache, PeerClient, PeerSource, SourceError, Sources, SystemClock,
+    discard_leftovers, keep_only,
 };
 pub use membership::{Member, Membership};
 pub use metrics::{COUNTERS, Counter, Histogram, HistogramSnapshot, NodeMetrics};

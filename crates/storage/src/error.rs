@@ -1,13 +1,14 @@
 //! What can go wrong with a place, and what to do about it.
 
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a storage operation failed.
+/// Why a storage operation failed. A path is a local one, or a URL.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
-    /// The URL names a kind of storage that this build has no code for.
-    #[error("{url:?} is on {scheme:?}, but this build supports local paths only: use a path or a file:// URL")]
+    /// The URL names a kind of storage that there is no code for.
+    #[error("{url:?} is on {scheme:?}: use a local path, or a URL that begins with file://, s3:// or hdfs://")]
     UnsupportedScheme {
         /// What was asked for.
         url: String,
@@ -16,12 +17,23 @@ pub enum StorageError {
     },
 
     /// The text is neither a path nor a URL.
-    #[error("{url:?} is not a location: {reason}; use a path or a file:// URL")]
+    #[error(
+        "{url:?} is not a location: {reason}; use a path, file:///path, s3://bucket/prefix or hdfs://host:port/path"
+    )]
     InvalidLocation {
         /// What was asked for.
         url: String,
         /// What is wrong with it.
         reason: &'static str,
+    },
+
+    /// The options for a kind of storage cannot be used.
+    #[error("cannot set up access to {url:?}: {reason}; check its options and the environment")]
+    InvalidOptions {
+        /// What was asked for.
+        url: String,
+        /// What is wrong.
+        reason: String,
     },
 
     /// A file name that would lead out of its directory.
@@ -35,6 +47,13 @@ pub enum StorageError {
     #[error("{path:?} does not exist: check the path")]
     NotFound {
         /// What was looked for.
+        path: PathBuf,
+    },
+
+    /// The file is there, and is never overwritten.
+    #[error("{path:?} exists: delete it, or choose another place")]
+    AlreadyExists {
+        /// The file.
         path: PathBuf,
     },
 
@@ -58,6 +77,24 @@ pub enum StorageError {
         missing_bytes: u64,
     },
 
+    /// A file is another than the one that was opened.
+    #[error("{path:?} was replaced while it was read: start again")]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+    },
+
+    /// A file that should be small is not.
+    #[error("{path:?} has {bytes} bytes, more than the {bytes_max} allowed")]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+        /// How long it may be.
+        bytes_max: u64,
+    },
+
     /// The operating system refused.
     #[error("cannot {action} {path:?}: {source}")]
     Io {
@@ -69,15 +106,37 @@ pub enum StorageError {
         source: io::Error,
     },
 
-    /// The object store refused.
-    #[error("cannot {action} {path:?}: {source}")]
-    ObjectStore {
+    /// The remote storage wants other credentials.
+    #[error("cannot {action} {path:?}, access was denied: check the credentials; {source}")]
+    Denied {
         /// What was attempted.
         action: &'static str,
         /// On what.
         path: PathBuf,
         /// What it said.
-        source: object_store::Error,
+        source: Box<dyn Error + Send + Sync>,
+    },
+
+    /// The remote storage failed, or could not be reached, also when tried again.
+    #[error("cannot {action} {path:?}: {source}")]
+    Remote {
+        /// What was attempted.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What it said.
+        source: Box<dyn Error + Send + Sync>,
+    },
+
+    /// The remote storage did not answer.
+    #[error("cannot {action} {path:?}: no answer for {seconds} s; check that the storage is up and reachable")]
+    NoAnswer {
+        /// What was attempted.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// For how long.
+        seconds: u64,
     },
 }
 
@@ -87,17 +146,44 @@ impl StorageError {
         let path = path.into();
         match source.kind() {
             io::ErrorKind::NotFound => Self::NotFound { path },
+            io::ErrorKind::AlreadyExists => Self::AlreadyExists { path },
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { path },
             _ => Self::Io { action, path, source },
         }
     }
 
-    /// Gives an error of the object store its name.
-    pub(crate) fn object_store(action: &'static str, path: impl Into<PathBuf>, source: object_store::Error) -> Self {
+    /// Gives an error of a remote storage its name.
+    pub(crate) fn remote(action: &'static str, path: impl Into<PathBuf>, source: object_store::Error) -> Self {
+        use object_store::Error as E;
         let path = path.into();
         match source {
-            object_store::Error::NotFound { .. } => Self::NotFound { path },
-            source => Self::ObjectStore { action, path, source },
+            E::NotFound { .. } => Self::NotFound { path },
+            E::AlreadyExists { .. } => Self::AlreadyExists { path },
+            E::Precondition { .. } | E::NotModified { .. } => Self::Replaced { path },
+            E::PermissionDenied { source, .. } | E::Unauthenticated { source, .. } => {
+                Self::Denied { action, path, source }
+            }
+            source => Self::Remote {
+                action,
+                path,
+                source: source.into(),
+            },
         }
+    }
+}
+
+impl From<StorageError> for io::Error {
+    fn from(error: StorageError) -> Self {
+        let kind = match &error {
+            StorageError::NotFound { .. } => io::ErrorKind::NotFound,
+            StorageError::AlreadyExists { .. } => io::ErrorKind::AlreadyExists,
+            StorageError::DiskFull { .. } => io::ErrorKind::StorageFull,
+            StorageError::Denied { .. } => io::ErrorKind::PermissionDenied,
+            StorageError::NoAnswer { .. } => io::ErrorKind::TimedOut,
+            StorageError::Shortened { .. } => io::ErrorKind::UnexpectedEof,
+            StorageError::Io { source, .. } => source.kind(),
+            _ => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
     }
 }

@@ -1,20 +1,17 @@
 //! Where versions are kept: a URL becomes a [`Location`], a directory to write files into and to
-//! fetch them from.
+//! fetch them from, on a local disk, in S3, or in HDFS.
 //!
 //! It is not a file system: it knows whole files, written once from start to end, and directories
-//! that are deleted as a whole. A file is durable once [`FileWriter::finish`] returned, and a file
-//! of [`Location::write_atomically`] is there either whole or not at all.
+//! that are deleted as a whole. A file is durable once [`FileWriter::finish`] returned, and is not there
+//! before; a file of [`Location::write_atomically`] is there either whole or not at all.
 //!
-//! The two halves differ on purpose. **Writing** is synchronous: builders are plain threads, and
-//! for a local directory writing through `std::fs` measured faster than the multipart upload of an
-//! object store. **Reading** is asynchronous and goes over [`object_store`], because a fetch is one
-//! of many things that a node does at a time. This build supports local paths. S3 joins through
-//! `object_store`'s `aws` feature and HDFS through the crate `hdfs-native-object-store`, which
-//! implements the same trait; both then fill in what [`Location::from_str`] refuses today.
+//! All of it waits for disks and networks, and is meant for threads that may: builders and fetches are
+//! plain threads. The clients of S3 and HDFS are asynchronous inside, on one small runtime that all
+//! share; never call this from a task of another one. Reading is in bounded pieces, each a request of
+//! its own, so that a reader that is slowed down for hours holds no connection open.
 //!
 //! ```
-//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-//! use std::io::Write;
+//! use std::io::{Read, Write};
 //!
 //! let directory = tempfile::tempdir().unwrap();
 //! let location = fondaco_storage::Location::local(directory.path().join("v1"));
@@ -23,20 +20,22 @@
 //! file.write_all(b"good morning").unwrap();
 //! file.finish()?;
 //!
-//! let mut reader = location.read_from("greeting", 5).await?;
-//! assert_eq!(reader.next().await?.as_deref(), Some(&b"morning"[..]));
-//! assert_eq!(reader.next().await?, None);
-//! # Ok::<(), fondaco_storage::StorageError>(()) }).unwrap();
+//! let mut text = String::new();
+//! location.open("greeting", 5)?.read_to_string(&mut text).unwrap();
+//! assert_eq!(text, "morning");
+//! # Ok::<(), fondaco_storage::StorageError>(())
 //! ```
-//!
-//! [`Location::from_str`]: std::str::FromStr::from_str
 
 mod error;
+mod local;
 mod location;
+mod options;
 mod reader;
-mod writer;
+mod remote;
+mod runtime;
+mod upload;
 
 pub use error::StorageError;
-pub use location::{FileInfo, Location};
+pub use location::{FileInfo, FileWriter, Location};
+pub use options::{HdfsOptions, S3Options, Secret, StorageOptions};
 pub use reader::FileReader;
-pub use writer::FileWriter;

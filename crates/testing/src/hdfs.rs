@@ -79,7 +79,7 @@ impl Hdfs {
         wait_until("the data node to report its blocks", START_MAX, || {
             name_node.check_alive();
             data_node.check_alive();
-            fs::read_to_string(&log).is_ok_and(|said| said.contains("processing first storage report"))
+            fs::read_to_string(&log).is_ok_and(|said| said.contains("Processing first storage report"))
         });
         wait_until("the name node to leave its safe mode", START_MAX, || {
             let said = fs::read_to_string(&log).unwrap_or_default();

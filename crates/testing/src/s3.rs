@@ -15,6 +15,15 @@ use crate::wait::wait_until;
 
 const ARTIFACTS: [&str; 1] = ["org.gaul:s3proxy:2.6.0"];
 
+/// Without it, it logs every byte that comes.
+const LOGBACK: &str = r#"<configuration>
+  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d %-5level %logger{20} %msg%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="out"/></root>
+</configuration>
+"#;
+
 /// A Java machine on a busy computer takes its time.
 const START_MAX: Duration = Duration::from_secs(90);
 
@@ -62,7 +71,8 @@ impl S3 {
         let dir = self.dir.path();
         let configuration = format!(
             "s3proxy.endpoint={}\ns3proxy.authorization=aws-v2-or-v4\ns3proxy.identity={}\ns3proxy.credential={}\n\
-             s3proxy.ignore-unknown-headers=true\njclouds.provider=filesystem-nio2\njclouds.filesystem.basedir={}\n",
+             s3proxy.ignore-unknown-headers=true\njclouds.provider=filesystem-nio2\n\
+             jclouds.identity=none\njclouds.credential=none\njclouds.filesystem.basedir={}\n",
             self.endpoint(),
             Self::ACCESS_KEY_ID,
             Self::SECRET_ACCESS_KEY,
@@ -70,6 +80,7 @@ impl S3 {
         );
         let file = dir.join("s3proxy.properties");
         fs::write(&file, configuration).expect("the directory was just made");
+        fs::write(dir.join("logback.xml"), LOGBACK).expect("the directory was just made");
         let mut command = Command::new("java");
         command
             .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])

@@ -68,6 +68,11 @@ impl<'a> ChunkSequence<'a> {
             let (entry, data, index) = writer.finish(index).map_err(|e| chunk_error(output, e))?;
             self.written.entries.push(entry);
             for file in [data, index] {
+                if output.local_path().is_none() {
+                    // What waits to be sent is in memory: it must not pile up.
+                    file.finish()?;
+                    continue;
+                }
                 // The thread that syncs takes until it is told to end, which is after this one.
                 let _ = self.finished.send(Some(file));
             }

@@ -118,10 +118,8 @@ fn take<'u>(next: &AtomicUsize, units: &'u [Unit]) -> Option<(usize, &'u Unit)> 
 fn sync(finished: &Receiver<Option<FileWriter>>, sync_each: bool) -> Result<(), StorageError> {
     let mut result = Ok(());
     while let Ok(Some(file)) = finished.recv() {
-        if sync_each && result.is_ok() {
-            result = file.finish();
-        } else {
-            file.finish_later();
+        if result.is_ok() {
+            result = if sync_each { file.finish() } else { file.finish_later() };
         }
     }
     result

@@ -6,10 +6,15 @@ use std::path::{Path, PathBuf};
 use fondaco_format::{Checksum, FormatError};
 use fondaco_model::{PartitionCount, StoreName};
 
+use super::source::SourceError;
+
 /// An error of a fetch.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// A file of the source could not be read, even after trying again.
+    /// There is nowhere to fetch from.
+    #[error("no source was named to fetch from: name where the version was built, or a node that has it")]
+    NoSource,
+    /// A file could not be had from any source, even after trying again. The last one is named.
     #[error("cannot read {file:?} of {location:?}: {source}; check that the version is complete and push again")]
     Source {
         /// The file.
@@ -17,7 +22,36 @@ pub enum FetchError {
         /// The directory that it should be in.
         location: String,
         /// The last reason.
-        source: io::Error,
+        source: SourceError,
+    },
+    /// The source has a version, and it is another one than that which is fetched.
+    #[error(
+        "{location:?} was changed: its manifest has checksum {found}, and that of the version which was pushed has \
+         {expected}; push what is there now as a version of its own"
+    )]
+    SourceChanged {
+        /// The source.
+        location: String,
+        /// The checksum of the manifest of the version.
+        expected: Checksum,
+        /// That of the manifest that is there now.
+        found: Checksum,
+    },
+    /// The directory of the version holds another one.
+    #[error("{path:?} holds another version: its manifest has checksum {found}, not {expected}; delete it")]
+    OtherVersion {
+        /// The directory.
+        path: PathBuf,
+        /// The checksum of the manifest of the version.
+        expected: Checksum,
+        /// That of the manifest in the directory.
+        found: Checksum,
+    },
+    /// The certificates that peers are to be trusted by cannot be used.
+    #[error("cannot use the certificates to trust peers by: {reason}; use a PEM file of certificates")]
+    PeerCertificates {
+        /// What is wrong with them.
+        reason: String,
     },
     /// The source has no readable manifest.
     #[error("no usable manifest in {location:?}: {source}")]
@@ -50,7 +84,8 @@ pub enum FetchError {
     /// The version would not fit.
     #[error(
         "not enough space in {path:?}: {needed_bytes} bytes are needed and {available_bytes} available, \
-         {reserve_bytes} of them held in reserve; free some, or lower a store's backups"
+         {reserve_bytes} of them held in reserve and {reserved_bytes} needed by other fetches; free some, or lower a \
+         store's backups"
     )]
     NoSpace {
         /// Where it would go.
@@ -61,6 +96,8 @@ pub enum FetchError {
         available_bytes: u64,
         /// What must stay free of it.
         reserve_bytes: u64,
+        /// What other fetches still need of it.
+        reserved_bytes: u64,
     },
     /// The disk became full.
     #[error("the disk of {path:?} became full: free some space and push again")]
@@ -68,7 +105,7 @@ pub enum FetchError {
         /// What was being written.
         path: PathBuf,
     },
-    /// A file is not what its manifest says, twice.
+    /// A file is not what its manifest says, read twice from each source that has it. The last one is named.
     #[error(
         "{file:?} of {location:?} is corrupt: its manifest says {expected_bytes} bytes with checksum {expected}, \
          found {found_bytes} with {found}; build the version again"

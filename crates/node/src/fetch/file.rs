@@ -1,120 +1,232 @@
 //! One file of a version: linked or copied into place, verified as it streams, resumed where an
-//! earlier try stopped.
+//! earlier try stopped, from whichever source gives it.
 //!
-//! A copy grows under the name `NAME.part`, and gets its own name once its length and checksum are
-//! those of the manifest. A link gets its own name at once and is read back. Invariant: nothing is
-//! ever written through a name that may be a link, since that would change the source.
+//! A copy grows under the name `NAME.part`, a link is made as `NAME.link`; either gets its own name once
+//! its length and checksum are those of the manifest, and it is durable. Invariants: what has its own name
+//! is right; and nothing is ever written through a name that may be a link, since that would change the
+//! source.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use fondaco_format::{Checksum, Checksummer, FileEntry};
-use rustix::fs::{FallocateFlags, fallocate};
 
+use super::copy::{Copy, Origin};
 use super::error::FetchError;
 use super::pace::FetchControl;
-use super::source::{FetchSource, LocalReader, PageCache, begin_write_back, drop_pages};
+use super::report::Findings;
+use super::source::{LocalReader, PageCache, SourceError};
+use super::sources::{Choice, Sources};
 
 /// How much is read, checked and written at a time. Many kernels do not interrupt a system call for
 /// an event loop that wakes up, and one over a megabyte can take milliseconds.
-const PIECE_BYTES: usize = 16 << 10;
+pub(super) const PIECE_BYTES: usize = 16 << 10;
 
-/// How much is written before the disk begins to write it, so that there is never much to begin with.
-const BEGIN_WRITE_BACK_BYTES: u64 = 512 << 10;
+/// How often a source may fail in a row before a file gives up on it. With the rests between, that is some
+/// 15 seconds: a server may start again.
+const FAILURES_MAX: u32 = 8;
 
-/// How much is written before it is made durable, so that the end does not wait for gigabytes.
-const WRITE_BACK_BYTES: u64 = 32 << 20;
+/// How often a source may be busy in a row before a file gives up on it.
+const BUSY_MAX: u32 = 100;
 
-/// How often a read that failed is tried again.
-const RETRIES_MAX: u32 = 5;
+/// How often a file may turn out wrong whose parts came from several sources, so that none is to blame.
+const MIXED_MAX: u32 = 5;
 
-/// The wait before the first retry; each further one doubles it.
-const RETRY_WAIT: Duration = Duration::from_millis(100);
+/// The name of a copy of a file that is not complete.
+pub(super) fn part_name(name: &str) -> String {
+    format!("{name}.part")
+}
 
-/// The suffix of a copy that is not complete.
-const PARTIAL_SUFFIX: &str = ".part";
+/// The name of a link to a file that is not verified.
+pub(super) fn link_name(name: &str) -> String {
+    format!("{name}.link")
+}
 
 /// A file to be fetched.
 pub(super) struct FileFetch<'a> {
-    pub(super) source: &'a dyn FetchSource,
+    pub(super) sources: &'a Sources,
     pub(super) entry: &'a FileEntry,
     pub(super) dir: &'a Path,
     pub(super) control: &'a FetchControl,
     pub(super) cache: PageCache,
+    pub(super) findings: &'a Findings,
+}
+
+/// What a source came to, as far as this file is concerned.
+#[derive(Default, Clone)]
+struct Trial {
+    failures: u32,
+    busy: u32,
+    /// How often all of the file came from it and was wrong.
+    mismatches: u32,
+    given_up: bool,
 }
 
 /// What was read.
-struct Seen {
-    bytes: u64,
-    checksum: Checksum,
+pub(super) struct Seen {
+    pub(super) bytes: u64,
+    pub(super) checksum: Checksum,
+}
+
+/// What became of a link.
+pub(super) enum Linked {
+    /// The file is in its place.
+    Done,
+    /// The file cannot be linked.
+    Impossible,
+    /// The file of the source is not what the manifest says.
+    Corrupt(FetchError),
+}
+
+/// What can be tried again, and what cannot.
+pub(super) enum StreamError {
+    Source(SourceError),
+    Fetch(FetchError),
+}
+
+impl From<FetchError> for StreamError {
+    fn from(error: FetchError) -> Self {
+        Self::Fetch(error)
+    }
+}
+
+impl From<SourceError> for StreamError {
+    fn from(error: SourceError) -> Self {
+        Self::Source(error)
+    }
 }
 
 impl FileFetch<'_> {
-    /// Links the file into place and verifies it. `false` if it cannot be linked.
-    pub(super) fn link(&self) -> Result<bool, FetchError> {
+    /// Links the file of a local source into place, once it is verified.
+    pub(super) fn link(&self, source: usize) -> Result<Linked, FetchError> {
         if self.keep_complete()? {
-            return Ok(true);
+            return Ok(Linked::Done);
         }
-        let Some(source_dir) = self.source.local_dir() else {
-            return Ok(false);
+        let Some(source_dir) = self.sources.get(source).local_dir() else {
+            return Ok(Linked::Impossible);
         };
-        let path = self.path();
-        if fs::hard_link(source_dir.join(&self.entry.name), &path).is_err() {
+        let link = self.dir.join(link_name(&self.entry.name));
+        remove(&link)?;
+        if fs::hard_link(source_dir.join(&self.entry.name), &link).is_err() {
             // Another file system, too many links, a protected file: a copy says what is wrong.
-            return Ok(false);
+            return Ok(Linked::Impossible);
         }
-        for last_try in [false, true] {
-            let seen = self.read_back(&path)?;
+        let mut last_try = false;
+        loop {
+            let seen = self.read_back(&link)?;
             if self.matches(&seen) {
-                self.sync(&path)?;
-                self.control.file_done();
-                return Ok(true);
+                self.sync(&link)?;
+                self.keep(&link)?;
+                return Ok(Linked::Done);
             }
             self.control.forget(seen.bytes);
             if last_try {
-                self.remove(&path)?;
-                return Err(self.mismatch(seen));
+                remove(&link)?;
+                let location = self.sources.get(source).name();
+                self.findings.corrupt(location, &self.entry.name);
+                return Ok(Linked::Corrupt(self.mismatch(source, &seen)));
             }
+            last_try = true;
         }
-        Ok(true)
     }
 
-    /// Copies the file into place, verifying it as it streams.
-    pub(super) fn copy(&self) -> Result<(), FetchError> {
+    /// Copies the file into place from the first source that gives it, verifying it as it streams. One
+    /// source may be known to be corrupt, and what is wrong with it.
+    pub(super) fn copy(&self, corrupt: Option<(usize, FetchError)>) -> Result<(), FetchError> {
         if self.keep_complete()? {
             return Ok(());
         }
-        let part = self.part();
-        for last_try in [false, true] {
-            let seen = self.copy_once(&part)?;
-            if self.matches(&seen) {
-                let path = self.path();
-                fs::rename(&part, &path).map_err(FetchError::io("rename", &part))?;
-                self.control.file_done();
-                return Ok(());
-            }
-            self.control.forget(seen.bytes);
-            self.remove(&part)?;
-            if last_try {
-                return Err(self.mismatch(seen));
-            }
-            tracing::warn!(file = %self.entry.name, "checksum mismatch, reading the file once more");
+        let mut trials = vec![Trial::default(); self.sources.len()];
+        let mut last_error = FetchError::NoSource;
+        let mut mixed = 0;
+        if let Some((number, error)) = corrupt {
+            trials[number].given_up = true;
+            last_error = error;
         }
-        Ok(())
+        let mut copy = Copy::open(self)?;
+        loop {
+            let given_up: Vec<bool> = trials.iter().map(|trial| trial.given_up).collect();
+            let number = match self.sources.choose(&given_up, self.control.now()) {
+                Choice::Ask(number) => number,
+                Choice::Wait(until) => {
+                    self.control.back_off(until.saturating_sub(self.control.now()))?;
+                    continue;
+                }
+                Choice::Nothing => return Err(last_error),
+            };
+            let trial = &mut trials[number];
+            let before = copy.bytes();
+            let result = copy.stream(self, number);
+            if copy.bytes() > before {
+                self.sources.gave(number, copy.bytes() - before);
+                // What made progress may fail again as often as at first.
+                (trial.failures, trial.busy) = (0, 0);
+            }
+            match result {
+                Ok(()) => {
+                    let seen = copy.finish(self)?;
+                    if self.matches(&seen) {
+                        return self.keep(&self.part());
+                    }
+                    match copy.origin() {
+                        Origin::Source(_) => trial.mismatches += 1,
+                        Origin::Nothing | Origin::Several => mixed += 1,
+                    }
+                    if trial.mismatches == 2 || mixed == MIXED_MAX {
+                        trial.given_up = true;
+                        if trial.mismatches == 2 {
+                            let location = self.sources.get(number).name();
+                            self.findings.corrupt(location, &self.entry.name);
+                        }
+                        last_error = self.mismatch(number, &seen);
+                    }
+                    tracing::warn!(file = %self.entry.name, "checksum mismatch, reading the file once more");
+                    self.control.forget(seen.bytes);
+                    drop(copy);
+                    remove(&self.part())?;
+                    copy = Copy::open(self)?;
+                }
+                Err(StreamError::Fetch(error)) => return Err(error),
+                Err(StreamError::Source(error)) => {
+                    self.note(number, trial, &error);
+                    tracing::warn!(
+                        file = %self.entry.name, offset = copy.bytes(), source = %self.sources.get(number).name(),
+                        %error, given_up = trial.given_up, "reading failed"
+                    );
+                    // That a source is corrupt says more than that others do not have the file.
+                    if !matches!(last_error, FetchError::Mismatch { .. }) {
+                        last_error = self.source_error(number, error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a failure of a source into account.
+    fn note(&self, number: usize, trial: &mut Trial, error: &SourceError) {
+        let now = self.control.now();
+        match error {
+            SourceError::Missing => trial.given_up = true,
+            SourceError::Busy { retry_after } => {
+                trial.busy += 1;
+                self.sources.busy(number, *retry_after, now);
+            }
+            SourceError::Failed(_) => {
+                trial.failures += 1;
+                self.sources.failed(number, now);
+            }
+        }
+        trial.given_up |= trial.failures >= FAILURES_MAX || trial.busy >= BUSY_MAX;
     }
 
     /// Whether the file is already there, complete: from an earlier try.
     fn keep_complete(&self) -> Result<bool, FetchError> {
-        let path = self.path();
+        let path = self.dir.join(&self.entry.name);
         match fs::symlink_metadata(&path) {
             Ok(found) if found.is_file() && found.len() == self.entry.bytes => {
                 let seen = self.read_back(&path)?;
                 if self.matches(&seen) {
-                    self.sync(&path)?;
                     self.control.file_done();
                     return Ok(true);
                 }
@@ -124,121 +236,16 @@ impl FileFetch<'_> {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(e) => return Err(FetchError::io("look at", path)(e)),
         }
-        self.remove(&path)?;
+        remove(&path)?;
         Ok(false)
     }
 
-    /// Brings the partial copy to its full length, whatever it takes in retries.
-    fn copy_once(&self, part: &Path) -> Result<Seen, FetchError> {
-        let mut copy = self.open_part(part)?;
-        let mut retries = 0;
-        loop {
-            let before = copy.written;
-            match self.stream(&mut copy, part) {
-                Ok(()) => break,
-                Err(StreamError::Fetch(error)) => return Err(error),
-                Err(StreamError::Read(error)) => {
-                    // What made progress may fail again as often as at first.
-                    retries = if copy.written > before { 1 } else { retries + 1 };
-                    if retries > RETRIES_MAX || error.kind() == io::ErrorKind::NotFound {
-                        return Err(self.source_error(error));
-                    }
-                    tracing::warn!(file = %self.entry.name, offset = copy.written, %error, retries, "reading failed, trying again");
-                    self.control.back_off(RETRY_WAIT * 2u32.pow(retries - 1))?;
-                }
-            }
-        }
-        copy.file.sync_all().map_err(FetchError::io("write back", part))?;
-        self.drop_written(&copy);
-        Ok(Seen {
-            bytes: copy.written,
-            checksum: copy.checksum.finish(),
-        })
-    }
-
-    /// Opens the partial copy and hashes what is in it.
-    fn open_part(&self, part: &Path) -> Result<PartialCopy, FetchError> {
-        let usable = match fs::symlink_metadata(part) {
-            Ok(found) => found.is_file() && found.nlink() == 1 && found.len() <= self.entry.bytes,
-            Err(_) => false,
-        };
-        if !usable {
-            self.remove(part)?;
-        }
-        let mut options = OpenOptions::new();
-        options.read(true).append(true).create(true);
-        let file = options.open(part).map_err(FetchError::io("create", part))?;
-        if self.entry.bytes > 0 {
-            // Keeps the length as it is: it says how far the copy is.
-            match fallocate(file.as_fd(), FallocateFlags::KEEP_SIZE, 0, self.entry.bytes) {
-                Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
-                Err(e) => return Err(FetchError::io("reserve space for", part)(e.into())),
-            }
-        }
-        let mut copy = PartialCopy {
-            file,
-            written: 0,
-            begun: 0,
-            synced: 0,
-            checksum: Checksummer::new(),
-        };
-        let mut reader = LocalReader::open(part, 0, PageCache::Keep).map_err(FetchError::io("open", part))?;
-        let mut buffer = vec![0; PIECE_BYTES];
-        loop {
-            let count = reader.read(&mut buffer).map_err(FetchError::io("read", part))?;
-            if count == 0 {
-                return Ok(copy);
-            }
-            copy.checksum.update(&buffer[..count]);
-            copy.written += count as u64;
-            self.control.passed(count as u64)?;
-        }
-    }
-
-    /// Streams from where the copy stands to the end of the source, or one byte beyond what is
-    /// expected: that is enough to know a mismatch.
-    fn stream(&self, copy: &mut PartialCopy, part: &Path) -> Result<(), StreamError> {
-        let name = &self.entry.name;
-        let mut reader = self
-            .source
-            .open(name, copy.written, self.cache)
-            .map_err(StreamError::Read)?;
-        let mut buffer = vec![0; PIECE_BYTES];
-        loop {
-            let count = match reader.read(&mut buffer) {
-                Ok(0) => return Ok(()),
-                Ok(count) => count,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) => return Err(StreamError::Read(e)),
-            };
-            if copy.written + count as u64 > self.entry.bytes {
-                copy.written += count as u64;
-                copy.checksum.update(&buffer[..count]);
-                self.control.passed(count as u64)?;
-                return Ok(());
-            }
-            copy.file
-                .write_all(&buffer[..count])
-                .map_err(FetchError::io("write", part))?;
-            copy.checksum.update(&buffer[..count]);
-            copy.written += count as u64;
-            if copy.written - copy.begun >= BEGIN_WRITE_BACK_BYTES {
-                begin_write_back(&copy.file, copy.begun, copy.written - copy.begun);
-                copy.begun = copy.written;
-            }
-            if copy.written - copy.synced >= WRITE_BACK_BYTES {
-                copy.file.sync_data().map_err(FetchError::io("write back", part))?;
-                self.drop_written(copy);
-                copy.synced = copy.written;
-            }
-            self.control.passed(count as u64)?;
-        }
-    }
-
-    fn drop_written(&self, copy: &PartialCopy) {
-        if self.cache == PageCache::DropBehind {
-            drop_pages(&copy.file, copy.synced, copy.written - copy.synced);
-        }
+    /// Gives a file that is verified and durable its own name.
+    fn keep(&self, temporary: &Path) -> Result<(), FetchError> {
+        let path = self.dir.join(&self.entry.name);
+        fs::rename(temporary, path).map_err(FetchError::io("rename", temporary))?;
+        self.control.file_done();
+        Ok(())
     }
 
     fn read_back(&self, path: &Path) -> Result<Seen, FetchError> {
@@ -263,21 +270,18 @@ impl FileFetch<'_> {
         file.sync_all().map_err(FetchError::io("write back", path))
     }
 
-    fn remove(&self, path: &Path) -> Result<(), FetchError> {
-        match fs::remove_file(path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(FetchError::io("delete", path)(e)),
-            _ => Ok(()),
-        }
+    pub(super) fn part(&self) -> PathBuf {
+        self.dir.join(part_name(&self.entry.name))
     }
 
     fn matches(&self, seen: &Seen) -> bool {
         seen.bytes == self.entry.bytes && seen.checksum == self.entry.checksum
     }
 
-    fn mismatch(&self, seen: Seen) -> FetchError {
+    fn mismatch(&self, source: usize, seen: &Seen) -> FetchError {
         FetchError::Mismatch {
             file: self.entry.name.clone(),
-            location: self.source.name(),
+            location: self.sources.get(source).name(),
             expected_bytes: self.entry.bytes,
             expected: self.entry.checksum,
             found_bytes: seen.bytes,
@@ -285,41 +289,19 @@ impl FileFetch<'_> {
         }
     }
 
-    fn source_error(&self, source: io::Error) -> FetchError {
+    fn source_error(&self, number: usize, source: SourceError) -> FetchError {
         FetchError::Source {
             file: self.entry.name.clone(),
-            location: self.source.name(),
+            location: self.sources.get(number).name(),
             source,
         }
     }
-
-    fn path(&self) -> PathBuf {
-        self.dir.join(&self.entry.name)
-    }
-
-    fn part(&self) -> PathBuf {
-        self.dir.join(format!("{}{PARTIAL_SUFFIX}", self.entry.name))
-    }
 }
 
-/// A copy under way.
-struct PartialCopy {
-    file: File,
-    written: u64,
-    /// How much of it the disk was told to write.
-    begun: u64,
-    synced: u64,
-    checksum: Checksummer,
-}
-
-/// What can be tried again, and what cannot.
-enum StreamError {
-    Read(io::Error),
-    Fetch(FetchError),
-}
-
-impl From<FetchError> for StreamError {
-    fn from(error: FetchError) -> Self {
-        Self::Fetch(error)
+/// Deletes a file; there need be none.
+pub(super) fn remove(path: &Path) -> Result<(), FetchError> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(FetchError::io("delete", path)(e)),
+        _ => Ok(()),
     }
 }

@@ -1,16 +1,15 @@
-//! Where a fetch reads from: a thin seam over storage, so that a test or a simulation can put
-//! something else in its place.
+//! Where a fetch reads from: a thin seam over storage and peers, so that a test can put something else in
+//! its place.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use fondaco_storage::{FileReader, Location, StorageError};
+use fondaco_storage::Location;
 use rustix::fs::{Advice, fadvise};
-use tokio::runtime::{Builder, Runtime};
 
 /// How much is read before its pages are given back.
 const DROP_BEHIND_BYTES: u64 = 8 << 20;
@@ -39,11 +38,71 @@ pub trait FetchSource: Send + Sync {
     fn local_dir(&self) -> Option<&Path>;
 
     /// A small file, whole.
-    fn read_whole(&self, file: &str, bytes_max: u64) -> io::Result<Vec<u8>>;
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    fn read_whole(&self, file: &str, bytes_max: u64) -> Result<Vec<u8>, SourceError>;
 
-    /// A file from some offset to its end. Reads wait; errors other than
-    /// [`io::ErrorKind::NotFound`] may be gone at the next try.
-    fn open(&self, file: &str, offset: u64, cache: PageCache) -> io::Result<Box<dyn Read + Send>>;
+    /// A file from some offset to its end. Reads wait; their errors may be [`SourceError`]s in disguise.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    fn open(&self, file: &str, offset: u64, cache: PageCache) -> Result<Box<dyn Read + Send>, SourceError>;
+}
+
+impl<S: FetchSource + ?Sized> FetchSource for std::sync::Arc<S> {
+    fn name(&self) -> String {
+        (**self).name()
+    }
+
+    fn local_dir(&self) -> Option<&Path> {
+        (**self).local_dir()
+    }
+
+    fn read_whole(&self, file: &str, bytes_max: u64) -> Result<Vec<u8>, SourceError> {
+        (**self).read_whole(file, bytes_max)
+    }
+
+    fn open(&self, file: &str, offset: u64, cache: PageCache) -> Result<Box<dyn Read + Send>, SourceError> {
+        (**self).open(file, offset, cache)
+    }
+}
+
+/// Why a source does not give a file.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// It does not have the file: another source may.
+    #[error("it is not there")]
+    Missing,
+    /// It has no time.
+    #[error("it is busy, and asks to be left alone for {retry_after:?}")]
+    Busy {
+        /// When to ask again.
+        retry_after: Duration,
+    },
+    /// It failed, or cannot be reached; it may be there again soon.
+    #[error(transparent)]
+    Failed(io::Error),
+}
+
+impl From<io::Error> for SourceError {
+    fn from(error: io::Error) -> Self {
+        match error.downcast::<Self>() {
+            Ok(error) => error,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::Missing,
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+impl From<SourceError> for io::Error {
+    fn from(error: SourceError) -> Self {
+        match error {
+            SourceError::Failed(error) => error,
+            SourceError::Missing => Self::new(io::ErrorKind::NotFound, error),
+            SourceError::Busy { .. } => Self::new(io::ErrorKind::ResourceBusy, error),
+        }
+    }
 }
 
 /// The files of a [`Location`].
@@ -69,33 +128,16 @@ impl FetchSource for LocationSource {
         self.0.local_path()
     }
 
-    fn read_whole(&self, file: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
-        runtime()?.block_on(self.0.read_whole(file, bytes_max)).map_err(as_io)
+    fn read_whole(&self, file: &str, bytes_max: u64) -> Result<Vec<u8>, SourceError> {
+        let read = self.0.read_whole(file, bytes_max);
+        read.map_err(|error| io::Error::from(error).into())
     }
 
-    fn open(&self, file: &str, offset: u64, cache: PageCache) -> io::Result<Box<dyn Read + Send>> {
-        if let Some(path) = self.path_of(file) {
-            return Ok(Box::new(LocalReader::open(&path, offset, cache)?));
-        }
-        let runtime = runtime()?;
-        let reader = runtime.block_on(self.0.read_from(file, offset)).map_err(as_io)?;
-        Ok(Box::new(RemoteReader {
-            runtime,
-            reader,
-            piece: Bytes::new(),
-        }))
-    }
-}
-
-/// Fetches run on threads of their own, so that each may wait in a small runtime of its own.
-fn runtime() -> io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build()
-}
-
-fn as_io(error: StorageError) -> io::Error {
-    match error {
-        StorageError::NotFound { .. } => io::Error::new(io::ErrorKind::NotFound, error),
-        error => io::Error::other(error),
+    fn open(&self, file: &str, offset: u64, cache: PageCache) -> Result<Box<dyn Read + Send>, SourceError> {
+        Ok(match self.path_of(file) {
+            Some(path) => Box::new(LocalReader::open(&path, offset, cache)?),
+            None => Box::new(self.0.open(file, offset).map_err(io::Error::from)?),
+        })
     }
 }
 
@@ -158,26 +200,5 @@ pub(super) fn begin_write_back(file: &File, offset: u64, bytes: u64) {
             bytes as libc::off64_t,
             libc::SYNC_FILE_RANGE_WRITE,
         );
-    }
-}
-
-/// A file of an object store, read piece by piece.
-struct RemoteReader {
-    runtime: Runtime,
-    reader: FileReader,
-    piece: Bytes,
-}
-
-impl Read for RemoteReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.piece.is_empty() {
-            match self.runtime.block_on(self.reader.next()).map_err(as_io)? {
-                Some(piece) => self.piece = piece,
-                None => return Ok(0),
-            }
-        }
-        let count = self.piece.len().min(buffer.len());
-        self.piece.copy_to_slice(&mut buffer[..count]);
-        Ok(count)
     }
 }

@@ -1,54 +1,176 @@
 //! Whether a version fits on the disk, and whether its files can be linked.
+//!
+//! Several fetches may run at a time, and each needs what the others have not taken yet: so what a fetch
+//! still needs is reserved as long as it runs. A disk is a matter of the whole process, and so are
+//! reservations: they count for all fetches on the same file system, whichever store they are for.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::FetchTarget;
+use fondaco_format::FileEntry;
+
 use super::error::FetchError;
-use super::source::FetchSource;
+use super::file::part_name;
+use super::sources::Sources;
 
-/// Whether the source is on the file system of the directory, so that links may work.
-pub(super) fn can_link(source: &dyn FetchSource, dir: &Path) -> bool {
-    let device = |path: &Path| fs::metadata(path).ok().map(|found| found.dev());
-    let here = existing_ancestor(dir).and_then(device);
-    here.is_some() && here == source.local_dir().and_then(device)
+/// What running fetches need.
+static RESERVED: Mutex<Vec<Arc<Need>>> = Mutex::new(Vec::new());
+
+/// The files that a fetch brings into a directory.
+pub(super) struct Need {
+    device: u64,
+    dir: PathBuf,
+    files: Vec<(String, u64)>,
 }
 
-/// Checks that this many bytes fit besides the reserve, counting what an earlier try left as room.
-pub(super) fn check(target: &FetchTarget<'_>, needed_bytes: u64) -> Result<(), FetchError> {
-    let dir = existing_ancestor(target.fetching_dir).unwrap_or(Path::new("."));
+impl Need {
+    /// The need of these files in a directory, which need not exist yet.
+    pub(super) fn new<'f>(dir: &Path, files: impl IntoIterator<Item = &'f FileEntry>) -> Result<Self, FetchError> {
+        let existing = existing_ancestor(dir);
+        let found = fs::metadata(existing).map_err(FetchError::io("look at", existing))?;
+        Ok(Self {
+            device: found.dev(),
+            dir: dir.to_owned(),
+            files: files.into_iter().map(|file| (file.name.clone(), file.bytes)).collect(),
+        })
+    }
+
+    /// The bytes that these files do not take yet. A file that is being copied has all its space from the
+    /// beginning.
+    pub(super) fn outstanding_bytes(&self) -> u64 {
+        let each = self.files.iter().map(|(name, bytes)| {
+            let taken = allocated_bytes(&self.dir.join(name)) + allocated_bytes(&self.dir.join(part_name(name)));
+            bytes.saturating_sub(taken)
+        });
+        each.sum()
+    }
+}
+
+/// Space that nobody else may count on. Given back when it is dropped.
+pub(super) struct Reservation(Arc<Need>);
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        reserved().retain(|need| !Arc::ptr_eq(need, &self.0));
+    }
+}
+
+/// Reserves space, if there is enough besides what must stay free.
+pub(super) fn reserve(need: Need, reserve_bytes: u64) -> Result<Reservation, FetchError> {
+    let mut reserved = reserved();
+    check_against(&reserved, &need, reserve_bytes)?;
+    let need = Arc::new(need);
+    reserved.push(Arc::clone(&need));
+    Ok(Reservation(need))
+}
+
+/// Whether it could be reserved now.
+pub(super) fn check(need: &Need, reserve_bytes: u64) -> Result<(), FetchError> {
+    check_against(&reserved(), need, reserve_bytes)
+}
+
+fn check_against(reserved: &[Arc<Need>], need: &Need, reserve_bytes: u64) -> Result<(), FetchError> {
+    let dir = existing_ancestor(&need.dir);
     let found = rustix::fs::statvfs(dir)
         .map_err(io::Error::from)
         .map_err(FetchError::io("find the free space of", dir))?;
     let available_bytes = found.f_bavail.saturating_mul(found.f_frsize);
-    let already_bytes = allocated_bytes(target.fetching_dir);
+    let needed_bytes = need.outstanding_bytes();
+    // What an earlier try of the same fetch has reserved is not another's.
+    let others = reserved
+        .iter()
+        .filter(|other| other.device == need.device && other.dir != need.dir);
+    let reserved_bytes = others.map(|other| other.outstanding_bytes()).sum();
     let room = available_bytes
-        .saturating_add(already_bytes)
-        .saturating_sub(target.reserve_bytes);
+        .saturating_sub(reserve_bytes)
+        .saturating_sub(reserved_bytes);
     if needed_bytes > room {
         return Err(FetchError::NoSpace {
             path: dir.to_owned(),
-            needed_bytes: needed_bytes.saturating_sub(already_bytes),
+            needed_bytes,
             available_bytes,
-            reserve_bytes: target.reserve_bytes,
+            reserve_bytes,
+            reserved_bytes,
         });
     }
     Ok(())
 }
 
-/// What the files of a directory take on the disk; links belong to someone else.
-fn allocated_bytes(dir: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(dir) else { return 0 };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.metadata().ok())
-        .filter(|found| found.is_file() && found.nlink() == 1)
-        .map(|found| found.blocks() * 512)
-        .sum()
+/// The number of a source that is on the file system of the directory, so that links may work.
+pub(super) fn linkable(sources: &Sources, dir: &Path) -> Option<usize> {
+    let device = |path: &Path| fs::metadata(path).ok().map(|found| found.dev());
+    let here = device(existing_ancestor(dir))?;
+    sources
+        .iter()
+        .position(|source| source.local_dir().and_then(device) == Some(here))
 }
 
-fn existing_ancestor(path: &Path) -> Option<&Path> {
-    path.ancestors().find(|ancestor| ancestor.exists())
+fn reserved() -> MutexGuard<'static, Vec<Arc<Need>>> {
+    // Changed by single moves: whoever panicked left it whole.
+    RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a file takes on the disk, if there is one; a link belongs to someone else.
+fn allocated_bytes(path: &Path) -> u64 {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() && found.nlink() == 1 => found.blocks() * 512,
+        _ => 0,
+    }
+}
+
+fn existing_ancestor(path: &Path) -> &Path {
+    let above = path.ancestors().filter(|above| !above.as_os_str().is_empty());
+    above.into_iter().find(|above| above.exists()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use fondaco_format::Checksum;
+
+    use super::*;
+
+    fn need(dir: &Path, bytes: u64) -> Need {
+        let file = FileEntry {
+            name: "a.data".into(),
+            bytes,
+            checksum: Checksum::of(b""),
+        };
+        Need::new(dir, [&file]).unwrap()
+    }
+
+    fn free_bytes(dir: &Path) -> u64 {
+        let found = rustix::fs::statvfs(dir).unwrap();
+        found.f_bavail * found.f_frsize
+    }
+
+    #[test]
+    fn two_fetches_never_count_on_the_same_space() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, other) = (dir.path().join("one"), dir.path().join("other"));
+        let most = free_bytes(dir.path()) / 10 * 6;
+        let first = reserve(need(&one, most), 0).unwrap();
+        let error = reserve(need(&other, most), 0).err().unwrap();
+        let FetchError::NoSpace { reserved_bytes, .. } = error else {
+            panic!("{error}");
+        };
+        assert!(reserved_bytes >= most);
+        assert!(check(&need(&other, most / 10), 0).is_ok());
+        assert!(check(&need(&one, most), 0).is_ok(), "another try of the same fetch");
+        drop(first);
+        assert!(reserve(need(&other, most), 0).is_ok());
+    }
+
+    #[test]
+    fn what_is_on_the_disk_is_not_needed_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let need = need(dir.path(), 100_000);
+        assert_eq!(need.outstanding_bytes(), 100_000);
+        fs::write(dir.path().join(part_name("a.data")), vec![7; 60_000]).unwrap();
+        assert!(need.outstanding_bytes() <= 40_000);
+        fs::write(dir.path().join("a.data"), vec![7; 100_000]).unwrap();
+        assert_eq!(need.outstanding_bytes(), 0);
+    }
 }

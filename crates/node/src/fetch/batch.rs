@@ -1,0 +1,125 @@
+//! Files that are fetched side by side.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
+
+use fondaco_format::FileEntry;
+
+use super::Pacer;
+use super::error::FetchError;
+use super::file::{FileFetch, Linked};
+use super::pace::FetchControl;
+use super::plan::FetchPlan;
+use super::report::Findings;
+use super::source::PageCache;
+use super::sources::Sources;
+use super::space::{self, Reservation};
+use crate::priority;
+
+/// How many files are fetched at a time. One stream rarely fills a disk; more than a few fight.
+const FILES_AT_ONCE_MAX: usize = 4;
+
+/// How the files of a plan are fetched.
+pub(super) struct Batch<'a> {
+    plan: &'a FetchPlan,
+    sources: &'a Sources,
+    dir: &'a Path,
+    reserve_bytes: u64,
+    control: &'a FetchControl,
+    findings: &'a Findings,
+    /// Space for copies, once it turned out that what should be linked must be copied.
+    for_copies: Mutex<Option<Reservation>>,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(
+        plan: &'a FetchPlan,
+        sources: &'a Sources,
+        dir: &'a Path,
+        reserve_bytes: u64,
+        control: &'a FetchControl,
+        findings: &'a Findings,
+    ) -> Self {
+        Self {
+            plan,
+            sources,
+            dir,
+            reserve_bytes,
+            control,
+            findings,
+            for_copies: Mutex::new(None),
+        }
+    }
+
+    /// Fetches files, some at a time; after the first error it begins no more.
+    pub(super) fn run(&self, files: &[FileEntry], cache: PageCache, pacer: &mut Pacer<'_>) -> Result<(), FetchError> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = cores.clamp(2, FILES_AT_ONCE_MAX).min(files.len());
+        let queue = Mutex::new(files.iter());
+        let failed = AtomicBool::new(false);
+        let (sender, results) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                let (sender, queue, failed) = (sender.clone(), &queue, &failed);
+                scope.spawn(move || {
+                    priority::step_back();
+                    while !failed.load(Relaxed) {
+                        // A poisoned queue is still a queue: taking the next one cannot fail.
+                        let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+                        let Some(entry) = next else { return };
+                        let result = self.fetch(entry, cache);
+                        failed.fetch_or(result.is_err(), Relaxed);
+                        // The receiver lives as long as the scope.
+                        let _ = sender.send(result);
+                    }
+                });
+            }
+            drop(sender);
+            let mut outcome = Ok(());
+            loop {
+                match results.recv_timeout(pacer.until_next_window()) {
+                    Ok(Err(error)) if outcome.is_ok() => outcome = Err(error),
+                    Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => return outcome,
+                }
+                pacer.turn();
+            }
+        })
+    }
+
+    fn fetch(&self, entry: &FileEntry, cache: PageCache) -> Result<(), FetchError> {
+        let file = FileFetch {
+            sources: self.sources,
+            entry,
+            dir: self.dir,
+            control: self.control,
+            cache,
+            findings: self.findings,
+        };
+        let Some(source) = self.plan.linkable() else {
+            return file.copy(None);
+        };
+        match file.link(source)? {
+            Linked::Done => Ok(()),
+            Linked::Impossible => {
+                self.reserve_copies()?;
+                file.copy(None)
+            }
+            Linked::Corrupt(error) => {
+                self.reserve_copies()?;
+                file.copy(Some((source, error)))
+            }
+        }
+    }
+
+    /// It looked as if files could be linked, and so nobody asked whether copies fit.
+    fn reserve_copies(&self) -> Result<(), FetchError> {
+        let mut reservation = self.for_copies.lock().unwrap_or_else(PoisonError::into_inner);
+        if reservation.is_none() {
+            *reservation = Some(space::reserve(self.plan.need(self.dir, false)?, self.reserve_bytes)?);
+        }
+        Ok(())
+    }
+}

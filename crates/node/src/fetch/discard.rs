@@ -1,0 +1,53 @@
+//! Deleting from a version's directory what is not wanted there: leftovers of fetches, and partitions.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use fondaco_format::{ChunkEntry, Manifest};
+use fondaco_model::PartitionSet;
+
+use super::error::FetchError;
+use super::file::{link_name, part_name, remove};
+use super::plan::sync_dir;
+
+/// Deletes what an interrupted fetch has left in the directory of a version. None may be running there.
+///
+/// # Errors
+/// What the operating system says.
+pub fn discard_leftovers(version_dir: &Path) -> Result<(), FetchError> {
+    let entries = match fs::read_dir(version_dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(FetchError::io("list", version_dir))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(FetchError::io("list", version_dir))?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if [part_name(""), link_name("")]
+            .iter()
+            .any(|suffix| name.ends_with(suffix))
+        {
+            remove(&entry.path())?;
+        }
+    }
+    sync_dir(version_dir)
+}
+
+/// Deletes the files of all partitions but these from the directory of a version, durably: whoever opens it
+/// next does not hold the others. Who has it open may go on.
+///
+/// # Errors
+/// No readable manifest, or what the operating system says; some may then be deleted.
+pub fn keep_only(version_dir: &Path, partitions: &PartitionSet) -> Result<(), FetchError> {
+    let manifest = Manifest::read(version_dir).map_err(|source| FetchError::Manifest {
+        location: version_dir.display().to_string(),
+        source,
+    })?;
+    let unwanted = |chunk: &&ChunkEntry| !partitions.contains(chunk.partition);
+    for chunk in manifest.chunks.iter().filter(unwanted) {
+        remove(&version_dir.join(&chunk.index.name))?;
+        remove(&version_dir.join(&chunk.data.name))?;
+    }
+    sync_dir(version_dir)
+}

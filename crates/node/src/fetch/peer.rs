@@ -1,0 +1,232 @@
+//! Fetching from a node that has the files already, over its HTTP port.
+//!
+//! A file is asked for in ranges, each a request of its own, held in memory until it is used: a fetch that
+//! is slowed down holds no connection of its peer open. A peer that does not hold a file says 404, one
+//! that has no time 503 with `Retry-After`.
+
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fondaco_model::{StoreName, VersionNumber};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use ureq::http::{StatusCode, header};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::{Agent, Body, http};
+
+use super::error::FetchError;
+use super::source::{FetchSource, PageCache, SourceError};
+
+/// The most that is asked for at a time, in bytes.
+const RANGE_BYTES: u64 = 4 << 20;
+
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// How long a range may take to come.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// How long to leave a peer alone that is busy and does not say how long.
+const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+
+/// How a node speaks to its peers. One for all fetches: it keeps connections.
+#[derive(Clone)]
+pub struct PeerClient {
+    agent: Agent,
+    authorization: Option<Arc<str>>,
+    scheme: &'static str,
+}
+
+impl PeerClient {
+    /// A client that shows this token, if there is one. With certificates, as PEM, it speaks TLS and
+    /// trusts no others.
+    ///
+    /// # Errors
+    /// [`FetchError::PeerCertificates`] if there is no certificate in the PEM.
+    pub fn new(token: Option<&str>, certificates_pem: Option<&[u8]>) -> Result<Self, FetchError> {
+        let mut config = Agent::config_builder()
+            .http_status_as_error(false)
+            // What the environment says of proxies is meant for the web, not for one's own nodes.
+            .proxy(None)
+            .max_redirects(0)
+            .timeout_connect(Some(CONNECT_TIME_MAX))
+            .timeout_global(Some(ANSWER_TIME_MAX));
+        if let Some(pem) = certificates_pem {
+            let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+            let certificates = certificates.map_err(|e| FetchError::PeerCertificates { reason: e.to_string() })?;
+            if certificates.is_empty() {
+                let reason = "it holds none".to_owned();
+                return Err(FetchError::PeerCertificates { reason });
+            }
+            let roots: Vec<_> = certificates
+                .iter()
+                .map(|der| Certificate::from_der(der).to_owned())
+                .collect();
+            let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(&roots));
+            config = config.tls_config(tls.build());
+        }
+        Ok(Self {
+            agent: config.build().new_agent(),
+            authorization: token.map(|token| format!("Bearer {token}").into()),
+            scheme: if certificates_pem.is_some() { "https" } else { "http" },
+        })
+    }
+
+    /// The files of a version on the peer that serves HTTP at `address`, host and port.
+    pub fn source(&self, address: &str, store: &StoreName, version: VersionNumber) -> PeerSource {
+        PeerSource {
+            client: self.clone(),
+            base: format!("{}://{address}/v1/stores/{store}/versions/{version}/files", self.scheme),
+        }
+    }
+}
+
+/// The files of a version on another node.
+pub struct PeerSource {
+    client: PeerClient,
+    base: String,
+}
+
+impl PeerSource {
+    /// Asks for some bytes of a file. Returns them, and the length of the whole file.
+    fn range(&self, file: &str, offset: u64, bytes: u64) -> Result<(Vec<u8>, u64), SourceError> {
+        debug_assert!(bytes > 0);
+        let last = offset + bytes - 1;
+        let mut request = self
+            .client
+            .agent
+            .get(format!("{}/{file}", self.base))
+            .header(header::RANGE, format!("bytes={offset}-{last}"));
+        if let Some(authorization) = &self.client.authorization {
+            request = request.header(header::AUTHORIZATION, &**authorization);
+        }
+        let mut answer = request.call().map_err(as_io)?;
+        let length = match answer.status() {
+            StatusCode::PARTIAL_CONTENT => total_length(&answer, offset)?,
+            // It begins past the end: there is nothing.
+            StatusCode::RANGE_NOT_SATISFIABLE => return Ok((Vec::new(), offset)),
+            StatusCode::NOT_FOUND => return Err(SourceError::Missing),
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
+                return Err(SourceError::Busy {
+                    retry_after: retry_after(&answer),
+                });
+            }
+            status => return Err(failed(format!("it answered {status} to a request for a range"))),
+        };
+        let body = answer.body_mut().with_config().limit(bytes).read_to_vec();
+        let body = body.map_err(as_io)?;
+        if body.is_empty() {
+            return Err(failed("it answered with an empty range".to_owned()));
+        }
+        Ok((body, length))
+    }
+}
+
+impl FetchSource for PeerSource {
+    fn name(&self) -> String {
+        self.base.clone()
+    }
+
+    fn local_dir(&self) -> Option<&Path> {
+        None
+    }
+
+    fn read_whole(&self, file: &str, bytes_max: u64) -> Result<Vec<u8>, SourceError> {
+        let mut reader = PeerReader::open(self, file, 0)?;
+        if reader.end > bytes_max {
+            let bytes = reader.end;
+            return Err(failed(format!(
+                "it has {bytes} bytes, more than the {bytes_max} allowed"
+            )));
+        }
+        let mut content = Vec::with_capacity(reader.end as usize);
+        reader.read_to_end(&mut content)?;
+        Ok(content)
+    }
+
+    fn open(&self, file: &str, offset: u64, _: PageCache) -> Result<Box<dyn Read + Send>, SourceError> {
+        Ok(Box::new(PeerReader::open(self, file, offset)?))
+    }
+}
+
+/// A file on a peer, read range by range.
+struct PeerReader {
+    source: PeerSource,
+    file: String,
+    /// The range at hand, and how much of it was used.
+    range: Vec<u8>,
+    used: usize,
+    /// Where the next range begins, and the length of the file.
+    next: u64,
+    end: u64,
+}
+
+impl PeerReader {
+    fn open(source: &PeerSource, file: &str, offset: u64) -> Result<Self, SourceError> {
+        let (range, end) = source.range(file, offset, RANGE_BYTES)?;
+        Ok(Self {
+            source: PeerSource {
+                client: source.client.clone(),
+                base: source.base.clone(),
+            },
+            file: file.to_owned(),
+            next: offset + range.len() as u64,
+            range,
+            used: 0,
+            end,
+        })
+    }
+}
+
+impl Read for PeerReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.used == self.range.len() {
+            if self.next >= self.end {
+                return Ok(0);
+            }
+            let bytes = RANGE_BYTES.min(self.end - self.next);
+            (self.range, _) = self.source.range(&self.file, self.next, bytes)?;
+            self.used = 0;
+            self.next += self.range.len() as u64;
+        }
+        let count = buffer.len().min(self.range.len() - self.used);
+        buffer[..count].copy_from_slice(&self.range[self.used..self.used + count]);
+        self.used += count;
+        Ok(count)
+    }
+}
+
+/// The length of the file, from `Content-Range: bytes FIRST-LAST/LENGTH`, if it begins where it shall.
+fn total_length(answer: &http::Response<Body>, offset: u64) -> Result<u64, SourceError> {
+    let text = answer.headers().get(header::CONTENT_RANGE);
+    let text = text.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let parsed = text.strip_prefix("bytes ").and_then(|rest| {
+        let (range, length) = rest.split_once('/')?;
+        let (first, _) = range.split_once('-')?;
+        Some((first.parse::<u64>().ok()?, length.parse::<u64>().ok()?))
+    });
+    match parsed {
+        Some((first, length)) if first == offset => Ok(length),
+        _ => Err(failed(format!(
+            "it answered with the range {text:?}, asked for one from {offset}"
+        ))),
+    }
+}
+
+fn retry_after(answer: &http::Response<Body>) -> Duration {
+    let value = answer.headers().get(header::RETRY_AFTER);
+    let seconds = value.and_then(|value| value.to_str().ok()?.parse().ok());
+    seconds.map_or(RETRY_AFTER_DEFAULT, Duration::from_secs)
+}
+
+fn as_io(error: ureq::Error) -> io::Error {
+    match error {
+        ureq::Error::Io(error) => error,
+        error => io::Error::other(error),
+    }
+}
+
+fn failed(reason: String) -> SourceError {
+    SourceError::Failed(io::Error::other(reason))
+}

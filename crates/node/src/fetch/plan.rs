@@ -1,0 +1,253 @@
+//! What a fetch will bring, found out before the first byte.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use fondaco_format::{Checksum, FileEntry, FormatError, MANIFEST_FILE, Manifest};
+
+use super::batch::Batch;
+use super::error::FetchError;
+use super::pace::FetchControl;
+use super::report::{FetchReport, Findings};
+use super::source::{FetchSource, PageCache, SourceError};
+use super::sources::Sources;
+use super::space::{self, Need};
+use super::{FetchTarget, FetchTuning, Pacer};
+
+/// The largest manifest that is read, in bytes: a million chunks.
+const MANIFEST_BYTES_MAX: u64 = 512 << 20;
+
+/// A fetch that was found possible.
+pub struct FetchPlan {
+    manifest: Manifest,
+    manifest_bytes: Vec<u8>,
+    /// Which files are wanted: data files and the dictionary, then indexes.
+    data: Vec<FileEntry>,
+    indexes: Vec<FileEntry>,
+    /// Whether the version has its directory already.
+    adds: bool,
+    needed_bytes: u64,
+    /// The source whose files can be linked, as far as can be told before.
+    linkable: Option<usize>,
+}
+
+impl FetchPlan {
+    /// Reads the manifest, from the version's directory if it has one and else from the first source that
+    /// gives the right one, and checks that it fits on the disk. Changes nothing.
+    ///
+    /// # Errors
+    /// No readable manifest, another version, store or partition count, too little space. If no source has
+    /// what is wanted, the first one's error.
+    pub fn new(sources: &Sources, target: &FetchTarget<'_>) -> Result<Self, FetchError> {
+        let local = target.version_dir.join(MANIFEST_FILE);
+        let (manifest, manifest_bytes, adds) = match fs::read(&local) {
+            Ok(bytes) => (own_manifest(&bytes, target)?, bytes, true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let (manifest, bytes) = manifest_of(sources, target)?;
+                (manifest, bytes, false)
+            }
+            Err(e) => return Err(FetchError::io("read", local)(e)),
+        };
+        let wanted = |partition| target.wanted.is_none_or(|wanted| wanted.contains(partition));
+        let chunks = || manifest.chunks.iter().filter(|chunk| wanted(chunk.partition));
+        let data = chunks().map(|chunk| &chunk.data).chain(&manifest.dictionary);
+        let mut plan = Self {
+            data: data.cloned().collect(),
+            indexes: chunks().map(|chunk| chunk.index.clone()).collect(),
+            manifest,
+            adds,
+            needed_bytes: 0,
+            linkable: None,
+            manifest_bytes,
+        };
+        let dir = plan.dir(target);
+        plan.linkable = space::linkable(sources, dir);
+        let need = plan.need(dir, plan.linkable.is_some())?;
+        plan.needed_bytes = need.outstanding_bytes();
+        space::check(&need, target.reserve_bytes)?;
+        Ok(plan)
+    }
+
+    /// The manifest of the version.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The checksum of the manifest's file: what tells this version from any other.
+    pub fn manifest_checksum(&self) -> Checksum {
+        Checksum::of(&self.manifest_bytes)
+    }
+
+    /// The length of all files that are wanted, in bytes.
+    pub fn files_bytes(&self) -> u64 {
+        self.files().map(|file| file.bytes).sum()
+    }
+
+    /// How many bytes it takes on the disk besides what is already there.
+    pub fn needed_bytes(&self) -> u64 {
+        self.needed_bytes
+    }
+
+    /// Whether files will be linked and not copied, as far as can be told before.
+    pub fn links(&self) -> bool {
+        self.linkable.is_some()
+    }
+
+    /// Fetches. Returns when all that is wanted is complete, verified, durable and in its place.
+    ///
+    /// # Errors
+    /// What went wrong. The files so far stay where they grew, for another try or for the caller to
+    /// delete: a fetching directory as a whole, what is in a version's with
+    /// [`discard_leftovers`](super::discard_leftovers).
+    pub fn run(
+        &self,
+        sources: &Sources,
+        target: &FetchTarget<'_>,
+        cache: PageCache,
+        control: &FetchControl,
+        tuning: &dyn FetchTuning,
+    ) -> Result<FetchReport, FetchError> {
+        let dir = self.dir(target);
+        let reservation = space::reserve(self.need(dir, self.links())?, target.reserve_bytes)?;
+        if !self.adds {
+            fs::create_dir_all(dir).map_err(FetchError::io("create", dir))?;
+            sync_parent(dir)?;
+        }
+        control.begin(self.files().count() as u64, self.files_bytes());
+        let mut pacer = Pacer::new(control, tuning);
+        let findings = Findings::default();
+        let batch = Batch::new(self, sources, dir, target.reserve_bytes, control, &findings);
+        batch.run(&self.data, cache, &mut pacer)?;
+        batch.run(&self.indexes, PageCache::Keep, &mut pacer)?;
+        control.check()?;
+        match self.adds {
+            true => sync_dir(dir)?,
+            false => self.complete(target)?,
+        }
+        drop((batch, reservation));
+        Ok(FetchReport {
+            bytes_from: sources.bytes(),
+            corrupt: findings.take(),
+        })
+    }
+
+    pub(super) fn linkable(&self) -> Option<usize> {
+        self.linkable
+    }
+
+    /// What the files take in a directory: nothing if they are links.
+    pub(super) fn need(&self, dir: &Path, links: bool) -> Result<Need, FetchError> {
+        Need::new(dir, self.files().filter(|_| !links))
+    }
+
+    fn files(&self) -> impl Iterator<Item = &FileEntry> {
+        self.data.iter().chain(&self.indexes)
+    }
+
+    fn dir<'t>(&self, target: &FetchTarget<'t>) -> &'t Path {
+        match self.adds {
+            true => target.version_dir,
+            false => target.fetching_dir,
+        }
+    }
+
+    /// The manifest, and the name of the directory.
+    fn complete(&self, target: &FetchTarget<'_>) -> Result<(), FetchError> {
+        let dir = target.fetching_dir;
+        sync_dir(dir)?;
+        let (manifest, part) = (dir.join(MANIFEST_FILE), dir.join("manifest.json.part"));
+        fs::write(&part, &self.manifest_bytes).map_err(FetchError::io("write", &part))?;
+        let file = File::open(&part).map_err(FetchError::io("open", &part))?;
+        file.sync_all().map_err(FetchError::io("write back", &part))?;
+        fs::rename(&part, &manifest).map_err(FetchError::io("rename", &part))?;
+        sync_dir(dir)?;
+        fs::rename(dir, target.version_dir).map_err(FetchError::io("rename", dir))?;
+        sync_parent(target.version_dir)
+    }
+}
+
+/// The manifest in the version's own directory.
+fn own_manifest(bytes: &[u8], target: &FetchTarget<'_>) -> Result<Manifest, FetchError> {
+    let found = Checksum::of(bytes);
+    match target.manifest_checksum {
+        Some(expected) if expected != found => Err(FetchError::OtherVersion {
+            path: target.version_dir.to_owned(),
+            expected,
+            found,
+        }),
+        _ => parse(bytes, target.version_dir.display().to_string(), target),
+    }
+}
+
+/// The manifest of the first source that has the right one.
+fn manifest_of(sources: &Sources, target: &FetchTarget<'_>) -> Result<(Manifest, Vec<u8>), FetchError> {
+    let mut first_error = None;
+    for source in sources.iter() {
+        match manifest_from(source, target) {
+            Ok(found) => return Ok(found),
+            Err(error) => {
+                tracing::debug!(source = %source.name(), %error, "no manifest from this source");
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    Err(first_error.unwrap_or(FetchError::NoSource))
+}
+
+fn manifest_from(source: &dyn FetchSource, target: &FetchTarget<'_>) -> Result<(Manifest, Vec<u8>), FetchError> {
+    let location = source.name();
+    let bytes = match source.read_whole(MANIFEST_FILE, MANIFEST_BYTES_MAX) {
+        Ok(bytes) => bytes,
+        Err(SourceError::Missing) => {
+            let path = location.clone().into();
+            let source = FormatError::NoManifest { path };
+            return Err(FetchError::Manifest { location, source });
+        }
+        Err(source) => {
+            let file = MANIFEST_FILE.to_owned();
+            return Err(FetchError::Source { file, location, source });
+        }
+    };
+    let found = Checksum::of(&bytes);
+    match target.manifest_checksum {
+        Some(expected) if expected != found => Err(FetchError::SourceChanged {
+            location,
+            expected,
+            found,
+        }),
+        _ => Ok((parse(&bytes, location, target)?, bytes)),
+    }
+}
+
+/// A manifest, if it is of a version that may be fetched.
+fn parse(bytes: &[u8], location: String, target: &FetchTarget<'_>) -> Result<Manifest, FetchError> {
+    let manifest = match Manifest::from_bytes(bytes) {
+        Ok(manifest) => manifest,
+        Err(source) => return Err(FetchError::Manifest { location, source }),
+    };
+    if manifest.store != *target.store {
+        return Err(FetchError::WrongStore {
+            location,
+            expected: target.store.clone(),
+            found: manifest.store,
+        });
+    }
+    if manifest.partitions != target.partitions {
+        return Err(FetchError::WrongPartitions {
+            location,
+            expected: target.partitions,
+            found: manifest.partitions,
+        });
+    }
+    Ok(manifest)
+}
+
+pub(super) fn sync_dir(dir: &Path) -> Result<(), FetchError> {
+    let opened = File::open(dir).map_err(FetchError::io("open", dir))?;
+    opened.sync_all().map_err(FetchError::io("write back", dir))
+}
+
+fn sync_parent(path: &Path) -> Result<(), FetchError> {
+    sync_dir(path.parent().unwrap_or(Path::new(".")))
+}

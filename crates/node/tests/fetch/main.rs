@@ -1,0 +1,10 @@
+//! Fetching versions, and parts of them, from sources that fail, lie, and are slow.
+
+mod one_source;
+mod partitions;
+mod peers;
+mod place;
+mod remote;
+mod several;
+#[path = "../../../format/tests/written/mod.rs"]
+mod written;

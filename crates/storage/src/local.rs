@@ -1,0 +1,186 @@
+//! A directory of this machine, and writing files there durably.
+//!
+//! A file is written once, from start to end. Its pages are sent to the disk while it grows, so
+//! that the sync at the end has little left to wait for. Nothing here buffers: writers hand over
+//! large pieces.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use crate::error::StorageError;
+use crate::location::FileInfo;
+
+/// How much is written before the kernel is asked to begin writing it back, in bytes: large enough
+/// for long sequential requests, small enough that the last one is a fraction of a second.
+const WRITE_BACK_BYTES: u64 = 8 << 20;
+
+/// A file being written. Dropped without [`finish`](Self::finish), it stays behind incomplete.
+pub(crate) struct LocalFile {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+    bytes_sent_to_disk: u64,
+}
+
+impl LocalFile {
+    pub(crate) fn create(path: PathBuf) -> Result<Self, StorageError> {
+        let file = File::create_new(&path).map_err(|e| StorageError::io("create", &path, e))?;
+        Ok(Self {
+            file,
+            path,
+            bytes: 0,
+            bytes_sent_to_disk: 0,
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Waits until all is on the disk, and closes the file.
+    pub(crate) fn finish(self) -> Result<(), StorageError> {
+        self.file
+            .sync_all()
+            .map_err(|e| StorageError::io("write to the disk", self.path, e))
+    }
+
+    fn begin_write_back(&mut self) {
+        let length = self.bytes - self.bytes_sent_to_disk;
+        // SAFETY: the descriptor is open for as long as `file` lives, and the call touches no
+        // memory. Its result is of no matter: it is advice, and `finish` reports write errors.
+        unsafe {
+            libc::sync_file_range(
+                self.file.as_raw_fd(),
+                self.bytes_sent_to_disk.cast_signed(),
+                length.cast_signed(),
+                libc::SYNC_FILE_RANGE_WRITE,
+            );
+        }
+        self.bytes_sent_to_disk = self.bytes;
+    }
+}
+
+impl Write for LocalFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.bytes += written as u64;
+        if self.bytes - self.bytes_sent_to_disk >= WRITE_BACK_BYTES {
+            self.begin_write_back();
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Makes a directory and those above it, durably; it may exist already.
+pub(crate) fn create_directory(path: &Path) -> Result<(), StorageError> {
+    let missing: Vec<&Path> = path
+        .ancestors()
+        .take_while(|directory| !directory.as_os_str().is_empty() && !directory.exists())
+        .collect();
+    fs::create_dir_all(path).map_err(|e| StorageError::io("create the directory", path, e))?;
+    missing
+        .into_iter()
+        .try_for_each(|directory| sync_directory(parent(directory)))
+}
+
+/// Whether there is no directory, or an empty one.
+pub(crate) fn is_vacant(path: &Path) -> Result<bool, StorageError> {
+    match fs::read_dir(path) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(e) => Err(StorageError::io("list", path, e)),
+    }
+}
+
+/// The files of a directory, in no order.
+pub(crate) fn list(path: &Path) -> Result<Vec<FileInfo>, StorageError> {
+    let failed = |e| StorageError::io("list", path, e);
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let metadata = match fs::metadata(entry.path()) {
+            Ok(metadata) => metadata,
+            // It went in the meantime, or leads nowhere.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(failed(e)),
+        };
+        if let (true, Ok(name)) = (metadata.is_file(), entry.file_name().into_string()) {
+            let bytes = metadata.len();
+            files.push(FileInfo { name, bytes });
+        }
+    }
+    Ok(files)
+}
+
+/// Deletes a file; there need be none.
+pub(crate) fn delete_file(path: &Path) -> Result<(), StorageError> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(StorageError::io("delete", path, e)),
+        _ => Ok(()),
+    }
+}
+
+/// Deletes a directory with all that is in it; there need be none.
+pub(crate) fn delete_tree(path: &Path) -> Result<(), StorageError> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(StorageError::io("delete the directory", path, e)),
+        _ => Ok(()),
+    }
+}
+
+/// How many bytes can still be written to the disk of a path, which need not exist yet.
+pub(crate) fn free_bytes(path: &Path) -> Result<u64, StorageError> {
+    let existing = path
+        .ancestors()
+        .map(|directory| match directory.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => directory,
+        })
+        .find(|directory| directory.exists())
+        .unwrap_or(Path::new("."));
+    let stat =
+        rustix::fs::statvfs(existing).map_err(|e| StorageError::io("find the free space of", existing, e.into()))?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// Makes all that was written to the file system of a directory durable.
+pub(crate) fn sync_all(path: &Path) -> Result<(), StorageError> {
+    let directory = File::open(path).map_err(|e| StorageError::io("open", path, e))?;
+    rustix::fs::syncfs(&directory).map_err(|e| StorageError::io("write back the file system of", path, e.into()))
+}
+
+/// Writes `path` by way of `temporary`, in the same directory.
+pub(crate) fn write_atomically(path: &Path, temporary: &Path, content: &[u8]) -> Result<(), StorageError> {
+    let written = File::create(temporary).and_then(|mut file| {
+        file.write_all(content)?;
+        file.sync_all()
+    });
+    let renamed = written.and_then(|()| fs::rename(temporary, path));
+    if let Err(e) = renamed {
+        // It is in nobody's way, and the first error says more than a second one would.
+        let _ = fs::remove_file(temporary);
+        return Err(StorageError::io("write", path, e));
+    }
+    sync_directory(parent(path))
+}
+
+/// Makes the entries of a directory durable.
+fn sync_directory(path: &Path) -> Result<(), StorageError> {
+    File::open(path)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|e| StorageError::io("write the directory", path, e))
+}
+
+/// The directory that a path lies in.
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}

@@ -1,0 +1,116 @@
+//! The runtime that the clients of remote storage live on, and the way into it from plain threads.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::{OnceLock, mpsc};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::error::StorageError;
+
+/// Two threads fill a network: what they do is TLS and copying.
+const THREADS: usize = 2;
+
+/// How long any one request, its retries included, may take.
+const ANSWER_SECONDS_MAX: u64 = 90;
+
+/// How much these threads give way to others: serving comes before fetching.
+const NICENESS: i32 = 10;
+
+/// The runtime, started with the first use.
+pub(crate) fn handle() -> Result<Handle, StorageError> {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime.handle().clone());
+    }
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .thread_name("storage")
+        .on_thread_start(|| {
+            // On Linux it is this thread's own. Without it, transfers are only less polite.
+            let _ = rustix::process::nice(NICENESS);
+        })
+        .enable_all()
+        .build()
+        .map_err(|e| StorageError::io("start the threads of", "remote storage", e))?;
+    // Should two threads do it at a time, the one that comes late gives its own up.
+    Ok(RUNTIME.get_or_init(|| runtime).handle().clone())
+}
+
+/// A request to remote storage: what it does, and on what.
+#[derive(Clone)]
+pub(crate) struct Request {
+    pub(crate) action: &'static str,
+    pub(crate) path: PathBuf,
+}
+
+impl Request {
+    pub(crate) fn new(action: &'static str, path: impl Into<PathBuf>) -> Self {
+        Self {
+            action,
+            path: path.into(),
+        }
+    }
+
+    /// Starts the request without waiting for it.
+    pub(crate) fn start<T: Send + 'static>(
+        self,
+        work: impl Future<Output = object_store::Result<T>> + Send + 'static,
+    ) -> Result<Pending<T>, StorageError> {
+        let (sender, answer) = mpsc::sync_channel(1);
+        let request = self.clone();
+        let task = handle()?.spawn(async move {
+            let work = tokio::time::timeout(Duration::from_secs(ANSWER_SECONDS_MAX), work);
+            let Self { action, path } = request;
+            let result = match work.await {
+                Ok(result) => result.map_err(|e| StorageError::remote(action, path, e)),
+                Err(_) => Err(StorageError::NoAnswer {
+                    action,
+                    path,
+                    seconds: ANSWER_SECONDS_MAX,
+                }),
+            };
+            // Nobody waits any more: then nobody wants it.
+            let _ = sender.send(result);
+        });
+        Ok(Pending {
+            request: self,
+            answer,
+            task,
+        })
+    }
+
+    /// Does the request, and waits for it.
+    pub(crate) fn run<T: Send + 'static>(
+        self,
+        work: impl Future<Output = object_store::Result<T>> + Send + 'static,
+    ) -> Result<T, StorageError> {
+        self.start(work)?.wait()
+    }
+}
+
+/// A request that is under way. Dropped, it is given up.
+pub(crate) struct Pending<T> {
+    request: Request,
+    answer: mpsc::Receiver<Result<T, StorageError>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl<T> Pending<T> {
+    pub(crate) fn wait(self) -> Result<T, StorageError> {
+        self.answer.recv().unwrap_or_else(|_| {
+            Err(StorageError::Remote {
+                action: self.request.action,
+                path: self.request.path.clone(),
+                source: "the client of the storage panicked".into(),
+            })
+        })
+    }
+}
+
+impl<T> Drop for Pending<T> {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

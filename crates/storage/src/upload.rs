@@ -1,0 +1,118 @@
+//! A file being written to remote storage: in parts, a few of them under way at a time.
+//!
+//! A file of one part is one request. Until the last one is acknowledged there is no file of its name.
+//! What is held in memory is bounded by [`PART_BYTES`] times the parts under way and the one being filled.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart, path::Path as ObjectPath};
+
+use crate::error::StorageError;
+use crate::runtime::{Pending, Request};
+
+/// S3 wants at least 5 MiB, and at most 10 000 parts: a chunk of 4 GiB makes 512.
+const PART_BYTES: usize = 8 << 20;
+
+/// How many parts are under way at a time.
+const PARTS_AT_ONCE: usize = 2;
+
+/// A file being written. Dropped without [`finish`](Self::finish), it is given up.
+pub(crate) struct Upload {
+    store: Arc<dyn ObjectStore>,
+    object: ObjectPath,
+    path: PathBuf,
+    part: BytesMut,
+    bytes: u64,
+    /// There once the file has more than one part.
+    parts: Option<WriteMultipart>,
+}
+
+impl Upload {
+    pub(crate) fn new(store: Arc<dyn ObjectStore>, object: ObjectPath, path: PathBuf) -> Self {
+        Self {
+            store,
+            object,
+            path,
+            part: BytesMut::new(),
+            bytes: 0,
+            parts: None,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn request(&self) -> Request {
+        Request::new("write", &*self.path)
+    }
+
+    /// Sends a part off, once there is room for it.
+    fn send(&mut self, part: Bytes) -> Result<(), StorageError> {
+        let mut parts = match self.parts.take() {
+            Some(parts) => parts,
+            None => {
+                let (store, object) = (Arc::clone(&self.store), self.object.clone());
+                let upload = self.request().run(async move { store.put_multipart(&object).await })?;
+                WriteMultipart::new_with_chunk_size(upload, PART_BYTES)
+            }
+        };
+        // A future that is given up would lose the parts under way, and with them the right to abort: so
+        // they come back also with an error.
+        let (parts, sent) = self.request().run(async move {
+            let sent = parts.wait_for_capacity(PARTS_AT_ONCE).await;
+            if sent.is_ok() {
+                parts.put(part);
+            }
+            Ok((parts, sent))
+        })?;
+        self.parts = Some(parts);
+        sent.map_err(|e| StorageError::remote("write", &*self.path, e))
+    }
+
+    /// Waits until the storage has all of it; from then on there is a file of this name.
+    pub(crate) fn finish(mut self) -> Result<(), StorageError> {
+        let last = std::mem::take(&mut self.part).freeze();
+        let request = self.request();
+        match self.parts.take() {
+            None => {
+                let (store, object) = (Arc::clone(&self.store), self.object.clone());
+                request.run(async move { store.put(&object, last.into()).await.map(|_| ()) })
+            }
+            Some(mut parts) => request.run(async move {
+                parts.put(last);
+                parts.finish().await.map(|_| ())
+            }),
+        }
+    }
+}
+
+impl Write for Upload {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = PART_BYTES - self.part.len();
+        let taken = bytes.len().min(room);
+        self.part.extend_from_slice(&bytes[..taken]);
+        self.bytes += taken as u64;
+        if self.part.len() == PART_BYTES {
+            let part = std::mem::take(&mut self.part).freeze();
+            self.send(part)?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(parts) = self.parts.take() {
+            // What cannot be aborted is no file either; the storage's own rules clean it up one day.
+            let _ = self.request().start(parts.abort()).map(Pending::wait);
+        }
+    }
+}

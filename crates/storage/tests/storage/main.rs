@@ -1,0 +1,7 @@
+//! What a location promises, held against each kind of storage: a local directory, and real servers of S3
+//! and HDFS.
+
+mod conformance;
+mod faults;
+mod local;
+mod place;
