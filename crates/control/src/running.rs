@@ -2,7 +2,7 @@
 //! other, and stopped in the reverse.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use crate::dev::DevHandle;
 use crate::error::ControlError;
 use crate::exposition::{Exposition, Observed};
 use crate::founding::Founding;
-use crate::http::{self, App, AppParts, FILES_AT_ONCE_MAX, Traffic};
+use crate::http::{self, App, AppParts, Elsewhere, FILES_AT_ONCE_MAX, Traffic};
 use crate::intake::Intake;
 use crate::mirror::Mirror;
 use crate::operator::Operator;
@@ -318,6 +318,11 @@ impl Starting<'_> {
             exposition: Exposition::new(observed),
             traffic,
             catalog: Arc::clone(&self.catalog),
+            elsewhere: Elsewhere {
+                catalog: Arc::clone(&self.catalog),
+                access: self.config.peer_access()?,
+                client: OnceLock::new(),
+            },
             settings: LiveSettings {
                 settings: Arc::clone(&self.settings),
                 coordination: Arc::clone(&self.coordination),

@@ -12,12 +12,13 @@ use fondaco_model::cluster::{LocalFetch, ReplicaKey, VersionDetail};
 use fondaco_model::{PartitionCount, PartitionSet};
 use fondaco_node::{
     FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, LocationSource, NodeMetrics,
-    PageCache, PeerClient, Settings, Sources, SystemClock,
+    PageCache, PeerClient, Settings, Sources, SystemClock, discard_leftovers,
 };
 
 use super::disk::Disk;
 use super::tuning::Tuning;
 use crate::bell::Bell;
+use crate::data_dir::delete_tree;
 use crate::error::ControlError;
 
 /// What fetches need of their node.
@@ -194,7 +195,10 @@ impl Inner {
         let outcome = match outcome {
             Ok(()) => self.parts.disk.look_again(store, *version),
             Err(error) => {
-                // What came so far stays there for the next try.
+                // What came so far stays there for the next try, unless it takes the last of the disk.
+                if matches!(error, ControlError::Fetch(FetchError::DiskFull { .. })) {
+                    self.make_room(job);
+                }
                 let looked = self.parts.disk.look_again(store, *version);
                 looked.and(Err(error))
             }
@@ -247,12 +251,23 @@ impl Inner {
         };
         let plan = FetchPlan::new(&sources, &target)?;
         let cache = self.page_cache(plan.files_bytes());
-        let tuning = Tuning::new(&self.parts.settings, &self.parts.metrics);
+        let running = || self.running().len();
+        let tuning = Tuning::new(&self.parts.settings, &self.parts.metrics, &running);
         let report = plan.run(&sources, &target, cache, control, &tuning)?;
         for (location, bytes) in report.bytes_from.iter().filter(|(_, bytes)| *bytes > 0) {
             tracing::info!(%store, %version, %location, bytes, "fetched from");
         }
         Ok(())
+    }
+
+    /// Deletes what a fetch has brought to a disk that became full: others need room on it, and be it only
+    /// to write down that the push failed.
+    fn make_room(&self, job: &Job) {
+        let [version_dir, fetching_dir] = self.parts.disk.dirs_of(&job.key.0, job.key.1);
+        let discarded = discard_leftovers(&version_dir).map_err(ControlError::from);
+        if let Err(error) = discarded.and(delete_tree(&fetching_dir)) {
+            tracing::warn!(?fetching_dir, %error, "cannot make room on the disk");
+        }
     }
 
     /// Pages of a new version may stay if all that is here fits into half of the memory with it.

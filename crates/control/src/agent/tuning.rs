@@ -12,15 +12,22 @@ const READS_MIN: u64 = 100;
 pub(crate) struct Tuning<'a> {
     settings: &'a Settings,
     metrics: &'a NodeMetrics,
+    /// How many fetches run on the node: they share the limit evenly.
+    running: &'a (dyn Fn() -> usize + Sync),
     before: Mutex<HistogramSnapshot>,
 }
 
 impl<'a> Tuning<'a> {
     /// The first window is all that was read before: the quiet that later ones are compared with.
-    pub(crate) fn new(settings: &'a Settings, metrics: &'a NodeMetrics) -> Self {
+    pub(crate) fn new(
+        settings: &'a Settings,
+        metrics: &'a NodeMetrics,
+        running: &'a (dyn Fn() -> usize + Sync),
+    ) -> Self {
         Self {
             settings,
             metrics,
+            running,
             before: Mutex::default(),
         }
     }
@@ -30,7 +37,7 @@ impl FetchTuning for Tuning<'_> {
     fn rate_limit_bytes_per_second(&self) -> Option<u64> {
         match self.settings.get(Setting::FetchRateBytesPerSecond) {
             0 => None,
-            rate => Some(rate),
+            rate => Some((rate / (self.running)().max(1) as u64).max(1)),
         }
     }
 
@@ -45,5 +52,25 @@ impl FetchTuning for Tuning<'_> {
         }
         *before = now;
         window.quantile(0.99)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fetches_that_run_at_the_same_time_share_the_limit() {
+        let (settings, metrics) = (Settings::default(), NodeMetrics::new(1));
+        let share = |fetches: usize| {
+            let running = move || fetches;
+            Tuning::new(&settings, &metrics, &running).rate_limit_bytes_per_second()
+        };
+        assert_eq!(share(3), None);
+        settings.set(Setting::FetchRateBytesPerSecond, 3_000_000).unwrap();
+        assert_eq!(
+            [share(0), share(1), share(3)],
+            [Some(3_000_000), Some(3_000_000), Some(1_000_000)]
+        );
     }
 }

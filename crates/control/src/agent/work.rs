@@ -181,9 +181,15 @@ impl Work {
             self.carry_out(view, &mut agent, action, is_announced);
         }
         self.agent = Some(agent);
+        // Without a routing table there is nothing to serve; it comes at once, unless it waits for other nodes.
+        let nodes_initial = view
+            .cluster
+            .as_ref()
+            .map_or(0, |cluster| cluster.nodes_initial as usize);
+        let is_settled = view.routing.is_some() || view.nodes.len() < nodes_initial;
         shared.note(|status| {
             status.node = Some(node);
-            status.settled |= view.routing.is_some();
+            status.settled |= is_settled;
         });
         Ok(())
     }

@@ -1,6 +1,9 @@
 //! Look-ups over HTTP, for people and `curl`. The fast path is RESP.
+//!
+//! What is here is looked up here. If any key of a request is elsewhere, all of them are asked for through
+//! the client library, so that all values of a store are of one version.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Json;
 use axum::extract::State;
@@ -8,9 +11,11 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use fondaco_client::{Client, ClientError, ReadOptions, WireKey};
+use fondaco_format::FormatError;
 use fondaco_model::cluster::operator::OperatorError;
 use fondaco_model::{KEY_BYTES_MAX, StoreName};
-use fondaco_node::{Catalog, Serving};
+use fondaco_node::{Catalog, PeerAccess, Serving, SharedCatalog};
 
 use super::App;
 use super::body::{JsonBody, KeyPath};
@@ -24,20 +29,29 @@ const KEYS_MAX: usize = 1000;
 /// How long the values of one answer may be together, in bytes.
 const VALUES_BYTES_MAX: usize = 64 << 20;
 
+/// A key of a store.
+type Key = (StoreName, Vec<u8>);
+
+/// The way to the keys that are elsewhere.
+pub(crate) struct Elsewhere {
+    pub(crate) catalog: Arc<SharedCatalog>,
+    pub(crate) access: PeerAccess,
+    /// Made when the first key is elsewhere: of one node alone, none ever is.
+    pub(crate) client: OnceLock<Client>,
+}
+
 /// Look one key up.
 #[utoipa::path(get, path = "/v1/stores/{store}/keys/{key}", tag = "look-ups", params(
     ("store" = String, Path, description = "The store"),
     ("key" = String, Path, description = "The key, its bytes percent-encoded"),
 ), responses(
     (status = 200, description = "The value, as it is", body = Vec<u8>, content_type = "application/octet-stream"),
-    (status = "default", description = "An error: store_not_found, key_not_found, nothing_served, version_failed", body = ErrorResource),
+    (status = "default", description = "An error: store_not_found, key_not_found, nothing_served, version_failed, unavailable", body = ErrorResource),
 ))]
 pub(super) async fn get(State(app): State<App>, KeyPath { store, key }: KeyPath) -> Result<Response, ApiError> {
     let missing = format!("store {store:?} has no key {:?}", String::from_utf8_lossy(&key));
-    let value = app
-        .blocking(move |app| look_up(&app.catalog.load(), &store, &key))
-        .await?;
-    match value {
+    let mut values = look_up(&app, vec![(store, key)]).await?;
+    match values.pop().flatten() {
         Some(value) => Ok(([(header::CONTENT_TYPE, "application/octet-stream")], value).into_response()),
         None => Err(ApiError::new("key_not_found", missing)),
     }
@@ -46,7 +60,7 @@ pub(super) async fn get(State(app): State<App>, KeyPath { store, key }: KeyPath)
 /// Look several keys up, of one store or of several. All values of a store are of one version.
 #[utoipa::path(post, path = "/v1/lookup", tag = "look-ups", request_body = LookupRequest, responses(
     (status = 200, description = "The values", body = LookupResponse),
-    (status = "default", description = "An error: invalid_request, store_not_found, nothing_served, version_failed, answer_too_large", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, nothing_served, version_failed, answer_too_large, unavailable", body = ErrorResource),
 ))]
 pub(super) async fn many(
     State(app): State<App>,
@@ -58,35 +72,15 @@ pub(super) async fn many(
             "{count} keys: look up at most {KEYS_MAX} at a time"
         )));
     }
-    let keys = request
-        .keys
-        .iter()
-        .map(|wire| parse(wire))
-        .collect::<Result<Vec<_>, _>>()?;
-    let values = app.blocking(move |app| {
-        let catalog = Arc::clone(&app.catalog.load());
-        let mut bytes = 0;
-        let mut values = Vec::with_capacity(keys.len());
-        for (store, key) in &keys {
-            let value = look_up(&catalog, store, key)?;
-            bytes += value.as_ref().map_or(0, Vec::len);
-            if bytes > VALUES_BYTES_MAX {
-                return Ok(None);
-            }
-            values.push(value.map(LookupValue::from));
-        }
-        Ok(Some(values))
-    });
-    match values.await? {
-        Some(values) => Ok(Json(LookupResponse { values })),
-        None => Err(ApiError::new(
-            "answer_too_large",
-            format!("the values have more than {VALUES_BYTES_MAX} bytes: look up fewer keys, or use RESP"),
-        )),
-    }
+    let keys = request.keys.iter().map(|wire| parse(wire)).collect::<Result<_, _>>()?;
+    let values = look_up(&app, keys).await?;
+    let values = values.into_iter().map(|value| value.map(LookupValue::from));
+    Ok(Json(LookupResponse {
+        values: values.collect(),
+    }))
 }
 
-fn parse(wire: &str) -> Result<(StoreName, Vec<u8>), ApiError> {
+fn parse(wire: &str) -> Result<Key, ApiError> {
     let Some((store, key)) = wire.split_once(':') else {
         return Err(ApiError::invalid(format!(
             "invalid key {wire:?}: keys are written store:key"
@@ -96,20 +90,130 @@ fn parse(wire: &str) -> Result<(StoreName, Vec<u8>), ApiError> {
     Ok((store, key.as_bytes().to_vec()))
 }
 
-fn look_up(catalog: &Catalog, name: &StoreName, key: &[u8]) -> Result<Option<Vec<u8>>, ControlError> {
-    let Some(store) = catalog.store(name) else {
-        return Err(OperatorError::StoreNotFound { store: name.clone() }.into());
-    };
-    match &store.serving {
-        // No builder writes such a key.
-        Serving::Version(..) if !(1..=KEY_BYTES_MAX).contains(&key.len()) => Ok(None),
-        Serving::Version(_, version) => Ok(version.get(key)?.map(|value| value.to_vec())),
-        Serving::Nothing => Err(ControlError::NothingServed { store: name.clone() }),
-        Serving::Failed(version, reason) => Err(ControlError::VersionFailed {
-            store: name.clone(),
-            version: *version,
-            reason: reason.clone(),
-        }),
+/// The values of some keys, wherever they are.
+async fn look_up(app: &App, keys: Vec<Key>) -> Result<Vec<Option<Vec<u8>>>, ApiError> {
+    let keys = Arc::new(keys);
+    let own = Arc::clone(&keys);
+    let found = app.blocking(move |app| look_up_here(&app.catalog.load(), &own)).await?;
+    match found {
+        Some(values) => values.ok_or_else(too_large),
+        None => look_up_elsewhere(&app.elsewhere, &keys).await,
+    }
+}
+
+fn too_large() -> ApiError {
+    let message = format!("the values have more than {VALUES_BYTES_MAX} bytes: look up fewer keys, or use RESP");
+    ApiError::new("answer_too_large", message)
+}
+
+/// What this process has; `None` if any of it is elsewhere, and in there `None` if it is too long.
+#[expect(
+    clippy::type_complexity,
+    reason = "two reasons for there being no values, each met by one caller"
+)]
+fn look_up_here(catalog: &Catalog, keys: &[Key]) -> Result<Option<Option<Vec<Option<Vec<u8>>>>>, ControlError> {
+    let mut bytes = 0;
+    let mut values = Vec::with_capacity(keys.len());
+    for (name, key) in keys {
+        let Some(store) = catalog.store(name) else {
+            return Err(OperatorError::StoreNotFound { store: name.clone() }.into());
+        };
+        let others = catalog
+            .membership()
+            .is_some_and(|membership| membership.topology().nodes.len() > 1 || membership.is_router());
+        let value = match &store.serving {
+            // No builder writes such a key.
+            Serving::Version(..) if !is_key(key) => None,
+            Serving::Version(_, version) => match version.get(key) {
+                Ok(value) => value.map(|value| value.to_vec()),
+                Err(FormatError::NotHeld { .. }) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            },
+            _ if others => return Ok(None),
+            Serving::Nothing => return Err(ControlError::NothingServed { store: name.clone() }),
+            Serving::Failed(version, reason) => {
+                return Err(ControlError::VersionFailed {
+                    store: name.clone(),
+                    version: *version,
+                    reason: reason.clone(),
+                });
+            }
+        };
+        bytes += value.as_ref().map_or(0, Vec::len);
+        if bytes > VALUES_BYTES_MAX {
+            return Ok(Some(None));
+        }
+        values.push(value);
+    }
+    Ok(Some(Some(values)))
+}
+
+fn is_key(key: &[u8]) -> bool {
+    (1..=KEY_BYTES_MAX).contains(&key.len())
+}
+
+async fn look_up_elsewhere(elsewhere: &Elsewhere, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>, ApiError> {
+    let client = elsewhere.client()?;
+    let mut wire_keys = Vec::with_capacity(keys.len());
+    for (store, key) in keys.iter().filter(|(_, key)| is_key(key)) {
+        wire_keys.push(WireKey::new(store, key)?);
+    }
+    let reply = client.read(wire_keys, &ReadOptions::default()).await?;
+    let mut found = reply.values.into_iter();
+    let mut values = Vec::with_capacity(keys.len());
+    let mut bytes = 0;
+    for (_, key) in keys {
+        let value = match is_key(key) {
+            true => found.next().transpose()?.flatten(),
+            false => None,
+        };
+        bytes += value.as_ref().map_or(0, |value| value.len());
+        if bytes > VALUES_BYTES_MAX {
+            return Err(too_large());
+        }
+        values.push(value.map(|value| value.to_vec()));
+    }
+    Ok(values)
+}
+
+impl Elsewhere {
+    /// The client. To be called where its runtime is.
+    fn client(&self) -> Result<&Client, ClientError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let PeerAccess {
+            user,
+            password,
+            tls,
+            zone,
+        } = self.access.clone();
+        let mut builder = Client::builder().topology(self.catalog.topology());
+        if let Some(zone) = zone {
+            builder = builder.zone(zone);
+        }
+        if let Some(password) = password {
+            builder = builder.credentials(user, password);
+        }
+        if let Some(tls) = tls {
+            builder = builder.tls(tls);
+        }
+        let client = builder.build()?;
+        // Should two be made at a time, one of the two equal ones stays.
+        Ok(self.client.get_or_init(|| client))
+    }
+}
+
+impl From<ClientError> for ApiError {
+    fn from(error: ClientError) -> Self {
+        let code = match &error {
+            ClientError::UnknownStore { .. } => "store_not_found",
+            ClientError::NoVersion { .. } => "nothing_served",
+            ClientError::InvalidKey { .. } | ClientError::TooManyKeys { .. } => "invalid_request",
+            ClientError::Overloaded { .. } => "overloaded",
+            _ => "unavailable",
+        };
+        Self::new(code, error.to_string())
     }
 }
 

@@ -33,6 +33,7 @@ use tokio::sync::Semaphore;
 pub use error::{ERROR_CODES, ErrorDetail, ErrorResource};
 pub(crate) use files::FILES_AT_ONCE_MAX;
 pub(crate) use guard::Traffic;
+pub(crate) use lookup::Elsewhere;
 pub use openapi::document;
 pub use resources::*;
 
@@ -68,6 +69,8 @@ pub(crate) struct AppParts {
     pub(crate) controller: Option<Arc<ControllerWork>>,
     pub(crate) dev: Option<DevHandle>,
     pub(crate) catalog: Arc<SharedCatalog>,
+    /// The way to keys that this process does not have.
+    pub(crate) elsewhere: Elsewhere,
     pub(crate) settings: LiveSettings,
     pub(crate) metrics: Arc<NodeMetrics>,
     pub(crate) exposition: Exposition,

@@ -1,0 +1,110 @@
+//! Who may be a node of a cluster, on a real ZooKeeper.
+
+use std::path::Path;
+
+use fondaco_control::{Config, ControlError, Fondaco, Role, Running};
+use fondaco_model::NodeId;
+use fondaco_testing::ZooKeeper;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::zookeeper;
+use crate::single::{Client, config, wait_for};
+
+fn member(servers: &str, root: &str, role: Role, dir: &Path) -> Config {
+    let mut config = config(dir);
+    config.role = role;
+    config.zookeeper = Some(zookeeper(servers, root));
+    config
+}
+
+fn stop(running: Running) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(running.shutdown());
+}
+
+/// Why a node that was started must not go on.
+fn failure(running: &Running) -> String {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let patience = std::time::Duration::from_secs(60);
+    let error = runtime.block_on(async { tokio::time::timeout(patience, running.failed()).await });
+    error.expect("the node goes on").to_string()
+}
+
+#[test]
+fn nodes_that_must_not_take_part_are_refused_and_say_why() {
+    let server = ZooKeeper::start();
+    let servers = server.address();
+    let dirs: Vec<TempDir> = (0..5).map(|_| TempDir::new().unwrap()).collect();
+    let controller = member(&servers, "/fondaco/one", Role::Controller, dirs[0].path());
+    let controller = Fondaco::start(controller).unwrap();
+    let mut numbered = member(&servers, "/fondaco/one", Role::Node, dirs[1].path());
+    numbered.member.id = NodeId::new(1);
+    let first = Fondaco::start(numbered).unwrap();
+    assert_eq!(Client::new(first.http_addr()).get("/v1/status")["node"], 1);
+
+    // Two nodes claim one number: its owner keeps it.
+    let mut claim = member(&servers, "/fondaco/one", Role::Node, dirs[2].path());
+    claim.member.id = NodeId::new(1);
+    let error = Fondaco::start(claim).err().unwrap().to_string();
+    assert!(error.contains("node number 1 belongs to another node"), "{error}");
+
+    // The data directory of another cluster.
+    let elsewhere = member(&servers, "/fondaco/two", Role::Controller, dirs[3].path());
+    let elsewhere = Fondaco::start(elsewhere).unwrap();
+    stop(first);
+    let foreign = member(&servers, "/fondaco/two", Role::Node, dirs[1].path());
+    let error = Fondaco::start(foreign).err().unwrap();
+    assert!(matches!(error, ControlError::Unfit(_)), "{error}");
+    assert!(error.to_string().contains("belongs to cluster"), "{error}");
+    stop(elsewhere);
+
+    // A copy of a data directory whose node runs.
+    let first = member(&servers, "/fondaco/one", Role::Node, dirs[1].path());
+    let first = Fondaco::start(first).unwrap();
+    std::fs::copy(dirs[1].path().join("node.json"), dirs[4].path().join("node.json")).unwrap();
+    let copy = member(&servers, "/fondaco/one", Role::Node, dirs[4].path());
+    let copy = Fondaco::start(copy).unwrap();
+    let error = failure(&copy);
+    assert!(
+        error.contains("one data directory is a copy of the other") && error.contains(&first.http_addr().to_string()),
+        "{error}"
+    );
+    let client = Client::new(copy.http_addr());
+    assert_eq!(client.call("GET", "/readyz", Value::Null).0, 503);
+    assert_eq!(
+        Client::new(first.http_addr()).call("GET", "/readyz", Value::Null).0,
+        200
+    );
+    stop(copy);
+    stop(first);
+    stop(controller);
+}
+
+#[test]
+fn processes_that_start_without_zookeeper_wait_for_it_and_say_so() {
+    let mut server = ZooKeeper::start();
+    let servers = server.address();
+    server.kill();
+    let dirs: Vec<TempDir> = (0..2).map(|_| TempDir::new().unwrap()).collect();
+    let node = Fondaco::start(member(&servers, "/fondaco/late", Role::Node, dirs[0].path())).unwrap();
+    let client = Client::new(node.http_addr());
+    let (status, readiness) = client.call("GET", "/readyz", Value::Null);
+    assert_eq!(status, 503, "{readiness}");
+    assert!(
+        readiness["reasons"][0].as_str().unwrap().contains("coordination"),
+        "{readiness}"
+    );
+
+    server.restart();
+    let controller = member(&servers, "/fondaco/late", Role::Controller, dirs[1].path());
+    let controller = Fondaco::start(controller).unwrap();
+    wait_for("the node to be ready", || {
+        (client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
+    });
+    stop(node);
+    stop(controller);
+}

@@ -1,0 +1,162 @@
+//! Development clusters to test: three nodes, a router and two controllers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fondaco_control::{Config, Dev, DevConfig, ZooKeeperConfig};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::single::{Client, config, wait_for};
+
+pub struct TestCluster {
+    /// The control port of the router.
+    pub client: Client,
+    pub dir: TempDir,
+    dev: Option<Dev>,
+}
+
+impl TestCluster {
+    /// Three nodes with two replicas of each partition, on embedded coordination.
+    pub fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    pub fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+        let dir = TempDir::new().unwrap();
+        let mut common = config(dir.path());
+        common.cluster.replicas = 2;
+        common.cluster.nodes_initial = 3;
+        change(&mut common);
+        let dev = Dev::start(DevConfig { common, nodes: 3 }).unwrap();
+        let (_, http) = dev.addresses().unwrap();
+        let cluster = Self {
+            client: Client::new(http),
+            dir,
+            dev: Some(dev),
+        };
+        cluster.wait_ready();
+        cluster
+    }
+
+    fn dev(&self) -> &Dev {
+        self.dev.as_ref().unwrap()
+    }
+
+    /// The control port of a member.
+    pub fn member(&self, name: &str) -> Client {
+        let members = self.dev().members();
+        let member = members.iter().find(|member| member.name == name).unwrap();
+        Client::new(member.http.as_ref().unwrap().parse().unwrap())
+    }
+
+    pub fn stop(&self, name: &str) {
+        self.dev().stop_member(name).unwrap();
+    }
+
+    pub fn start_again(&self, name: &str) {
+        self.dev().start_member(name).unwrap();
+    }
+
+    /// The data directory of a member.
+    pub fn data(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The members that are running and have partitions.
+    pub fn nodes(&self) -> Vec<String> {
+        let members = self.dev().members().into_iter();
+        let nodes = members.filter(|member| member.running && member.name.starts_with("node-"));
+        nodes.map(|member| member.name).collect()
+    }
+
+    /// Waits until every node that runs has all that it should, and the router has heard of it.
+    pub fn wait_ready(&self) {
+        let names = self.nodes().into_iter().chain(["router".to_owned()]);
+        for name in names {
+            let client = self.member(&name);
+            wait_for("the members to be ready", || {
+                (client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
+            });
+        }
+    }
+
+    /// Waits until no node is late with the store.
+    pub fn wait_nobody_late(&self) {
+        wait_for("nobody to be late", || {
+            let store = self.client.get("/v1/stores/pymk");
+            (store["late"] == json!([])).then_some(())
+        });
+    }
+
+    /// Creates the store of the tests.
+    pub fn create(&self, more: Value) {
+        let mut store = json!({"name": "pymk", "backups": 1});
+        for (key, value) in more.as_object().unwrap() {
+            store[key] = value.clone();
+        }
+        let (status, answer) = self.client.call("POST", "/v1/stores", store);
+        assert_eq!(status, 201, "{answer}");
+    }
+
+    /// Waits for every member to serve the same build, whole.
+    pub fn all_serve(&self, build: u64, padding: usize) {
+        for name in self.nodes().into_iter().chain(["router".to_owned()]) {
+            let client = self.member(&name);
+            let found = client.served_build(padding);
+            assert_eq!(found, build, "{name}");
+        }
+    }
+
+    /// Which controller leads, by name.
+    pub fn leader(&self) -> String {
+        wait_for("a leader", || {
+            let cluster = self.client.get("/v1/cluster");
+            let leader = cluster["leader"].as_str()?.to_owned();
+            let members = self.dev().members();
+            let member = members
+                .into_iter()
+                .find(|member| member.http.as_ref() == Some(&leader))?;
+            Some(member.name)
+        })
+    }
+
+    pub fn shutdown(&mut self) {
+        if let Some(dev) = self.dev.take() {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(dev.shutdown());
+        }
+    }
+}
+
+impl Drop for TestCluster {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+/// The names of the files of partitions in a directory of a version.
+pub fn chunk_files(dir: &Path) -> Vec<String> {
+    let names = crate::single::names(dir).into_iter();
+    names
+        .filter(|name| name.ends_with(".data") || name.ends_with(".index"))
+        .collect()
+}
+
+/// Changes a byte in the middle of a file, without touching what it is linked to.
+pub fn corrupt(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    fs::remove_file(path).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+pub fn zookeeper(servers: &str, root: &str) -> ZooKeeperConfig {
+    ZooKeeperConfig {
+        connect: servers.to_owned(),
+        root: root.to_owned(),
+        session_timeout: std::time::Duration::from_secs(2),
+        auth: None,
+    }
+}

@@ -1,0 +1,18 @@
+//! Clusters of several processes, each role as it really runs, in one test process: pushes that survive
+//! failures, nodes that come and go, and coordination that is away.
+
+mod harness;
+#[path = "../node/harness.rs"]
+#[expect(
+    dead_code,
+    reason = "of the harness of single nodes, only builds and clients are used"
+)]
+mod single;
+#[path = "../../../format/tests/written/mod.rs"]
+mod written;
+
+mod admission;
+mod failures;
+mod outages;
+mod plans;
+mod pushes;

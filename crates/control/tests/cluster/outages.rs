@@ -1,0 +1,53 @@
+//! A cluster on a real ZooKeeper that goes away and comes back.
+
+use serde_json::{Value, json};
+
+use fondaco_testing::ZooKeeper;
+
+use crate::harness::{TestCluster, zookeeper};
+use crate::single::{Builds, wait_for};
+
+#[test]
+fn without_zookeeper_everything_known_is_served_also_by_a_node_that_restarts() {
+    let mut server = ZooKeeper::start();
+    let servers = server.address();
+    let cluster = TestCluster::start_with(|config| {
+        config.zookeeper = Some(zookeeper(&servers, "/fondaco/outage"));
+    });
+    cluster.create(json!({}));
+    let builds = Builds::beside();
+    cluster.client.push(&builds.build(1));
+    cluster.all_serve(1, 50);
+    // Nodes remember what they saw a moment after they served it.
+    for node in cluster.nodes() {
+        wait_for("the view to be remembered", || {
+            let view = std::fs::read_to_string(cluster.data(&node).join("view.json")).ok()?;
+            view.contains("\"current\":1").then_some(())
+        });
+    }
+
+    server.kill();
+    wait_for("the silence to be noticed", || {
+        let status = cluster.member("node-1").get("/v1/status");
+        status["coordination_silent_ms"].is_u64().then_some(())
+    });
+    cluster.all_serve(1, 50);
+    let code = cluster
+        .client
+        .refused("POST", "/v1/stores", json!({"name": "other"}), 503);
+    assert_eq!(code, "unavailable");
+    cluster.stop("node-2");
+    cluster.start_again("node-2");
+    assert_eq!(cluster.member("node-2").call("GET", "/readyz", Value::Null).0, 200);
+    // What it does not hold it asks of its peers, as it remembers them.
+    cluster.all_serve(1, 50);
+
+    server.restart();
+    wait_for("the cluster to be whole again", || {
+        let nodes = cluster.client.get("/v1/nodes");
+        let nodes = nodes["nodes"].as_array().unwrap();
+        nodes.iter().all(|node| node["live"] == json!(true)).then_some(())
+    });
+    assert_eq!(cluster.client.push(&builds.build(2)), 2);
+    cluster.all_serve(2, 50);
+}

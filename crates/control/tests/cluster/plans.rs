@@ -1,0 +1,61 @@
+//! The routing table changed by a plan: a node that waits is given its share, another gives up its own.
+
+use serde_json::{Value, json};
+
+use crate::harness::TestCluster;
+use crate::single::{Builds, wait_for};
+
+fn partitions(cluster: &TestCluster) -> Vec<u64> {
+    let nodes = cluster.client.get("/v1/nodes");
+    let nodes = nodes["nodes"].as_array().unwrap().iter();
+    nodes.map(|node| node["partitions"].as_u64().unwrap()).collect()
+}
+
+fn finished(cluster: &TestCluster, epoch: u64) {
+    wait_for("the plan to be done", || {
+        let found = cluster.client.get("/v1/cluster");
+        (found["routing_epoch"] == json!(epoch) && found["plan_under_way"] == json!(false)).then_some(())
+    });
+    cluster.wait_ready();
+}
+
+#[test]
+fn a_new_node_waits_for_a_plan_fetches_its_share_and_a_removed_one_gives_up_its_own() {
+    // The table is made when two are there; the third comes later.
+    let cluster = TestCluster::start_with(|config| config.cluster.nodes_initial = 2);
+    cluster.create(json!({}));
+    let builds = Builds::beside();
+    cluster.client.push(&builds.build(1));
+    assert_eq!(partitions(&cluster), [4, 4, 0]);
+
+    let plans = "/v1/routing/plans";
+    let (status, plan) = cluster.client.call("POST", plans, json!({"add": [3], "dry_run": true}));
+    assert_eq!(status, 200, "{plan}");
+    assert!((2..=3).contains(&plan["fetches"].as_u64().unwrap()), "{plan}");
+    assert_eq!(partitions(&cluster), [4, 4, 0], "nothing was changed");
+
+    let (status, plan) = cluster.client.call("POST", plans, json!({"add": [3]}));
+    assert_eq!(status, 202, "{plan}");
+    finished(&cluster, 3);
+    let spread = partitions(&cluster);
+    assert_eq!(spread.iter().sum::<u64>(), 8);
+    assert!(spread.iter().all(|&count| (2..=3).contains(&count)), "{spread:?}");
+    cluster.all_serve(1, 50);
+
+    let (status, plan) = cluster.client.call("POST", plans, json!({"remove": [1]}));
+    assert_eq!(status, 202, "{plan}");
+    finished(&cluster, 5);
+    assert_eq!(partitions(&cluster), [0, 4, 4]);
+    cluster.all_serve(1, 50);
+    cluster.client.push(&builds.build(2));
+    cluster.all_serve(2, 50);
+    let routing = cluster.client.get("/v1/routing");
+    let owners = routing["owners"].as_array().unwrap();
+    assert!(
+        owners
+            .iter()
+            .all(|nodes| !nodes.as_array().unwrap().contains(&json!(1))),
+        "{routing}"
+    );
+    assert_eq!(routing["next"], Value::Null);
+}

@@ -1,0 +1,97 @@
+//! Pushes to three nodes: what each fetches, who swaps, and who takes over.
+
+use serde_json::{Value, json};
+
+use crate::harness::{TestCluster, chunk_files};
+use crate::single::{Builds, wait_for, wait_for_dirs};
+
+#[test]
+fn each_node_fetches_its_partitions_and_every_member_serves_all_keys() {
+    let cluster = TestCluster::start();
+    cluster.create(json!({}));
+    let builds = Builds::beside();
+    let source = builds.build(1);
+    assert_eq!(cluster.client.push(&source), 1);
+    cluster.all_serve(1, 50);
+    // Two replicas of each file, and each node has less than all.
+    let all = chunk_files(&source).len();
+    let held: Vec<usize> = cluster
+        .nodes()
+        .iter()
+        .map(|node| chunk_files(&cluster.data(node).join("stores/pymk/version-1")).len())
+        .collect();
+    assert_eq!(held.iter().sum::<usize>(), 2 * all, "{held:?} of {all}");
+    assert!(held.iter().all(|&files| 0 < files && files < all), "{held:?} of {all}");
+
+    let store = cluster.client.get("/v1/stores/pymk");
+    let nodes = store["versions"][0]["nodes"].as_array().unwrap();
+    assert_eq!(nodes.len(), 3);
+    assert!(nodes.iter().all(|node| node["state"] == "serving"), "{store}");
+}
+
+#[test]
+fn swaps_and_rollbacks_are_seen_through_every_member_when_they_return() {
+    let cluster = TestCluster::start();
+    cluster.create(json!({}));
+    let builds = Builds::beside();
+    cluster.client.push(&builds.build(1));
+    cluster.client.push(&builds.build(2));
+    cluster.all_serve(2, 50);
+    for (member, current) in [("node-1", 1), ("controller-1", 2), ("node-3", 1), ("controller-2", 2)] {
+        let client = cluster.member(member);
+        let (status, store) = client.call("POST", "/v1/stores/pymk/swap", json!({"version": current}));
+        assert_eq!((status, &store["current_version"]), (200, &json!(current)), "{store}");
+        for node in cluster.nodes() {
+            assert_eq!(cluster.member(&node).served_build(50), current, "{node} after {member}");
+        }
+    }
+}
+
+#[test]
+fn a_push_goes_on_when_the_leading_controller_stops() {
+    let cluster = TestCluster::start();
+    cluster.create(json!({}));
+    let builds = Builds::elsewhere(1000);
+    cluster.client.set_rate(64 << 10);
+    cluster.client.begin_push(&builds.build(1));
+    wait_for("bytes to arrive", || {
+        let push = cluster.client.get("/v1/stores/pymk/push");
+        (push["bytes_done"].as_u64() > Some(0)).then_some(())
+    });
+    let leader = cluster.leader();
+    cluster.stop(&leader);
+    assert_ne!(cluster.leader(), leader);
+    cluster.client.set_rate(0);
+    assert_eq!(cluster.client.ended_push()["state"], "swapped");
+    cluster.all_serve(1, 1000);
+}
+
+#[test]
+fn a_cancelled_push_is_deleted_on_all_nodes() {
+    let cluster = TestCluster::start();
+    cluster.create(json!({}));
+    let builds = Builds::elsewhere(1000);
+    cluster.client.set_rate(64 << 10);
+    cluster.client.begin_push(&builds.build(1));
+    wait_for("all nodes to fetch", || {
+        let push = cluster.client.get("/v1/stores/pymk/push");
+        (push["nodes"].as_array().unwrap().len() == 3).then_some(())
+    });
+    let (status, push) = cluster.client.call("DELETE", "/v1/stores/pymk/push", Value::Null);
+    assert_eq!((status, &push["state"]), (200, &json!("cancelled")), "{push}");
+    for node in cluster.nodes() {
+        wait_for_dirs(&cluster.data(&node), &[]);
+    }
+}
+
+#[test]
+fn a_dropped_store_is_gone_everywhere_and_one_of_its_name_is_another() {
+    let cluster = TestCluster::start();
+    let builds = Builds::beside();
+    cluster.create(json!({}));
+    cluster.client.push(&builds.build(1));
+    assert_eq!(cluster.client.call("DELETE", "/v1/stores/pymk", Value::Null).0, 204);
+    cluster.create(json!({}));
+    assert_eq!(cluster.client.push(&builds.build(2)), 1);
+    cluster.all_serve(2, 50);
+}
