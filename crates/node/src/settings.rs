@@ -63,7 +63,7 @@ pub const SETTINGS: [SettingSpec; 9] = [
         default: 0,
         min: 0,
         max: 1 << 50,
-        summary: "how fast a fetch may read; 0 is no limit",
+        summary: "how fast a node may fetch, all its fetches together; 0 is no limit",
     },
     SettingSpec {
         setting: Setting::ClientIdleSeconds,
