@@ -85,6 +85,30 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// A port that is taken: whoever connects waits until a server is started on it.
+pub struct Listening {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Listening {
+    /// Takes a port; 0 lets the system choose.
+    ///
+    /// # Errors
+    /// The address is taken or not ours.
+    pub fn on(address: SocketAddr) -> Result<Self, ServerError> {
+        let listen_error = |source| ServerError::Listen { address, source };
+        let listener = listen(address).map_err(listen_error)?;
+        let address = listener.local_addr().map_err(listen_error)?;
+        Ok(Self { listener, address })
+    }
+
+    /// Which port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
 impl Server {
     /// Listens, and starts the event loops.
     ///
@@ -98,12 +122,22 @@ impl Server {
         settings: Arc<Settings>,
         metrics: Arc<NodeMetrics>,
     ) -> Result<Self, ServerError> {
-        let listen_error = |source| ServerError::Listen {
-            address: config.listen,
-            source,
-        };
-        let listener = listen(config.listen).map_err(listen_error)?;
-        let address = listener.local_addr().map_err(listen_error)?;
+        let listening = Listening::on(config.listen)?;
+        Self::start_on(listening, config, catalog, settings, metrics)
+    }
+
+    /// Starts the event loops on a port that was taken before, wherever the configuration would listen.
+    ///
+    /// # Errors
+    /// Threads cannot be made.
+    pub fn start_on(
+        listening: Listening,
+        config: ServerConfig,
+        catalog: Arc<SharedCatalog>,
+        settings: Arc<Settings>,
+        metrics: Arc<NodeMetrics>,
+    ) -> Result<Self, ServerError> {
+        let Listening { listener, address } = listening;
         let loops = config.loops.max(1);
         let shared = Arc::new(Shared {
             config,

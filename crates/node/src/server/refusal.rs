@@ -47,9 +47,14 @@ pub(super) fn check_elsewhere(catalog: &Catalog, store: u16) -> Result<(), Strin
         let mut nodes = membership.topology().nodes.keys();
         nodes.any(|&node| !membership.is(node))
     });
-    match catalog.current_number(store) {
-        Some(_) if others => Ok(()),
-        _ => Err(no_version(&catalog.stores()[store as usize])),
+    let store_here = &catalog.stores()[store as usize];
+    match (catalog.current_number(store), &store_here.serving) {
+        (Some(_), _) if others => Ok(()),
+        (Some(current), Serving::Version(..) | Serving::Nothing) => Err(format!(
+            "CLUSTERDOWN version {current} of store {:?} is not all here, and there is no other node: see fondaco nodes",
+            store_here.name
+        )),
+        _ => Err(no_version(store_here)),
     }
 }
 

@@ -1,11 +1,12 @@
 //! What clients of Redis Cluster are told, and how they are led.
 
 use std::collections::BTreeMap;
+use std::process::{Child, Command, Stdio};
 
 use fondaco_node::Counter;
 use redis::Value;
 
-use crate::harness::{Cluster, Connection, elements, text, value, wire_key};
+use crate::harness::{Cluster, Connection, connect, elements, eventually, text, value, wire_key};
 
 /// The ranges of `CLUSTER SLOTS`: first, last, ports of the nodes.
 fn slots(connection: &mut Connection) -> Vec<(i64, i64, Vec<i64>)> {
@@ -156,4 +157,180 @@ fn a_node_without_a_cluster_owns_all_slots() {
             .unwrap_err()
             .contains("Unknown node x")
     );
+}
+
+/// A `redis-server` that is a cluster by itself, with all slots.
+struct RedisCluster {
+    process: Child,
+    port: u16,
+    _folder: tempfile::TempDir,
+}
+
+impl RedisCluster {
+    /// None, and a line that says why, where there is no such server.
+    fn start() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (port, bus_port) = (free.local_addr().unwrap().port(), 0);
+        let bus = std::net::TcpListener::bind(("127.0.0.1", bus_port)).unwrap();
+        let bus_port = bus.local_addr().unwrap().port();
+        drop((free, bus));
+        let spawned = Command::new("redis-server")
+            .args([
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--cluster-enabled",
+                "yes",
+                "--port",
+            ])
+            .arg(port.to_string())
+            .arg("--cluster-port")
+            .arg(bus_port.to_string())
+            .arg("--dir")
+            .arg(folder.path())
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn();
+        let process = match spawned {
+            Ok(process) => process,
+            Err(error) => {
+                eprintln!("skipped: no redis-server to compare with: {error}");
+                return None;
+            }
+        };
+        let server = Self {
+            process,
+            port,
+            _folder: folder,
+        };
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        eventually("redis-server answers", || std::net::TcpStream::connect(address).ok());
+        let mut connection = connect(address);
+        connection.send("CLUSTER ADDSLOTSRANGE 0 16383").unwrap();
+        eventually("redis-server is a cluster", || {
+            let info = connection.text("CLUSTER INFO").unwrap();
+            info.contains("cluster_state:ok").then_some(())
+        });
+        Some(server)
+    }
+}
+
+impl Drop for RedisCluster {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing left to do.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// An answer without what differs from server to server: numbers, and texts with digits in them.
+fn shape(value: Value) -> Value {
+    let blank = |text: &str| {
+        let digits = text.chars().map(|c| if c.is_ascii_hexdigit() { '#' } else { c });
+        let mut text: String = digits.collect();
+        while text.contains("##") {
+            text = text.replace("##", "#");
+        }
+        text
+    };
+    match value {
+        Value::Int(_) => Value::Int(0),
+        Value::BulkString(bytes) => match std::str::from_utf8(&bytes).unwrap() {
+            text if text.contains(|c: char| c.is_ascii_digit()) => Value::SimpleString(blank(text)),
+            // The address of a server that nobody has told it.
+            "" => Value::SimpleString("#.#.#.#".into()),
+            _ => Value::BulkString(bytes),
+        },
+        Value::VerbatimString { text, .. } => Value::SimpleString(blank(&text)),
+        Value::Array(elements) => Value::Array(elements.into_iter().map(shape).collect()),
+        Value::Map(pairs) => Value::Map(pairs.into_iter().map(|(k, v)| (shape(k), shape(v))).collect()),
+        other => other,
+    }
+}
+
+#[test]
+fn what_is_told_of_a_cluster_has_the_shape_that_redis_gives_it() {
+    let Some(redis) = RedisCluster::start() else { return };
+    let cluster = Cluster::start(1, 1, 4, 10);
+    for version in ["2", "3"] {
+        let mut theirs = connect(([127, 0, 0, 1], redis.port).into());
+        let mut ours = cluster.nodes[0].connect();
+        for connection in [&mut theirs, &mut ours] {
+            connection.send(&format!("HELLO {version}")).unwrap();
+        }
+        for command in [
+            "CLUSTER SLOTS",
+            "CLUSTER INFO",
+            "CLUSTER LINKS",
+            "CLUSTER MYID",
+            "READONLY",
+            "READWRITE",
+            "ASKING",
+            "INFO cluster",
+        ] {
+            let (theirs, ours) = (theirs.send(command), ours.send(command));
+            if command == "INFO cluster" {
+                let told = format!("{ours:?}");
+                assert!(told.contains("cluster_enabled:1"), "{told}");
+                continue;
+            }
+            assert_eq!(ours.map(shape), theirs.map(shape), "{command} in version {version}");
+        }
+        let same = [
+            "CLUSTER KEYSLOT a{b}c",
+            "CLUSTER COUNTKEYSINSLOT x",
+            "CLUSTER COUNTKEYSINSLOT -1",
+            "CLUSTER",
+        ];
+        for command in same {
+            assert_eq!(
+                ours.send(command),
+                theirs.send(command),
+                "{command} in version {version}"
+            );
+        }
+        let fields = |lines: String| lines.split([' ', '\n']).count();
+        assert_eq!(
+            fields(lines(ours.send("CLUSTER NODES").unwrap())),
+            fields(lines(theirs.send("CLUSTER NODES").unwrap()))
+        );
+        let names = |connection: &mut Connection| {
+            let shards = elements(connection.send("CLUSTER SHARDS").unwrap());
+            let mut names = Vec::new();
+            names_in(shards, &mut names);
+            names
+        };
+        let sorted = |mut names: Vec<String>| {
+            names.sort();
+            names
+        };
+        assert_eq!(sorted(names(&mut ours)), sorted(names(&mut theirs)));
+    }
+}
+
+fn lines(value: Value) -> String {
+    match value {
+        Value::VerbatimString { text, .. } => text,
+        other => text(other).unwrap(),
+    }
+}
+
+/// All words in an answer, however deep.
+fn names_in(values: Vec<Value>, names: &mut Vec<String>) {
+    for value in values {
+        match value {
+            Value::Array(elements) => names_in(elements, names),
+            Value::Map(pairs) => names_in(pairs.into_iter().flat_map(|(k, v)| [k, v]).collect(), names),
+            Value::BulkString(bytes) => {
+                let word = String::from_utf8(bytes).unwrap();
+                if !word.is_empty() && !word.contains(|c: char| c.is_ascii_digit()) {
+                    names.push(word);
+                }
+            }
+            _ => {}
+        }
+    }
 }

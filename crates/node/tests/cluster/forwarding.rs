@@ -1,6 +1,6 @@
 //! What a plain client gets, wherever the keys are.
 
-use fondaco_node::Counter;
+use fondaco_node::{Access, Counter, PasswordDigest, PeerAccess, User};
 use redis::Value;
 
 use crate::harness::{Cluster, elements, text, value, wire_key};
@@ -140,4 +140,44 @@ fn the_topology_is_told_once_a_change() {
     cluster.topology.epoch += 1;
     cluster.publish();
     assert_ne!(connection.send(&format!("FONDACO.TOPOLOGY {tag}")), Ok(Value::Nil));
+}
+
+#[test]
+fn nodes_are_users_to_one_another_and_rights_are_checked_where_the_client_is() {
+    let user = |name: &str, stores: &str| User {
+        name: name.into(),
+        password: PasswordDigest::of(name.as_bytes()),
+        stores: vec![stores.into()],
+        admin: false,
+    };
+    let access = Access::new(vec![user("node", "*"), user("reader", "pymk"), user("stranger", "x")]);
+    let peers = PeerAccess {
+        user: Some("node".into()),
+        password: Some("node".into()),
+        ..PeerAccess::default()
+    };
+    let cluster = Cluster::guarded(2, 1, 4, 50, access, peers);
+    let key = cluster.key_not_on(0);
+    let mut connection = cluster.nodes[0].connect();
+    assert!(
+        connection
+            .send(&format!("GET {}", wire_key(key)))
+            .unwrap_err()
+            .starts_with("NOAUTH")
+    );
+    connection.send("AUTH stranger stranger").unwrap();
+    assert!(
+        connection
+            .send(&format!("GET {}", wire_key(key)))
+            .unwrap_err()
+            .starts_with("NOPERM")
+    );
+    assert!(
+        connection
+            .send("FONDACO.READ 0 0 pymk 1")
+            .unwrap_err()
+            .starts_with("NOPERM")
+    );
+    connection.send("AUTH reader reader").unwrap();
+    assert_eq!(connection.text(&format!("GET {}", wire_key(key))), Some(value(1, key)));
 }

@@ -9,8 +9,8 @@ use fondaco_format::{Compression, MANIFEST_FILE, Manifest, Version};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::{Identity, NodeId, PartitionCount, PartitionId, StoreKind, StoreName, VersionNumber, slot_of_key};
 use fondaco_node::{
-    Access, Catalog, Counter, Member, Membership, NodeMetrics, Server, ServerConfig, Serving, ServingStore, Settings,
-    SharedCatalog, StoreId,
+    Access, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Serving, ServingStore,
+    Settings, SharedCatalog, StoreId,
 };
 use redis::{ConnectionLike, Value};
 use tempfile::TempDir;
@@ -65,7 +65,7 @@ pub struct Node {
 }
 
 impl Node {
-    fn start(member: Member) -> Self {
+    fn start(member: Member, access: Access, peers: PeerAccess) -> Self {
         let catalog = Arc::new(SharedCatalog::new());
         let settings = Arc::new(Settings::default());
         let metrics = Arc::new(NodeMetrics::new(LOOPS));
@@ -73,8 +73,8 @@ impl Node {
             listen: "127.0.0.1:0".parse().unwrap(),
             loops: LOOPS,
             tls: None,
-            access: Access::default(),
-            peers: Default::default(),
+            access,
+            peers,
             program_version: "test",
         };
         let (c, s, m) = (Arc::clone(&catalog), Arc::clone(&settings), Arc::clone(&metrics));
@@ -140,8 +140,30 @@ impl Node {
 impl Cluster {
     /// So many nodes, of which each partition has so many; they hold version 1 of so many keys.
     pub fn start(nodes: usize, replicas: usize, partitions: u32, keys: usize) -> Self {
+        Self::guarded(
+            nodes,
+            replicas,
+            partitions,
+            keys,
+            Access::default(),
+            PeerAccess::default(),
+        )
+    }
+
+    /// The same, for users only: the nodes are one to another as `peers` says.
+    pub fn guarded(
+        nodes: usize,
+        replicas: usize,
+        partitions: u32,
+        keys: usize,
+        access: Access,
+        peers: PeerAccess,
+    ) -> Self {
         let ids: Vec<NodeId> = (1..).take(nodes).map(|n| NodeId::new(n).unwrap()).collect();
-        let nodes: Vec<Node> = ids.iter().map(|&id| Node::start(Member::Node(id))).collect();
+        let nodes: Vec<Node> = ids
+            .iter()
+            .map(|&id| Node::start(Member::Node(id), access.clone(), peers.clone()))
+            .collect();
         let owners = |partition: u32| {
             let from = ids.iter().copied().cycle().skip(partition as usize % ids.len());
             from.take(replicas).collect()
@@ -227,7 +249,11 @@ impl Cluster {
 
     /// A router in front of the nodes.
     pub fn router(&self) -> Node {
-        let router = Node::start(Member::Router(Identity::of(7)));
+        let router = Node::start(
+            Member::Router(Identity::of(7)),
+            Access::default(),
+            PeerAccess::default(),
+        );
         router.publish(&self.topology);
         router
     }

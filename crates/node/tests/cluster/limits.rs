@@ -139,7 +139,10 @@ fn a_client_that_is_dropped_takes_its_requests_along() {
         panic!("{number:?}")
     };
     let get = format!("GET {}", wire_key(cluster.key_not_on(0)));
-    let waiting = std::thread::spawn(move || waiting.send(&get));
+    let waiting = std::thread::spawn({
+        let get = get.clone();
+        move || waiting.send(&get)
+    });
     eventually("it waits", || (router.metrics.forwards() == 1).then_some(()));
     other.send(&format!("CLIENT KILL ID {number}")).unwrap();
     assert!(waiting.join().unwrap().is_err());

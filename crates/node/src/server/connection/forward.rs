@@ -5,48 +5,75 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fondaco_model::VersionNumber;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
-use super::Connection;
+use super::{BUFFER_BYTES_KEPT, Connection, INPUT_BYTES};
 use crate::catalog::Catalog;
 use crate::forward::{KeyAnswer, Wanted};
 use crate::metrics::Counter;
+use crate::server::event_loop::LoopContext;
 use crate::server::window::{Place, Window};
 
 /// What other nodes have answered for the keys of a window: nothing where none was asked.
 pub(super) type Others = Vec<Option<KeyAnswer>>;
+
+/// How long a client that sends no more is taken to wait for replies still.
+const HALF_CLOSED_GRACE: Duration = Duration::from_millis(100);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Answers a window with keys that are not held here.
     pub(super) async fn run_split(&mut self, catalog: Arc<Catalog>, started: Instant) -> io::Result<()> {
         // What the disk is needed for goes on meanwhile.
         let reads = self.look_ahead(&catalog, &Others::new());
-        let others = self.ask_others(&catalog).await;
+        let others = tokio::select! {
+            biased;
+            others = ask_others(&self.context, &self.window, &catalog) => others,
+            // Nobody wants the answer any more: what is under way for it is given up.
+            error = gone(&mut self.stream, &mut self.input, &self.context) => return Err(error),
+        };
         let place = Place::default();
         self.run_waiting(catalog, place, reads, others, started).await
     }
+}
 
-    async fn ask_others(&self, catalog: &Catalog) -> Others {
-        let window = &self.window;
-        let mut others: Others = (0..window.key_count()).map(|_| None).collect();
-        let keys: Vec<usize> = (0..window.key_count()).filter(|&at| window.is_elsewhere(at)).collect();
-        let answers = self.context.forwarder.read(catalog, &wanted(window, &keys)).await;
+/// Waits until the client is gone. What it sends meanwhile is kept for later.
+async fn gone<S: AsyncRead + Unpin>(stream: &mut S, input: &mut Vec<u8>, context: &LoopContext) -> io::Error {
+    while input.len() < BUFFER_BYTES_KEPT {
+        input.reserve(INPUT_BYTES);
+        match stream.read_buf(input).await {
+            Ok(0) => {
+                tokio::time::sleep(HALF_CLOSED_GRACE).await;
+                return io::ErrorKind::UnexpectedEof.into();
+            }
+            Ok(count) => context.metrics.add(Counter::BytesIn, count as u64),
+            Err(error) => return error,
+        }
+    }
+    std::future::pending().await
+}
+
+/// What other nodes answer for the keys of a window that they have to be asked for; and for all keys of a
+/// store, where one version of it can only be had so.
+async fn ask_others(context: &LoopContext, window: &Window, catalog: &Catalog) -> Others {
+    let forwarder = &context.forwarder;
+    let mut others: Others = (0..window.key_count()).map(|_| None).collect();
+    let keys: Vec<usize> = (0..window.key_count()).filter(|&at| window.is_elsewhere(at)).collect();
+    let answers = forwarder.read(catalog, &wanted(window, &keys)).await;
+    for (&at, answer) in keys.iter().zip(answers) {
+        others[at] = Some(answer);
+    }
+    let keys = keys_of_several_versions(window, catalog, &others);
+    if !keys.is_empty() {
+        context.metrics.add(Counter::ForwardRepeats, keys.len() as u64);
+        let answers = forwarder.read_anew(catalog, &wanted(window, &keys)).await;
         for (&at, answer) in keys.iter().zip(answers) {
             others[at] = Some(answer);
         }
-        let keys = keys_of_several_versions(window, catalog, &others);
-        if !keys.is_empty() {
-            self.context.metrics.add(Counter::ForwardRepeats, keys.len() as u64);
-            let answers = self.context.forwarder.read_anew(catalog, &wanted(window, &keys)).await;
-            for (&at, answer) in keys.iter().zip(answers) {
-                others[at] = Some(answer);
-            }
-        }
-        others
     }
+    others
 }
 
 fn wanted<'a>(window: &'a Window, keys: &[usize]) -> Vec<Wanted<'a>> {

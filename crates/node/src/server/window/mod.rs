@@ -9,30 +9,30 @@
 //! [`Place`], to be resumed with the value. A window with keys that are not held here is not run at all
 //! before other nodes have answered for those: see `connection::forward`.
 
+mod add;
+
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use fondaco_format::{ColdRead, FormatError, Lookup, Probe, Version};
-use fondaco_model::{Slot, SlotPrefix, VersionNumber};
+use fondaco_resp::Reply;
 use fondaco_resp::command::CommandId;
-use fondaco_resp::{Arguments, Reply, parse_integer};
 
 use super::refusal;
-use super::session::Session;
 use crate::catalog::{Catalog, NOT_OPEN};
-use crate::forward::Forwarder;
+pub(in crate::server) use add::Admission;
 
 /// When a window holds so many keys, it is run before more requests are read.
-pub(super) const WINDOW_KEYS: usize = 64;
+pub(in crate::server) const WINDOW_KEYS: usize = 64;
 /// How many keys ahead of the one that is searched records are prefetched.
 const PREFETCH_DISTANCE: usize = 8;
 
 /// Replies are sent when they pass this, also in the middle of a pipeline or of an `MGET`.
-pub(super) const OUTPUT_BYTES_MAX: usize = 256 * 1024;
+pub(in crate::server) const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 
 /// Requests that wait to be answered together.
 #[derive(Default)]
-pub(super) struct Window {
+pub(in crate::server) struct Window {
     requests: Vec<Request>,
     keys: Vec<Key>,
     /// The bytes of all keys: what they were parsed from may be gone before they are answered.
@@ -71,15 +71,15 @@ struct Key {
 
 /// Where a window goes on: at a key of a request, with what was counted of the request so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Place {
+pub(in crate::server) struct Place {
     request: usize,
-    pub(super) key: usize,
+    pub(in crate::server) key: usize,
     begun: bool,
     existing: i64,
 }
 
 /// How far a window came.
-pub(super) enum Run {
+pub(in crate::server) enum Run {
     /// All requests are answered.
     Done,
     /// The key at this place needs the disk, and this read of it.
@@ -90,48 +90,41 @@ pub(super) enum Run {
 
 /// What look-ups came to, for the counters.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Tally {
-    pub(super) hot: u64,
-    pub(super) cold: u64,
-    pub(super) absent: u64,
-    pub(super) failed: u64,
+pub(in crate::server) struct Tally {
+    pub(in crate::server) hot: u64,
+    pub(in crate::server) cold: u64,
+    pub(in crate::server) absent: u64,
+    pub(in crate::server) failed: u64,
 }
 
 /// The answer for one key: its value, or why it is not known, as an error begins with its code.
-pub(super) type Answer<'a> = Result<Option<&'a [u8]>, &'a dyn Display>;
-
-/// What goes before a request can be added, and is not the request's own.
-pub(super) struct Admission<'a> {
-    pub(super) catalog: &'a Catalog,
-    pub(super) session: &'a Session,
-    pub(super) forwarder: &'a Forwarder,
-}
+pub(in crate::server) type Answer<'a> = Result<Option<&'a [u8]>, &'a dyn Display>;
 
 impl Window {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::server) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    pub(in crate::server) fn is_full(&self) -> bool {
         self.keys.len() >= WINDOW_KEYS
     }
 
-    pub(super) fn key_count(&self) -> usize {
+    pub(in crate::server) fn key_count(&self) -> usize {
         self.keys.len()
     }
 
     /// Whether other nodes have to be asked.
     #[inline]
-    pub(super) fn is_split(&self) -> bool {
+    pub(in crate::server) fn is_split(&self) -> bool {
         self.elsewhere > 0
     }
 
     /// The commands of all requests.
-    pub(super) fn commands(&self) -> impl Iterator<Item = CommandId> {
+    pub(in crate::server) fn commands(&self) -> impl Iterator<Item = CommandId> {
         self.requests.iter().map(|request| request.command)
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(in crate::server) fn clear(&mut self) {
         const KEPT_MAX: usize = 4096;
         self.requests.clear();
         self.keys.clear();
@@ -141,201 +134,26 @@ impl Window {
         self.key_bytes.shrink_to(KEPT_MAX * 16);
     }
 
-    /// Adds a request, if it is a look-up: `Ok(false)` if it is not.
-    ///
-    /// # Errors
-    /// The error to answer instead: no such store, no right to read it, a number that is none, another
-    /// node to go to.
-    #[inline]
-    pub(super) fn add(
-        &mut self,
-        command: CommandId,
-        arguments: &Arguments,
-        buffer: &[u8],
-        admission: &Admission<'_>,
-    ) -> Result<bool, String> {
-        let mut detail = Detail::None;
-        let keys = match command {
-            CommandId::Get | CommandId::StrLen | CommandId::Type | CommandId::Ttl | CommandId::PTtl => 1..2,
-            CommandId::MGet | CommandId::Exists => 1..arguments.len(),
-            CommandId::GetRange | CommandId::SubStr => {
-                let number = |at| arguments.get(at, buffer).and_then(parse_integer);
-                let (Some(first), Some(last)) = (number(2), number(3)) else {
-                    return Err("ERR value is not an integer or out of range".into());
-                };
-                detail = Detail::Range(first, last);
-                1..2
-            }
-            CommandId::FondacoRead => return self.add_pinned(arguments, buffer, admission).map(|()| true),
-            _ => return Ok(false),
-        };
-        let before = self.mark();
-        for at in keys {
-            let wire_key = arguments.get(at, buffer).unwrap_or_default();
-            if let Err(error) = self.add_key(wire_key, admission) {
-                self.return_to(before);
-                return Err(error);
-            }
-        }
-        if self.elsewhere > before.elsewhere
-            && let Err(error) = self.check_elsewhere(before, admission)
-        {
-            self.return_to(before);
-            return Err(error);
-        }
-        self.end_request(command, detail);
-        Ok(true)
-    }
-
-    fn end_request(&mut self, command: CommandId, detail: Detail) {
-        self.requests.push(Request {
-            command,
-            keys_end: self.keys.len() as u32,
-            detail,
-        });
-    }
-
-    #[inline]
-    fn mark(&self) -> Mark {
-        Mark {
-            keys: self.keys.len(),
-            bytes: self.key_bytes.len(),
-            elsewhere: self.elsewhere,
-        }
-    }
-
-    fn return_to(&mut self, mark: Mark) {
-        self.keys.truncate(mark.keys);
-        self.key_bytes.truncate(mark.bytes);
-        self.elsewhere = mark.elsewhere;
-    }
-
-    #[inline]
-    fn add_key(&mut self, wire_key: &[u8], admission: &Admission<'_>) -> Result<(), String> {
-        let catalog = admission.catalog;
-        let Some(colon) = memchr::memchr(b':', wire_key) else {
-            return Err(refusal::no_colon(wire_key));
-        };
-        let (name, key) = (&wire_key[..colon], &wire_key[colon + 1..]);
-        let store = match self.keys.last() {
-            // As a rule the same store as for the key before.
-            Some(last) if catalog.stores()[last.store as usize].name.as_str().as_bytes() == name => last.store,
-            _ => readable_store(name, admission)?,
-        };
-        if key.is_empty() {
-            return Err(refusal::EMPTY_KEY.into());
-        }
-        let version = catalog.current(store);
-        if version != NOT_OPEN {
-            let probe = catalog.version(version).probe(key);
-            if probe.is_held() {
-                self.push_key(key, store, version, probe);
-                return Ok(());
-            }
-        }
-        self.push_elsewhere(key, store, catalog)
-    }
-
-    #[cold]
-    fn push_elsewhere(&mut self, key: &[u8], store: u16, catalog: &Catalog) -> Result<(), String> {
-        refusal::check_elsewhere(catalog, store)?;
-        self.elsewhere += 1;
-        self.push_key(key, store, NOT_OPEN, Probe::NOT_HELD);
-        Ok(())
-    }
-
-    #[inline]
-    fn push_key(&mut self, key: &[u8], store: u16, version: u16, probe: Probe) {
-        let start = self.key_bytes.len() as u32;
-        self.key_bytes.extend_from_slice(key);
-        self.keys.push(Key {
-            start,
-            end: self.key_bytes.len() as u32,
-            store,
-            version,
-            probe,
-        });
-    }
-
-    /// Adds a `FONDACO.READ`: a look-up in the version that it names, which is never forwarded.
-    fn add_pinned(&mut self, arguments: &Arguments, buffer: &[u8], admission: &Admission<'_>) -> Result<(), String> {
-        let catalog = admission.catalog;
-        let argument = |at| arguments.get(at, buffer).unwrap_or_default();
-        let number = |at| parse_integer(argument(at)).and_then(|number| u64::try_from(number).ok());
-        let (Some(number), Some(timeout_ms)) = (number(1), number(2)) else {
-            return Err("ERR value is not an integer or out of range".into());
-        };
-        let store = readable_store(argument(3), admission)?;
-        let version = match VersionNumber::new(number) {
-            None => catalog.current(store),
-            Some(number) => catalog.place_of(store, number).unwrap_or(NOT_OPEN),
-        };
-        if version == NOT_OPEN {
-            return Err(refusal::version_gone(catalog, store, VersionNumber::new(number)));
-        }
-        if (4..arguments.len()).any(|at| argument(at).is_empty()) {
-            return Err(refusal::EMPTY_KEY.into());
-        }
-        for at in 4..arguments.len() {
-            let probe = catalog.version(version).probe(argument(at));
-            self.push_key(argument(at), store, version, probe);
-        }
-        let timeout_ms = u32::try_from(timeout_ms).unwrap_or(u32::MAX);
-        self.end_request(CommandId::FondacoRead, Detail::TimeoutMs(timeout_ms));
-        Ok(())
-    }
-
-    /// Whether the request whose keys begin at a mark may be passed on to other nodes.
-    #[cold]
-    fn check_elsewhere(&self, mark: Mark, admission: &Admission<'_>) -> Result<(), String> {
-        let (catalog, session) = (admission.catalog, admission.session);
-        let keys = &self.keys[mark.keys..];
-        if session.goes_where_keys_are()
-            && let Some(membership) = catalog.membership()
-            && !membership.is_router()
-        {
-            let slots = keys.iter().map(|key| self.slot(key, catalog));
-            if let Some(slot) = only(slots) {
-                let store = &catalog.stores()[keys[0].store as usize].name;
-                return Err(refusal::moved(membership, store, slot));
-            }
-        }
-        admission.forwarder.check_room(self.elsewhere)?;
-        let mut rest = keys;
-        while let Some(first) = rest.first() {
-            let run = rest.iter().take_while(|key| key.store == first.store).count();
-            let (own, others) = rest.split_at(run);
-            admission.forwarder.charge(catalog, first.store, own.len())?;
-            rest = others;
-        }
-        Ok(())
-    }
-
-    fn slot(&self, key: &Key, catalog: &Catalog) -> Slot {
-        let bytes = &self.key_bytes[key.start as usize..key.end as usize];
-        SlotPrefix::of(&catalog.stores()[key.store as usize].name).slot(bytes)
-    }
-
     /// The key at a place: its bytes, and the place of its store in [`Catalog::stores`].
-    pub(super) fn key(&self, at: usize) -> (&[u8], u16) {
+    pub(in crate::server) fn key(&self, at: usize) -> (&[u8], u16) {
         let key = &self.keys[at];
         (&self.key_bytes[key.start as usize..key.end as usize], key.store)
     }
 
     /// The version that the key at a place is looked up in; `None` if other nodes have to be asked.
-    pub(super) fn version<'a>(&self, at: usize, catalog: &'a Catalog) -> Option<&'a Arc<Version>> {
+    pub(in crate::server) fn version<'a>(&self, at: usize, catalog: &'a Catalog) -> Option<&'a Arc<Version>> {
         let version = self.keys[at].version;
         (version != NOT_OPEN).then(|| catalog.version(version))
     }
 
     /// Whether other nodes have to be asked for the key at a place.
     #[inline]
-    pub(super) fn is_elsewhere(&self, at: usize) -> bool {
+    pub(in crate::server) fn is_elsewhere(&self, at: usize) -> bool {
         self.keys[at].version == NOT_OPEN
     }
 
     /// The places of keys that are read from the current version, not from one that a request names.
-    pub(super) fn unpinned(&self) -> impl Iterator<Item = usize> {
+    pub(in crate::server) fn unpinned(&self) -> impl Iterator<Item = usize> {
         let starts = std::iter::once(0).chain(self.requests.iter().map(|request| request.keys_end as usize));
         let requests = self.requests.iter().zip(starts);
         let unpinned = requests.filter(|(request, _)| request.command != CommandId::FondacoRead);
@@ -343,7 +161,7 @@ impl Window {
     }
 
     /// How long the request at a place may take, if it says so.
-    pub(super) fn timeout_ms(&self, place: &Place) -> Option<u32> {
+    pub(in crate::server) fn timeout_ms(&self, place: &Place) -> Option<u32> {
         match self.requests.get(place.request)?.detail {
             Detail::TimeoutMs(timeout_ms) => Some(timeout_ms),
             Detail::None | Detail::Range(..) => None,
@@ -352,7 +170,7 @@ impl Window {
 
     /// Looks one key up, without waiting. Its version is open here.
     #[inline]
-    pub(super) fn look_up<'a>(&'a self, at: usize, catalog: &'a Catalog) -> Result<Lookup<'a>, FormatError> {
+    pub(in crate::server) fn look_up<'a>(&'a self, at: usize, catalog: &'a Catalog) -> Result<Lookup<'a>, FormatError> {
         let key = &self.keys[at];
         let bytes = &self.key_bytes[key.start as usize..key.end as usize];
         catalog.version(key.version).lookup(&key.probe, bytes)
@@ -367,7 +185,7 @@ impl Window {
 
     /// Answers requests until one needs the disk, or there are enough replies to be sent.
     #[inline]
-    pub(super) fn run(&self, catalog: &Catalog, reply: &mut Reply<'_>, tally: &mut Tally) -> Run {
+    pub(in crate::server) fn run(&self, catalog: &Catalog, reply: &mut Reply<'_>, tally: &mut Tally) -> Run {
         debug_assert!(!self.is_split());
         let mut place = Place::default();
         let several = self.keys.len() - place.key > 1;
@@ -404,7 +222,7 @@ impl Window {
     /// Moves a place to the next key that waits for an answer, beginning and ending requests on the
     /// way; false at the end.
     #[inline]
-    pub(super) fn begin(&self, place: &mut Place, reply: &mut Reply<'_>) -> bool {
+    pub(in crate::server) fn begin(&self, place: &mut Place, reply: &mut Reply<'_>) -> bool {
         while let Some(request) = self.requests.get(place.request) {
             if !place.begun {
                 place.begun = true;
@@ -427,7 +245,7 @@ impl Window {
 
     /// Answers the key at a place, and moves on to the next.
     #[inline]
-    pub(super) fn answer(&self, place: &mut Place, answer: Answer<'_>, reply: &mut Reply<'_>) {
+    pub(in crate::server) fn answer(&self, place: &mut Place, answer: Answer<'_>, reply: &mut Reply<'_>) {
         let request = &self.requests[place.request];
         place.key += 1;
         let value = match answer {
@@ -460,38 +278,13 @@ impl Window {
     }
 }
 
-/// What a window held before a request was added to it.
-#[derive(Clone, Copy)]
-struct Mark {
-    keys: usize,
-    bytes: usize,
-    elsewhere: usize,
-}
-
 /// A failed look-up, as it is answered.
-pub(super) struct Failure<'a>(pub(super) &'a FormatError);
+pub(in crate::server) struct Failure<'a>(pub(in crate::server) &'a FormatError);
 
 impl Display for Failure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&refusal::failure(self.0))
     }
-}
-
-/// The place of the store of this name, if there is one and the client may read it.
-fn readable_store(name: &[u8], admission: &Admission<'_>) -> Result<u16, String> {
-    let catalog = admission.catalog;
-    let place = catalog.store_on_wire(name).ok_or_else(|| refusal::no_store(name))?;
-    let store = &catalog.stores()[place as usize];
-    match admission.session.may_read(&store.name) {
-        true => Ok(place),
-        false => Err(refusal::no_right(store)),
-    }
-}
-
-/// What all of these are; `None` if they differ.
-fn only<T: PartialEq>(mut items: impl Iterator<Item = T>) -> Option<T> {
-    let first = items.next()?;
-    items.all(|item| item == first).then_some(first)
 }
 
 /// The part of a value that `GETRANGE` asks for: both ends count, from the end if negative.

@@ -1,0 +1,225 @@
+//! Putting requests into a window: what they ask for is found, checked, and begun to be loaded.
+//!
+//! A request is added whole or not at all. Its keys are probed in the catalog of the turn, those that are
+//! not held here are counted as elsewhere, and a request that this process may not pass on is refused
+//! before it waits for anything.
+
+use fondaco_format::Probe;
+use fondaco_model::{Slot, SlotPrefix, VersionNumber};
+use fondaco_resp::command::CommandId;
+use fondaco_resp::{Arguments, parse_integer};
+
+use super::{Detail, Key, Request, Window};
+use crate::catalog::{Catalog, NOT_OPEN};
+use crate::forward::Forwarder;
+use crate::server::refusal;
+use crate::server::session::Session;
+
+/// What goes before a request can be added, and is not the request's own.
+pub(in crate::server) struct Admission<'a> {
+    pub(in crate::server) catalog: &'a Catalog,
+    pub(in crate::server) session: &'a Session,
+    pub(in crate::server) forwarder: &'a Forwarder,
+}
+
+/// What a window held before a request was added to it.
+#[derive(Clone, Copy)]
+struct Mark {
+    keys: usize,
+    bytes: usize,
+    elsewhere: usize,
+}
+
+impl Window {
+    /// Adds a request, if it is a look-up: `Ok(false)` if it is not.
+    ///
+    /// # Errors
+    /// The error to answer instead: no such store, no right to read it, a number that is none, another
+    /// node to go to.
+    #[inline]
+    pub(in crate::server) fn add(
+        &mut self,
+        command: CommandId,
+        arguments: &Arguments,
+        buffer: &[u8],
+        admission: &Admission<'_>,
+    ) -> Result<bool, String> {
+        let mut detail = Detail::None;
+        let keys = match command {
+            CommandId::Get | CommandId::StrLen | CommandId::Type | CommandId::Ttl | CommandId::PTtl => 1..2,
+            CommandId::MGet | CommandId::Exists => 1..arguments.len(),
+            CommandId::GetRange | CommandId::SubStr => {
+                let number = |at| arguments.get(at, buffer).and_then(parse_integer);
+                let (Some(first), Some(last)) = (number(2), number(3)) else {
+                    return Err("ERR value is not an integer or out of range".into());
+                };
+                detail = Detail::Range(first, last);
+                1..2
+            }
+            CommandId::FondacoRead => return self.add_pinned(arguments, buffer, admission).map(|()| true),
+            _ => return Ok(false),
+        };
+        let before = self.mark();
+        for at in keys {
+            let wire_key = arguments.get(at, buffer).unwrap_or_default();
+            if let Err(error) = self.add_key(wire_key, admission) {
+                self.return_to(before);
+                return Err(error);
+            }
+        }
+        if self.elsewhere > before.elsewhere
+            && let Err(error) = self.check_elsewhere(before, admission)
+        {
+            self.return_to(before);
+            return Err(error);
+        }
+        self.end_request(command, detail);
+        Ok(true)
+    }
+
+    fn end_request(&mut self, command: CommandId, detail: Detail) {
+        self.requests.push(Request {
+            command,
+            keys_end: self.keys.len() as u32,
+            detail,
+        });
+    }
+
+    #[inline]
+    fn mark(&self) -> Mark {
+        Mark {
+            keys: self.keys.len(),
+            bytes: self.key_bytes.len(),
+            elsewhere: self.elsewhere,
+        }
+    }
+
+    fn return_to(&mut self, mark: Mark) {
+        self.keys.truncate(mark.keys);
+        self.key_bytes.truncate(mark.bytes);
+        self.elsewhere = mark.elsewhere;
+    }
+
+    #[inline]
+    fn add_key(&mut self, wire_key: &[u8], admission: &Admission<'_>) -> Result<(), String> {
+        let catalog = admission.catalog;
+        let Some(colon) = memchr::memchr(b':', wire_key) else {
+            return Err(refusal::no_colon(wire_key));
+        };
+        let (name, key) = (&wire_key[..colon], &wire_key[colon + 1..]);
+        let store = match self.keys.last() {
+            // As a rule the same store as for the key before.
+            Some(last) if catalog.stores()[last.store as usize].name.as_str().as_bytes() == name => last.store,
+            _ => readable_store(name, admission)?,
+        };
+        if key.is_empty() {
+            return Err(refusal::EMPTY_KEY.into());
+        }
+        let version = catalog.current(store);
+        if version != NOT_OPEN {
+            let probe = catalog.version(version).probe(key);
+            if probe.is_held() {
+                self.push_key(key, store, version, probe);
+                return Ok(());
+            }
+        }
+        self.push_elsewhere(key, store, catalog)
+    }
+
+    #[cold]
+    fn push_elsewhere(&mut self, key: &[u8], store: u16, catalog: &Catalog) -> Result<(), String> {
+        refusal::check_elsewhere(catalog, store)?;
+        self.elsewhere += 1;
+        self.push_key(key, store, NOT_OPEN, Probe::NOT_HELD);
+        Ok(())
+    }
+
+    #[inline]
+    fn push_key(&mut self, key: &[u8], store: u16, version: u16, probe: Probe) {
+        let start = self.key_bytes.len() as u32;
+        self.key_bytes.extend_from_slice(key);
+        self.keys.push(Key {
+            start,
+            end: self.key_bytes.len() as u32,
+            store,
+            version,
+            probe,
+        });
+    }
+
+    /// Adds a `FONDACO.READ`: a look-up in the version that it names, which is never forwarded.
+    fn add_pinned(&mut self, arguments: &Arguments, buffer: &[u8], admission: &Admission<'_>) -> Result<(), String> {
+        let catalog = admission.catalog;
+        let argument = |at| arguments.get(at, buffer).unwrap_or_default();
+        let number = |at| parse_integer(argument(at)).and_then(|number| u64::try_from(number).ok());
+        let (Some(number), Some(timeout_ms)) = (number(1), number(2)) else {
+            return Err("ERR value is not an integer or out of range".into());
+        };
+        let store = readable_store(argument(3), admission)?;
+        let version = match VersionNumber::new(number) {
+            None => catalog.current(store),
+            Some(number) => catalog.place_of(store, number).unwrap_or(NOT_OPEN),
+        };
+        if version == NOT_OPEN {
+            return Err(refusal::version_gone(catalog, store, VersionNumber::new(number)));
+        }
+        if (4..arguments.len()).any(|at| argument(at).is_empty()) {
+            return Err(refusal::EMPTY_KEY.into());
+        }
+        for at in 4..arguments.len() {
+            let probe = catalog.version(version).probe(argument(at));
+            self.push_key(argument(at), store, version, probe);
+        }
+        let timeout_ms = u32::try_from(timeout_ms).unwrap_or(u32::MAX);
+        self.end_request(CommandId::FondacoRead, Detail::TimeoutMs(timeout_ms));
+        Ok(())
+    }
+
+    /// Whether the request whose keys begin at a mark may be passed on to other nodes.
+    #[cold]
+    fn check_elsewhere(&self, mark: Mark, admission: &Admission<'_>) -> Result<(), String> {
+        let (catalog, session) = (admission.catalog, admission.session);
+        let keys = &self.keys[mark.keys..];
+        if session.goes_where_keys_are()
+            && let Some(membership) = catalog.membership()
+            && !membership.is_router()
+        {
+            let slots = keys.iter().map(|key| self.slot(key, catalog));
+            if let Some(slot) = only(slots) {
+                let store = &catalog.stores()[keys[0].store as usize].name;
+                return Err(refusal::moved(membership, store, slot));
+            }
+        }
+        admission.forwarder.check_room(self.elsewhere)?;
+        let mut rest = keys;
+        while let Some(first) = rest.first() {
+            let run = rest.iter().take_while(|key| key.store == first.store).count();
+            let (own, others) = rest.split_at(run);
+            admission.forwarder.charge(catalog, first.store, own.len())?;
+            rest = others;
+        }
+        Ok(())
+    }
+
+    fn slot(&self, key: &Key, catalog: &Catalog) -> Slot {
+        let bytes = &self.key_bytes[key.start as usize..key.end as usize];
+        SlotPrefix::of(&catalog.stores()[key.store as usize].name).slot(bytes)
+    }
+}
+
+/// The place of the store of this name, if there is one and the client may read it.
+fn readable_store(name: &[u8], admission: &Admission<'_>) -> Result<u16, String> {
+    let catalog = admission.catalog;
+    let place = catalog.store_on_wire(name).ok_or_else(|| refusal::no_store(name))?;
+    let store = &catalog.stores()[place as usize];
+    match admission.session.may_read(&store.name) {
+        true => Ok(place),
+        false => Err(refusal::no_right(store)),
+    }
+}
+
+/// What all of these are; `None` if they differ.
+fn only<T: PartialEq>(mut items: impl Iterator<Item = T>) -> Option<T> {
+    let first = items.next()?;
+    items.all(|item| item == first).then_some(first)
+}
