@@ -31,5 +31,5 @@ pub use fetch::{
 };
 pub use membership::{Member, Membership};
 pub use metrics::{COUNTERS, Counter, Histogram, HistogramSnapshot, NodeMetrics};
-pub use server::{Server, ServerConfig, ServerError};
+pub use server::{Listening, Server, ServerConfig, ServerError};
 pub use settings::{SETTINGS, Setting, SettingError, SettingSpec, Settings};
