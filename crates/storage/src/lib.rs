@@ -34,8 +34,10 @@ mod reader;
 mod remote;
 mod runtime;
 mod upload;
+mod writer;
 
 pub use error::StorageError;
-pub use location::{FileInfo, FileWriter, Location};
+pub use location::{FileInfo, Location};
 pub use options::{HdfsOptions, S3Options, Secret, StorageOptions};
 pub use reader::FileReader;
+pub use writer::FileWriter;

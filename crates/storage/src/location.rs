@@ -6,7 +6,6 @@
 use std::fmt;
 use std::fs::File;
 use std::hash::{Hash, Hasher};
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use crate::local::{self, LocalFile};
 use crate::options::StorageOptions;
 use crate::reader::FileReader;
 use crate::remote::Remote;
-use crate::upload::Upload;
+use crate::writer::FileWriter;
 
 /// A directory of files, on some kind of storage. Cheap to clone.
 #[derive(Clone)]
@@ -38,15 +37,6 @@ pub struct FileInfo {
     pub name: String,
     /// Its length in bytes.
     pub bytes: u64,
-}
-
-/// A file being written, from start to end. Dropped without [`finish`](Self::finish), it is incomplete:
-/// a local one stays behind, a remote one never comes to be.
-pub struct FileWriter(Writing);
-
-enum Writing {
-    Local(LocalFile),
-    Remote(Upload),
 }
 
 impl Location {
@@ -121,10 +111,10 @@ impl Location {
     /// [`StorageError::AlreadyExists`], or what else the storage says.
     pub fn create_file(&self, name: &str) -> Result<FileWriter, StorageError> {
         check_name(name)?;
-        Ok(FileWriter(match &self.0 {
-            Place::Local(path) => Writing::Local(LocalFile::create(path.join(name))?),
-            Place::Remote(remote) => Writing::Remote(remote.create_file(name)?),
-        }))
+        match &self.0 {
+            Place::Local(path) => Ok(LocalFile::create(path.join(name))?.into()),
+            Place::Remote(remote) => Ok(remote.create_file(name)?.into()),
+        }
     }
 
     /// Writes a small file so that it is durably there whole, with all files of this location that
@@ -286,52 +276,6 @@ fn check_name(name: &str) -> Result<(), StorageError> {
         });
     }
     Ok(())
-}
-
-impl FileWriter {
-    /// How many bytes were written.
-    pub fn bytes(&self) -> u64 {
-        match &self.0 {
-            Writing::Local(file) => file.bytes(),
-            Writing::Remote(upload) => upload.bytes(),
-        }
-    }
-
-    /// Waits until the storage has all of it, durably, and closes the file.
-    ///
-    /// # Errors
-    /// What the storage says; the content may then be lost.
-    pub fn finish(self) -> Result<(), StorageError> {
-        match self.0 {
-            Writing::Local(file) => file.finish(),
-            Writing::Remote(upload) => upload.finish(),
-        }
-    }
-
-    /// Closes the file; the caller makes it durable with [`Location::sync_all`]. For a remote file this is
-    /// [`finish`](Self::finish).
-    ///
-    /// # Errors
-    /// As [`finish`](Self::finish).
-    pub fn finish_later(self) -> Result<(), StorageError> {
-        match self.0 {
-            Writing::Local(_) => Ok(()),
-            Writing::Remote(upload) => upload.finish(),
-        }
-    }
-}
-
-impl Write for FileWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.0 {
-            Writing::Local(file) => file.write(bytes),
-            Writing::Remote(upload) => upload.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 impl FromStr for Location {

@@ -1,0 +1,74 @@
+//! A file being written, wherever it is.
+
+use std::io::{self, Write};
+
+use crate::error::StorageError;
+use crate::local::LocalFile;
+use crate::upload::Upload;
+
+/// A file being written, from start to end. Dropped without [`finish`](Self::finish), it is incomplete:
+/// a local one stays behind, a remote one never comes to be.
+pub struct FileWriter(Writing);
+
+enum Writing {
+    Local(LocalFile),
+    Remote(Upload),
+}
+
+impl FileWriter {
+    /// How many bytes were written.
+    pub fn bytes(&self) -> u64 {
+        match &self.0 {
+            Writing::Local(file) => file.bytes(),
+            Writing::Remote(upload) => upload.bytes(),
+        }
+    }
+
+    /// Waits until the storage has all of it, durably, and closes the file.
+    ///
+    /// # Errors
+    /// What the storage says; the content may then be lost.
+    pub fn finish(self) -> Result<(), StorageError> {
+        match self.0 {
+            Writing::Local(file) => file.finish(),
+            Writing::Remote(upload) => upload.finish(),
+        }
+    }
+
+    /// Closes the file; the caller makes it durable with [`Location::sync_all`](crate::Location::sync_all).
+    /// For a remote file this is [`finish`](Self::finish).
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub fn finish_later(self) -> Result<(), StorageError> {
+        match self.0 {
+            Writing::Local(_) => Ok(()),
+            Writing::Remote(upload) => upload.finish(),
+        }
+    }
+}
+
+impl Write for FileWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.0 {
+            Writing::Local(file) => file.write(bytes),
+            Writing::Remote(upload) => upload.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl From<LocalFile> for FileWriter {
+    fn from(file: LocalFile) -> Self {
+        Self(Writing::Local(file))
+    }
+}
+
+impl From<Upload> for FileWriter {
+    fn from(upload: Upload) -> Self {
+        Self(Writing::Remote(upload))
+    }
+}
