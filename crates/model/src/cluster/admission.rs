@@ -70,13 +70,21 @@ impl Membership {
                 found: cluster.identity.clone(),
             });
         }
+        let owns = |id: &NodeId| {
+            view.nodes
+                .get(id)
+                .is_some_and(|node| node.record.identity == self.identity)
+        };
+        if let Some(id) = self.id.filter(owns) {
+            return Ok(Some(id));
+        }
         let own = view
             .nodes
             .iter()
             .find(|(_, node)| node.record.identity == self.identity);
         match (own, self.id) {
-            (Some((&id, _)), Some(claimed)) if claimed != id => Err(AdmissionError::OtherNumber { claimed, id }),
-            (Some((&id, _)), _) => Ok(Some(id)),
+            (Some((&id, _)), Some(claimed)) => Err(AdmissionError::OtherNumber { claimed, id }),
+            (Some((&id, _)), None) => Ok(Some(id)),
             (None, Some(id)) => match view.nodes.get(&id) {
                 Some(node) => Err(AdmissionError::NumberTaken {
                     id,

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::record::{NodeRecord, StoreNumbers, StoreRecord};
+use super::record::{NodeRecord, Numbers, StoreRecord};
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::routing::RoutingTable;
@@ -76,7 +76,7 @@ pub enum RecordPath {
     Cluster,
     /// The routing table.
     Routing,
-    /// The numbers given out to stores.
+    /// The numbers given out last.
     Numbers,
     /// A node.
     Node(NodeId),
@@ -132,7 +132,7 @@ pub enum Record {
     /// At [`RecordPath::Routing`].
     Routing(RoutingTable),
     /// At [`RecordPath::Numbers`].
-    Numbers(StoreNumbers),
+    Numbers(Numbers),
     /// At [`RecordPath::Node`].
     Node(NodeRecord),
     /// At [`RecordPath::Store`].

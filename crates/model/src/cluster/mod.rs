@@ -34,8 +34,8 @@ pub use clock::Moment;
 pub use controller::{Controller, Patience};
 pub use readiness::{not_serving, unready_partition};
 pub use record::{
-    Announcement, ClusterRecord, NodeRecord, PushRecord, ReplicaReport, ReplicaState, ReportRecord, RouterRecord,
-    StoreNumbers, StoreRecord, StoreReport, VersionDetail,
+    Announcement, ClusterRecord, NodeRecord, Numbers, PushRecord, ReplicaReport, ReplicaState, ReportRecord,
+    RouterRecord, StoreRecord, StoreReport, VersionDetail,
 };
 pub use topology::{Topology, TopologyNode, TopologyStore};
 pub use view::{ClusterView, Revised};

@@ -49,8 +49,18 @@ pub(super) fn all(layout: &Layout) -> PartitionSet {
 /// Also `None` if there is no such store or no routing table: there is nothing to be missed.
 pub fn unready_partition(view: &ClusterView, name: &StoreName, version: VersionNumber) -> Option<PartitionId> {
     let store = &view.stores.get(name)?.record;
+    unready_among(view, store, version, view.replicas(store))
+}
+
+/// The first partition of which none of its first `owners` has a version ready.
+pub(super) fn unready_among(
+    view: &ClusterView,
+    store: &StoreRecord,
+    version: VersionNumber,
+    owners: usize,
+) -> Option<PartitionId> {
     let table = &view.routing.as_ref()?.record;
-    let layout = Layouts::default().of(table, view.replicas(store));
+    let layout = Layouts::default().of(table, owners);
     let ready = layout.owned.keys().copied();
     let ready = ready.filter(|&node| is_ready(view, node, store, version));
     all(&layout).without(&covered(&layout, ready)).iter().next()

@@ -2,7 +2,7 @@
 //!
 //! Who writes what: `cluster`, once, whoever is first; `nodes/ID`, the leading controller; `routing`,
 //! `stores/NAME`, whoever carries out an operator's request, and the leading controller; `numbers`,
-//! whoever creates a store;
+//! whoever gives one out;
 //! `announcements/IDENTITY` and `reports/ID`, the node itself, as ephemeral entries; `routers/IDENTITY`,
 //! the router itself, ephemeral.
 
@@ -195,13 +195,16 @@ impl PushRecord {
     }
 }
 
-/// The numbers that were given out to stores, so that none is given out again soon: scan cursors hold
-/// them, and reports of nodes that have not seen a store go.
+/// The numbers that were given out last, so that none is given out again soon: scan cursors hold those
+/// of stores, data directories those of nodes. Whoever gives one out rewrites this, so that no two do it
+/// at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StoreNumbers {
-    /// The number given out last.
+pub struct Numbers {
+    /// The number of the store that was created last; 0 before the first.
     pub last_store: u16,
+    /// The highest number of a node; `None` before the first.
+    pub last_node: Option<NodeId>,
 }
 
 /// What a node says of its replicas. Ephemeral, rewritten when states change, and now and then while a

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::record::{Announcement, ClusterRecord, NodeRecord, ReportRecord, RouterRecord, StoreNumbers, StoreRecord};
+use super::record::{Announcement, ClusterRecord, NodeRecord, Numbers, ReportRecord, RouterRecord, StoreRecord};
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::routing::RoutingTable;
@@ -28,8 +28,8 @@ pub struct ClusterView {
     pub cluster: Option<ClusterRecord>,
     /// The routing table; `None` before there are enough nodes.
     pub routing: Option<Revised<RoutingTable>>,
-    /// The numbers given out to stores; `None` before the first.
-    pub numbers: Option<Revised<StoreNumbers>>,
+    /// The numbers given out last; `None` before the first.
+    pub numbers: Option<Revised<Numbers>>,
     /// All nodes that were ever given a number: a record is never deleted, so that no number is ever
     /// given out twice.
     pub nodes: BTreeMap<NodeId, Revised<NodeRecord>>,

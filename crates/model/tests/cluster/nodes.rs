@@ -103,3 +103,31 @@ fn a_remembered_view_is_decided_nothing_on() {
     cluster.view.remembered = true;
     assert_eq!(cluster.decide(), []);
 }
+
+#[test]
+fn two_decisions_on_one_view_never_give_one_node_two_numbers() {
+    let mut cluster = Cluster::empty(9, 8, 1);
+    [2, 3]
+        .into_iter()
+        .for_each(|number| cluster.announce(announcement(number)));
+    let first = cluster.decide();
+    cluster.announce(announcement(1));
+    let second = cluster.decide();
+    assert!(first.iter().all(|change| cluster.apply(change)));
+    assert!(
+        !second.iter().any(|change| cluster.apply(change)),
+        "it has to look again"
+    );
+    cluster.settle();
+    assert_eq!(cluster.view.nodes.len(), 3);
+}
+
+#[test]
+fn hundreds_of_nodes_are_numbered_in_a_few_changes() {
+    let mut cluster = Cluster::empty(1, 8, 1);
+    (1..=600).for_each(|number| cluster.announce(announcement(number)));
+    let changes = cluster.decide();
+    assert!(changes.iter().all(|change| change.writes.len() <= 257));
+    cluster.settle();
+    assert_eq!(cluster.view.nodes.len(), 600);
+}

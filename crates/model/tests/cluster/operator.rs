@@ -169,3 +169,22 @@ fn only_versions_that_are_kept_and_ready_go_live_again() {
         (Some(version(1)), &[version(2)][..])
     );
 }
+
+#[test]
+fn fewer_replicas_must_have_all_that_is_kept() {
+    let mut cluster = Cluster::of(2, 8, 2);
+    cluster.create("s");
+    cluster.pushed(2, "s", "a");
+    cluster.report(1, "s", version(1), ReplicaReport::of(ReplicaState::Fetching));
+    let change = StoreChange {
+        replicas: Some(Some(1)),
+        ..StoreChange::default()
+    };
+    let refused = operator::alter_store(&cluster.view, &name("s"), &change);
+    assert!(
+        matches!(refused, Err(OperatorError::VersionNotReady { .. })),
+        "{refused:?}"
+    );
+    cluster.ready([1], "s", version(1));
+    assert!(operator::alter_store(&cluster.view, &name("s"), &change).is_ok());
+}

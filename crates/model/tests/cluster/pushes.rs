@@ -249,12 +249,3 @@ fn a_node_that_lost_the_current_version_is_late_if_others_have_it() {
     cluster.settle();
     assert!(cluster.store("s").late.is_empty());
 }
-
-#[test]
-fn a_look_yields_a_bounded_number_of_changes_and_the_next_goes_on() {
-    let mut cluster = Cluster::empty(1, 8, 1);
-    (1..=300).for_each(|number| cluster.announce(crate::fixture::announcement(number)));
-    assert_eq!(cluster.decide().len(), fondaco_model::cluster::Controller::CHANGES_MAX);
-    cluster.settle();
-    assert_eq!(cluster.view.nodes.len(), 300);
-}

@@ -112,10 +112,8 @@ impl Agent {
         let Some(table) = &view.routing else {
             return Vec::new();
         };
-        let replicas = view.replicas(want.store);
-        let owners = partitions
-            .iter()
-            .flat_map(|p| table.record.owners(p).iter().take(replicas));
+        // Also those that are no longer to hold it: they may still have it.
+        let owners = partitions.iter().flat_map(|partition| table.record.owners(partition));
         let is_late = |node: &NodeId| want.urgency == Urgency::Current && want.store.late.contains(node);
         let peers: BTreeSet<NodeId> = owners
             .copied()

@@ -1,13 +1,16 @@
 //! The leading controller gives nodes their numbers, and makes the first routing table.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crate::cluster::change::{Change, Record, RecordPath};
+use crate::cluster::change::{Change, Record, RecordPath, Write};
 use crate::cluster::record::{Announcement, ClusterRecord, NodeRecord};
 use crate::cluster::view::{ClusterView, Revised};
 use crate::node::{Identity, NodeId};
 use crate::placement::{Member, PlacementError, place};
 use crate::routing::RoutingTable;
+
+/// The most nodes that get their numbers by one change.
+const NUMBERED_MAX: usize = 256;
 
 /// Numbers for those who have announced themselves and have none, and new facts of those who have.
 ///
@@ -17,54 +20,83 @@ use crate::routing::RoutingTable;
 /// A node that is new and stands where a node stood that has been absent for long, at the same
 /// addresses, is taken for that node, with its data directory lost: it gets the number, and the data
 /// again, without an operator. The former identity is refused from then on.
+///
+/// All numbers are given out in one change, that also rewrites the record of numbers: so two decisions
+/// on one view, or on an old one, never give two numbers to one node.
 pub(super) fn admit(view: &ClusterView, is_absent: impl Fn(NodeId) -> bool, problems: &mut Vec<String>) -> Vec<Change> {
-    let known: BTreeMap<&Identity, NodeId> = {
-        let nodes = view.nodes.iter().rev();
-        nodes.map(|(&id, node)| (&node.record.identity, id)).collect()
+    let known: BTreeMap<&Identity, &Revised<NodeRecord>> = {
+        let nodes = view.nodes.values();
+        nodes.map(|node| (&node.record.identity, node)).collect()
     };
     let mut changes = Vec::new();
-    let mut given: BTreeMap<NodeId, &Announcement> = BTreeMap::new();
+    let mut given: BTreeMap<NodeId, Write> = BTreeMap::new();
     let mut unnumbered = Vec::new();
-    let mut replaced = BTreeSet::new();
     for announcement in view.announcements.values() {
-        if let Some(id) = known.get(&announcement.identity) {
-            let node = &view.nodes[id];
-            let record = record(*id, announcement);
+        if let Some(node) = known.get(&announcement.identity) {
+            let record = record(node.record.id, announcement);
             if record != node.record {
-                changes.push(write(record, Some(node.revision)));
+                let path = RecordPath::Node(record.id);
+                changes.push(Change::of(path, Some(node.revision), Record::Node(record)));
             }
             continue;
         }
         if let Some(former) = former_at(view, announcement) {
             let id = former.record.id;
-            if !is_absent(id) {
-                problems.push(format!(
+            match is_absent(id) {
+                true => give(&mut given, id, announcement, Some(former.revision)),
+                false => problems.push(format!(
                     "a new node announces itself at {:?}, where node {id} was a moment ago: if that one stays away, \
                      it is taken for that one, else it must get another address",
                     announcement.resp
-                ));
-            } else if replaced.insert(id) {
-                changes.push(write(record(id, announcement), Some(former.revision)));
+                )),
             }
             continue;
         }
         match announcement.id {
             Some(id) if view.nodes.contains_key(&id) => {}
-            Some(id) => {
-                given.entry(id).or_insert(announcement);
-            }
+            Some(id) => give(&mut given, id, announcement, None),
             None => unnumbered.push(announcement),
         }
     }
-    let taken = view.nodes.keys().chain(given.keys()).max();
-    let mut free = taken.map_or(NodeId::FIRST, |last| last.next());
+    let mut numbers = view.numbers.as_ref().map(|numbers| numbers.record).unwrap_or_default();
     for announcement in unnumbered {
-        given.insert(free, announcement);
-        free = free.next();
+        let last = [
+            view.nodes.keys().last(),
+            given.keys().last(),
+            numbers.last_node.as_ref(),
+        ];
+        let free = last
+            .into_iter()
+            .flatten()
+            .max()
+            .map_or(NodeId::FIRST, |last| last.next());
+        give(&mut given, free, announcement, None);
     }
-    let new = given.into_iter().map(|(id, announcement)| record(id, announcement));
-    changes.extend(new.map(|record| write(record, None)));
+    if !given.is_empty() {
+        let mut writes: Vec<Write> = given.into_values().take(NUMBERED_MAX).collect();
+        let last = writes.iter().filter_map(|write| match write.path {
+            RecordPath::Node(id) => Some(id),
+            _ => None,
+        });
+        numbers.last_node = last.max().max(numbers.last_node);
+        writes.push(Write {
+            path: RecordPath::Numbers,
+            expected: view.numbers.as_ref().map(|numbers| numbers.revision),
+            record: Some(Record::Numbers(numbers)),
+        });
+        let unchanged = Vec::new();
+        changes.push(Change { writes, unchanged });
+    }
     changes
+}
+
+/// Gives a number to a node, unless it is given to another by the same change.
+fn give(given: &mut BTreeMap<NodeId, Write>, id: NodeId, announcement: &Announcement, expected: Option<u64>) {
+    given.entry(id).or_insert_with(|| Write {
+        path: RecordPath::Node(id),
+        expected,
+        record: Some(Record::Node(record(id, announcement))),
+    });
 }
 
 /// The node that stands, or stood, where this one stands.
@@ -76,10 +108,6 @@ fn former_at<'a>(view: &'a ClusterView, announcement: &Announcement) -> Option<&
             && node.http == announcement.http
             && announcement.id.is_none_or(|claimed| claimed == node.id)
     })
-}
-
-fn write(record: NodeRecord, expected: Option<u64>) -> Change {
-    Change::of(RecordPath::Node(record.id), expected, Record::Node(record))
 }
 
 fn record(id: NodeId, announcement: &Announcement) -> NodeRecord {

@@ -2,7 +2,8 @@
 
 use super::{OperatorError, rewrite, store};
 use crate::cluster::change::{Change, Record, RecordPath, Write};
-use crate::cluster::record::{StoreNumbers, StoreRecord};
+use crate::cluster::readiness::unready_among;
+use crate::cluster::record::{Numbers, StoreRecord};
 use crate::cluster::view::ClusterView;
 use crate::definition::StoreDefinition;
 use crate::limits::STORES_MAX;
@@ -37,19 +38,25 @@ pub fn create_store(
     }
     let id = free_id(view).ok_or(OperatorError::TooManyStores { max: STORES_MAX })?;
     let record = StoreRecord::new(definition, id, now_unix_ms);
+    let numbers = view.numbers.as_ref();
+    let given_out = numbers.map(|numbers| numbers.record).unwrap_or_default();
     let mut change = Change::of(RecordPath::Store(name), None, Record::Store(Box::new(record)));
     change.writes.push(Write {
         path: RecordPath::Numbers,
-        expected: view.numbers.as_ref().map(|numbers| numbers.revision),
-        record: Some(Record::Numbers(StoreNumbers { last_store: id })),
+        expected: numbers.map(|numbers| numbers.revision),
+        record: Some(Record::Numbers(Numbers {
+            last_store: id,
+            ..given_out
+        })),
     });
     Ok(change)
 }
 
-/// Another definition of a store. Versions that are then too many are given up.
+/// Another definition of a store. Versions that are then too many are given up. To lower the number of
+/// replicas, the view must have the reports of nodes: those that stay must have all that is kept.
 ///
 /// # Errors
-/// No such store, or a value that is not possible.
+/// No such store, or a value that is not possible, or not now.
 pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -> Result<Change, OperatorError> {
     let before = store(view, name)?;
     let mut record = before.record.clone();
@@ -67,7 +74,21 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
     check(view, definition)?;
     record.versions.expire(record.definition.backups);
     record.forget_details();
-    Ok(rewrite(before.revision, record))
+    let change = rewrite(before.revision, record.clone());
+    let (replicas, replicas_before) = (view.replicas(&record), view.replicas(&before.record));
+    let Some(table) = view.routing.as_ref().filter(|_| replicas < replicas_before) else {
+        return Ok(change);
+    };
+    for version in record.versions.kept() {
+        if let Some(partition) = unready_among(view, &before.record, version, replicas) {
+            return Err(OperatorError::VersionNotReady {
+                store: name.clone(),
+                version,
+                partition,
+            });
+        }
+    }
+    Ok(change.while_unchanged(RecordPath::Routing, table.revision))
 }
 
 /// The end of a store with all its versions.

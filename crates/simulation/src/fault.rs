@@ -1,0 +1,145 @@
+//! What goes wrong: processes end, stop for a while and come back, disks lose versions or fill up, lines
+//! are cut, sources go away or change, clocks jump.
+
+use crate::network::Place;
+use crate::process::Role;
+use crate::world::{Event, World};
+use fondaco_model::Identity;
+
+impl World {
+    /// Something breaks.
+    pub(crate) fn break_something(&mut self) {
+        let process = self.rng.usize(..self.processes.len());
+        let now_ms = self.now_ms;
+        match self.rng.u32(..100) {
+            0..20 => self.crash(process, Loss::Nothing),
+            20..25 => self.crash(process, Loss::Versions),
+            25..28 => self.crash(process, Loss::Everything),
+            28..45 => {
+                let until_ms = now_ms + self.rng.u64(500..25_000);
+                self.note(|| format!("process {process} is stopped until {until_ms}"));
+                self.stop(process, until_ms);
+            }
+            45..60 => {
+                let until_ms = now_ms + self.rng.u64(1_000..25_000);
+                self.note(|| format!("process {process} is cut off from coordination until {until_ms}"));
+                self.network.cut(Place::Service, Place::Process(process), until_ms);
+            }
+            60..75 => {
+                let other = self.rng.usize(..self.processes.len());
+                let until_ms = now_ms + self.rng.u64(1_000..20_000);
+                self.note(|| format!("processes {process} and {other} are cut off from each other until {until_ms}"));
+                self.network
+                    .cut(Place::Process(process), Place::Process(other), until_ms);
+            }
+            75..83 => {
+                let pick = self.rng.usize(..);
+                let until_ms = now_ms + self.rng.u64(1_000..20_000);
+                self.note(|| "a source is gone".to_owned());
+                self.sources.lose(pick, until_ms);
+            }
+            83..86 => {
+                let pick = self.rng.usize(..);
+                self.note(|| "a source has changed".to_owned());
+                self.sources.change(pick);
+            }
+            86..93 => {
+                let until_ms = now_ms + self.rng.u64(1_000..30_000);
+                if let Role::Node(node) = &mut self.processes[process].role {
+                    node.disk.full_until_ms = until_ms;
+                    self.note(|| format!("the disk of {process} is full until {until_ms}"));
+                }
+            }
+            _ => {
+                let jump_ms = self.rng.u64(1_000..3_600_000);
+                self.processes[process].clock_ahead_ms += jump_ms;
+                self.note(|| format!("the clock of {process} jumps by {jump_ms} ms"));
+            }
+        }
+    }
+
+    fn crash(&mut self, process: usize, loss: Loss) {
+        if !self.processes[process].up {
+            return;
+        }
+        self.note(|| format!("process {process} ends, and loses {loss:?}"));
+        self.processes[process].end();
+        let bits = u128::from(self.rng.u64(..)) << 64 | u128::from(self.rng.u64(..));
+        let now_ms = self.now_ms;
+        if let Role::Node(node) = &mut self.processes[process].role {
+            match loss {
+                Loss::Nothing => {}
+                Loss::Versions => {
+                    node.disk.versions.clear();
+                    node.lost_ms = Some(now_ms);
+                }
+                Loss::Everything => {
+                    node.disk = Default::default();
+                    node.identity = Identity::of(bits);
+                    node.lost_ms = Some(now_ms);
+                }
+            }
+        }
+        let back_ms = now_ms + self.rng.u64(100..25_000);
+        self.at(back_ms, Event::Restart { process });
+    }
+
+    /// A process ends for good.
+    pub(crate) fn remove(&mut self, process: usize) {
+        self.note(|| format!("process {process} ends for good"));
+        self.processes[process].end();
+        self.removed.insert(process);
+    }
+
+    /// A process comes back.
+    pub(crate) fn restart(&mut self, process: usize) {
+        if self.processes[process].up || self.removed.contains(&process) {
+            return;
+        }
+        self.note(|| format!("process {process} starts"));
+        self.processes[process].up = true;
+        self.start_node(process);
+        self.begin_ticking(process);
+    }
+
+    fn stop(&mut self, process: usize, until_ms: u64) {
+        let stopped = &mut self.processes[process];
+        if stopped.up && stopped.stopped_until_ms <= self.now_ms {
+            stopped.stopped_until_ms = until_ms;
+            let life = stopped.life;
+            self.at(until_ms, Event::Resume { process, life });
+        }
+    }
+
+    /// A process that was stopped goes on: all that reached it meanwhile comes at once.
+    pub(crate) fn resume(&mut self, process: usize) {
+        let resumed = &mut self.processes[process];
+        resumed.stopped_until_ms = 0;
+        for event in std::mem::take(&mut resumed.waiting) {
+            self.at(self.now_ms, event);
+        }
+    }
+
+    /// Nothing breaks any more, and what is broken is repaired.
+    pub(crate) fn repair_everything(&mut self) {
+        self.note(|| "nothing breaks any more".to_owned());
+        self.network.heal();
+        self.sources.restore();
+        for process in 0..self.processes.len() {
+            if self.processes[process].stopped_until_ms > 0 {
+                self.resume(process);
+            }
+            self.restart(process);
+            if let Role::Node(node) = &mut self.processes[process].role {
+                node.disk.full_until_ms = 0;
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Loss {
+    Nothing,
+    Versions,
+    Everything,
+}

@@ -1,0 +1,80 @@
+//! A simulated operator: asks for whatever may be asked for, at any time, by the real functions.
+
+use std::collections::BTreeSet;
+
+use fondaco_model::cluster::operator::{self, RoutingRequest, StoreChange};
+use fondaco_model::{NodeId, StoreDefinition, StoreName};
+
+use crate::controller::describe;
+use crate::link::Request;
+use crate::world::World;
+
+impl World {
+    /// The operator does something, by what it sees.
+    pub(crate) fn operate(&mut self, process: usize) {
+        if !self.processes[process].view_is_whole {
+            return;
+        }
+        let view = self.processes[process].view.clone();
+        let unix_ms = self.moment(process).unix_ms;
+        let name: StoreName = match format!("store{}", self.rng.usize(..self.scenario.stores)).parse() {
+            Ok(name) => name,
+            Err(_) => return,
+        };
+        let kept: Vec<_> = {
+            let store = view.stores.get(&name);
+            store
+                .map(|store| store.record.versions.kept().collect())
+                .unwrap_or_default()
+        };
+        let change = match self.rng.u32(..100) {
+            0..40 if view.stores.contains_key(&name) => {
+                let detail = self.sources.build();
+                operator::push(&view, &name, detail, unix_ms).ok()
+            }
+            0..45 => {
+                let mut definition = StoreDefinition::batch(name);
+                definition.backups = self.rng.u32(0..3);
+                definition.tolerate_failures = self.rng.u32(0..3);
+                operator::create_store(&view, definition, unix_ms).ok()
+            }
+            45..55 => operator::cancel_push(&view, &name, unix_ms).ok(),
+            55..65 => operator::roll_back(&view, &name, None).ok().flatten(),
+            65..75 if !kept.is_empty() => {
+                let version = kept[self.rng.usize(..kept.len())];
+                operator::swap(&view, &name, version).ok().flatten()
+            }
+            75..82 => {
+                let replicas = match self.rng.bool() {
+                    true => None,
+                    false => Some(self.rng.u32(1..4)),
+                };
+                let change = StoreChange {
+                    backups: Some(self.rng.u32(0..3)),
+                    replicas: Some(replicas),
+                    tolerate_failures: Some(self.rng.u32(0..3)),
+                    read_keys_per_second: None,
+                };
+                operator::alter_store(&view, &name, &change).ok()
+            }
+            82..85 => operator::drop_store(&view, &name).ok(),
+            85..96 => {
+                let pick = |rng: &mut fastrand::Rng, often: u32| -> BTreeSet<NodeId> {
+                    let nodes = view.nodes.keys().copied();
+                    nodes.filter(|_| rng.u32(..100) < often).collect()
+                };
+                let request = RoutingRequest {
+                    add: pick(&mut self.rng, 60),
+                    remove: pick(&mut self.rng, 20),
+                };
+                operator::plan_routing(&view, &request).ok().map(|(_, change)| change)
+            }
+            _ => operator::cancel_plan(&view).ok(),
+        };
+        if let Some(change) = change {
+            self.note(|| format!("operator writes {}", describe(&change)));
+            let change = Box::new(change);
+            self.request(process, Request::Apply { change });
+        }
+    }
+}

@@ -1,0 +1,523 @@
+//! The world: time, what is going to happen, and everybody in it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use fondaco_client::read::{Answer, Failure, SubId};
+use fondaco_model::cluster::{ClusterRecord, Moment, RecordPath, ReplicaKey};
+use fondaco_model::{Identity, PartitionCount, PushState};
+
+use crate::data::Sources;
+use crate::link::{Message, Request};
+use crate::network::Network;
+use crate::oracle::Oracle;
+use crate::process::{Leading, Node, Process, Reader, Role};
+use crate::reader::Question;
+use crate::record::Value;
+use crate::scenario::{Flaw, Scenario, Step};
+use crate::service::{CoordinationCounts, Service};
+
+/// How often everybody looks, whether or not anything has happened, in milliseconds.
+const TICK_MS: u64 = 1_000;
+
+/// How long what was asked for in the busy time may still be on its way, in milliseconds.
+const LATE_MS: u64 = 10_000;
+
+/// How long a cluster in which all is well is watched, in milliseconds.
+const WATCHED_MS: u64 = 5_000;
+
+/// The most events of a run: more are a loop.
+const EVENTS_MAX: u64 = 20_000_000;
+
+/// How many lines of what happened last are remembered.
+const NOTES_MAX: usize = 400;
+
+/// A rule was broken.
+#[derive(Debug, Clone)]
+pub struct Violation {
+    /// In which run.
+    pub seed: u64,
+    /// When, in milliseconds since its beginning.
+    pub at_ms: u64,
+    /// Which.
+    pub what: String,
+    /// What happened before, if that was noted.
+    pub notes: Vec<String>,
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// What the coordination service had to do in all.
+    pub coordination: CoordinationCounts,
+    /// What it had had to do at each step of the script.
+    pub at_steps: Vec<CoordinationCounts>,
+    /// When the last push went live, in milliseconds since the beginning.
+    pub last_swap_ms: u64,
+    /// Pushes that went live.
+    pub pushes_swapped: usize,
+    /// Pushes that failed or were cancelled.
+    pub pushes_given_up: usize,
+    /// Keys that were read.
+    pub keys_read: u64,
+    /// Keys that could not be read.
+    pub keys_failed: u64,
+    /// How many events there were.
+    pub events: u64,
+    /// How long it took, in the world's milliseconds.
+    pub took_ms: u64,
+}
+
+/// Runs a scenario to its end.
+///
+/// # Errors
+/// A rule was broken.
+pub fn simulate(scenario: &Scenario) -> Result<Outcome, Violation> {
+    World::new(scenario, false).run()
+}
+
+/// Runs a scenario to its end, and notes what happens: slower, and the same otherwise.
+///
+/// # Errors
+/// A rule was broken.
+pub fn simulate_traced(scenario: &Scenario) -> Result<Outcome, Violation> {
+    World::new(scenario, true).run()
+}
+
+pub(crate) struct World {
+    pub(crate) scenario: Scenario,
+    pub(crate) now_ms: u64,
+    pub(crate) rng: Rng,
+    pub(crate) partitions: PartitionCount,
+    pub(crate) network: Network,
+    pub(crate) service: Service,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) sources: Sources,
+    pub(crate) oracle: Oracle,
+    pub(crate) last_connection: u64,
+    pub(crate) last_read: u64,
+    pub(crate) last_fetch: u64,
+    pub(crate) last_question: u64,
+    pub(crate) at_steps: Vec<CoordinationCounts>,
+    /// Processes that do not come back.
+    pub(crate) removed: BTreeSet<usize>,
+    queue: BinaryHeap<Reverse<(u64, u64)>>,
+    events: BTreeMap<u64, Event>,
+    last_event: u64,
+    traced: bool,
+    notes: VecDeque<String>,
+    violation: Option<String>,
+}
+
+/// Something that happens at some time.
+#[derive(Debug, Clone)]
+pub(crate) enum Event {
+    ToService {
+        process: usize,
+        life: u32,
+        connection: u64,
+        session: Option<u64>,
+        request: Request,
+    },
+    FromService {
+        process: usize,
+        life: u32,
+        connection: u64,
+        message: Message,
+    },
+    Notify {
+        session: u64,
+    },
+    Question {
+        to: usize,
+        life: u32,
+        question: Question,
+    },
+    Answer {
+        process: usize,
+        life: u32,
+        read: u64,
+        sub: SubId,
+        answer: Result<Answer, Failure>,
+    },
+    WakeRead {
+        process: usize,
+        life: u32,
+        read: u64,
+    },
+    FetchStep {
+        process: usize,
+        life: u32,
+        key: ReplicaKey,
+        number: u64,
+    },
+    Tick {
+        process: usize,
+        life: u32,
+    },
+    Look {
+        process: usize,
+        life: u32,
+    },
+    Restart {
+        process: usize,
+    },
+    Resume {
+        process: usize,
+        life: u32,
+    },
+    Join,
+    Step(Step),
+    Fault,
+    Operate,
+    Judge,
+}
+
+impl World {
+    pub(crate) fn new(scenario: &Scenario, traced: bool) -> Self {
+        let mut rng = Rng::with_seed(scenario.seed);
+        let mut service = Service::new(scenario.flaw == Some(Flaw::WritesUnconditionally));
+        // A scenario names a power of two.
+        let partitions = PartitionCount::try_from(scenario.partitions.next_power_of_two().min(16_384))
+            .unwrap_or_else(|error| unreachable!("{error}"));
+        let cluster = ClusterRecord {
+            identity: identity(&mut rng),
+            partitions,
+            placement: scenario.placement,
+            replicas: scenario.replicas,
+            nodes_initial: scenario.nodes as u32,
+        };
+        service.set(RecordPath::Cluster, Some(Arc::new(Value::Cluster(cluster))), None);
+        let mut world = Self {
+            scenario: scenario.clone(),
+            now_ms: 0,
+            rng,
+            partitions,
+            network: Network::new(scenario.fault_every_ms > 0),
+            service,
+            processes: Vec::new(),
+            sources: Sources::default(),
+            oracle: Oracle::default(),
+            last_connection: 0,
+            last_read: 0,
+            last_fetch: 0,
+            last_question: 0,
+            at_steps: Vec::new(),
+            removed: BTreeSet::new(),
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            last_event: 0,
+            traced,
+            notes: VecDeque::new(),
+            violation: None,
+        };
+        for _ in 0..scenario.controllers {
+            world.add(Role::Controller(Box::<Leading>::default()));
+        }
+        for _ in 0..scenario.nodes {
+            world.add_node();
+        }
+        for _ in 0..scenario.readers {
+            let identity = identity(&mut world.rng);
+            world.add(Role::Reader(Box::new(Reader::new(identity))));
+        }
+        world.add(Role::Operator);
+        for _ in 0..scenario.nodes_later {
+            let at_ms = world.rng.u64(..scenario.busy_ms.max(1));
+            world.at(at_ms, Event::Join);
+        }
+        world.schedule_next(scenario.fault_every_ms, Event::Fault);
+        world.schedule_next(scenario.operate_every_ms, Event::Operate);
+        for &(at_ms, step) in &scenario.script {
+            world.at(at_ms, Event::Step(step));
+        }
+        world.at(scenario.busy_ms, Event::Judge);
+        world
+    }
+
+    fn add(&mut self, role: Role) {
+        let process = self.processes.len();
+        let ahead_ms = self.rng.u64(..10_000_000_000);
+        self.processes.push(Process::new(role, ahead_ms));
+        self.begin_ticking(process);
+    }
+
+    fn add_node(&mut self) {
+        let identity = identity(&mut self.rng);
+        let zone = format!("zone{}", self.rng.u32(..2));
+        self.add(Role::Node(Box::new(Node::new(identity, zone))));
+    }
+
+    fn run(mut self) -> Result<Outcome, Violation> {
+        let mut events = 0;
+        while let Some(Reverse((at_ms, number))) = self.queue.pop() {
+            self.now_ms = at_ms;
+            let Some(event) = self.events.remove(&number) else {
+                continue;
+            };
+            events += 1;
+            if events > EVENTS_MAX {
+                self.violation("the run does not end".to_owned());
+            }
+            let ended = self.happen(event);
+            self.arrange_notifications();
+            if let Some(what) = self.violation.take() {
+                return Err(Violation {
+                    seed: self.scenario.seed,
+                    at_ms,
+                    what,
+                    notes: self.notes.into(),
+                });
+            }
+            if ended {
+                break;
+            }
+        }
+        let pushes = self.oracle.pushes.values();
+        let swapped = pushes.filter(|&&state| state == PushState::Swapped).count();
+        Ok(Outcome {
+            coordination: self.service.counts,
+            at_steps: self.at_steps,
+            last_swap_ms: self.oracle.last_swap_ms,
+            pushes_swapped: swapped,
+            pushes_given_up: self.oracle.pushes.len() - swapped,
+            keys_read: self.oracle.reads_answered,
+            keys_failed: self.oracle.reads_failed,
+            events,
+            took_ms: self.now_ms,
+        })
+    }
+
+    /// Lets something happen; returns whether it was the last.
+    fn happen(&mut self, event: Event) -> bool {
+        if let Some((process, life)) = event.belongs_to() {
+            let process = &mut self.processes[process];
+            if !process.up || process.life != life {
+                return false;
+            }
+            if process.stopped_until_ms > self.now_ms && !matches!(event, Event::Resume { .. }) {
+                process.waiting.push(event);
+                return false;
+            }
+        }
+        match event {
+            Event::ToService {
+                process,
+                life,
+                connection,
+                session,
+                request,
+            } => {
+                self.expire_sessions();
+                if !self.network.is_broken(connection) {
+                    self.serve(process, life, connection, session, request);
+                }
+            }
+            Event::FromService {
+                process,
+                connection,
+                message,
+                ..
+            } => {
+                if !self.network.is_broken(connection) {
+                    self.hear(process, connection, message);
+                }
+            }
+            Event::Notify { session } => self.notify(session),
+            Event::Question { to, question, .. } => self.asked(to, question),
+            Event::Answer {
+                process,
+                read,
+                sub,
+                answer,
+                ..
+            } => self.answered(process, read, sub, answer),
+            Event::WakeRead { process, read, .. } => self.wake_read(process, read),
+            Event::FetchStep {
+                process, key, number, ..
+            } => self.fetch_step(process, key, number),
+            Event::Tick { process, .. } => self.tick(process),
+            Event::Look { process, .. } => self.look(process),
+            Event::Restart { process } => self.restart(process),
+            Event::Resume { process, .. } => self.resume(process),
+            Event::Join => self.add_node(),
+            Event::Step(step) => self.step(step),
+            Event::Fault if self.is_busy() => {
+                self.break_something();
+                self.schedule_next(self.scenario.fault_every_ms, Event::Fault);
+            }
+            Event::Operate if self.is_busy() => {
+                let operator = self
+                    .processes
+                    .iter()
+                    .position(|process| matches!(process.role, Role::Operator));
+                if let Some(operator) = operator.filter(|&operator| self.processes[operator].up) {
+                    self.operate(operator);
+                }
+                self.schedule_next(self.scenario.operate_every_ms, Event::Operate);
+            }
+            Event::Fault | Event::Operate => {}
+            Event::Judge => return self.judge(),
+        }
+        false
+    }
+
+    fn is_busy(&self) -> bool {
+        self.now_ms < self.scenario.busy_ms
+    }
+
+    /// After the last fault: whether the cluster has come right. Returns whether the run is over.
+    fn judge(&mut self) -> bool {
+        if self.now_ms == self.scenario.busy_ms {
+            self.repair_everything();
+        }
+        self.at(self.now_ms + 1_000, Event::Judge);
+        match (self.oracle.settled_ms, self.is_settled()) {
+            (Some(settled_ms), Ok(())) => return self.now_ms >= settled_ms + WATCHED_MS,
+            (Some(_), Err(what)) => self.violation(format!("the cluster was settled, and is not any more: {what}")),
+            (None, Ok(())) if self.now_ms >= self.scenario.busy_ms + LATE_MS && self.readers_know() => {
+                self.oracle.settled_ms = Some(self.now_ms);
+                let reader = self
+                    .processes
+                    .iter()
+                    .position(|process| matches!(process.role, Role::Reader(_)));
+                if let Some(reader) = reader {
+                    self.read_everything_once(reader);
+                }
+            }
+            (None, state) if self.now_ms >= self.scenario.busy_ms + self.scenario.settle_ms => {
+                let what = state.err().unwrap_or_else(|| "routers do not know it".to_owned());
+                self.violation(format!("the cluster does not come right: {what}"));
+            }
+            (None, _) => {}
+        }
+        false
+    }
+
+    /// Whether all readers see what is so.
+    fn readers_know(&mut self) -> bool {
+        let view = self.service.snapshot(false);
+        let readers = self
+            .processes
+            .iter()
+            .filter(|process| matches!(process.role, Role::Reader(_)));
+        readers.into_iter().all(|process| process.view == view)
+    }
+
+    /// A process looks at what is to be done.
+    pub(crate) fn look(&mut self, process: usize) {
+        match self.processes[process].role {
+            Role::Node(_) => self.look_as_node(process),
+            Role::Controller(_) => self.look_as_controller(process),
+            Role::Reader(_) => self.look_as_reader(process),
+            Role::Operator => {}
+        }
+    }
+
+    /// A process looks once more, after what it is doing now.
+    pub(crate) fn look_soon(&mut self, process: usize) {
+        let life = self.processes[process].life;
+        self.at(self.now_ms, Event::Look { process, life });
+    }
+
+    fn tick(&mut self, process: usize) {
+        self.tend_link(process);
+        match self.processes[process].role {
+            Role::Reader(_) => {
+                let announced = match &self.processes[process].role {
+                    Role::Reader(reader) => reader.announced,
+                    _ => true,
+                };
+                if !announced && self.processes[process].view_is_whole {
+                    self.look(process);
+                }
+                self.tick_as_reader(process);
+            }
+            _ => self.look(process),
+        }
+        self.tick_later(process, TICK_MS);
+    }
+
+    /// A process begins to look at the clock.
+    pub(crate) fn begin_ticking(&mut self, process: usize) {
+        let first_ms = self.rng.u64(..200);
+        self.tick_later(process, first_ms);
+    }
+
+    fn tick_later(&mut self, process: usize, delay_ms: u64) {
+        let life = self.processes[process].life;
+        self.at(self.now_ms + delay_ms, Event::Tick { process, life });
+    }
+
+    fn schedule_next(&mut self, every_ms: u64, event: Event) {
+        if every_ms > 0 {
+            let delay_ms = self.rng.u64(1..=every_ms * 2);
+            self.at(self.now_ms + delay_ms, event);
+        }
+    }
+
+    /// Lets something happen at a time.
+    pub(crate) fn at(&mut self, at_ms: u64, event: Event) {
+        self.last_event += 1;
+        self.queue.push(Reverse((at_ms, self.last_event)));
+        self.events.insert(self.last_event, event);
+    }
+
+    /// What time a process believes it is.
+    pub(crate) fn moment(&self, process: usize) -> Moment {
+        let ahead_ms = self.processes[process].clock_ahead_ms;
+        Moment {
+            monotonic_ms: self.now_ms + ahead_ms,
+            unix_ms: self.now_ms.wrapping_mul(3).wrapping_sub(ahead_ms / 2),
+        }
+    }
+
+    /// Notes what happens, if anybody wants to know.
+    pub(crate) fn note(&mut self, what: impl FnOnce() -> String) {
+        if self.traced {
+            if self.notes.len() == NOTES_MAX {
+                self.notes.pop_front();
+            }
+            let note = format!("{:>7} {}", self.now_ms, what());
+            self.notes.push_back(note);
+        }
+    }
+
+    /// A rule is broken; the first counts.
+    pub(crate) fn violation(&mut self, what: String) {
+        self.violation.get_or_insert(what);
+    }
+}
+
+impl Event {
+    /// The process to which it happens, in which of its lives.
+    fn belongs_to(&self) -> Option<(usize, u32)> {
+        match *self {
+            Self::FromService { process, life, .. }
+            | Self::Answer { process, life, .. }
+            | Self::WakeRead { process, life, .. }
+            | Self::FetchStep { process, life, .. }
+            | Self::Tick { process, life }
+            | Self::Look { process, life }
+            | Self::Resume { process, life } => Some((process, life)),
+            Self::Question { to, life, .. } => Some((to, life)),
+            _ => None,
+        }
+    }
+}
+
+fn identity(rng: &mut Rng) -> Identity {
+    Identity::of(u128::from(rng.u64(..)) << 64 | u128::from(rng.u64(..)))
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.notes.iter().try_for_each(|note| writeln!(f, "{note}"))?;
+        write!(f, "seed {}, after {} ms: {}", self.seed, self.at_ms, self.what)
+    }
+}
+
+impl std::error::Error for Violation {}

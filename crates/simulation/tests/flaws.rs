@@ -1,0 +1,23 @@
+//! What is broken on purpose is noticed: a simulation that finds nothing must not be one that looks at
+//! nothing.
+
+use fondaco_simulation::{Flaw, Scenario, simulate};
+
+/// Seeds tried for each flaw.
+const SEEDS: u64 = 400;
+
+#[test]
+fn every_rule_that_is_broken_on_purpose_is_noticed() {
+    let mut unnoticed = Vec::new();
+    for flaw in Flaw::ALL {
+        let run = |seed| simulate(&Scenario::from_seed(seed).with_flaw(flaw)).err();
+        match (0..SEEDS).find_map(run) {
+            Some(violation) => println!(
+                "{flaw:?}: noticed by seed {}, after {} ms: {}",
+                violation.seed, violation.at_ms, violation.what
+            ),
+            None => unnoticed.push(flaw),
+        }
+    }
+    assert!(unnoticed.is_empty(), "not noticed: {unnoticed:?}");
+}

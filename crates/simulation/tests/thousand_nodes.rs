@@ -1,0 +1,71 @@
+//! A thousand nodes: what a push and the loss of the leader ask of the coordination service.
+//!
+//! The figures are printed, and bounded: no step may make everybody read what is not their business.
+
+use fondaco_model::Placement;
+use fondaco_model::cluster::Patience;
+use fondaco_simulation::{CoordinationCounts, Scenario, Step, simulate};
+
+const NODES: u64 = 1_000;
+
+#[test]
+fn a_thousand_nodes_get_a_version_and_lose_their_leader() {
+    let steps = [
+        (30_000, Step::Create, "1000 nodes start, and get numbers and partitions"),
+        (35_000, Step::Push, "a store is created"),
+        (65_000, Step::Push, "a version is pushed, and goes live"),
+        (66_000, Step::EndLeader, "another push begins"),
+        (
+            110_000,
+            Step::EndNode,
+            "the leader is lost, and the next one ends the push",
+        ),
+        (130_000, Step::Count, "a node is lost"),
+    ];
+    let scenario = Scenario {
+        seed: 1,
+        nodes: NODES as usize,
+        nodes_later: 0,
+        partitions: 4_096,
+        replicas: 3,
+        placement: Placement::Ring,
+        controllers: 3,
+        readers: 1,
+        stores: 1,
+        busy_ms: 135_000,
+        fault_every_ms: 0,
+        operate_every_ms: 0,
+        settle_ms: 60_000,
+        snapshots: true,
+        patience: Patience::default(),
+        script: steps.iter().map(|&(at_ms, step, _)| (at_ms, step)).collect(),
+        flaw: None,
+    };
+    let outcome = simulate(&scenario).unwrap_or_else(|violation| panic!("{violation}"));
+    assert_eq!(outcome.pushes_swapped, 2);
+    assert!(
+        outcome.last_swap_ms > 66_000,
+        "the second push was not over when the leader went"
+    );
+    let mut before = CoordinationCounts::default();
+    println!(
+        "{:<52} {:>9} {:>8} {:>8} {:>13}",
+        "", "reads", "writes", "watches", "notifications"
+    );
+    let mut of_steps = Vec::new();
+    for ((_, _, what), counts) in steps.iter().zip(outcome.at_steps) {
+        let since = counts.since(before);
+        println!(
+            "{what:<52} {:>9} {:>8} {:>8} {:>13}",
+            since.reads, since.writes, since.watches, since.notifications
+        );
+        of_steps.push(since);
+        before = counts;
+    }
+    println!("{} events, {} keys read", outcome.events, outcome.keys_read);
+    let push = of_steps[2];
+    assert!(push.writes < 10 * NODES, "{push:?}");
+    assert!(push.reads < 40 * NODES, "{push:?}");
+    let fail_over = of_steps[4];
+    assert!(fail_over.watches < 10, "one candidate alone is told: {fail_over:?}");
+}
