@@ -1,7 +1,7 @@
 //! A cluster of processes and a ZooKeeper, each to be killed and started again by its name.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -13,6 +13,9 @@ use tempfile::TempDir;
 
 use super::node::{Node, fondaco, until};
 use super::values::{self, STORE};
+
+/// How much of its log is shown of each member when a test fails.
+const LOG_LINES_SHOWN: usize = 30;
 
 /// What a cluster is made of.
 pub struct Shape {
@@ -42,6 +45,8 @@ pub struct Cluster {
     pub zookeeper: String,
     pub root: String,
     members: BTreeMap<String, Member>,
+    /// What every configuration begins and ends with.
+    protection: (String, String),
     pub dir: TempDir,
 }
 
@@ -92,6 +97,7 @@ impl Cluster {
     pub fn prepare(shape: Shape, zookeeper: &str) -> Self {
         let mut cluster = Self {
             members: BTreeMap::new(),
+            protection: Default::default(),
             zookeeper: zookeeper.to_owned(),
             root: new_root(),
             dir: tempfile::tempdir().unwrap(),
@@ -118,6 +124,11 @@ impl Cluster {
             through: None,
         };
         self.members.insert(name.to_owned(), member);
+    }
+
+    /// Lines and sections for the configuration of every member.
+    pub fn protect(&mut self, lines: &str, sections: &str) {
+        self.protection = (lines.to_owned(), sections.to_owned());
     }
 
     /// Takes back what only this member's configuration says.
@@ -155,7 +166,10 @@ impl Cluster {
 
     /// Starts a member.
     pub fn launch(&mut self, name: &str) {
-        let process = Node::start(self.command(name));
+        let log = File::options().create(true).append(true).open(self.log(name)).unwrap();
+        let mut command = self.command(name);
+        command.args(["--log", "info"]).stderr(log);
+        let process = Node::start(command);
         self.member(name).process = Some(process);
     }
 
@@ -163,7 +177,6 @@ impl Cluster {
     pub fn launch_in_vain(&mut self, name: &str) -> (Option<i32>, String) {
         let mut child = self
             .command(name)
-            .args(["--log", "error"])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -196,17 +209,18 @@ impl Cluster {
         let data = self.data(name);
         let member = &self.members[name];
         let zookeeper = member.zookeeper.as_ref().unwrap_or(&self.zookeeper);
+        let (lines, sections) = &self.protection;
+        let Shape {
+            nodes,
+            replicas,
+            partitions,
+            ..
+        } = self.shape;
         let text = format!(
-            "data = {data:?}\nresp = {:?}\nhttp = {:?}\nloops = 1\n{}\n\
+            "data = {data:?}\nresp = {:?}\nhttp = {:?}\nloops = 1\n{}\n{lines}\n\
              [zookeeper]\nconnect = {zookeeper:?}\nroot = {:?}\nsession-timeout-ms = 2000\n\
-             [cluster]\npartitions = {}\nreplicas = {}\nnodes-initial = {}\n",
-            member.resp,
-            member.http,
-            member.more,
-            self.root,
-            self.shape.partitions,
-            self.shape.replicas,
-            self.shape.nodes
+             [cluster]\npartitions = {partitions}\nreplicas = {replicas}\nnodes-initial = {nodes}\n{sections}",
+            member.resp, member.http, member.more, self.root
         );
         fs::write(&path, text).unwrap();
         path
@@ -215,6 +229,11 @@ impl Cluster {
     /// The data directory of a member.
     pub fn data(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
+    }
+
+    /// Where a member writes its log.
+    fn log(&self, name: &str) -> PathBuf {
+        self.dir.path().join(format!("{name}.log"))
     }
 
     /// A running member.
@@ -349,6 +368,20 @@ impl Cluster {
         self.members
             .get_mut(name)
             .unwrap_or_else(|| panic!("there is no {name}"))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for name in self.members.keys() {
+            let log = fs::read_to_string(self.log(name)).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            let end = &lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..];
+            println!("the last that {name} said:\n{}", end.join("\n"));
+        }
     }
 }
 

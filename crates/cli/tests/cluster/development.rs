@@ -16,7 +16,16 @@ const PARTITIONS: u32 = 16;
 fn dev(data: &Path, more: &[&str]) -> Node {
     let mut command = fondaco();
     command.arg("dev").arg("--data").arg(data).args(more);
-    command.args(["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--loops", "1"]);
+    command.args([
+        "--resp",
+        "127.0.0.1:0",
+        "--http",
+        "127.0.0.1:0",
+        "--loops",
+        "1",
+        "--log",
+        "error",
+    ]);
     Node::start(command)
 }
 

@@ -14,5 +14,6 @@ mod nodes;
 mod programs;
 mod pushes;
 mod readers;
+mod security;
 mod swaps;
 mod values;

@@ -82,24 +82,24 @@ impl Node {
     pub fn dev(data: &Path) -> Self {
         let mut command = fondaco();
         command.arg("dev").arg("--data").arg(data);
-        command.args(["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+        command.args(["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", "error"]);
         Self::start(command)
     }
 
     /// `fondaco server` with this configuration.
     pub fn server(config: &Path) -> Self {
         let mut command = fondaco();
-        command.arg("server").arg("--config").arg(config);
+        command
+            .arg("server")
+            .arg("--config")
+            .arg(config)
+            .args(["--log", "error"]);
         Self::start(command)
     }
 
     /// A command that says where it serves.
     pub fn start(mut command: Command) -> Self {
-        let mut child = command
-            .args(["--json", "--log", "error"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = command.arg("--json").stdout(Stdio::piped()).spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
         // One JSON object, when it serves; the stream ends if it cannot.
         let serving = serde_json::Deserializer::from_reader(stdout)
