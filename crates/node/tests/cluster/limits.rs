@@ -1,5 +1,8 @@
 //! What routers keep, share, and refuse.
 
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
 use fondaco_node::{Counter, Setting};
 
 use crate::harness::{Cluster, eventually, value, wire_key};
@@ -146,7 +149,29 @@ fn a_client_that_is_dropped_takes_its_requests_along() {
     eventually("it waits", || (router.metrics.forwards() == 1).then_some(()));
     other.send(&format!("CLIENT KILL ID {number}")).unwrap();
     assert!(waiting.join().unwrap().is_err());
-    eventually("nothing is under way", || {
-        (router.metrics.forwards() == 0).then_some(())
-    });
+    let idle = || (router.metrics.forwards() == 0).then_some(());
+    eventually("nothing is under way", idle);
+    // And so does one that leaves by itself, with more that it has sent.
+    let mut leaving = TcpStream::connect(router.address()).unwrap();
+    leaving.write_all(format!("{get}\r\n").as_bytes()).unwrap();
+    eventually("it waits", || (router.metrics.forwards() == 1).then_some(()));
+    leaving.write_all(b"PING\r\n").unwrap();
+    drop(leaving);
+    eventually("nothing is under way", idle);
+}
+
+#[test]
+fn who_sends_no_more_still_gets_what_is_soon_there() {
+    let cluster = Cluster::start(2, 1, 4, 100);
+    let key = cluster.key_not_on(0);
+    // So that the connections between the nodes are there already.
+    cluster.nodes[0].connect().mget(0..100);
+    let mut stream = TcpStream::connect(cluster.nodes[0].address()).unwrap();
+    stream
+        .write_all(format!("GET {}\r\n", wire_key(key)).as_bytes())
+        .unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains(&value(1, key)), "{answer:?}");
 }
