@@ -26,7 +26,8 @@ pub enum ControlError {
     Unfit(Arc<ControlError>),
     /// Another process is this node: one data directory was copied from the other.
     #[error(
-        "another process, which serves HTTP at {at}, is the node with identity {identity}: one data directory is a          copy of the other; stop that process, or delete node.json from the copy"
+        "another process, which serves HTTP at {at}, is the node with identity {identity}: one data directory is a \
+         copy of the other; stop that process, or delete node.json from the copy"
     )]
     IdentityInUse {
         /// The identity of both.
@@ -36,7 +37,8 @@ pub enum ControlError {
     },
     /// The data directory belongs to a cluster, and where it should be there is none.
     #[error(
-        "the data directory belongs to cluster {remembered}, and there is no cluster where the coordination is:          check its address and root, restore its entries, or use another data directory"
+        "the data directory belongs to cluster {remembered}, and there is no cluster where the coordination is: \
+         check its address and root, restore its entries, or use another data directory"
     )]
     ClusterMissing {
         /// The cluster.

@@ -84,6 +84,10 @@ impl Collector for Observed {
             "cold reads under way",
             self.metrics.cold_reads(),
         )?;
+        let help = "keys under way from other nodes";
+        gauge(&mut encoder, "forwards", help, self.metrics.forwards())?;
+        let help = "bytes of hot keys that a router keeps";
+        gauge(&mut encoder, "cache_bytes", help, self.metrics.cache_bytes())?;
         self.http(&mut encoder)?;
         self.cluster(&mut encoder)?;
         self.agent(&mut encoder)?;
@@ -273,6 +277,9 @@ impl Observed {
         }
         let versions = |store: &StoreRecord| Some(store.versions.kept().count() as u64);
         by_store(encoder, "store_versions", "versions kept", each(&view, versions))?;
+        let failed = |store: &StoreRecord| Some(self.agent.as_ref()?.failed_versions(&store.definition.name));
+        let help = "versions that this node cannot have";
+        by_store(encoder, "store_failed_versions", help, each(&view, failed))?;
         let late = |store: &StoreRecord| Some(store.late.len() as u64);
         let help = "nodes that do not have the current version yet";
         by_store(encoder, "store_late_nodes", help, each(&view, late))?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_coordination::{Coordination, EmbeddedCoordination, ZooKeeperCoordination, ZooKeeperSettings};
 use fondaco_model::cluster::{Announcement, Patience, RouterRecord};
-use fondaco_node::{Access, NodeMetrics, Server, ServerConfig, Settings, SharedCatalog};
+use fondaco_node::{Access, Listening, NodeMetrics, Server, ServerConfig, Settings, SharedCatalog};
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::agent::{AgentParts, AgentWork, Memory, NodeFile, new_identity};
@@ -33,6 +33,9 @@ const BLOCKING_THREADS_MAX: usize = 32;
 /// How long the start of a process waits for a coordination service that it shares with others. Then it
 /// serves what it remembers, and goes on asking.
 const FIRST_SIGHT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// After how long of that a node serves what it remembers.
+const MEMORY_AFTER: Duration = Duration::from_secs(3);
 
 /// How long the start of a cluster of one waits for itself: as long as it takes to open what it has.
 const OWN_SIGHT_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -130,30 +133,18 @@ impl Fondaco {
         // Listening before anything is opened: a taken port is known before a fetch resumes.
         let listener = listen(config.http_listen)?;
         let http_addr = listener.local_addr().map_err(listen_error(config.http_listen))?;
-        let resp = config.role.serves_resp().then(|| {
-            let server = ServerConfig {
-                listen: config.resp_listen,
-                loops,
-                tls: tls.clone(),
-                access: Access::new(users),
-                peers: peer_access,
-                program_version: env!("CARGO_PKG_VERSION"),
-            };
-            Server::start(
-                server,
-                Arc::clone(&catalog),
-                Arc::clone(&settings),
-                Arc::clone(&metrics),
-            )
-        });
-        let resp = resp.transpose()?;
+        let listening = config
+            .role
+            .serves_resp()
+            .then(|| Listening::on(config.resp_listen))
+            .transpose()?;
         let mut starting = Starting {
             config,
-            resp_addr: resp.as_ref().map(Server::address),
+            resp_addr: listening.as_ref().map(Listening::address),
             http_addr,
-            catalog,
-            settings,
-            metrics,
+            catalog: Arc::clone(&catalog),
+            settings: Arc::clone(&settings),
+            metrics: Arc::clone(&metrics),
             mirror,
             coordination: place.coordination,
             session_timeout: place.session_timeout,
@@ -170,21 +161,39 @@ impl Fondaco {
         let (ended, watch) = watch::channel(false);
         let app = starting.app(&works, stores_dir, place.dev)?;
         let router = http::router(app, config.token.as_deref());
-        let http = serve(listener, tls, router, watch)?;
-        let running = Running {
+        let http = serve(listener, tls.clone(), router, watch)?;
+        let mut running = Running {
             resp_addr: starting.resp_addr,
             http_addr,
             agent: works.agent,
             router: works.router,
             controller: works.controller,
-            coordination: starting.coordination,
+            coordination: Arc::clone(&starting.coordination),
             mirror: mirror_thread,
-            resp,
+            resp: None,
             ended,
             http,
         };
-        match running.wait_for_first_sight(config.role, &starting.mirror) {
-            Ok(()) => Ok(running),
+        let server = ServerConfig {
+            listen: config.resp_listen,
+            loops,
+            tls,
+            access: Access::new(users),
+            peers: peer_access,
+            program_version: env!("CARGO_PKG_VERSION"),
+        };
+        // Clients that connect before the first sight wait for it: nobody is told that there is no store.
+        let sight = running.wait_for_first_sight(config.role, &starting.mirror);
+        drop(starting);
+        let resp = sight.and_then(|()| {
+            let start = |listening| Server::start_on(listening, server, catalog, settings, metrics);
+            Ok(listening.map(start).transpose()?)
+        });
+        match resp {
+            Ok(resp) => {
+                running.resp = resp;
+                Ok(running)
+            }
             Err(error) => {
                 running.stop();
                 Err(error)
@@ -427,7 +436,7 @@ impl Running {
             Role::Node | Role::Router | Role::Controller => FIRST_SIGHT_TIME_MAX,
         };
         if let Some(agent) = &self.agent {
-            return agent.wait_settled(timeout).map_err(ControlError::Unfit);
+            return agent.wait_settled(MEMORY_AFTER, timeout).map_err(ControlError::Unfit);
         }
         mirror.wait_until(timeout, |sighting| {
             !sighting.view.remembered && sighting.view.cluster.is_some()

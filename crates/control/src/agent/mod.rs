@@ -92,8 +92,8 @@ struct Shared {
 #[derive(Default)]
 struct Status {
     node: Option<NodeId>,
-    /// Whether what is on the disk and current is served.
-    settled: bool,
+    /// By whose word what is on the disk and current is served; by nobody's if it is not.
+    settled: Origin,
     /// Why versions that are wanted are not here.
     failures: BTreeMap<ReplicaKey, String>,
 }
@@ -160,19 +160,25 @@ impl AgentWork {
         self.shared.status().node
     }
 
-    /// Waits until what is on the disk and current is served, or the node must not take part.
+    /// Waits until what is on the disk and current is served, or the node must not take part. What the node
+    /// remembers is good enough after `memory_after`: what the coordination service says is better.
     ///
     /// # Errors
     /// Why it must not. It is no error if time runs out.
-    pub(crate) fn wait_settled(&self, timeout: Duration) -> Result<(), Arc<ControlError>> {
-        let deadline = Instant::now() + timeout;
+    pub(crate) fn wait_settled(&self, memory_after: Duration, timeout: Duration) -> Result<(), Arc<ControlError>> {
+        let begun = Instant::now();
         loop {
             let seen = self.shared.noted.count();
             if let Some(error) = self.shared.fatal.borrow().clone() {
                 return Err(error);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if self.shared.status().settled || left.is_zero() {
+            let enough_after = match self.shared.status().settled {
+                Origin::Service => Duration::ZERO,
+                Origin::Memory => memory_after,
+                Origin::Nothing => timeout,
+            };
+            let left = enough_after.saturating_sub(begun.elapsed());
+            if left.is_zero() {
                 return Ok(());
             }
             self.shared.noted.wait(seen, left);
@@ -202,6 +208,12 @@ impl AgentWork {
     /// How far the fetch of a version is, if one runs.
     pub(crate) fn progress(&self, store: &StoreName, version: VersionNumber) -> Option<FetchProgress> {
         self.shared.fetches.progress(&(store.clone(), version))
+    }
+
+    /// How many versions of a store cannot be had here, or not yet.
+    pub(crate) fn failed_versions(&self, store: &StoreName) -> u64 {
+        let status = self.shared.status();
+        status.failures.keys().filter(|(name, _)| name == store).count() as u64
     }
 
     /// How many fetches run.

@@ -37,6 +37,8 @@ pub(super) struct WorkParts {
 pub(super) struct Work {
     parts: WorkParts,
     memory: Option<Memory>,
+    /// The view that was looked at last: what follows from it alone need not be worked out again.
+    seen: Option<Arc<ClusterView>>,
     agent: Option<Agent>,
     serving: Option<ServingSet>,
     /// Whether requests should see something new although the serving set is the same.
@@ -49,6 +51,7 @@ impl Work {
         Self {
             parts,
             memory: None,
+            seen: None,
             agent: None,
             serving: None,
             is_dirty: false,
@@ -107,10 +110,16 @@ impl Work {
         if is_true {
             self.remember_membership(&view, node)?;
         }
-        self.act(&view, node, matches!(announced, Ok(Some(true))))?;
-        if is_true && self.parts.remembers {
+        let is_new = !self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &view));
+        if is_new {
+            // Requests see it with the catalog: which versions are current, and what of them is here.
+            self.is_dirty |= self.parts.publishing.set_topology(Topology::of(&view), node);
+        }
+        self.act(&view, origin, node, matches!(announced, Ok(Some(true))));
+        if is_new && is_true && self.parts.remembers {
             self.remember(&view);
         }
+        self.seen = Some(view);
         announced.map(drop)
     }
 
@@ -145,13 +154,13 @@ impl Work {
         }
         match memory.write(&self.parts.shared.disk.dir().view_file()) {
             Ok(()) => self.memory = Some(memory),
-            // It serves all the same, and tries again at the next look.
+            // It serves all the same, and tries again when the view changes.
             Err(error) => tracing::warn!(%error, "cannot remember the view of the cluster"),
         }
     }
 
     /// Does what the model says.
-    fn act(&mut self, view: &ClusterView, node: NodeId, is_announced: bool) -> Result<(), ControlError> {
+    fn act(&mut self, view: &ClusterView, origin: Origin, node: NodeId, is_announced: bool) {
         let now_ms = self.started.elapsed().as_millis() as u64;
         let mut agent = self.agent.take().unwrap_or_else(|| Agent::new(node));
         self.take_ended(&mut agent, now_ms);
@@ -162,8 +171,6 @@ impl Work {
             versions: shared.disk.local(),
         };
         let actions = agent.decide(view, &local, now_ms);
-        // What requests see changes at once: which versions are current, and what of them is here.
-        self.is_dirty |= self.parts.publishing.set_topology(Topology::of(view), node);
         for action in &actions {
             if let AgentAction::Publish(set) = action {
                 self.count_swaps(set);
@@ -189,9 +196,10 @@ impl Work {
         let is_settled = view.routing.is_some() || view.nodes.len() < nodes_initial;
         shared.note(|status| {
             status.node = Some(node);
-            status.settled |= is_settled;
+            if is_settled {
+                status.settled = origin;
+            }
         });
-        Ok(())
     }
 
     /// Tells the agent of fetches that have ended.

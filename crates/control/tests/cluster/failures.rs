@@ -20,7 +20,7 @@ fn a_push_fails_when_a_node_is_down_and_that_is_not_tolerated() {
     assert_eq!(push["state"], "failed", "{push}");
     assert!(push["error"].as_str().unwrap().contains("node 3"), "{push}");
     // What is left serves on: each partition has another replica.
-    for name in ["node-1", "node-2", "router"] {
+    for name in ["node-1", "node-2", "router-1"] {
         assert_eq!(cluster.member(name).served_build(50), 1, "{name}");
     }
 }

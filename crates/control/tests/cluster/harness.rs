@@ -28,7 +28,13 @@ impl TestCluster {
         common.cluster.replicas = 2;
         common.cluster.nodes_initial = 3;
         change(&mut common);
-        let dev = Dev::start(DevConfig { common, nodes: 3 }).unwrap();
+        let dev = Dev::start(DevConfig {
+            common,
+            nodes: 3,
+            controllers: 2,
+            routers: 1,
+        })
+        .unwrap();
         let (_, http) = dev.addresses().unwrap();
         let cluster = Self {
             client: Client::new(http),
@@ -72,7 +78,7 @@ impl TestCluster {
 
     /// Waits until every node that runs has all that it should, and the router has heard of it.
     pub fn wait_ready(&self) {
-        let names = self.nodes().into_iter().chain(["router".to_owned()]);
+        let names = self.nodes().into_iter().chain(["router-1".to_owned()]);
         for name in names {
             let client = self.member(&name);
             wait_for("the members to be ready", || {
@@ -101,7 +107,7 @@ impl TestCluster {
 
     /// Waits for every member to serve the same build, whole.
     pub fn all_serve(&self, build: u64, padding: usize) {
-        for name in self.nodes().into_iter().chain(["router".to_owned()]) {
+        for name in self.nodes().into_iter().chain(["router-1".to_owned()]) {
             let client = self.member(&name);
             let found = client.served_build(padding);
             assert_eq!(found, build, "{name}");
