@@ -109,3 +109,85 @@ impl Directory {
         holders.filter(|&place| store.late.is_empty() || !store.late.contains(&self.members[place].id))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use fondaco_model::cluster::TopologyNode;
+    use fondaco_model::{PartitionCount, StoreKind, VersionNumber};
+
+    use super::*;
+
+    fn id(number: u32) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    fn topology(addresses: &[(u32, &str)]) -> Topology {
+        let node = |&(number, address): &(u32, &str)| {
+            let node = TopologyNode {
+                resp: address.into(),
+                http: String::new(),
+                zone: format!("zone-{number}"),
+                group: None,
+                live: true,
+            };
+            (id(number), node)
+        };
+        let store = TopologyStore {
+            id: 1,
+            kind: StoreKind::Batch,
+            current: Some(VersionNumber::FIRST),
+            records: 0,
+            replicas: 2,
+            late: BTreeSet::new(),
+            read_keys_per_second: None,
+        };
+        Topology {
+            epoch: 1,
+            partitions: PartitionCount::try_from(2).unwrap(),
+            owners: vec![vec![id(3), id(1), id(2)], vec![id(9), id(2)]],
+            nodes: addresses.iter().map(node).collect(),
+            routers: 0,
+            stores: BTreeMap::from([("s".parse().unwrap(), store)]),
+        }
+    }
+
+    fn directory(addresses: &[(u32, &str)], former: Option<&Directory>) -> Directory {
+        let topology = Arc::new(topology(addresses));
+        Directory::new(topology, Some("zone-2"), HealthPolicy::default(), former)
+    }
+
+    const ALL: [(u32, &str); 3] = [(1, "a"), (2, "b"), (3, "c")];
+
+    #[test]
+    fn replicas_are_the_first_owners_that_are_known_and_not_late() {
+        let mut directory = directory(&ALL, None);
+        let replicas = |directory: &Directory, partition| {
+            let (_, store) = directory.store("s").unwrap();
+            let places = directory.replicas(store, PartitionId::new(partition));
+            places
+                .map(|place| directory.members()[place].id.get())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(replicas(&directory, 0), [3, 1]);
+        assert_eq!(replicas(&directory, 1), [2], "nobody knows node 9");
+        assert_eq!(replicas(&directory, 2), Vec::<u32>::new(), "there is no such partition");
+        let mut topology = Topology::clone(directory.topology());
+        topology.stores.get_mut("s").unwrap().late.insert(id(3));
+        directory.topology = Arc::new(topology);
+        assert_eq!(replicas(&directory, 0), [1], "the next owner does not hold it");
+    }
+
+    #[test]
+    fn a_node_keeps_its_health_until_it_moves() {
+        let first = directory(&ALL, None);
+        for member in first.members() {
+            assert_eq!(member.near, member.id == id(2));
+            member.health.unreachable(1);
+        }
+        let next = directory(&[(1, "a"), (2, "elsewhere"), (4, "d")], Some(&first));
+        let well: Vec<bool> = next.members().iter().map(Member::is_well).collect();
+        assert_eq!(well, [false, true, true]);
+    }
+}

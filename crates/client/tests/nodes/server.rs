@@ -41,6 +41,8 @@ pub struct State {
     pub reads: Vec<Seen>,
     pub topology_questions: usize,
     pub connections: usize,
+    /// How often it found something to read.
+    pub receptions: usize,
 }
 
 /// A read that a node has seen.
@@ -151,9 +153,11 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<Mutex
                 return;
             }
         }
+        input.reserve(64 * 1024);
         if !matches!(stream.read_buf(&mut input).await, Ok(1..)) {
             return;
         }
+        state.lock().unwrap().receptions += 1;
     }
 }
 

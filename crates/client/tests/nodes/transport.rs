@@ -72,6 +72,26 @@ async fn it_speaks_tls_where_it_is_told_to() {
 }
 
 #[tokio::test]
+async fn requests_of_one_moment_go_out_together() {
+    let cluster = Cluster::start(1, 1).await;
+    let client = cluster.client().await;
+    let before = cluster.nodes[0].state(|state| state.receptions);
+    let reads: Vec<_> = keys(100)
+        .into_iter()
+        .map(|(store, key)| {
+            let client = client.clone();
+            tokio::spawn(async move { client.get(&store, key.as_bytes()).await })
+        })
+        .collect();
+    for read in reads {
+        read.await.unwrap().unwrap();
+    }
+    let receptions = cluster.nodes[0].state(|state| state.receptions) - before;
+    assert_eq!(cluster.reads(), 100);
+    assert!(receptions <= 10, "{receptions} writes for 100 requests");
+}
+
+#[tokio::test]
 async fn a_dropped_client_hangs_up() {
     let cluster = Cluster::start(1, 1).await;
     let client = cluster.client().await;
