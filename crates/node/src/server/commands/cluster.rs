@@ -195,13 +195,37 @@ impl Overview {
         self.ranges.iter().filter(|range| range.nodes.first() == Some(node))
     }
 
-    fn write_slots(&self, reply: &mut Reply<'_>) {
-        reply.array(self.ranges.len());
+    /// The rows of `CLUSTER SLOTS`. There are clients, redis-py for one, that take a node for a replica for
+    /// ever if that is how a list first shows it, and ask it for no `SCAN` and no `DBSIZE`. Here, nodes are
+    /// master of some slots and replica of others: so each is first shown with one slot, and alone.
+    fn rows(&self) -> Vec<(u32, u32, &[Shown])> {
+        let mut met: Vec<&str> = Vec::new();
+        let (mut alone, mut rest) = (Vec::new(), Vec::new());
         for range in &self.ranges {
-            reply.array(2 + range.nodes.len());
-            reply.integer(i64::from(range.first));
-            reply.integer(i64::from(range.last));
-            for node in &range.nodes {
+            let (mut first, last, nodes) = (range.first, range.last, range.nodes.as_slice());
+            if let [master, _, ..] = nodes
+                && !met.contains(&master.id.as_str())
+            {
+                met.push(&master.id);
+                alone.push((first, first, &nodes[..1]));
+                first += 1;
+            }
+            if first <= last {
+                rest.push((first, last, nodes));
+            }
+        }
+        alone.append(&mut rest);
+        alone
+    }
+
+    fn write_slots(&self, reply: &mut Reply<'_>) {
+        let rows = self.rows();
+        reply.array(rows.len());
+        for (first, last, nodes) in rows {
+            reply.array(2 + nodes.len());
+            reply.integer(i64::from(first));
+            reply.integer(i64::from(last));
+            for node in nodes {
                 reply.array(4);
                 reply.bulk(node.host.as_bytes());
                 reply.integer(node.port);
