@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use fondaco_build::{Progress, build};
 
+use crate::dataset::elsewhere::Elsewhere;
 use crate::dataset::{Dataset, file};
 use crate::machine::process::Launch;
 use crate::peers::EngineKind;
@@ -55,6 +56,14 @@ impl Bench {
     /// How long a round of something continuous takes.
     pub fn round_time(&self) -> Duration {
         Duration::from_millis(if self.quick { 300 } else { 3000 })
+    }
+
+    /// What a cluster serves from memory: a million records of 100 bytes.
+    pub fn served_values(&self) -> Dataset {
+        Dataset {
+            records: if self.quick { 50_000 } else { 1_000_000 },
+            value_bytes: 100,
+        }
     }
 
     /// Many records of 100 bytes: 10 million.
@@ -116,6 +125,11 @@ impl Bench {
             build(&build_options(store, &parquet, dir, &self.work)?, &Progress::new())?;
             Ok(())
         })
+    }
+
+    /// The dataset as a version on another file system, from which it can only be copied.
+    pub fn version_elsewhere(&self, dataset: Dataset) -> Result<Elsewhere> {
+        Elsewhere::copy(&self.engine_dir(EngineKind::Fondaco, dataset)?)
     }
 
     /// Deletes the dataset in the files of some engines: no later row needs it, and space is bounded.

@@ -4,6 +4,7 @@
 //! key, so that every answer can be checked, and goes on with characters that do not compress.
 
 pub mod convert;
+pub mod elsewhere;
 pub mod file;
 pub mod sorted;
 

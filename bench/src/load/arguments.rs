@@ -72,17 +72,19 @@ pub fn run(arguments: &LoadArguments) -> Result<()> {
     let share = choices.len();
     let groups: Vec<Group> = choices
         .iter()
-        .map(|&(_, keys)| Group {
+        .map(|(_, keys)| Group {
+            address: arguments.resp,
             connections: arguments.connections.div_ceil(share),
             pipeline: arguments.pipeline,
             rate: arguments.rate.map(|rate| rate / share as f64),
             prefix: format!("{}:", arguments.store),
-            keys,
+            keys: keys.clone(),
             keys_per_request: arguments.keys_per_request,
+            keep_each: false,
         })
         .collect();
     let span = Span::of(Duration::from_secs_f64(arguments.seconds));
-    let reports = generate(arguments.resp, &groups, span, 1)?;
+    let reports = generate(&groups, span, 1)?;
     for ((name, _), report) in choices.iter().zip(&reports) {
         print(name, report);
     }

@@ -14,6 +14,12 @@ use crate::dataset::{KEY_BYTES, is_value_of, key};
 
 const READ_BYTES: usize = 256 * 1024;
 
+/// An answer that is there whole.
+struct Whole {
+    bytes: usize,
+    error: Option<String>,
+}
+
 /// What stands before the digits of each key with this prefix.
 pub fn key_head(prefix: &str) -> Vec<u8> {
     format!("${}\r\n{prefix}", prefix.len() + KEY_BYTES).into_bytes()
@@ -103,12 +109,13 @@ impl Connection {
         Ok(false)
     }
 
-    /// Reads once, and reports each answered request: when it was due, and when it was answered.
+    /// Reads once, and reports each answered request: when it was due, when it was answered, and the
+    /// error, if it or one of its keys was answered by one.
     pub fn receive(
         &mut self,
         prefix: &str,
         keys_per_request: usize,
-        mut answered: impl FnMut(Instant, Instant),
+        mut answered: impl FnMut(Instant, Instant, Option<String>) -> Result<()>,
     ) -> Result<()> {
         if self.filled == self.input.len() {
             if self.parsed > 0 {
@@ -126,10 +133,11 @@ impl Connection {
             Err(error) => return Err(error).context("could not read an answer"),
         }
         let now = Instant::now();
-        while let Some(bytes) = self.whole_answer(prefix, keys_per_request)? {
-            self.parsed += bytes;
+        while let Some(whole) = self.whole_answer(prefix, keys_per_request)? {
+            self.parsed += whole.bytes;
+            self.asked.drain(..keys_per_request);
             let due = self.due.pop_front().context("an answer that nobody asked for")?;
-            answered(due, now);
+            answered(due, now, whole.error)?;
         }
         if self.parsed == self.filled {
             (self.parsed, self.filled) = (0, 0);
@@ -137,14 +145,19 @@ impl Connection {
         Ok(())
     }
 
-    /// The length of the first answer, if it is there whole; checks its values.
-    fn whole_answer(&mut self, prefix: &str, keys_per_request: usize) -> Result<Option<usize>> {
+    /// The first answer, if it is there whole; checks its values.
+    fn whole_answer(&self, prefix: &str, keys_per_request: usize) -> Result<Option<Whole>> {
         let input = &self.input[self.parsed..self.filled];
         let mut at = 0;
+        let mut error = None;
         if keys_per_request > 1 {
             match parse_head(input)? {
                 None => return Ok(None),
                 Some((Head::Array(count), bytes)) if count == keys_per_request => at = bytes,
+                Some((Head::Error(text), bytes)) => {
+                    let error = Some(text);
+                    return Ok(Some(Whole { bytes, error }));
+                }
                 Some((other, _)) => bail!("MGET of {keys_per_request} keys is answered by {other:?}"),
             }
         }
@@ -152,8 +165,14 @@ impl Connection {
             let Some((head, bytes)) = parse_head(&input[at..])? else {
                 return Ok(None);
             };
-            let Head::Bulk(value_bytes) = head else {
-                bail!("a key that exists is answered by {head:?}");
+            let value_bytes = match head {
+                Head::Bulk(value_bytes) => value_bytes,
+                Head::Error(text) => {
+                    at += bytes;
+                    error = Some(text);
+                    continue;
+                }
+                head => bail!("a key that exists is answered by {head:?}"),
             };
             let value = at + bytes..at + bytes + value_bytes;
             at = value.end + 2;
@@ -167,7 +186,6 @@ impl Connection {
                 String::from_utf8_lossy(&key(id))
             );
         }
-        self.asked.drain(..keys_per_request);
-        Ok(Some(at))
+        Ok(Some(Whole { bytes: at, error }))
     }
 }

@@ -1,9 +1,12 @@
 //! Which keys a load asks for.
 
+use std::fmt;
+use std::sync::Arc;
+
 use crate::dataset::Random;
 
 /// A distribution of keys.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum KeyChoice {
     /// All of `0..records`, each as often as any other.
     Uniform { records: u64 },
@@ -11,6 +14,30 @@ pub enum KeyChoice {
     Hot { records: u64, count: u64 },
     /// All of `0..records`, the frequency of the n-th being as n to the power of -0.99.
     Zipf { records: u64 },
+    /// These, each as often as any other.
+    Among(Records),
+}
+
+/// Some records, at least one, by their numbers.
+#[derive(Clone, PartialEq)]
+pub struct Records(Arc<[u32]>);
+
+impl Records {
+    /// These records; `None` if there are none.
+    pub fn new(numbers: Vec<u32>) -> Option<Self> {
+        (!numbers.is_empty()).then(|| Self(numbers.into()))
+    }
+
+    /// How many they are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl fmt::Debug for Records {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} records", self.count())
+    }
 }
 
 /// An endless sequence of record numbers.
@@ -35,9 +62,9 @@ const THETA: f64 = 0.99;
 impl Keys {
     /// A sequence.
     pub fn new(choice: KeyChoice, seed: u64) -> Self {
-        let zipf = match choice {
-            KeyChoice::Zipf { records } => Some(Zipf::new(records)),
-            KeyChoice::Uniform { .. } | KeyChoice::Hot { .. } => None,
+        let zipf = match &choice {
+            &KeyChoice::Zipf { records } => Some(Zipf::new(records)),
+            KeyChoice::Uniform { .. } | KeyChoice::Hot { .. } | KeyChoice::Among(_) => None,
         };
         Self {
             choice,
@@ -49,14 +76,18 @@ impl Keys {
     /// The next record.
     #[inline]
     pub fn next(&mut self) -> u64 {
-        match self.choice {
-            KeyChoice::Uniform { records } => self.random.below(records),
-            KeyChoice::Hot { records, count } => self.random.below(count) * (records / count).max(1) % records,
-            KeyChoice::Zipf { records } => {
+        match &self.choice {
+            &KeyChoice::Uniform { records } => self.random.below(records),
+            &KeyChoice::Hot { records, count } => self.random.below(count) * (records / count).max(1) % records,
+            &KeyChoice::Zipf { records } => {
                 let fraction = self.random.fraction();
                 let rank = self.zipf.as_ref().map_or(0, |zipf| zipf.rank(records, fraction));
                 // Neighbours in rank are no neighbours in the files.
                 Random::new(rank).below(records)
+            }
+            KeyChoice::Among(records) => {
+                let place = self.random.below(records.0.len() as u64);
+                u64::from(records.0[place as usize])
             }
         }
     }
@@ -102,8 +133,9 @@ mod tests {
             },
             KeyChoice::Hot { records: 5, count: 100 },
             KeyChoice::Zipf { records: 1000 },
+            KeyChoice::Among(Records::new(vec![7, 999]).unwrap()),
         ] {
-            let mut keys = Keys::new(choice, 1);
+            let mut keys = Keys::new(choice.clone(), 1);
             let limit = if matches!(choice, KeyChoice::Hot { records: 5, .. }) {
                 5
             } else {

@@ -7,19 +7,22 @@
 pub mod arguments;
 mod connection;
 mod keys;
+pub mod library;
 mod reply;
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use hdrhistogram::Histogram;
 use rustix::event::{Timespec, epoll};
 
+use crate::machine::prefer_thread;
 use connection::{Connection, key_head};
-pub use keys::{KeyChoice, Keys};
+pub use keys::{KeyChoice, Keys, Records};
 
 /// The longest wait without looking at the clock.
 const WAIT_MAX: Duration = Duration::from_millis(10);
@@ -32,6 +35,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Connections that do the same.
 #[derive(Debug, Clone)]
 pub struct Group {
+    /// The server that they ask.
+    pub address: SocketAddr,
     /// How many connections.
     pub connections: usize,
     /// How many requests each may have under way.
@@ -44,6 +49,8 @@ pub struct Group {
     pub keys: KeyChoice,
     /// How many keys a request asks for: `GET` for one, `MGET` for more.
     pub keys_per_request: usize,
+    /// Keep each answered request, and go on after one that is answered by an error.
+    pub keep_each: bool,
 }
 
 /// What a group has seen.
@@ -55,9 +62,53 @@ pub struct GroupReport {
     pub seconds: f64,
     /// From due to answered, in nanoseconds.
     pub latencies: Histogram<u64>,
+    /// Each answered request, in the order of answers, if they were to be kept.
+    pub each: Vec<Answered>,
+    /// The first error that a request was answered by.
+    pub error: Option<String>,
+}
+
+/// An answered request.
+#[derive(Debug, Clone, Copy)]
+pub struct Answered {
+    /// When it was to be sent.
+    pub due: Instant,
+    /// From then to the answer.
+    pub latency: Duration,
+    /// Whether the answer was an error.
+    pub failed: bool,
+}
+
+impl Group {
+    /// `GET`s of a store, as many as are answered, each connection with a few under way.
+    pub fn gets(address: SocketAddr, store: &str, keys: KeyChoice) -> Self {
+        Self {
+            address,
+            connections: 15,
+            pipeline: 16,
+            rate: None,
+            prefix: format!("{store}:"),
+            keys,
+            keys_per_request: 1,
+            keep_each: false,
+        }
+    }
 }
 
 impl GroupReport {
+    /// What several groups have seen at the same time, taken together.
+    pub fn of_all(reports: Vec<Self>) -> Result<Self> {
+        let mut reports = reports.into_iter();
+        let mut all = reports.next().context("no load")?;
+        for report in reports {
+            all.requests += report.requests;
+            all.latencies.add(&report.latencies)?;
+            all.each.extend(report.each);
+            all.error = all.error.or(report.error);
+        }
+        Ok(all)
+    }
+
     /// Answered requests a second.
     pub fn requests_per_second(&self) -> f64 {
         self.requests as f64 / self.seconds
@@ -92,6 +143,8 @@ struct Running {
     due: Instant,
     requests: u64,
     latencies: Histogram<u64>,
+    each: Vec<Answered>,
+    error: Option<String>,
 }
 
 /// How long to generate load.
@@ -116,11 +169,26 @@ impl Span<'_> {
     }
 }
 
+/// Generates load from a thread that goes before others, if it may.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_preferred(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupReport>> {
+    thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            prefer_thread();
+            run(groups, span, seed)
+        });
+        client.join().map_err(|_| anyhow!("the load generator panicked"))?
+    })
+}
+
 /// Generates load from this thread.
 ///
 /// # Errors
-/// A connection that fails, any answer that is not the value of its key, and a group without any answer.
-pub fn run(address: SocketAddr, groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupReport>> {
+/// A connection that fails, any answer that is not the value of its key, unless it is an error and the
+/// group goes on after those, and a group without any answer.
+pub fn run(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupReport>> {
     // A request is sent when it is due, not up to 50 µs later.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -134,7 +202,7 @@ pub fn run(address: SocketAddr, groups: &[Group], span: Span<'_>, seed: u64) -> 
         );
         let first = connections.len();
         for _ in 0..group.connections {
-            let connection = Connection::open(address)?;
+            let connection = Connection::open(group.address)?;
             let place = epoll::EventData::new_u64(connections.len() as u64);
             epoll::add(&poll, connection.as_fd(), place, epoll::EventFlags::IN)?;
             connections.push((number, connection));
@@ -142,12 +210,14 @@ pub fn run(address: SocketAddr, groups: &[Group], span: Span<'_>, seed: u64) -> 
         running.push(Running {
             group: group.clone(),
             key_head: key_head(&group.prefix),
-            keys: Keys::new(group.keys, seed.wrapping_mul(31).wrapping_add(number as u64)),
+            keys: Keys::new(group.keys.clone(), seed.wrapping_mul(31).wrapping_add(number as u64)),
             connections: first..connections.len(),
             turn: 0,
             due: started,
             requests: 0,
-            latencies: Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)?,
+            latencies: new_histogram()?,
+            each: Vec::new(),
+            error: None,
         });
     }
 
@@ -162,7 +232,7 @@ pub fn run(address: SocketAddr, groups: &[Group], span: Span<'_>, seed: u64) -> 
         }
         ensure!(
             now - last_answer < SILENCE_MAX,
-            "no answer from {address} for {SILENCE_MAX:?}"
+            "no answer for {SILENCE_MAX:?} to {groups:?}"
         );
         let mut wait = WAIT_MAX.min(end - now);
         for group in &mut running {
@@ -186,12 +256,32 @@ pub fn run(address: SocketAddr, groups: &[Group], span: Span<'_>, seed: u64) -> 
         for event in &events {
             let (number, connection) = &mut connections[event.data.u64() as usize];
             let group = &mut running[*number];
-            connection.receive(&group.group.prefix, group.group.keys_per_request, |due, answered| {
+            let Group {
+                prefix,
+                keys_per_request,
+                keep_each,
+                ..
+            } = &group.group;
+            connection.receive(prefix, *keys_per_request, |due, answered, error| {
                 last_answer = answered;
-                if due >= counted_from {
-                    group.requests += 1;
-                    record(&mut group.latencies, answered - due);
+                if due < counted_from {
+                    return Ok(());
                 }
+                let latency = answered - due;
+                match (&error, keep_each) {
+                    (Some(error), false) => bail!("the server answers {error:?}"),
+                    (Some(_), true) => {}
+                    (None, _) => {
+                        group.requests += 1;
+                        record(&mut group.latencies, latency);
+                    }
+                }
+                if *keep_each {
+                    let failed = error.is_some();
+                    group.each.push(Answered { due, latency, failed });
+                    group.error = group.error.take().or(error);
+                }
+                Ok(())
             })?;
         }
     };
@@ -211,7 +301,7 @@ pub fn run(address: SocketAddr, groups: &[Group], span: Span<'_>, seed: u64) -> 
         }
         ensure!(
             group.requests > 0,
-            "{address} has answered none of the requests of {:?}",
+            "none of the requests was answered of {:?}",
             group.group
         );
     }
@@ -220,8 +310,14 @@ pub fn run(address: SocketAddr, groups: &[Group], span: Span<'_>, seed: u64) -> 
         requests: group.requests,
         seconds,
         latencies: group.latencies,
+        each: group.each,
+        error: group.error,
     };
     Ok(running.into_iter().map(report).collect())
+}
+
+fn new_histogram() -> Result<Histogram<u64>> {
+    Ok(Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)?)
 }
 
 fn record(latencies: &mut Histogram<u64>, latency: Duration) {

@@ -11,13 +11,15 @@ pub enum Head {
     Null,
     /// So many answers follow.
     Array(usize),
+    /// An error, with its text.
+    Error(String),
 }
 
 /// Parses the first line of an answer: what it says, and its length with its end. `None` if it is not
 /// there whole.
 ///
 /// # Errors
-/// An answer that says an error, and all that no `GET` is answered with.
+/// What no `GET` is answered with.
 #[inline]
 pub fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>> {
     let Some(end) = memchr::memchr(b'\n', bytes) else {
@@ -28,6 +30,7 @@ pub fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>> {
         Some((b'$', b"-1")) | Some((b'_', b"")) => Head::Null,
         Some((b'$', digits)) => Head::Bulk(number(digits)?),
         Some((b'*', digits)) => Head::Array(number(digits)?),
+        Some((b'-', text)) => Head::Error(String::from_utf8_lossy(text).into_owned()),
         _ => bail!("the server answers {:?}", String::from_utf8_lossy(line)),
     };
     Ok(Some((head, end + 1)))
@@ -56,7 +59,8 @@ mod tests {
         assert_eq!(head(b"$-1\r\n"), Some((Head::Null, 5)));
         assert_eq!(head(b"*2\r\n$1"), Some((Head::Array(2), 4)));
         assert_eq!(head(b"$12"), None);
-        assert!(parse_head(b"-ERR no\r\n").is_err());
+        assert_eq!(head(b"-ERR no\r\n"), Some((Head::Error("ERR no".into()), 9)));
+        assert!(parse_head(b":1\r\n").is_err());
         assert!(parse_head(b"$1x\r\n").is_err());
     }
 }

@@ -33,6 +33,23 @@ pub struct Process {
     log: Option<PathBuf>,
 }
 
+/// How much processor time all threads of a process, those that have ended too, have used so far.
+pub fn cpu_time_of(process: u32) -> Result<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The second field is a name in brackets, which may hold anything.
+    let after_name = stat.rsplit_once(')').context("an unusual /proc/PID/stat")?.1;
+    let field = |at: usize| -> Result<u64> {
+        let text = after_name
+            .split_whitespace()
+            .nth(at)
+            .context("a short /proc/PID/stat")?;
+        Ok(text.parse()?)
+    };
+    let ticks = field(11)? + field(12)?;
+    let ticks_per_second = rustix::param::clock_ticks_per_second();
+    Ok(Duration::from_secs_f64(ticks as f64 / ticks_per_second as f64))
+}
+
 /// What a process has used, from its start to its end.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
@@ -179,19 +196,36 @@ impl Process {
 
     /// How much processor time all of its threads have used so far.
     pub fn cpu_time(&self) -> Result<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()))?;
-        // The second field is a name in brackets, which may hold anything.
-        let after_name = stat.rsplit_once(')').context("an unusual /proc/PID/stat")?.1;
-        let field = |at: usize| -> Result<u64> {
-            let text = after_name
-                .split_whitespace()
-                .nth(at)
-                .context("a short /proc/PID/stat")?;
-            Ok(text.parse()?)
-        };
-        let ticks = field(11)? + field(12)?;
-        let ticks_per_second = rustix::param::clock_ticks_per_second();
-        Ok(Duration::from_secs_f64(ticks as f64 / ticks_per_second as f64))
+        cpu_time_of(self.id())
+    }
+
+    /// How many bytes it has sent on their way to a disk so far.
+    pub fn written_bytes(&self) -> Result<u64> {
+        let io = std::fs::read_to_string(format!("/proc/{}/io", self.id()))?;
+        let bytes = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+        Ok(bytes.context("no write_bytes in its /proc/PID/io")?.parse()?)
+    }
+
+    /// Stops it in its tracks, as a machine that hangs does.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on after [`Process::pause`].
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Ends it at once, as a power failure does.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        // The child was not waited for, so its number is still its own.
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
     /// A line of `/proc/PID/status` that counts kilobytes, such as `VmRSS`; in bytes.

@@ -75,8 +75,8 @@ impl Pair {
         };
         let version = bench.engine_dir(EngineKind::Fondaco, dataset)?;
         let fondaco = Fondaco::start(bench, &format!("served-{dataset}"), settings)?;
-        fondaco.create(STORE)?;
-        fondaco.deploy(STORE, &version)?;
+        fondaco.control().create(STORE)?;
+        fondaco.control().deploy(STORE, &version)?;
         let redis = Redis::start(bench, Some(&cpu))?;
         redis.fill(bench, &bench.parquet(dataset)?)?;
         Ok(Self {

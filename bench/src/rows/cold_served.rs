@@ -31,10 +31,11 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         ..Settings::default()
     };
     let server = Fondaco::start(bench, "cold-served", settings)?;
-    server.create(STORE)?;
-    server.deploy(STORE, &version)?;
+    server.control().create(STORE)?;
+    server.control().deploy(STORE, &version)?;
     disk::forget(&version)?;
     let uniform = Group {
+        address: server.resp(),
         connections: CONNECTIONS,
         pipeline: 1,
         rate: None,
@@ -43,6 +44,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
             records: dataset.records,
         },
         keys_per_request: 1,
+        keep_each: false,
     };
     let mut gets = Figure::new("gets/s", Vec::new());
     let mut reads = Figure::new("reads/s", Vec::new());
@@ -55,7 +57,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
             measured: bench.round_time(),
             stop: None,
         };
-        let report = load::run(server.resp(), std::slice::from_ref(&uniform), span, round)?;
+        let report = load::run(std::slice::from_ref(&uniform), span, round)?;
         let disk_reads = disk::reads_completed(&bench.work)? - disk_before;
         let fio = fio_reads_a_second(bench, &files)?;
         // The first round fills what memory there is.

@@ -34,8 +34,8 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         loops: 1,
     };
     let server = Fondaco::start(bench, "hot-tail", settings)?;
-    server.create(STORE)?;
-    server.deploy(STORE, &version)?;
+    server.control().create(STORE)?;
+    server.control().deploy(STORE, &version)?;
     disk::forget(&version)?;
 
     let hot = KeyChoice::Hot {
@@ -45,15 +45,15 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let cold = KeyChoice::Uniform {
         records: dataset.records,
     };
-    let run = |background: KeyChoice, seed: u64| on_client_core(bench, &server, background, hot, seed);
+    let run = |background: &KeyChoice, seed: u64| on_client_core(bench, &server, background, &hot, seed);
     let mut all_hot = Figure::new("µs", Vec::new());
     let mut half_cold = Figure::new("µs", Vec::new());
     let (mut median_hot, mut median_half) = (all_hot.clone(), all_hot.clone());
     let mut cold_median = all_hot.clone();
     let mut distributions = None;
     for round in 0..=bench.rounds() {
-        let quiet = run(hot, round)?;
-        let mixed = run(cold, round)?;
+        let quiet = run(&hot, round)?;
+        let mixed = run(&cold, round)?;
         // The first round brings the hot keys into memory, and fills the rest of it.
         if round > 0 {
             all_hot.rounds.push(quiet[0].latency_us(0.99));
@@ -111,24 +111,26 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
 fn on_client_core(
     bench: &Bench,
     server: &Fondaco,
-    background: KeyChoice,
-    hot: KeyChoice,
+    background: &KeyChoice,
+    hot: &KeyChoice,
     seed: u64,
 ) -> Result<Vec<GroupReport>> {
-    let group = |keys| Group {
+    let group = |keys: &KeyChoice| Group {
+        address: server.resp(),
         connections: CONNECTIONS,
         pipeline: PIPELINE_MAX,
         rate: Some(RATE),
         prefix: format!("{STORE}:"),
-        keys,
+        keys: keys.clone(),
         keys_per_request: 1,
+        keep_each: false,
     };
     let groups = [group(hot), group(background)];
     thread::scope(|scope| {
         let client = scope.spawn(|| {
             pin_thread(bench.client_cpu())?;
             prefer_thread();
-            load::run(server.resp(), &groups, Span::of(bench.round_time()), seed)
+            load::run(&groups, Span::of(bench.round_time()), seed)
         });
         client.join().map_err(|_| anyhow!("the load generator panicked"))?
     })

@@ -16,7 +16,8 @@ use crate::peers::EngineKind;
 use crate::peers::fondaco::STORE;
 use crate::report::markdown::number;
 use crate::report::{Chart, Figure, Line, Target};
-use crate::servers::fondaco::{Fondaco, PUSH_LIMIT, Settings};
+use crate::servers::control::PUSH_LIMIT;
+use crate::servers::fondaco::{Fondaco, Settings};
 use crate::servers::mariadb::MariaDb;
 use crate::servers::redis::Redis;
 use crate::servers::{last_record_exchange, wait_for_reply};
@@ -152,6 +153,7 @@ fn push(bench: &Bench, parquet: &Path, dataset: Dataset) -> Result<Usage> {
     let path = |path: &Path| path.to_str().map(str::to_owned).context("a path that is no text");
     let started = Instant::now();
     let mut usage = server
+        .control()
         .command(&["push", STORE, &path(parquet)?, "--create", "--work", &path(&temporary)?])
         .args(["--key", KEY_COLUMN, "--value", VALUE_COLUMN])
         .run(PUSH_LIMIT)?;

@@ -3,10 +3,15 @@
 mod against_redis;
 mod cold_get;
 mod cold_served;
+mod hedging;
 mod hot_get;
 mod hot_tail;
 mod loading;
+mod node_death;
+mod push_cluster;
 mod push_tail;
+mod routed;
+mod router_cache;
 mod swap;
 mod two_loops;
 
@@ -36,7 +41,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 10] = [
+pub const ROWS: [RowSpec; 15] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -86,6 +91,31 @@ pub const ROWS: [RowSpec; 10] = [
         name: "push-tail",
         work: "p99 of reads during a push",
         measure: push_tail::measure,
+    },
+    RowSpec {
+        name: "routed",
+        work: "reads through the router against reads at the nodes, three nodes",
+        measure: routed::measure,
+    },
+    RowSpec {
+        name: "router-cache",
+        work: "hot keys from the router's cache, and which replica answers the others",
+        measure: router_cache::measure,
+    },
+    RowSpec {
+        name: "hedging",
+        work: "p99 with one of three replicas pausing",
+        measure: hedging::measure,
+    },
+    RowSpec {
+        name: "push-cluster",
+        work: "push of 1 GB to three nodes",
+        measure: push_cluster::measure,
+    },
+    RowSpec {
+        name: "node-death",
+        work: "reads while one of three nodes dies",
+        measure: node_death::measure,
     },
 ];
 

@@ -113,10 +113,10 @@ fn over_the_control_port(bench: &Bench, dirs: &[std::path::PathBuf]) -> Result<[
     let server = Fondaco::start(bench, "swap", Settings::default())?;
     let stores = ["small", "large"];
     for (store, dir) in stores.into_iter().zip(dirs) {
-        server.create(store)?;
+        server.control().create(store)?;
         // Versions 1 and 2, the same files.
-        server.deploy(store, dir)?;
-        server.deploy(store, dir)?;
+        server.control().deploy(store, dir)?;
+        server.control().deploy(store, dir)?;
     }
     let agent = ureq::Agent::new_with_defaults();
     let mut figures = [Figure::new("ms", Vec::new()), Figure::new("ms", Vec::new())];
@@ -125,7 +125,7 @@ fn over_the_control_port(bench: &Bench, dirs: &[std::path::PathBuf]) -> Result<[
         for swap in 0..SWAPS_A_ROUND {
             for (store, times) in stores.into_iter().zip(&mut times) {
                 let started = Instant::now();
-                server.swap(&agent, store, 1 + swap % 2)?;
+                server.control().swap(&agent, store, 1 + swap % 2)?;
                 times.push(started.elapsed().as_secs_f64() * 1e3);
             }
         }

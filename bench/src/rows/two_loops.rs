@@ -7,7 +7,6 @@ use anyhow::{Result, anyhow};
 
 use super::Measured;
 use crate::bench::Bench;
-use crate::dataset::Dataset;
 use crate::load::{self, Group, KeyChoice, Span};
 use crate::peers::EngineKind;
 use crate::peers::fondaco::STORE;
@@ -29,10 +28,7 @@ struct Outcome {
 }
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
-    let dataset = Dataset {
-        records: if bench.quick { 50_000 } else { 1_000_000 },
-        value_bytes: 100,
-    };
+    let dataset = bench.served_values();
     let version = bench.engine_dir(EngineKind::Fondaco, dataset)?;
     let mut servers = Vec::new();
     for loops in [1, 2] {
@@ -41,8 +37,8 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
             ..Settings::default()
         };
         let server = Fondaco::start(bench, &format!("loops-{loops}"), settings)?;
-        server.create(STORE)?;
-        server.deploy(STORE, &version)?;
+        server.control().create(STORE)?;
+        server.control().deploy(STORE, &version)?;
         servers.push(server);
     }
     let empty = || Figure::new("requests/s", Vec::new());
@@ -96,12 +92,14 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
 
 fn load_both_cores(bench: &Bench, server: &Fondaco, records: u64, round: u64) -> Result<Outcome> {
     let group = Group {
+        address: server.resp(),
         connections: CONNECTIONS,
         pipeline: PIPELINE,
         rate: None,
         prefix: format!("{STORE}:"),
         keys: KeyChoice::Uniform { records },
         keys_per_request: 1,
+        keep_each: false,
     };
     let span = Span {
         warm_up: Duration::ZERO,
@@ -115,7 +113,7 @@ fn load_both_cores(bench: &Bench, server: &Fondaco, records: u64, round: u64) ->
             .map(|client| {
                 let group = &group;
                 let seed = round * CLIENTS + client;
-                scope.spawn(move || load::run(server.resp(), std::slice::from_ref(group), span, seed))
+                scope.spawn(move || load::run(std::slice::from_ref(group), span, seed))
             })
             .collect();
         let joined = clients.into_iter().map(|client| {

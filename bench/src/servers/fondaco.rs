@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -12,12 +12,10 @@ use crate::dataset::Dataset;
 use crate::machine::free_address;
 use crate::machine::memory_group::MemoryGroup;
 use crate::machine::process::{Launch, Process};
+use crate::servers::control::{COMMAND_LIMIT, ControlPort};
 use crate::servers::{last_record_exchange, wait_for_reply};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// How long a push or a deploy may take.
-pub const PUSH_LIMIT: Duration = Duration::from_secs(240);
-const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
 /// How to run the server.
 #[derive(Clone, Copy, Default)]
@@ -34,10 +32,8 @@ pub struct Settings<'a> {
 pub struct Fondaco {
     process: Process,
     resp: SocketAddr,
-    http: SocketAddr,
-    program: PathBuf,
+    control: ControlPort,
     data: PathBuf,
-    log: PathBuf,
 }
 
 impl Fondaco {
@@ -65,10 +61,8 @@ impl Fondaco {
         Ok(Self {
             process,
             resp,
-            http,
-            program: bench.fondaco.clone(),
+            control: ControlPort::new(&bench.fondaco, http, log),
             data,
-            log,
         })
     }
 
@@ -88,32 +82,9 @@ impl Fondaco {
         wait_for_reply(&mut self.process, self.resp, &request, &reply, COMMAND_LIMIT)
     }
 
-    /// A command line that asks this node.
-    pub fn command(&self, arguments: &[&str]) -> Launch {
-        Launch::new(&self.program)
-            .args(arguments)
-            .args(["--quiet", "--http", &self.http.to_string()])
-            .log_to(&self.log)
-    }
-
-    /// Makes a store.
-    pub fn create(&self, store: &str) -> Result<()> {
-        self.command(&["store", "create", store]).run(COMMAND_LIMIT)?;
-        Ok(())
-    }
-
-    /// Serves a built version from a store.
-    pub fn deploy(&self, store: &str, version: &Path) -> Result<()> {
-        let version = version.to_str().context("a path that is no text")?;
-        self.command(&["deploy", store, version]).run(PUSH_LIMIT)?;
-        Ok(())
-    }
-
-    /// Swaps a version in over the control port; returns when it serves.
-    pub fn swap(&self, agent: &ureq::Agent, store: &str, version: u64) -> Result<()> {
-        let url = format!("http://{}/v1/stores/{store}/swap", self.http);
-        agent.post(&url).send_json(serde_json::json!({ "version": version }))?;
-        Ok(())
+    /// Its control port.
+    pub fn control(&self) -> &ControlPort {
+        &self.control
     }
 
     /// Ends it and deletes its data.

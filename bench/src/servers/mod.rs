@@ -1,5 +1,7 @@
 //! The servers that are compared: started on chosen cores, filled, and asked over the network.
 
+pub mod cluster;
+pub mod control;
 pub mod fondaco;
 pub mod mariadb;
 pub mod redis;
@@ -55,7 +57,8 @@ pub fn last_record_exchange(dataset: Dataset) -> (Vec<u8>, Vec<u8>) {
     (request, reply)
 }
 
-fn ask(address: SocketAddr, request: &[u8], reply_bytes: usize) -> std::io::Result<Vec<u8>> {
+/// What a server answers to a request: so many bytes of it.
+pub fn ask(address: SocketAddr, request: &[u8], reply_bytes: usize) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(REQUEST_LIMIT))?;
     stream.write_all(request)?;

@@ -1,0 +1,49 @@
+//! A copy of a version on a file system of its own, from which files cannot be linked, only copied: as
+//! from another machine, but for the network.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+/// Where the copies are: in memory.
+pub const OTHER_FILE_SYSTEM: &str = "/dev/shm";
+
+/// A copy, deleted in the end.
+pub struct Elsewhere(PathBuf);
+
+impl Elsewhere {
+    /// Copies all files of a directory.
+    pub fn copy(dir: &Path) -> Result<Self> {
+        let here = fs::metadata(dir)?.dev();
+        let there = fs::metadata(OTHER_FILE_SYSTEM).with_context(|| format!("there is no {OTHER_FILE_SYSTEM}"))?;
+        ensure!(here != there.dev(), "{OTHER_FILE_SYSTEM} is no file system of its own");
+        let name = format!("fondaco-bench-{}", std::process::id());
+        let copy = Self(PathBuf::from(OTHER_FILE_SYSTEM).join(name));
+        fs::create_dir(&copy.0).with_context(|| format!("could not create {:?}", copy.0))?;
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            fs::copy(entry.path(), copy.0.join(entry.file_name()))
+                .with_context(|| format!("could not copy a version to {OTHER_FILE_SYSTEM}"))?;
+        }
+        Ok(copy)
+    }
+
+    /// Where the files are.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// How long all files are together, in bytes.
+    pub fn bytes(&self) -> Result<u64> {
+        let lengths = fs::read_dir(&self.0)?.map(|entry| Ok(entry?.metadata()?.len()));
+        lengths.sum()
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,194 @@
+//! What the router keeps: hot keys from its cache against the same keys from the nodes; and whether each
+//! key has its own replica, so that the replicas' caches divide the keys.
+
+use anyhow::{Result, ensure};
+
+use super::Measured;
+use crate::bench::Bench;
+use crate::dataset::{Dataset, Random, key};
+use crate::load::{self, Group, GroupReport, KeyChoice, Span};
+use crate::peers::EngineKind;
+use crate::peers::fondaco::STORE;
+use crate::report::markdown::number;
+use crate::report::{Chart, Figure, Line, Target, median};
+use crate::servers::ask;
+use crate::servers::cluster::{Cluster, NODES, Server, wait_until};
+
+const REPLICAS: u32 = 3;
+const RATE: f64 = 4_000.0;
+const HOT_KEYS: u64 = 1000;
+const SETTING: &str = "router-cache-bytes";
+/// Its default.
+const CACHE_BYTES: u64 = 64 << 20;
+/// What remains of the latency, for 40 % to be saved.
+const RATIO_MAX: f64 = 0.6;
+const STICKY_KEYS: u64 = 100;
+const ASKED_TIMES: u64 = 10;
+
+pub(super) fn measure(bench: &Bench) -> Result<Measured> {
+    let dataset = bench.served_values();
+    let version = bench.engine_dir(EngineKind::Fondaco, dataset)?;
+    let mut cluster = Cluster::start(bench, "router-cache", REPLICAS)?;
+    cluster.serve(&version, dataset)?;
+    let hot = KeyChoice::Hot {
+        records: dataset.records,
+        count: HOT_KEYS,
+    };
+    let many = Group::gets(cluster.router().resp(), STORE, hot);
+    let paced = Group {
+        rate: Some(RATE),
+        ..many.clone()
+    };
+    let run = |group: &Group, round| {
+        let span = Span::of(bench.round_time());
+        GroupReport::of_all(load::run_preferred(std::slice::from_ref(group), span, round)?)
+    };
+    let microseconds = || Figure::new("µs", Vec::new());
+    let (mut hits, mut misses) = ([microseconds(), microseconds()], [microseconds(), microseconds()]);
+    let mut hit_share = Vec::new();
+    let mut distributions = None;
+    for round in 0..bench.rounds() {
+        cluster.control().set(SETTING, 0)?;
+        let missed = run(&paced, round)?;
+        cluster.control().set(SETTING, CACHE_BYTES)?;
+        // Fills the cache.
+        run(&many, round)?;
+        let before = looked_for(&cluster)?;
+        let hit = run(&paced, round)?;
+        let after = looked_for(&cluster)?;
+        hit_share.push((after.0 - before.0) as f64 / (after.1 - before.1) as f64 * 100.0);
+        for (at, quantile) in [0.5, 0.99].into_iter().enumerate() {
+            hits[at].rounds.push(hit.latency_us(quantile));
+            misses[at].rounds.push(missed.latency_us(quantile));
+        }
+        distributions = Some((missed.distribution(), hit.distribution()));
+    }
+    cluster.control().set(SETTING, 0)?;
+    let mut own_share = Figure::new("%", Vec::new());
+    let mut keys_seen = vec![0.0; NODES];
+    for round in 0..bench.rounds() {
+        let sticky = Stickiness::measure(&cluster, dataset, round)?;
+        own_share.rounds.push(sticky.own_share * 100.0);
+        keys_seen
+            .iter_mut()
+            .zip(sticky.keys_of)
+            .for_each(|(all, of)| *all += of as f64);
+    }
+    cluster.end()?;
+
+    let [hits, hits_p99] = hits;
+    let [misses, misses_p99] = misses;
+    let line = |quantile: &str, ours: Figure, peer: Figure| Line {
+        work: format!("{quantile} of hot keys at {RATE:.0}/s, from the router's cache"),
+        ratio: Some((ours.over(&peer), "from the nodes".into())),
+        ours,
+        peers: vec![("from the nodes".into(), peer)],
+        targets: Vec::new(),
+        memory: String::new(),
+    };
+    let mut p50 = line("p50", hits, misses);
+    p50.targets = vec![Target {
+        text: "≥ 40 % lower".into(),
+        reached: p50.ratio.as_ref().is_some_and(|ratio| ratio.0 <= RATIO_MAX),
+    }];
+    let all_seen: f64 = keys_seen.iter().sum();
+    let shares: Vec<String> = keys_seen.iter().map(|seen| number(seen / all_seen * 100.0)).collect();
+    let charts = distributions.map(|(missed, hit)| Chart::Latencies {
+        file: "router-cache".into(),
+        title: "latency of hot keys through the router (last round)".into(),
+        series: vec![
+            ("from the nodes".into(), missed),
+            ("from the router's cache".into(), hit),
+        ],
+    });
+    Ok(Measured {
+        lines: vec![
+            p50,
+            line("p99", hits_p99, misses_p99),
+            Line {
+                work: "requests for a key, cache off, that reached the same one of three replicas".into(),
+                ours: own_share,
+                peers: Vec::new(),
+                ratio: None,
+                targets: Vec::new(),
+                memory: String::new(),
+            },
+        ],
+        notes: vec![
+            format!(
+                "{HOT_KEYS} hot keys of {} at a fixed rate; three nodes with {REPLICAS} replicas. With `{SETTING}` at its default of {} MiB {} % of the keys came from the cache; with 0 all come from the nodes, where they are in memory. Router, nodes and load generator share two cores.",
+                number(dataset.records as f64),
+                CACHE_BYTES >> 20,
+                number(median(&hit_share))
+            ),
+            format!(
+                "Sticky routing: {STICKY_KEYS} keys a round are asked for {ASKED_TIMES} times each, one key after the other, and the nodes' counters say who was asked. Of the distinct keys the replicas saw {} %: their page caches divide the keys between them, instead of holding all of them three times. What strays is hedged.",
+                shares.join(" %, ")
+            ),
+        ],
+        charts: charts.into_iter().collect(),
+    })
+}
+
+/// What the router has found in its cache, and what it has looked for there.
+fn looked_for(cluster: &Cluster) -> Result<(u64, u64)> {
+    let control = cluster.control();
+    let hits = control.counter("cache_hits")?;
+    let others = control.counter("cache_misses")? + control.counter("shared_lookups")?;
+    Ok((hits, hits + others))
+}
+
+/// Which replicas some keys were asked of.
+struct Stickiness {
+    /// The share of requests that went where most of those for their key went.
+    own_share: f64,
+    /// How many keys each node saw.
+    keys_of: Vec<u64>,
+}
+
+impl Stickiness {
+    fn measure(cluster: &Cluster, dataset: Dataset, seed: u64) -> Result<Self> {
+        let mut random = Random::new(seed);
+        let (mut own, mut keys_of) = (0, vec![0; NODES]);
+        let mut before = looked_up(cluster)?;
+        for _ in 0..STICKY_KEYS {
+            let record = random.below(dataset.records);
+            let key = String::from_utf8_lossy(&key(record)).into_owned();
+            let request = format!("GET {STORE}:{key}\r\n");
+            let reply = format!("${}\r\n{key}", dataset.value_bytes);
+            for _ in 0..ASKED_TIMES {
+                let answer = ask(cluster.router().resp(), request.as_bytes(), reply.len())?;
+                ensure!(answer == reply.as_bytes(), "the value of {key} is not its own");
+            }
+            let mut asked = Vec::new();
+            // Nodes count when they have answered.
+            wait_until("the nodes have counted their look-ups", || {
+                let after = looked_up(cluster)?;
+                asked = after
+                    .iter()
+                    .zip(&before)
+                    .map(|(after, before)| after - before)
+                    .collect();
+                let all = asked.iter().sum::<u64>() >= ASKED_TIMES;
+                if all {
+                    before = after;
+                }
+                Ok(all)
+            })?;
+            own += asked.iter().max().copied().unwrap_or(0);
+            keys_of
+                .iter_mut()
+                .zip(&asked)
+                .for_each(|(keys, &asked)| *keys += u64::from(asked > 0));
+        }
+        Ok(Self {
+            own_share: own as f64 / (STICKY_KEYS * ASKED_TIMES) as f64,
+            keys_of,
+        })
+    }
+}
+
+/// How many keys each node has looked up so far.
+fn looked_up(cluster: &Cluster) -> Result<Vec<u64>> {
+    cluster.nodes().iter().map(Server::looked_up).collect()
+}

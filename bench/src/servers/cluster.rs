@@ -1,0 +1,246 @@
+//! A cluster as it is run in earnest, but for the machines: ZooKeeper, controllers, nodes and a router,
+//! each a process of its own, on ports and a directory of its own.
+//!
+//! All of it ends when it is dropped, each process by its id.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use fondaco_testing::{ZooKeeper, free_port};
+
+use crate::bench::Bench;
+use crate::dataset::Dataset;
+use crate::machine::process::{Launch, Process};
+use crate::peers::fondaco::{PARTITIONS, STORE};
+use crate::servers::control::{COMMAND_LIMIT, ControlPort};
+use crate::servers::{last_record_exchange, wait_for_reply};
+
+/// How many nodes there are.
+pub const NODES: usize = 3;
+/// One leads, the other waits.
+const CONTROLLERS: usize = 2;
+/// After how long without a sign of life a process counts as gone: less than by default, so that a row
+/// which ends processes has time for several rounds.
+const SESSION_TIMEOUT_MS: u64 = 4_000;
+const START_LIMIT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
+
+/// A running cluster.
+pub struct Cluster {
+    router: Server,
+    nodes: Vec<Server>,
+    _controllers: Vec<Server>,
+    /// Ends last, so that nobody misses it.
+    _zookeeper: ZooKeeper,
+    dir: PathBuf,
+}
+
+/// One process of a cluster.
+pub struct Server {
+    launch: Launch,
+    process: Process,
+    resp: SocketAddr,
+    control: ControlPort,
+}
+
+/// What a process is, and where its cluster is.
+struct Role<'a> {
+    bench: &'a Bench,
+    command: &'static str,
+    name: String,
+    dir: &'a Path,
+    zookeeper: &'a str,
+    replicas: u32,
+}
+
+impl Cluster {
+    /// Starts a cluster without data in a directory of the work directory. `replicas` nodes hold each
+    /// partition; each process that serves has one event loop.
+    pub fn start(bench: &Bench, name: &str, replicas: u32) -> Result<Self> {
+        ensure!(
+            bench.fondaco.exists(),
+            "there is no server at {:?}: build it with `cargo build --release`",
+            bench.fondaco
+        );
+        let dir = bench.fresh_dir(name)?;
+        let zookeeper = start_zookeeper()?;
+        let address = zookeeper.address();
+        let start = |command, number| {
+            let role = Role {
+                bench,
+                command,
+                name: format!("{command}-{number}"),
+                dir: &dir,
+                zookeeper: &address,
+                replicas,
+            };
+            role.start()
+        };
+        let many =
+            |command, count| -> Result<Vec<Server>> { (1..=count).map(|number| start(command, number)).collect() };
+        let controllers = many("controller", CONTROLLERS)?;
+        let nodes = many("server", NODES)?;
+        let router = start("router", 1)?;
+        let mut cluster = Self {
+            router,
+            nodes,
+            _controllers: controllers,
+            _zookeeper: zookeeper,
+            dir,
+        };
+        wait_until("the cluster has a routing table", || {
+            cluster.router.check_alive()?;
+            Ok(cluster.has_routing_table().unwrap_or(false))
+        })?;
+        for server in cluster.nodes.iter_mut().chain([&mut cluster.router]) {
+            server.wait_until_ready()?;
+        }
+        Ok(cluster)
+    }
+
+    fn has_routing_table(&self) -> Result<bool> {
+        let shown = self.router.control.show("/v1/cluster")?;
+        Ok(!shown["routing_epoch"].is_null())
+    }
+
+    /// The router.
+    pub fn router(&self) -> &Server {
+        &self.router
+    }
+
+    /// The nodes.
+    pub fn nodes(&self) -> &[Server] {
+        &self.nodes
+    }
+
+    /// One of the nodes, to be ended and started.
+    pub fn node(&mut self, at: usize) -> &mut Server {
+        &mut self.nodes[at]
+    }
+
+    /// The control port of the router, which answers for the whole cluster.
+    pub fn control(&self) -> &ControlPort {
+        &self.router.control
+    }
+
+    /// Serves a dataset from the store [`STORE`]; returns when the router answers its last key.
+    pub fn serve(&mut self, version: &Path, dataset: Dataset) -> Result<()> {
+        self.control().create(STORE)?;
+        self.control().deploy(STORE, version)?;
+        let (request, reply) = last_record_exchange(dataset);
+        let router = &mut self.router;
+        wait_for_reply(&mut router.process, router.resp, &request, &reply, COMMAND_LIMIT)
+    }
+
+    /// How much processor time all nodes have used so far.
+    pub fn cpu_time_of_nodes(&self) -> Result<Duration> {
+        self.nodes.iter().map(|node| node.process.cpu_time()).sum()
+    }
+
+    /// Ends it and deletes its data.
+    pub fn end(self) -> Result<()> {
+        let dir = self.dir.clone();
+        drop(self);
+        fs::remove_dir_all(&dir).with_context(|| format!("could not delete {dir:?}"))
+    }
+}
+
+impl Role<'_> {
+    fn start(&self) -> Result<Server> {
+        let address = || SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let (resp, http) = (address(), address());
+        let dir = self.dir.join(&self.name);
+        fs::create_dir(&dir)?;
+        let file = dir.join("configuration.toml");
+        fs::write(&file, self.configuration(&dir.join("data"), resp, http))?;
+        let log = self.bench.log(&format!("cluster-{}", self.name));
+        let launch = Launch::new(&self.bench.fondaco)
+            .args([self.command, "--config"])
+            .args([&file])
+            .log_to(&log);
+        Ok(Server {
+            process: launch.start()?,
+            launch,
+            resp,
+            control: ControlPort::new(&self.bench.fondaco, http, log),
+        })
+    }
+
+    /// One text for all roles: what a role has no use for does not count.
+    fn configuration(&self, data: &Path, resp: SocketAddr, http: SocketAddr) -> String {
+        let Self {
+            zookeeper, replicas, ..
+        } = self;
+        format!(
+            "data = {data:?}\nresp = \"{resp}\"\nhttp = \"{http}\"\nloops = 1\n\
+             [zookeeper]\nconnect = \"{zookeeper}\"\nroot = \"/fondaco/bench\"\n\
+             session-timeout-ms = {SESSION_TIMEOUT_MS}\n\
+             [cluster]\npartitions = {PARTITIONS}\nreplicas = {replicas}\nnodes-initial = {NODES}\n"
+        )
+    }
+}
+
+impl Server {
+    /// Where it serves RESP.
+    pub fn resp(&self) -> SocketAddr {
+        self.resp
+    }
+
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// How many keys it has looked up so far.
+    pub fn looked_up(&self) -> Result<u64> {
+        Ok(self.control.counter("hot_lookups")? + self.control.counter("cold_lookups")?)
+    }
+
+    /// Ends it at once, and returns when that was.
+    pub fn kill(&mut self) -> Result<Instant> {
+        let at = Instant::now();
+        self.process.kill()?;
+        Ok(at)
+    }
+
+    /// Starts it again on its ports and its data, and waits until it serves all that it should.
+    pub fn start_again(&mut self) -> Result<()> {
+        self.process = self.launch.start()?;
+        self.wait_until_ready()
+    }
+
+    fn wait_until_ready(&mut self) -> Result<()> {
+        wait_until("a process of the cluster is ready", || {
+            self.check_alive()?;
+            Ok(self.control.is_ready())
+        })
+    }
+
+    fn check_alive(&mut self) -> Result<()> {
+        if let Some(status) = self.process.ended()? {
+            bail!("a process ended with {status}{}", self.process.last_words());
+        }
+        Ok(())
+    }
+}
+
+/// What is made for tests fails by panicking; to a benchmark it is one more thing that cannot be measured.
+fn start_zookeeper() -> Result<ZooKeeper> {
+    std::panic::catch_unwind(ZooKeeper::start).map_err(|panic| {
+        let said = panic.downcast_ref::<String>().map_or("it panicked", String::as_str);
+        anyhow!("no ZooKeeper: {said}")
+    })
+}
+
+/// Looks again and again until something is so.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + START_LIMIT;
+    while !is_so()? {
+        ensure!(Instant::now() < deadline, "not within {START_LIMIT:?}: {what}");
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}

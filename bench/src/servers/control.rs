@@ -1,0 +1,87 @@
+//! The control port of a fondaco process, commanded as its users do: by the command line, and by HTTP.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::machine::process::Launch;
+
+/// How long a push or a deploy may take.
+pub const PUSH_LIMIT: Duration = Duration::from_secs(240);
+/// How long anything else may take.
+pub const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+
+/// The control port of a process.
+#[derive(Debug, Clone)]
+pub struct ControlPort {
+    program: PathBuf,
+    http: SocketAddr,
+    log: PathBuf,
+}
+
+impl ControlPort {
+    /// The port at an address, for the command line `program`, which writes to a log.
+    pub fn new(program: &Path, http: SocketAddr, log: PathBuf) -> Self {
+        let program = program.to_owned();
+        Self { program, http, log }
+    }
+
+    /// A command line that asks this port.
+    pub fn command(&self, arguments: &[&str]) -> Launch {
+        Launch::new(&self.program)
+            .args(arguments)
+            .args(["--quiet", "--http", &self.http.to_string()])
+            .log_to(&self.log)
+    }
+
+    /// Makes a store.
+    pub fn create(&self, store: &str) -> Result<()> {
+        self.command(&["store", "create", store]).run(COMMAND_LIMIT)?;
+        Ok(())
+    }
+
+    /// Serves a built version from a store.
+    pub fn deploy(&self, store: &str, version: &Path) -> Result<()> {
+        let version = version.to_str().context("a path that is no text")?;
+        self.command(&["deploy", store, version]).run(PUSH_LIMIT)?;
+        Ok(())
+    }
+
+    /// Changes a setting; returns when this process goes by it.
+    pub fn set(&self, setting: &str, value: u64) -> Result<()> {
+        self.command(&["config", "set", &format!("{setting}={value}")])
+            .run(COMMAND_LIMIT)?;
+        Ok(())
+    }
+
+    /// Swaps a version in; returns when it serves.
+    pub fn swap(&self, agent: &ureq::Agent, store: &str, version: u64) -> Result<()> {
+        let url = self.url(&format!("/v1/stores/{store}/swap"));
+        agent.post(&url).send_json(serde_json::json!({ "version": version }))?;
+        Ok(())
+    }
+
+    /// What a path answers, if it is a success.
+    pub fn show(&self, path: &str) -> Result<serde_json::Value> {
+        Ok(ureq::get(self.url(path)).call()?.body_mut().read_json()?)
+    }
+
+    /// Whether the process serves all that it should.
+    pub fn is_ready(&self) -> bool {
+        ureq::get(self.url("/readyz")).call().is_ok()
+    }
+
+    /// A counter of the process.
+    pub fn counter(&self, name: &str) -> Result<u64> {
+        let metrics = ureq::get(self.url("/metrics")).call()?.body_mut().read_to_string()?;
+        let head = format!("fondaco_{name}_total ");
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&head));
+        Ok(value.with_context(|| format!("no metric {head:?}"))?.parse()?)
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.http)
+    }
+}
