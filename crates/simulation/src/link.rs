@@ -128,33 +128,25 @@ impl World {
             Request::Hello { .. } => return,
             Request::Alive => Message::Alive,
             Request::Read { number, paths } => {
-                let entries = self.service.read(&paths);
+                let all = false;
                 match self.scenario.snapshots {
                     false => Message::Entries {
                         number,
-                        all: false,
-                        entries,
+                        all,
+                        entries: self.service.read(&paths),
                     },
-                    true => Message::Snapshot {
-                        number,
-                        all: false,
-                        view: self.snapshot_for(process),
-                    },
+                    true => self.snapshot_for(process, number, all, paths.len()),
                 }
             }
             Request::ReadAll { number } => {
-                let entries = self.service.read_all(self.processes[process].wants_reports());
+                let all = true;
                 match self.scenario.snapshots {
                     false => Message::Entries {
                         number,
-                        all: true,
-                        entries,
+                        all,
+                        entries: self.service.read_all(self.processes[process].wants_reports()),
                     },
-                    true => Message::Snapshot {
-                        number,
-                        all: true,
-                        view: self.snapshot_for(process),
-                    },
+                    true => self.snapshot_for(process, number, all, self.service.entries.len()),
                 }
             }
             Request::Apply { change } => {
@@ -173,8 +165,11 @@ impl World {
         self.tell(process, life, connection, answer);
     }
 
-    fn snapshot_for(&mut self, process: usize) -> Arc<ClusterView> {
-        self.service.snapshot(self.processes[process].wants_reports())
+    /// Everything at once, counted as the reading of what was asked for.
+    fn snapshot_for(&mut self, process: usize, number: u64, all: bool, entries: usize) -> Message {
+        self.service.counts.reads += entries as u64;
+        let view = self.service.snapshot(self.processes[process].wants_reports());
+        Message::Snapshot { number, all, view }
     }
 
     /// Arranges that those who watch are told what has changed since they were told last.

@@ -2,7 +2,7 @@
 
 use fondaco_model::cluster::{
     Announcement, Change, ClusterRecord, ClusterView, Controller, Moment, Patience, Record, RecordPath, ReplicaReport,
-    ReplicaState, ReportRecord, Revised, StoreRecord, StoreReport, VersionDetail, operator,
+    ReplicaState, Revised, StoreRecord, StoreReport, VersionDetail, operator,
 };
 use fondaco_model::{Identity, NodeId, Placement, StoreDefinition, StoreName, VersionNumber};
 
@@ -200,11 +200,7 @@ impl Cluster {
         let epoch = self.view.routing.as_ref().unwrap().record.epoch();
         let record = self.view.stores[store].record.clone();
         let replicas = self.view.replicas(&record) as u32;
-        let report = self
-            .view
-            .reports
-            .entry(node(number))
-            .or_insert_with(ReportRecord::default);
+        let report = self.view.reports.entry(node(number)).or_default();
         report.epoch = epoch;
         let of_store = report.stores.entry(name(store)).or_insert_with(|| StoreReport {
             id: record.id,
