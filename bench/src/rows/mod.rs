@@ -114,7 +114,7 @@ pub const ROWS: [RowSpec; 15] = [
     },
     RowSpec {
         name: "node-death",
-        work: "reads while one of three nodes dies",
+        work: "reads while one of three nodes is killed, or hangs",
         measure: node_death::measure,
     },
 ];

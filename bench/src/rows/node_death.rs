@@ -1,4 +1,5 @@
-//! What readers notice of a node's death: requests through the router while one of three nodes is killed.
+//! What readers notice of a node's death: requests through the router while one of three nodes is killed,
+//! or hangs, which nobody is told of.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,15 +13,36 @@ use crate::machine::prefer_thread;
 use crate::peers::EngineKind;
 use crate::peers::fondaco::STORE;
 use crate::report::markdown::number;
-use crate::report::{Chart, Figure, Line, Target};
+use crate::report::{Figure, Line, Target};
 use crate::servers::cluster::{Cluster, wait_until};
 
 const REPLICAS: u32 = 2;
 const RATE: f64 = 2_000.0;
 /// A request that takes longer met something unusual.
 const SLOW: Duration = Duration::from_millis(20);
-/// After so long without a failed or slow request the death is over.
+/// After so long without a failed or slow request the death is detected.
 const QUIET: Duration = Duration::from_millis(500);
+/// How long reads go on after a death.
+const AFTERWARDS: Duration = Duration::from_secs(4);
+
+/// How a node dies.
+#[derive(Debug, Clone, Copy)]
+enum Manner {
+    /// Its connections are closed: others are told.
+    Killed,
+    /// It says nothing any more, as a machine without power.
+    Hangs,
+}
+
+/// What came of all deaths of one manner.
+struct Deaths {
+    manner: Manner,
+    detected: Figure,
+    failed: Figure,
+    failed_later: Figure,
+    before: Figure,
+    after: Figure,
+}
 
 pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let dataset = bench.served_values();
@@ -28,96 +50,114 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let mut cluster = Cluster::start(bench, "node-death", REPLICAS)?;
     cluster.serve(&version, dataset)?;
     cluster.control().set("router-cache-bytes", 0)?;
+    let keys = KeyChoice::Uniform {
+        records: dataset.records,
+    };
     let group = Group {
         rate: Some(RATE),
         keep_each: true,
-        ..Group::gets(
-            cluster.router().resp(),
-            STORE,
-            KeyChoice::Uniform {
-                records: dataset.records,
-            },
-        )
+        ..Group::gets(cluster.router().resp(), STORE, keys)
     };
-    let mut detected = Figure::new("ms", Vec::new());
-    let mut failed = Figure::new("requests", Vec::new());
-    let mut failed_later = Figure::new("requests", Vec::new());
-    let microseconds = || Figure::new("µs", Vec::new());
-    let (mut before, mut after) = (microseconds(), microseconds());
+    let mut all = [Manner::Killed, Manner::Hangs].map(Deaths::of);
     let mut requests = 0;
     let mut error = None;
+    let mut victim = 0;
     for round in 0..bench.rounds() {
-        let victim = round as usize % cluster.nodes().len();
-        wait_until_asked(&cluster, victim, &group)?;
-        let (report, killed_at) = load_and_kill(bench, &mut cluster, victim, &group, round)?;
-        let death = Death::seen_in(&report.each, killed_at);
-        requests += report.each.len();
-        error = error.or(report.error);
-        detected.rounds.push(death.detected.as_secs_f64() * 1e3);
-        failed.rounds.push(death.failed as f64);
-        failed_later.rounds.push(death.failed_later as f64);
-        before.rounds.push(percentile_us(death.before, 0.99));
-        after.rounds.push(percentile_us(death.after, 0.99));
-        cluster.node(victim).start_again()?;
+        for deaths in &mut all {
+            wait_until_asked(&cluster, victim, &group)?;
+            let (report, died_at) = load_and_end(bench, &mut cluster, victim, deaths.manner, &group, round)?;
+            deaths.add(Death::seen_in(&report.each, died_at));
+            requests += report.each.len();
+            error = error.or(report.error);
+            cluster.node(victim).start_again()?;
+            victim = (victim + 1) % cluster.nodes().len();
+        }
     }
     cluster.end()?;
-    let any_later = failed_later.rounds.iter().sum::<f64>();
     let first_error = error.map_or_else(String::new, |error| format!(" The first error: {error:?}."));
-    let bars = detected.rounds.iter().enumerate();
-    let bars = bars
-        .map(|(at, ms)| (format!("fondaco, round {}", at + 1), *ms))
-        .collect();
-    let line = |work: &str, ours: Figure| Line {
-        work: work.to_owned(),
-        ours,
-        peers: Vec::new(),
-        ratio: None,
-        targets: Vec::new(),
-        memory: String::new(),
-    };
-    let ratio = after.over(&before);
     Ok(Measured {
-        lines: vec![
-            Line {
-                targets: vec![Target {
-                    text: "0".into(),
-                    reached: any_later == 0.0,
-                }],
-                ..line("failed requests once the death is detected", failed_later)
-            },
-            line("failed requests until then", failed),
-            line("from the kill to the last failed or slow request", detected),
-            Line {
-                peers: vec![("before".into(), before)],
-                ratio: Some((ratio, "before".into())),
-                ..line("p99 with the node dead", after)
-            },
+        lines: all.into_iter().flat_map(Deaths::lines).collect(),
+        notes: vec![
+            format!(
+                "GETs of 100 B at {RATE:.0}/s through the router, its cache off, {REPLICAS} replicas on three nodes. In turns a node is killed (SIGKILL: its connections are reset) or hangs (SIGSTOP: nothing is), and is started again afterwards; {} requests in all.{first_error}",
+                number(requests as f64)
+            ),
+            format!(
+                "A request is slow when it takes more than {SLOW:?} from when it was due; a death is detected when none was slow or failed for {QUIET:?}, and 0 ms means that none was. Everything shares two cores, so that a slow request may have other reasons."
+            ),
         ],
-        notes: vec![format!(
-            "GETs of 100 B at {RATE:.0}/s through the router, its cache off, {REPLICAS} replicas on three nodes; each round another node is killed (SIGKILL), and started again afterwards. A request is slow when it takes more than {SLOW:?} from when it was due; the death is detected when none was slow or failed for {QUIET:?}. {} requests in all.{first_error} Everything shares two cores, so that a slow request may have other reasons.",
-            number(requests as f64)
-        )],
-        charts: vec![Chart::Bars {
-            file: "node-death".into(),
-            title: "from a node's death to the last failed or slow request".into(),
-            unit: "ms, less is better".into(),
-            bars,
-        }],
+        charts: Vec::new(),
     })
 }
 
+impl Deaths {
+    fn of(manner: Manner) -> Self {
+        let figure = |unit| Figure::new(unit, Vec::new());
+        Self {
+            manner,
+            detected: figure("ms"),
+            failed: figure("requests"),
+            failed_later: figure("requests"),
+            before: figure("µs"),
+            after: figure("µs"),
+        }
+    }
+
+    fn add(&mut self, death: Death) {
+        self.detected.rounds.push(death.detected.as_secs_f64() * 1e3);
+        self.failed.rounds.push(death.failed as f64);
+        self.failed_later.rounds.push(death.failed_later as f64);
+        self.before.rounds.push(percentile_us(death.before, 0.99));
+        self.after.rounds.push(percentile_us(death.after, 0.99));
+    }
+
+    fn lines(self) -> [Line; 4] {
+        let manner = match self.manner {
+            Manner::Killed => "a node is killed",
+            Manner::Hangs => "a node hangs",
+        };
+        let line = |what: &str, ours: Figure| Line {
+            work: format!("{manner}: {what}"),
+            ours,
+            peers: Vec::new(),
+            ratio: None,
+            targets: Vec::new(),
+            memory: String::new(),
+        };
+        let none_later = Target {
+            text: "0 in all rounds".into(),
+            reached: self.failed_later.rounds.iter().all(|&failed| failed == 0.0),
+        };
+        let ratio = self.after.over(&self.before);
+        [
+            Line {
+                targets: vec![none_later],
+                ..line("failed requests once that is detected", self.failed_later)
+            },
+            line("failed requests until then", self.failed),
+            line("time until no request fails or is slow", self.detected),
+            Line {
+                peers: vec![("before".into(), self.before)],
+                ratio: Some((ratio, "before".into())),
+                ..line("p99 without it", self.after)
+            },
+        ]
+    }
+}
+
 /// Reads from before the death of a node until well after it.
-fn load_and_kill(
+fn load_and_end(
     bench: &Bench,
     cluster: &mut Cluster,
     victim: usize,
+    manner: Manner,
     group: &Group,
     seed: u64,
 ) -> Result<(GroupReport, Instant)> {
-    let quiet = bench.round_time();
+    let before = bench.round_time() * 2 / 3;
     let span = Span {
-        warm_up: quiet / 5,
-        measured: quiet + 4 * QUIET.max(quiet / 2),
+        warm_up: before / 5,
+        measured: before + AFTERWARDS,
         stop: None,
     };
     thread::scope(|scope| {
@@ -125,10 +165,16 @@ fn load_and_kill(
             prefer_thread();
             load::run(std::slice::from_ref(group), span, seed)
         });
-        thread::sleep(span.warm_up + quiet);
-        let killed_at = cluster.node(victim).kill();
+        thread::sleep(span.warm_up + before);
+        let died_at = Instant::now();
+        let ended = match manner {
+            Manner::Killed => cluster.node(victim).kill(),
+            Manner::Hangs => cluster.node(victim).process().pause(),
+        };
         let reports = client.join().map_err(|_| anyhow!("the load generator panicked"))??;
-        Ok((GroupReport::of_all(reports)?, killed_at?))
+        ended?;
+        cluster.node(victim).kill()?;
+        Ok((GroupReport::of_all(reports)?, died_at))
     })
 }
 
@@ -144,10 +190,10 @@ fn wait_until_asked(cluster: &Cluster, node: usize, group: &Group) -> Result<()>
     .context("a node was started again in vain")
 }
 
-/// What became of requests around a death.
+/// What became of the requests around one death.
 struct Death {
     before: Vec<Duration>,
-    /// From the kill to the end of the last request that failed or was slow because of it.
+    /// From the death to the end of the last request that failed or was slow because of it.
     detected: Duration,
     /// Requests that failed until then, and later.
     failed: usize,
@@ -157,17 +203,17 @@ struct Death {
 }
 
 impl Death {
-    fn seen_in(answered: &[Answered], killed_at: Instant) -> Self {
+    fn seen_in(answered: &[Answered], died_at: Instant) -> Self {
         let ended = |request: &Answered| request.due + request.latency;
         let (before, since): (Vec<Answered>, Vec<Answered>) =
-            answered.iter().copied().partition(|request| ended(request) < killed_at);
+            answered.iter().copied().partition(|request| ended(request) < died_at);
         let mut trouble: Vec<Instant> = since
             .iter()
             .filter(|request| request.failed || request.latency > SLOW)
             .map(ended)
             .collect();
         trouble.sort_unstable();
-        let mut detected_at = killed_at;
+        let mut detected_at = died_at;
         for at in trouble {
             if at - detected_at < QUIET {
                 detected_at = at;
@@ -179,7 +225,7 @@ impl Death {
         let latencies = |requests: &[Answered]| requests.iter().map(|request| request.latency).collect();
         Self {
             before: latencies(&before),
-            detected: detected_at - killed_at,
+            detected: detected_at - died_at,
             failed: count_failed(&until_then),
             failed_later: count_failed(&later),
             after: latencies(&later),

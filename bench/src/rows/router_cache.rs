@@ -65,7 +65,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     }
     cluster.control().set(SETTING, 0)?;
     let mut own_share = Figure::new("%", Vec::new());
-    let mut keys_seen = vec![0.0; NODES];
+    let mut keys_seen = [0.0; NODES];
     for round in 0..bench.rounds() {
         let sticky = Stickiness::measure(&cluster, dataset, round)?;
         own_share.rounds.push(sticky.own_share * 100.0);
