@@ -50,7 +50,13 @@ pub(super) async fn run(candidacy: Candidacy, mut links: watch::Receiver<Link>, 
             tokio::time::sleep(RETRY).await;
         }
     }
-    candidacy.lead.set(false);
+}
+
+impl Drop for Candidacy {
+    /// Nobody leads who does not take part, also when the session's thread ends first.
+    fn drop(&mut self) {
+        self.lead.set(false);
+    }
 }
 
 impl Candidacy {

@@ -52,7 +52,7 @@ fn a_killed_server_that_comes_back_has_lost_nothing() {
     }
     server.kill();
     expect(&watch, &WatchEvent::Suspended);
-    assert!(!election.is_leader());
+    wait_until("the leader to step down", SOON, || !election.is_leader());
     assert!(matches!(session.session().state, SessionState::Suspended { .. }));
     server.restart();
     expect(&watch, &WatchEvent::Everything);
@@ -84,7 +84,7 @@ fn a_process_cut_off_past_its_session_loses_what_was_ephemeral_and_begins_anew()
     let since = Instant::now();
     proxy.cut();
     expect(&watch, &WatchEvent::Suspended);
-    assert!(!election.is_leader());
+    wait_until("the leader to step down", SOON, || !election.is_leader());
     // The others see it go, and the lead moves, within the session timeout.
     expect_changed(&others, &["here"]);
     assert!(rival.wait(SOON));
