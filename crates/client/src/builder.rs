@@ -51,6 +51,7 @@ impl ClientBuilder {
                     arguments_max: KEYS_MAX + 1,
                     ..Limits::default()
                 },
+                is_local: false,
             },
         }
     }
@@ -130,6 +131,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Keeps the client's own tasks on the `LocalSet` that it is made in, where its requests are made, too. To
+    /// wake a task of a local set from outside of it costs system calls: for each request, they are saved.
+    pub fn local(mut self) -> Self {
+        self.transport.is_local = true;
+        self
+    }
+
     /// Makes the client, at once; requests fail until the first topology is there. To be called within a
     /// tokio runtime, which from then on does the client's work.
     ///
@@ -162,7 +170,8 @@ impl ClientBuilder {
         let first = latest.borrow_and_update().clone();
         first.into_iter().for_each(|first| inner.adopt(first));
         let weak = Arc::downgrade(&inner);
-        let follow = tokio::spawn(async move {
+        let transport = Arc::clone(&inner.transport);
+        let follow = transport.spawn(async move {
             while latest.changed().await.is_ok() {
                 let topology = latest.borrow_and_update().clone();
                 match (weak.upgrade(), topology) {

@@ -69,7 +69,7 @@ impl Link {
                 transport: Arc::clone(transport),
                 clock,
             };
-            tokio::spawn(life.run());
+            drop(transport.spawn(life.run()));
             Line { requests, shared }
         };
         Self {

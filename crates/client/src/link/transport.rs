@@ -12,6 +12,7 @@ use fondaco_resp::{Limits, Parse, Protocol, Reply, ReplyItem, ReplyItems, parse_
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -41,6 +42,8 @@ pub(crate) struct Transport {
     pub(crate) credentials: Option<Credentials>,
     pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
     pub(crate) limits: Limits,
+    /// Whether the client's tasks run in the local set that it was made in.
+    pub(crate) is_local: bool,
 }
 
 /// A connection, plain or not.
@@ -50,6 +53,14 @@ pub(crate) enum Stream {
 }
 
 impl Transport {
+    /// Runs something beside requests: where the requests are, if the client is local.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        match self.is_local {
+            true => tokio::task::spawn_local(task),
+            false => tokio::spawn(task),
+        }
+    }
+
     /// A connection to a node that accepts who we are and answers.
     pub(crate) async fn connect(&self, address: &str) -> io::Result<Stream> {
         let connected = tokio::time::timeout(self.connect_timeout, self.introduce(address)).await;

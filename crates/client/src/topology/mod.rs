@@ -50,7 +50,7 @@ impl TopologySource {
                     latest,
                     trouble: heard,
                     wanted,
-                    task: Some(tokio::spawn(asking.run())),
+                    task: Some(transport.spawn(asking.run())),
                 }
             }
         }

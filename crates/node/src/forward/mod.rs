@@ -263,7 +263,7 @@ impl Forwarder {
             return Ok(client);
         }
         let peers = &self.shared.config.peers;
-        let mut builder = Client::builder().topology(self.shared.catalog.topology());
+        let mut builder = Client::builder().local().topology(self.shared.catalog.topology());
         if let Some(password) = &peers.password {
             builder = builder.credentials(peers.user.clone(), password.clone());
         }
