@@ -26,30 +26,57 @@ pub fn text(nodes: &[ClusterNode]) -> String {
     if nodes.is_empty() {
         return "no nodes yet: the leading controller gives a number to each that it finds\n".to_owned();
     }
-    let mut columns: Vec<(&str, bool, Box<dyn Fn(&ClusterNode) -> String>)> = vec![
-        ("NODE", true, Box::new(|node| node.node.to_string())),
-        ("STATE", false, Box::new(state)),
-        ("PARTITIONS", true, Box::new(|node| node.partitions.to_string())),
+    let mut columns = vec![
+        Column::right("NODE", |node| node.node.to_string()),
+        Column::left("STATE", state),
+        Column::right("PARTITIONS", |node| node.partitions.to_string()),
     ];
     if nodes.iter().any(|node| node.partitions_next.is_some()) {
-        let next = |node: &ClusterNode| node.partitions_next.map_or_else(String::new, |next| next.to_string());
-        columns.push(("PLANNED", true, Box::new(next)));
+        columns.push(Column::right("PLANNED", |node| {
+            node.partitions_next.map_or_else(String::new, |next| next.to_string())
+        }));
     }
     if nodes.iter().any(|node| node.zone != nodes[0].zone) {
-        columns.push(("ZONE", false, Box::new(|node| node.zone.clone())));
+        columns.push(Column::left("ZONE", |node| node.zone.clone()));
     }
     if nodes.iter().any(|node| node.group.is_some()) {
-        columns.push(("GROUP", false, Box::new(|node| node.group.clone().unwrap_or_default())));
+        columns.push(Column::left("GROUP", |node| node.group.clone().unwrap_or_default()));
     }
     if nodes.iter().any(|node| node.weight != nodes[0].weight) {
-        columns.push(("WEIGHT", true, Box::new(|node| node.weight.to_string())));
+        columns.push(Column::right("WEIGHT", |node| node.weight.to_string()));
     }
-    columns.push(("RESP", false, Box::new(|node| node.resp.clone())));
-    columns.push(("HTTP", false, Box::new(|node| node.http.clone())));
-    let header: Vec<&str> = columns.iter().map(|(name, ..)| *name).collect();
-    let right: Vec<bool> = columns.iter().map(|(_, right, _)| *right).collect();
-    let row = |node: &ClusterNode| columns.iter().map(|(.., cell)| cell(node)).collect();
+    columns.push(Column::left("RESP", |node| node.resp.clone()));
+    columns.push(Column::left("HTTP", |node| node.http.clone()));
+    let header: Vec<&str> = columns.iter().map(|column| column.name).collect();
+    let right: Vec<bool> = columns.iter().map(|column| column.right).collect();
+    let row = |node: &ClusterNode| columns.iter().map(|column| (column.cell)(node)).collect();
     table(&header, &nodes.iter().map(row).collect::<Vec<_>>(), &right)
+}
+
+/// A column of the table of nodes.
+struct Column {
+    name: &'static str,
+    /// Whether it is aligned to the right.
+    right: bool,
+    cell: fn(&ClusterNode) -> String,
+}
+
+impl Column {
+    fn left(name: &'static str, cell: fn(&ClusterNode) -> String) -> Self {
+        Self {
+            name,
+            right: false,
+            cell,
+        }
+    }
+
+    fn right(name: &'static str, cell: fn(&ClusterNode) -> String) -> Self {
+        Self {
+            name,
+            right: true,
+            cell,
+        }
+    }
 }
 
 fn state(node: &ClusterNode) -> String {

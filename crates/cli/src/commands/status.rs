@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use fondaco_control::http::{
-    ClusterResource, NodeStatus, PlacementName, PushStateName, ReplicaStateName, RoleName, StoreList, StoreResource,
+    ClusterNode, ClusterResource, NodeStatus, PlacementName, PushStateName, ReplicaStateName, RoleName, StoreList,
+    StoreResource, VersionResource,
 };
 use serde::Serialize;
 
@@ -64,7 +65,8 @@ fn text(status: &Status) -> String {
     }
     if !status.stores.is_empty() {
         text.push('\n');
-        text.push_str(&stores_text(&status.stores));
+        let nodes = status.cluster.as_ref().map(|cluster| cluster.nodes.as_slice());
+        text.push_str(&stores_text(&status.stores, nodes.unwrap_or_default()));
     }
     text
 }
@@ -146,8 +148,8 @@ fn cluster_text(cluster: &ClusterResource) -> String {
     text
 }
 
-fn stores_text(stores: &[StoreResource]) -> String {
-    let rows: Vec<Vec<String>> = stores.iter().map(store_row).collect();
+fn stores_text(stores: &[StoreResource], nodes: &[ClusterNode]) -> String {
+    let rows: Vec<Vec<String>> = stores.iter().map(|store| store_row(store, nodes)).collect();
     table(
         &["STORE", "VERSION", "NODES", "LATE", "LAST PUSH"],
         &rows,
@@ -155,22 +157,9 @@ fn stores_text(stores: &[StoreResource]) -> String {
     )
 }
 
-fn store_row(store: &StoreResource) -> Vec<String> {
+fn store_row(store: &StoreResource, nodes: &[ClusterNode]) -> Vec<String> {
     let current = store.versions.iter().find(|version| version.current);
-    let nodes = current.map_or_else(
-        || "-".to_owned(),
-        |version| {
-            let is_ready = |state| matches!(state, ReplicaStateName::Ready | ReplicaStateName::Serving);
-            let ready = version.nodes.iter().filter(|node| is_ready(node.state)).count();
-            let all: BTreeSet<u32> = version
-                .nodes
-                .iter()
-                .map(|node| node.node)
-                .chain(store.late.iter().copied())
-                .collect();
-            format!("{ready} of {} ready", all.len())
-        },
-    );
+    let ready = current.map_or_else(|| "-".to_owned(), |version| ready_text(store, version, nodes));
     let late: Vec<String> = store.late.iter().map(u32::to_string).collect();
     let push = store.push.as_ref().map_or_else(String::new, |push| {
         let state = format!("version {} {:?}", push.version, push.state).to_lowercase();
@@ -183,5 +172,16 @@ fn store_row(store: &StoreResource) -> Vec<String> {
     let version = store
         .current_version
         .map_or_else(|| "-".to_owned(), |version| version.to_string());
-    vec![store.name.clone(), version, nodes, late.join(", "), push]
+    vec![store.name.clone(), version, ready, late.join(", "), push]
+}
+
+/// On how many nodes a version is ready, of those that should have it. Who is absent says nothing of itself.
+fn ready_text(store: &StoreResource, version: &VersionResource, nodes: &[ClusterNode]) -> String {
+    let is_ready = |state| matches!(state, ReplicaStateName::Ready | ReplicaStateName::Serving);
+    let ready = version.nodes.iter().filter(|node| is_ready(node.state)).count();
+    let absent = nodes.iter().filter(|node| !node.live && node.partitions > 0);
+    let reporting = version.nodes.iter().map(|node| node.node);
+    let others = store.late.iter().copied().chain(absent.map(|node| node.node));
+    let all: BTreeSet<u32> = reporting.chain(others).collect();
+    format!("{ready} of {} ready", all.len())
 }

@@ -265,6 +265,8 @@ fn every_command_has_help_with_an_example() {
     let commands = [
         "dev",
         "server",
+        "router",
+        "controller",
         "push",
         "build",
         "deploy",
@@ -275,6 +277,7 @@ fn every_command_has_help_with_an_example() {
         "mget",
         "scan",
         "status",
+        "nodes",
         "inspect",
         "completions",
     ];
@@ -287,6 +290,7 @@ fn every_command_has_help_with_an_example() {
     for group in [
         ("store", &["create", "list", "show", "alter", "drop"][..]),
         ("config", &["show", "set"]),
+        ("rebalance", &["plan", "run", "status", "cancel"]),
     ] {
         for command in group.1 {
             let text = help(&[group.0, command]);
