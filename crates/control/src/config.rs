@@ -37,7 +37,7 @@ pub struct Config {
     pub loops: usize,
     /// How many partitions the cluster has. Set when the cluster is made, never changed.
     pub partitions: PartitionCount,
-    /// How else a cluster is made, by the first process that finds none.
+    /// How else a cluster is made, by the first controller that finds none.
     pub cluster: ClusterConfig,
     /// Where the cluster coordinates itself; not of a cluster of one, which does so in its data directory.
     pub zookeeper: Option<ZooKeeperConfig>,

@@ -12,7 +12,8 @@ use crate::config::{Config, Role};
 use crate::data_dir::DataDir;
 use crate::error::ControlError;
 use crate::http::DevMember;
-use crate::running::{Fondaco, Place, Running};
+use crate::running::Running;
+use crate::starting::{Fondaco, Place};
 
 /// A running development cluster.
 pub struct Dev {

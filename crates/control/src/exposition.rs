@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 
 use crate::agent::AgentWork;
 use crate::controller::ControllerWork;
+use crate::counted::Counts;
 use crate::http::Traffic;
 use crate::mirror::Mirror;
 use crate::process;
@@ -39,6 +40,7 @@ pub(crate) struct Observed {
     pub(crate) mirror: Mirror,
     /// Weak, so that metrics do not keep a session.
     pub(crate) coordination: Weak<dyn Coordination>,
+    pub(crate) counts: Arc<Counts>,
     pub(crate) agent: Option<Arc<AgentWork>>,
     pub(crate) controller: Option<Arc<ControllerWork>>,
     pub(crate) metrics: Arc<NodeMetrics>,
@@ -184,12 +186,9 @@ impl Observed {
             session,
         )?;
         counter(encoder, "coordination_events", "events of watches", reads.events)?;
-        counter(
-            encoder,
-            "coordination_reads",
-            "entries read by the mirror",
-            reads.entries,
-        )?;
+        for (name, help, value) in self.counts.all() {
+            counter(encoder, name, help, value)?;
+        }
         let help = "reads of all entries: at the start, and after changes may have been missed";
         counter(encoder, "coordination_full_reads", help, reads.full)
     }

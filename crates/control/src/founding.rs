@@ -1,5 +1,5 @@
-//! How a cluster comes to be: the first process that finds none makes its record, and every process checks
-//! that it fits what it was configured with.
+//! How a cluster comes to be: the first controller that finds none makes its record, by its configuration;
+//! a cluster of one makes its own, and checks at each start that it is still the one that was made.
 
 use std::path::PathBuf;
 

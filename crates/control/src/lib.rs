@@ -17,6 +17,7 @@ mod bell;
 mod changes;
 mod config;
 mod controller;
+mod counted;
 mod data_dir;
 mod dev;
 mod error;
@@ -31,14 +32,16 @@ mod process;
 mod router;
 mod running;
 mod settings;
+mod starting;
 mod status;
 mod tls;
 
 pub use config::{ClusterConfig, Config, MemberConfig, PeerConfig, Role, TlsConfig, UserConfig, ZooKeeperConfig};
 pub use dev::{Dev, DevConfig};
 pub use error::ControlError;
-pub use running::{Fondaco, Running};
+pub use running::Running;
 pub use settings::SettingChanges;
+pub use starting::Fondaco;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -43,7 +43,6 @@ struct Shared {
     /// Settings are taken up here when they have changed.
     settings: Arc<Settings>,
     events: AtomicU64,
-    entries: AtomicU64,
     full: AtomicU64,
 }
 
@@ -52,8 +51,6 @@ struct Shared {
 pub(crate) struct Reads {
     /// Events of its watch.
     pub(crate) events: u64,
-    /// Entries that it read.
-    pub(crate) entries: u64,
     /// How often it read all of them.
     pub(crate) full: u64,
 }
@@ -114,7 +111,6 @@ impl Mirror {
             decides,
             settings,
             events: AtomicU64::new(0),
-            entries: AtomicU64::new(0),
             full: AtomicU64::new(0),
         }));
         let watch = coordination.watch(&layout::watched(decides)?)?;
@@ -175,7 +171,6 @@ impl Mirror {
     pub(crate) fn reads(&self) -> Reads {
         Reads {
             events: self.0.events.load(Relaxed),
-            entries: self.0.entries.load(Relaxed),
             full: self.0.full.load(Relaxed),
         }
     }
@@ -277,7 +272,6 @@ impl Shared {
         };
         self.full.fetch_add(u64::from(pending.all), Relaxed);
         let mut put = |path: &EntryPath, entry: Option<Entry>| {
-            self.entries.fetch_add(1, Relaxed);
             let outcome = match path.as_str() {
                 SETTINGS => parse(entry.as_ref()).map(|found| settings = found),
                 text => match RecordPath::parse(text) {

@@ -51,7 +51,8 @@ pub(crate) struct AgentParts {
     pub(crate) data_dir: DataDir,
     pub(crate) node_file: NodeFile,
     pub(crate) announcement: Announcement,
-    pub(crate) founding: Founding,
+    /// How to make the cluster, if that is for this process to do.
+    pub(crate) founding: Option<Founding>,
     /// The number that the node is configured to have.
     pub(crate) node_id: Option<NodeId>,
     pub(crate) settings: Arc<Settings>,

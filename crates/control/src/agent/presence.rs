@@ -35,7 +35,7 @@ pub(crate) enum Announced {
     Already,
     /// It is, since now: all that went with an earlier session is gone.
     Newly,
-    /// It is not yet.
+    /// It is not yet, or nobody knows, since the service does not answer.
     NotYet,
 }
 
@@ -62,11 +62,12 @@ impl Presence {
     /// earlier one of this node could.
     pub(crate) fn announce(&mut self) -> Result<Announced, ControlError> {
         let session = self.coordination.session();
-        if self.announced == Some(session.generation) {
-            return Ok(Announced::Already);
-        }
+        // Whoever asks a service that does not answer waits for long, and the node has other things to do.
         if session.state != SessionState::Connected {
             return Ok(Announced::NotYet);
+        }
+        if self.announced == Some(session.generation) {
+            return Ok(Announced::Already);
         }
         self.announced = None;
         self.reported = None;

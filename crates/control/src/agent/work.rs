@@ -25,7 +25,7 @@ const TICK: Duration = Duration::from_secs(1);
 pub(super) struct WorkParts {
     pub(super) shared: Arc<Shared>,
     pub(super) coordination: Arc<dyn Coordination>,
-    pub(super) founding: Founding,
+    pub(super) founding: Option<Founding>,
     pub(super) node_id: Option<NodeId>,
     pub(super) node_file: NodeFile,
     pub(super) presence: Presence,
@@ -93,7 +93,9 @@ impl Work {
                     remembered: remembered.clone(),
                 });
             }
-            self.parts.founding.found(&*self.parts.coordination, mirror)?;
+            if let Some(founding) = &self.parts.founding {
+                founding.found(&*self.parts.coordination, mirror)?;
+            }
             view = mirror.view();
         }
         let membership = Membership {

@@ -1,7 +1,7 @@
 //! Reading requests: JSON bodies, names, and keys, each refused with a reason.
 
 use axum::body::Bytes;
-use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use fondaco_model::StoreName;
@@ -80,6 +80,31 @@ pub(super) struct Wait {
     #[serde(default = "yes")]
     #[param(default = true)]
     pub(super) wait: bool,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Wait {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        match Query::try_from_uri(&parts.uri) {
+            Ok(Query(wait)) => Ok(wait),
+            Err(error) => Err(ApiError::invalid(format!("invalid query: {error}"))),
+        }
+    }
+}
+
+/// The parameters of a path, as text.
+pub(super) struct PathTexts<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathTexts<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(texts)) => Ok(Self(texts)),
+            Err(error) => Err(ApiError::invalid(format!("invalid path: {error}"))),
+        }
+    }
 }
 
 fn yes() -> bool {

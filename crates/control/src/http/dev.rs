@@ -1,9 +1,10 @@
 //! `/v1/dev/members`: stopping and starting the members of a development cluster by hand.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 
 use super::App;
+use super::body::PathTexts;
 use super::error::{ApiError, ErrorResource};
 use super::resources::DevMemberList;
 
@@ -24,7 +25,10 @@ pub(super) async fn list(State(app): State<App>) -> Result<Json<DevMemberList>, 
     (status = 200, description = "The members as they are now", body = DevMemberList),
     (status = "default", description = "An error: member_not_found, member_busy", body = ErrorResource),
 ))]
-pub(super) async fn stop(State(app): State<App>, Path(member): Path<String>) -> Result<Json<DevMemberList>, ApiError> {
+pub(super) async fn stop(
+    State(app): State<App>,
+    PathTexts(member): PathTexts<String>,
+) -> Result<Json<DevMemberList>, ApiError> {
     change(app, member, false).await
 }
 
@@ -33,7 +37,10 @@ pub(super) async fn stop(State(app): State<App>, Path(member): Path<String>) -> 
     (status = 200, description = "The members as they are now", body = DevMemberList),
     (status = "default", description = "An error: member_not_found, member_busy", body = ErrorResource),
 ))]
-pub(super) async fn start(State(app): State<App>, Path(member): Path<String>) -> Result<Json<DevMemberList>, ApiError> {
+pub(super) async fn start(
+    State(app): State<App>,
+    PathTexts(member): PathTexts<String>,
+) -> Result<Json<DevMemberList>, ApiError> {
     change(app, member, true).await
 }
 

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use fondaco_format::{DICTIONARY_FILE, MANIFEST_FILE, data_file_name, index_file_name};
@@ -24,6 +24,7 @@ use rustix::fs::{Advice, fadvise};
 use tokio::sync::mpsc;
 
 use super::App;
+use super::body::PathTexts;
 use super::error::{ApiError, ErrorResource};
 
 /// How many files are sent at a time: more would only compete for the disk.
@@ -54,13 +55,13 @@ const STALL_TIME_MAX: Duration = Duration::from_secs(30);
 ))]
 pub(super) async fn get(
     State(app): State<App>,
-    Path((store, version, name)): Path<(String, u64, String)>,
+    PathTexts((store, version, name)): PathTexts<(String, String, String)>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let not_found = format!("no file {name:?} of version {version} of store {store:?} is here");
     let not_found = || ApiError::new("file_not_found", not_found.clone());
     let store: StoreName = store.parse().map_err(|error| ApiError::invalid(format!("{error}")))?;
-    let version = VersionNumber::new(version).ok_or_else(not_found)?;
+    let version: VersionNumber = version.parse().map_err(|error| ApiError::invalid(format!("{error}")))?;
     if !is_file_name(&name) {
         return Err(not_found());
     }

@@ -1,7 +1,7 @@
 //! `/v1/stores`: creating, showing, altering and dropping stores, and swapping their versions.
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use fondaco_model::cluster::operator::StoreChange as Change;
 use fondaco_model::{StoreDefinition, StoreName, VersionNumber};
@@ -132,7 +132,7 @@ pub(super) async fn versions(
 pub(super) async fn swap(
     State(app): State<App>,
     StorePath(name): StorePath,
-    Query(wait): Query<Wait>,
+    wait: Wait,
     JsonBody(request): JsonBody<SwapRequest>,
 ) -> Result<Json<StoreResource>, ApiError> {
     let version = version(request.version)?;
@@ -151,7 +151,7 @@ pub(super) async fn swap(
 pub(super) async fn rollback(
     State(app): State<App>,
     StorePath(name): StorePath,
-    Query(wait): Query<Wait>,
+    wait: Wait,
     JsonBody(request): JsonBody<RollbackRequest>,
 ) -> Result<Json<StoreResource>, ApiError> {
     let to = request.to.map(version).transpose()?;

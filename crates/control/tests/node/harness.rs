@@ -133,6 +133,17 @@ impl Client {
         Ok((status, content_type, response.body_mut().read_to_vec()?))
     }
 
+    /// A part of a file: status and body.
+    pub fn range(&self, path: &str, range: &str) -> (u16, Vec<u8>) {
+        let mut response = self
+            .agent
+            .get(format!("http://{}{path}", self.addr))
+            .header("range", range)
+            .call()
+            .unwrap();
+        (response.status().as_u16(), response.body_mut().read_to_vec().unwrap())
+    }
+
     /// A request with a JSON answer.
     pub fn call(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
         let body = match body {

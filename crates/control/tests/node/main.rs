@@ -3,6 +3,7 @@
 mod crash;
 mod disk_full;
 mod document;
+mod files;
 mod harness;
 mod pushes;
 mod security;

@@ -117,7 +117,18 @@ fn what_is_not_there_or_not_allowed_has_the_shape_of_every_error() {
         client.refused("GET", "/v1/stores/%ff", Value::Null, 400),
         "invalid_request"
     );
-    assert_eq!(client.refused("POST", "/v1/stores", json!([]), 400), "invalid_request");
+    for (method, path) in [
+        ("POST", "/v1/stores"),
+        ("POST", "/v1/stores/pymk/swap?wait=perhaps"),
+        ("GET", "/v1/stores/pymk/versions/one/files/manifest.json"),
+        ("POST", "/v1/dev/members/%ff/stop"),
+    ] {
+        assert_eq!(
+            client.refused(method, path, json!([]), 400),
+            "invalid_request",
+            "{path}"
+        );
+    }
     let keys = vec!["pymk:x"; 1001];
     assert_eq!(
         client.refused("POST", "/v1/lookup", json!({"keys": keys}), 400),

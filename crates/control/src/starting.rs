@@ -1,0 +1,400 @@
+//! A whole process of a cluster is started: what its role needs, in the order in which the parts need each
+//! other.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fondaco_coordination::{Coordination, EmbeddedCoordination, ZooKeeperCoordination, ZooKeeperSettings};
+use fondaco_model::cluster::{Announcement, Patience, RouterRecord};
+use fondaco_node::{Access, Listening, NodeMetrics, Server, ServerConfig, Settings, SharedCatalog};
+use tokio::sync::{Semaphore, watch};
+
+use crate::agent::{AgentParts, AgentWork, Memory, NodeFile, new_identity};
+use crate::config::{Config, Role, ZooKeeperConfig};
+use crate::controller::{Candidate, ControllerWork};
+use crate::counted::{Counted, Counts};
+use crate::data_dir::DataDir;
+use crate::dev::DevHandle;
+use crate::error::ControlError;
+use crate::exposition::{Exposition, Observed};
+use crate::founding::Founding;
+use crate::http::{self, App, AppParts, Elsewhere, FILES_AT_ONCE_MAX, Traffic};
+use crate::intake::Intake;
+use crate::mirror::Mirror;
+use crate::operator::Operator;
+use crate::process;
+use crate::router::RouterWork;
+use crate::running::Running;
+use crate::settings::LiveSettings;
+
+/// How many threads do what waits for a disk or the coordination service, of the control port.
+const BLOCKING_THREADS_MAX: usize = 32;
+
+/// How long an ephemeral entry in embedded coordination can outlive its session: not at all.
+const EMBEDDED_SESSION_TIMEOUT: Duration = Duration::ZERO;
+
+/// Starts processes of a cluster.
+pub struct Fondaco;
+
+/// A session with the coordination service, and what comes with it.
+pub(crate) struct Place {
+    pub(crate) coordination: Arc<dyn Coordination>,
+    /// How long a session outlives its process.
+    pub(crate) session_timeout: Duration,
+    pub(crate) data_dir: Option<DataDir>,
+    /// The development cluster that the process is a member of.
+    pub(crate) dev: Option<DevHandle>,
+}
+
+impl Fondaco {
+    /// Starts a process, and returns when it serves. Waits for the disk and the network: not to be called
+    /// on an event loop that others need.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration, the data directory, the addresses or the cluster. It is no
+    /// error if ZooKeeper does not answer: the process then serves what it remembers.
+    pub fn start(config: Config) -> Result<Running, ControlError> {
+        config.check()?;
+        let data_dir = config
+            .role
+            .holds_data()
+            .then(|| DataDir::open(&config.data_dir))
+            .transpose()?;
+        let place = match (&config.zookeeper, data_dir) {
+            (None, Some(data_dir)) if config.role == Role::Single => Place {
+                coordination: EmbeddedCoordination::open(data_dir.metadata())?.session(),
+                session_timeout: EMBEDDED_SESSION_TIMEOUT,
+                data_dir: Some(data_dir),
+                dev: None,
+            },
+            (Some(zookeeper), data_dir) if config.role != Role::Single => Place {
+                coordination: zookeeper.connect()?,
+                session_timeout: zookeeper.session_timeout,
+                data_dir,
+                dev: None,
+            },
+            (Some(_), _) => {
+                let reason = "a cluster of one coordinates itself: leave zookeeper out, or choose another role";
+                return Err(ControlError::InvalidConfig(reason.to_owned()));
+            }
+            (None, _) => {
+                let reason = "a process that shares a cluster with others needs zookeeper: say where it is";
+                return Err(ControlError::InvalidConfig(reason.to_owned()));
+            }
+        };
+        Self::start_in(&config, place)
+    }
+
+    /// Starts a process with this session. The configuration was checked, but for its role's coordination.
+    pub(crate) fn start_in(config: &Config, place: Place) -> Result<Running, ControlError> {
+        let tls = config.tls()?;
+        let users = config.users()?;
+        let peer_access = config.peer_access()?;
+        process::raise_open_files_limit();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let loops = if config.loops == 0 { cores } else { config.loops };
+        let settings = Arc::new(Settings::default());
+        let metrics = Arc::new(NodeMetrics::new(loops));
+        let catalog = Arc::new(SharedCatalog::new());
+        let remembered = match (&place.data_dir, config.role) {
+            (Some(dir), Role::Node) => Memory::read(&dir.view_file()),
+            _ => None,
+        };
+        let (coordination, counts) = Counted::around(place.coordination);
+        let (mirror, mirror_thread) = Mirror::start(
+            &coordination,
+            config.role.decides(),
+            Arc::clone(&settings),
+            remembered.map(Memory::into_view),
+        )?;
+        // Listening before anything is opened: a taken port is known before a fetch resumes.
+        let listener = listen(config.http_listen)?;
+        let http_addr = listener.local_addr().map_err(listen_error(config.http_listen))?;
+        let listening = config
+            .role
+            .serves_resp()
+            .then(|| Listening::on(config.resp_listen))
+            .transpose()?;
+        let mut starting = Starting {
+            config,
+            resp_addr: listening.as_ref().map(Listening::address),
+            http_addr,
+            catalog: Arc::clone(&catalog),
+            settings: Arc::clone(&settings),
+            metrics: Arc::clone(&metrics),
+            mirror,
+            coordination,
+            counts,
+            session_timeout: place.session_timeout,
+        };
+        let stores_dir = place.data_dir.as_ref().map(DataDir::stores);
+        let controller = starting.controller()?.map(Arc::new);
+        let agent = starting.agent(place.data_dir)?.map(Arc::new);
+        let router = starting.router()?.map(Arc::new);
+        let works = Works {
+            agent,
+            router,
+            controller,
+        };
+        let (ended, watch) = watch::channel(false);
+        let app = starting.app(&works, stores_dir, place.dev)?;
+        let router = http::router(app, config.token.as_deref());
+        let http = serve(listener, tls.clone(), router, watch)?;
+        let mut running = Running {
+            resp_addr: starting.resp_addr,
+            http_addr,
+            agent: works.agent,
+            router: works.router,
+            controller: works.controller,
+            coordination: Arc::clone(&starting.coordination),
+            mirror: mirror_thread,
+            resp: None,
+            ended,
+            http,
+        };
+        let server = ServerConfig {
+            listen: config.resp_listen,
+            loops,
+            tls,
+            access: Access::new(users),
+            peers: peer_access,
+            program_version: env!("CARGO_PKG_VERSION"),
+        };
+        // Clients that connect before the first sight wait for it: nobody is told that there is no store.
+        let sight = running.wait_for_first_sight(config.role, &starting.mirror);
+        drop(starting);
+        let resp = sight.and_then(|()| {
+            let start = |listening| Server::start_on(listening, server, catalog, settings, metrics);
+            Ok(listening.map(start).transpose()?)
+        });
+        match resp {
+            Ok(resp) => {
+                running.resp = resp;
+                Ok(running)
+            }
+            Err(error) => {
+                running.stop();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// What a process has of its role.
+struct Works {
+    agent: Option<Arc<AgentWork>>,
+    router: Option<Arc<RouterWork>>,
+    controller: Option<Arc<ControllerWork>>,
+}
+
+/// What the parts of a process are made from.
+struct Starting<'a> {
+    config: &'a Config,
+    resp_addr: Option<SocketAddr>,
+    http_addr: SocketAddr,
+    catalog: Arc<SharedCatalog>,
+    settings: Arc<Settings>,
+    metrics: Arc<NodeMetrics>,
+    mirror: Mirror,
+    coordination: Arc<dyn Coordination>,
+    counts: Arc<Counts>,
+    session_timeout: Duration,
+}
+
+impl Starting<'_> {
+    fn controller(&mut self) -> Result<Option<ControllerWork>, ControlError> {
+        if !self.config.role.decides() {
+            return Ok(None);
+        }
+        let candidate = Candidate {
+            http: self.advertised_http()?,
+        };
+        let controller = ControllerWork::start(
+            Arc::clone(&self.coordination),
+            self.mirror.clone(),
+            Founding::of(self.config)?,
+            &candidate,
+            Patience::default(),
+        )?;
+        Ok(Some(controller))
+    }
+
+    fn agent(&mut self, data_dir: Option<DataDir>) -> Result<Option<AgentWork>, ControlError> {
+        let Some(data_dir) = data_dir else {
+            return Ok(None);
+        };
+        let node_file = NodeFile::open(&data_dir.node_file())?;
+        let member = &self.config.member;
+        let announcement = Announcement {
+            identity: node_file.identity.clone(),
+            id: member.id.or(node_file.id),
+            zone: member.zone.clone(),
+            group: member.group.clone(),
+            weight: member.weight,
+            resp: self.advertised_resp()?,
+            http: self.advertised_http()?,
+        };
+        let agent = AgentWork::start(AgentParts {
+            coordination: Arc::clone(&self.coordination),
+            mirror: self.mirror.clone(),
+            catalog: Arc::clone(&self.catalog),
+            data_dir,
+            node_file,
+            announcement,
+            // Otherwise controllers make it, by what they are configured with.
+            founding: (self.config.role == Role::Single)
+                .then(|| Founding::of(self.config))
+                .transpose()?,
+            node_id: member.id,
+            settings: Arc::clone(&self.settings),
+            metrics: Arc::clone(&self.metrics),
+            peers: self.config.peer_client()?,
+            reserve_bytes: self.config.disk_reserve_bytes,
+            memory_bytes: process::memory_bytes().unwrap_or(0),
+            session_timeout: self.session_timeout,
+            remembers: self.config.role == Role::Node,
+        })?;
+        Ok(Some(agent))
+    }
+
+    fn router(&mut self) -> Result<Option<RouterWork>, ControlError> {
+        if self.config.role != Role::Router {
+            return Ok(None);
+        }
+        let record = RouterRecord {
+            resp: self.advertised_resp()?,
+            http: self.advertised_http()?,
+        };
+        let router = RouterWork::start(
+            Arc::clone(&self.coordination),
+            self.mirror.clone(),
+            Arc::clone(&self.catalog),
+            new_identity()?,
+            record,
+        )?;
+        Ok(Some(router))
+    }
+
+    fn app(
+        &self,
+        works: &Works,
+        stores_dir: Option<std::path::PathBuf>,
+        dev: Option<DevHandle>,
+    ) -> Result<App, ControlError> {
+        let traffic = Arc::new(Traffic::default());
+        let operator = Operator::new(
+            Arc::clone(&self.coordination),
+            self.mirror.clone(),
+            self.config.role.decides(),
+        );
+        let observed = Observed {
+            mirror: self.mirror.clone(),
+            coordination: Arc::downgrade(&self.coordination),
+            counts: Arc::clone(&self.counts),
+            agent: works.agent.clone(),
+            controller: works.controller.clone(),
+            metrics: Arc::clone(&self.metrics),
+            traffic: Arc::clone(&traffic),
+        };
+        Ok(App::new(AppParts {
+            role: self.config.role,
+            operator,
+            intake: Intake {
+                stores_dir,
+                reserve_bytes: self.config.disk_reserve_bytes,
+            },
+            agent: works.agent.clone(),
+            router: works.router.clone(),
+            controller: works.controller.clone(),
+            dev,
+            exposition: Exposition::new(observed),
+            traffic,
+            catalog: Arc::clone(&self.catalog),
+            elsewhere: Elsewhere {
+                catalog: Arc::clone(&self.catalog),
+                access: self.config.peer_access()?,
+                client: OnceLock::new(),
+            },
+            settings: LiveSettings {
+                settings: Arc::clone(&self.settings),
+                coordination: Arc::clone(&self.coordination),
+                mirror: self.mirror.clone(),
+            },
+            metrics: Arc::clone(&self.metrics),
+            files: Arc::new(Semaphore::new(FILES_AT_ONCE_MAX)),
+            resp_addr: self.resp_addr,
+            http_addr: self.http_addr,
+            started: Instant::now(),
+            program_version: env!("CARGO_PKG_VERSION"),
+        }))
+    }
+
+    fn advertised_resp(&self) -> Result<String, ControlError> {
+        let addr = self.resp_addr.unwrap_or(self.config.resp_listen);
+        self.advertised("resp_advertised", self.config.member.resp_advertised.as_ref(), addr)
+    }
+
+    fn advertised_http(&self) -> Result<String, ControlError> {
+        let configured = self.config.member.http_advertised.as_ref();
+        self.advertised("http_advertised", configured, self.http_addr)
+    }
+
+    /// Where others reach a port. All addresses of a machine are no address.
+    fn advertised(&self, name: &str, configured: Option<&String>, addr: SocketAddr) -> Result<String, ControlError> {
+        match configured {
+            Some(address) => Ok(address.clone()),
+            None if !addr.ip().is_unspecified() => Ok(addr.to_string()),
+            None if self.config.role == Role::Single => Ok(format!("127.0.0.1:{}", addr.port())),
+            None => Err(ControlError::InvalidConfig(format!(
+                "it listens on {addr}, which is no address that others could use: set {name} to host:port"
+            ))),
+        }
+    }
+}
+
+impl ZooKeeperConfig {
+    /// A session. It is there at once, and connects when ZooKeeper answers.
+    pub(crate) fn connect(&self) -> Result<Arc<dyn Coordination>, ControlError> {
+        let mut settings = ZooKeeperSettings::new(&self.connect, &self.root);
+        settings.session_timeout_ms = self.session_timeout.as_millis() as u64;
+        // Whoever asks an operator's question waits no longer than a lost session takes.
+        settings.call_timeout_ms = settings.session_timeout_ms;
+        settings.digest.clone_from(&self.auth);
+        Ok(Arc::new(ZooKeeperCoordination::connect(settings)?))
+    }
+}
+
+fn serve(
+    listener: TcpListener,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    router: axum::Router,
+    ended: watch::Receiver<bool>,
+) -> Result<JoinHandle<()>, ControlError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .build()
+        .map_err(ControlError::io("start", "control runtime"))?;
+    let serving = move || {
+        runtime.block_on(async move {
+            match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => http::server::serve(listener, tls, router, ended).await,
+                Err(error) => tracing::error!(%error, "cannot serve HTTP"),
+            }
+        });
+    };
+    let thread = std::thread::Builder::new().name("control".into()).spawn(serving);
+    thread.map_err(ControlError::io("start", "control thread"))
+}
+
+fn listen(addr: SocketAddr) -> Result<TcpListener, ControlError> {
+    let listener = TcpListener::bind(addr).map_err(listen_error(addr))?;
+    listener.set_nonblocking(true).map_err(listen_error(addr))?;
+    Ok(listener)
+}
+
+fn listen_error(addr: SocketAddr) -> impl FnOnce(std::io::Error) -> ControlError {
+    move |source| ControlError::Listen { addr, source }
+}

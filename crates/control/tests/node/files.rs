@@ -1,0 +1,81 @@
+//! The files of versions, as other nodes ask for them.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use serde_json::Value;
+use socket2::{Domain, Socket, Type};
+
+use crate::harness::{Builds, TestNode, names, wait_for};
+
+#[test]
+fn files_are_sent_whole_or_from_any_byte_and_nothing_else_is() {
+    let node = TestNode::start();
+    let client = &node.client;
+    client.create(1);
+    let builds = Builds::beside();
+    client.push(&builds.build(1));
+    let base = "/v1/stores/pymk/versions/1/files";
+    let kept = node.dir.path().join("stores/pymk/version-1");
+    for file in names(&kept) {
+        let bytes = std::fs::read(kept.join(&file)).unwrap();
+        let (status, _, found) = client.raw("GET", &format!("{base}/{file}"), b"").unwrap();
+        assert_eq!((status, &found), (200, &bytes), "{file}");
+        let middle = bytes.len() / 2;
+        let (status, found) = client.range(&format!("{base}/{file}"), &format!("bytes={middle}-"));
+        assert_eq!((status, &found[..]), (206, &bytes[middle..]), "{file}");
+        let (status, found) = client.range(&format!("{base}/{file}"), "bytes=3-7");
+        assert_eq!((status, &found[..]), (206, &bytes[3..8]), "{file}");
+        let (status, _) = client.range(&format!("{base}/{file}"), &format!("bytes={}-", bytes.len()));
+        assert_eq!(status, 416, "{file}");
+    }
+    for path in [
+        format!("{base}/none.data"),
+        format!("{base}/p00000-c0099.data"),
+        format!("{base}/..%2Fversion-1%2Fmanifest.json"),
+        format!("{base}/..%2F..%2F..%2Fnode.json"),
+        "/v1/stores/pymk/versions/2/files/manifest.json".to_owned(),
+        "/v1/stores/none/versions/1/files/manifest.json".to_owned(),
+    ] {
+        assert_eq!(
+            client.refused("GET", &path, Value::Null, 404),
+            "file_not_found",
+            "{path}"
+        );
+    }
+    let code = client.refused("GET", "/v1/stores/..%2F../versions/1/files/lock", Value::Null, 400);
+    assert_eq!(code, "invalid_request");
+}
+
+#[test]
+fn peers_that_are_too_many_are_told_to_come_back() {
+    const SENT_AT_ONCE: usize = 8;
+    let node = TestNode::start();
+    let client = &node.client;
+    client.create(1);
+    // Files of about 18 MB: more than the buffers below, and those of the sender, hold.
+    let builds = Builds::elsewhere(300_000);
+    client.push(&builds.build(1));
+    let file = "/v1/stores/pymk/versions/1/files/p00000-c0000.data";
+    let request = format!("GET {file} HTTP/1.1\r\nhost: x\r\n\r\n");
+    let slow: Vec<TcpStream> = (0..SENT_AT_ONCE)
+        .map(|_| {
+            let socket = Socket::new(Domain::for_address(client.addr), Type::STREAM, None).unwrap();
+            socket.set_recv_buffer_size(64 << 10).unwrap();
+            socket.connect(&client.addr.into()).unwrap();
+            let mut stream = TcpStream::from(socket);
+            stream.write_all(request.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    wait_for("one too many to be refused", || {
+        let (status, _, answer) = client.raw("GET", &file.replace(".data", ".index"), b"").unwrap();
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        (status == 503 && answer.contains("\"busy\"")).then_some(())
+    });
+    drop(slow);
+    wait_for("room to be there again", || {
+        let (status, ..) = client.raw("GET", &file.replace(".data", ".index"), b"").unwrap();
+        (status == 200).then_some(())
+    });
+}
