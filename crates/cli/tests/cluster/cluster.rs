@@ -47,6 +47,8 @@ pub struct Cluster {
     members: BTreeMap<String, Member>,
     /// What every configuration begins and ends with.
     protection: (String, String),
+    /// What every process finds in its environment.
+    environment: Vec<(String, String)>,
     pub dir: TempDir,
 }
 
@@ -98,6 +100,7 @@ impl Cluster {
         let mut cluster = Self {
             members: BTreeMap::new(),
             protection: Default::default(),
+            environment: Vec::new(),
             zookeeper: zookeeper.to_owned(),
             root: new_root(),
             dir: tempfile::tempdir().unwrap(),
@@ -129,6 +132,14 @@ impl Cluster {
     /// Lines and sections for the configuration of every member.
     pub fn protect(&mut self, lines: &str, sections: &str) {
         self.protection = (lines.to_owned(), sections.to_owned());
+    }
+
+    /// Variables for every process.
+    pub fn set_environment(&mut self, environment: &[(&str, String)]) {
+        let variables = environment
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone()));
+        self.environment = variables.collect();
     }
 
     /// Takes back what only this member's configuration says.
@@ -201,6 +212,7 @@ impl Cluster {
             command.args(through.get_args()).arg(program);
         }
         command.arg(role).arg("--config").arg(path);
+        command.envs(self.environment.iter().cloned());
         command
     }
 

@@ -15,5 +15,6 @@ mod programs;
 mod pushes;
 mod readers;
 mod security;
+mod sources;
 mod swaps;
 mod values;
