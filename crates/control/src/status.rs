@@ -100,6 +100,8 @@ impl StoreStatus {
                 detail: record.details.get(&version).cloned(),
                 state: match unready_partition(view, name, version) {
                     None => Availability::Whole,
+                    // Without reports nothing is known against it: the coordination service is silent.
+                    Some(_) if view.reports.is_empty() => Availability::Whole,
                     Some(_) => availability(&nodes),
                 },
                 nodes,
