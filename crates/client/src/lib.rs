@@ -58,5 +58,5 @@ pub use client::Client;
 pub use error::ClientError;
 pub use key::WireKey;
 pub use options::{Partial, ReadOptions};
-pub use read::BatchReply;
+pub use read::{BatchReply, PinnedStore};
 pub use stats::{ClientStats, NodeStats};

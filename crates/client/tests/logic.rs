@@ -29,7 +29,7 @@ struct Faults {
     never: u32,
     refused_elsewhere: u32,
     errors: u32,
-    /// For each answer: that a store has another version from then on.
+    /// For each answer: that a store has another version from then on, or is another one.
     swaps: u32,
 }
 
@@ -37,7 +37,8 @@ struct World {
     random: Rng,
     faults: Faults,
     now_us: u64,
-    versions: BTreeMap<&'static str, u64>,
+    /// The number of each store, and its current version.
+    current: BTreeMap<&'static str, (u16, u64)>,
     directory: Arc<Directory>,
     steering: Steering,
 }
@@ -50,13 +51,13 @@ enum Event {
 
 impl World {
     fn new(seed: u64, faults: Faults) -> Self {
-        let versions = STORES.iter().map(|&store| (store, 1)).collect();
+        let current = STORES.iter().zip(1..).map(|(&store, id)| (store, (id, 1))).collect();
         Self {
             random: Rng::with_seed(seed),
             faults,
             now_us: 1,
-            directory: directory(&versions, None),
-            versions,
+            directory: directory(&current, None),
+            current,
             steering: Steering::new(&SteeringPolicy::default()),
         }
     }
@@ -67,12 +68,25 @@ impl World {
 
     fn swap(&mut self) {
         let store = STORES[self.random.usize(..STORES.len())];
+        let (id, _) = self.current[store];
+        // Sometimes it is dropped, and another one created under its name.
+        let id = id
+            + if self.random.u8(..4) == 0 {
+                STORES.len() as u16
+            } else {
+                0
+            };
         let version = self.random.u64(1..6);
-        self.versions.insert(store, version);
+        self.current.insert(store, (id, version));
     }
 
     /// What comes back for a sub-request, and when; nothing if nothing does.
-    fn node(&mut self, keys: &[WireKey], version: VersionNumber) -> Option<(u64, Result<Answer, Failure>)> {
+    fn node(
+        &mut self,
+        keys: &[WireKey],
+        store_id: u16,
+        version: VersionNumber,
+    ) -> Option<(u64, Result<Answer, Failure>)> {
         let after_us = 200 + self.random.u64(..800);
         if self.happens(self.faults.never) {
             return None;
@@ -90,13 +104,13 @@ impl World {
         if self.happens(self.faults.refused_elsewhere) {
             return error(["NOTHERE moved", "NOSTORE unheard of"][self.random.usize(..2)]);
         }
-        // A version is open where it is current, and on some nodes for longer.
-        if self.versions[keys[0].store()] != version.get() && self.random.bool() {
+        // A version is open where it is current, and on some nodes for longer; a store that was dropped too.
+        if self.current[keys[0].store()] != (store_id, version.get()) && self.random.bool() {
             return error("VERSIONGONE closed");
         }
         let value = |key: &WireKey| match key.key()[0] {
             b'-' => Element::Value(None),
-            _ => Element::Value(Some(value(key, version))),
+            _ => Element::Value(Some(value(key, store_id, version))),
         };
         Some((after_us, Ok(Answer::Elements(keys.iter().map(value).collect()))))
     }
@@ -131,14 +145,14 @@ impl World {
                     assert!(owners.contains(&sub.node), "it holds the key");
                     assert!(asked.insert((key, sub.node)) || flux, "it was asked already");
                 }
-                let (id, version) = (sub.id, sub.version);
+                let (id, store_id, version) = (sub.id, sub.store_id, sub.version);
                 if self.happens(self.faults.unsent) {
                     read.on_failure(id, Failure::Unsent("no connection".into()), &self.steering, self.now_us);
                     continue;
                 }
                 under_way += 1;
                 assert!(under_way <= SUB_REQUESTS_UNDER_WAY_MAX);
-                if let Some((after_us, back)) = self.node(&of_sub, version) {
+                if let Some((after_us, back)) = self.node(&of_sub, store_id, version) {
                     let event = match back {
                         Ok(answer) => Event::Answer(id, answer),
                         Err(failure) => Event::Failure(id, failure),
@@ -174,7 +188,7 @@ impl World {
                             read.on_failure(id, failure, &self.steering, self.now_us);
                         }
                         Event::Directory => {
-                            self.directory = directory(&self.versions, Some(&self.directory));
+                            self.directory = directory(&self.current, Some(&self.directory));
                             read.on_directory(&self.directory, &self.steering, self.now_us);
                         }
                     }
@@ -209,12 +223,10 @@ impl World {
             match found {
                 Ok(None) => assert_eq!(key.key()[0], b'-', "a key that is there was not found"),
                 Ok(Some(found)) => {
-                    let (_, version) = reply
-                        .versions
-                        .iter()
-                        .find(|(name, _)| name.as_str() == key.store())
-                        .unwrap();
-                    assert_eq!(*found, value(key, *version), "of the version that the answer names");
+                    let mut pinned = reply.stores.iter();
+                    let pinned = pinned.find(|store| store.name.as_str() == key.store()).unwrap();
+                    let value = value(key, pinned.id, pinned.version);
+                    assert_eq!(*found, value, "of the store and version that the answer names");
                 }
                 Err(_) => assert_eq!(options.partial, Partial::PerKey),
             }
@@ -222,11 +234,11 @@ impl World {
     }
 }
 
-fn value(key: &WireKey, version: VersionNumber) -> Bytes {
-    format!("{}@{version}", String::from_utf8_lossy(key.as_bytes())).into()
+fn value(key: &WireKey, store_id: u16, version: VersionNumber) -> Bytes {
+    format!("{}@{store_id}.{version}", String::from_utf8_lossy(key.as_bytes())).into()
 }
 
-fn directory(versions: &BTreeMap<&'static str, u64>, former: Option<&Directory>) -> Arc<Directory> {
+fn directory(current: &BTreeMap<&'static str, (u16, u64)>, former: Option<&Directory>) -> Arc<Directory> {
     let id = |number: u32| NodeId::new(number).unwrap();
     let node = |number: u32| {
         let node = TopologyNode {
@@ -238,9 +250,9 @@ fn directory(versions: &BTreeMap<&'static str, u64>, former: Option<&Directory>)
         };
         (id(number), node)
     };
-    let store = |(place, (&name, &version)): (usize, (&&str, &u64))| {
+    let store = |(&name, &(id, version)): (&&str, &(u16, u64))| {
         let store = TopologyStore {
-            id: place as u16 + 1,
+            id,
             kind: StoreKind::Batch,
             current: VersionNumber::new(version),
             records: 0,
@@ -261,7 +273,7 @@ fn directory(versions: &BTreeMap<&'static str, u64>, former: Option<&Directory>)
         owners: (0..16).map(owners).collect(),
         nodes: (1..=NODES).map(node).collect(),
         routers: 1,
-        stores: versions.iter().enumerate().map(store).collect(),
+        stores: current.iter().map(store).collect(),
     };
     Arc::new(Directory::new(
         Arc::new(topology),

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use fondaco_client::WireKey;
 use fondaco_client::read::{Answer, Element};
+use fondaco_model::PartitionSet;
 use fondaco_model::cluster::{
     Agent, AgentAction, Announcement, LocalFetch, LocalVersion, Membership, RecordPath, ReplicaKey, ServingSet,
 };
-use fondaco_model::{PartitionSet, StoreName, VersionNumber};
 
 use crate::data::{DiskVersion, build_of, checksum};
 use crate::link::Request;
 use crate::network::Place;
 use crate::process::{Node, Role, RunningFetch};
+use crate::reader::Question;
 use crate::record::Value;
 use crate::scenario::Flaw;
 use crate::world::{Event, World};
@@ -332,15 +333,11 @@ impl World {
         Ok(())
     }
 
-    /// A node answers what it holds, at the version that is asked for.
-    pub(crate) fn answer_as_node(
-        &mut self,
-        process: usize,
-        store: &StoreName,
-        version: VersionNumber,
-        keys: &[WireKey],
-    ) -> Answer {
+    /// A node answers what it holds, of the store and at the version that is asked for.
+    pub(crate) fn answer_as_node(&mut self, process: usize, question: &Question) -> Answer {
+        let Question { store, version, .. } = question;
         let pins = self.scenario.flaw != Some(Flaw::DoesNotPin);
+        let takes_names = self.scenario.flaw == Some(Flaw::TakesNamesForStores);
         let partitions = self.partitions;
         let mut broken = None;
         let Role::Node(node) = &self.processes[process].role else {
@@ -349,9 +346,12 @@ impl World {
         let Some(serving) = node.serving.stores.get(store) else {
             return Answer::Error("NOSTORE no such store".into());
         };
+        if serving.id != question.store_id && !takes_names {
+            return Answer::Error("VERSIONGONE that store is another one here".into());
+        }
         let asked = match pins {
-            true => version,
-            false => serving.current.unwrap_or(version),
+            true => *version,
+            false => serving.current.unwrap_or(*version),
         };
         let Some(open) = serving.versions.get(&asked) else {
             return Answer::Error("VERSIONGONE that version is not open here".into());
@@ -372,7 +372,7 @@ impl World {
                 }
             }
         };
-        let elements = keys.iter().map(element).collect();
+        let elements = question.keys.iter().map(element).collect();
         if let Some(broken) = broken {
             self.violation(broken);
         }

@@ -32,6 +32,8 @@ pub(crate) struct Oracle {
 
 #[derive(Debug)]
 struct Built {
+    /// The number of its store.
+    id: u16,
     store: StoreName,
     version: VersionNumber,
     live: bool,
@@ -57,6 +59,7 @@ impl World {
         let name = &after.definition.name;
         for (&version, detail) in &after.details {
             let built = Built {
+                id: after.id,
                 store: name.clone(),
                 version,
                 live: false,
@@ -193,9 +196,9 @@ impl World {
                 broken = Some(format!("{key:?} has the value {value:?}, which no version has"));
                 continue;
             };
-            let pinned = reply.versions.iter().find(|(name, _)| name.as_str() == key.store());
-            let pinned = pinned.map(|(_, version)| *version);
-            if built.store.as_str() != key.store() || Some(built.version) != pinned || !built.live {
+            let pinned = reply.stores.iter().find(|store| store.name.as_str() == key.store());
+            let pinned = pinned.map(|store| (store.id, store.version));
+            if built.store.as_str() != key.store() || Some((built.id, built.version)) != pinned || !built.live {
                 broken = Some(format!("{key:?} was read at {pinned:?}, and has a value of {built:?}"));
             }
             of_store.entry(key.store()).or_default().insert(build);

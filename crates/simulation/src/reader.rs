@@ -30,6 +30,7 @@ pub(crate) struct Question {
     pub(crate) read: u64,
     pub(crate) sub: SubId,
     pub(crate) store: StoreName,
+    pub(crate) store_id: u16,
     pub(crate) version: VersionNumber,
     pub(crate) keys: Vec<WireKey>,
 }
@@ -149,6 +150,7 @@ impl World {
                 read: number,
                 sub: sub.id,
                 store,
+                store_id: sub.store_id,
                 version: sub.version,
                 keys: of_sub,
             };
@@ -236,7 +238,7 @@ impl World {
 
     /// A node is asked.
     pub(crate) fn asked(&mut self, to: usize, question: Question) {
-        let answer = self.answer_as_node(to, &question.store, question.version, &question.keys);
+        let answer = self.answer_as_node(to, &question);
         for at_ms in self.arrivals(to, question.from) {
             let event = Event::Answer {
                 process: question.from,

@@ -83,11 +83,13 @@ pub enum Flaw {
     DropsWhatIsServed,
     /// The leader believes reports about stores and routing tables of the past.
     BelievesOldReports,
+    /// Nodes answer for whichever store has the name, not for the one that is asked for.
+    TakesNamesForStores,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::SwapsBeforeReady,
         Self::DoesNotPin,
         Self::ServesWhatIsNotHeld,
@@ -98,6 +100,7 @@ impl Flaw {
         Self::WritesUnconditionally,
         Self::DropsWhatIsServed,
         Self::BelievesOldReports,
+        Self::TakesNamesForStores,
     ];
 }
 

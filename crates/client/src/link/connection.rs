@@ -144,7 +144,7 @@ impl<'a> Connection<'a> {
         true
     }
 
-    /// Writes a request to the output: `FONDACO.READ version timeout_ms store key …`.
+    /// Writes a request to the output: `FONDACO.READ store-id version timeout-ms store key …`.
     fn encode(&mut self, ask: Ask, now_us: u64) {
         let left_us = ask.deadline_us.saturating_sub(now_us);
         if left_us == 0 || !ask.is_wanted() {
@@ -155,8 +155,9 @@ impl<'a> Connection<'a> {
         for key in ask.keys() {
             if store.is_none() {
                 store = Some(key.store());
-                writer.array(4 + ask.keys().len());
+                writer.array(5 + ask.keys().len());
                 writer.bulk(b"FONDACO.READ");
+                decimal(&mut writer, ask.store_id.into());
                 decimal(&mut writer, ask.version.get());
                 decimal(&mut writer, left_us.div_ceil(1000));
                 writer.bulk(key.store().as_bytes());

@@ -13,7 +13,7 @@ use fondaco_model::{NodeId, VersionNumber};
 use smallvec::SmallVec;
 
 use super::directory::Directory;
-use super::reply::BatchReply;
+use super::reply::{BatchReply, PinnedStore};
 use super::state::{KeyState, NEVER, Part, Purpose, Stage, Sub, SubId};
 use super::steering::Steering;
 use crate::error::ClientError;
@@ -56,13 +56,15 @@ pub struct Read {
     pub(super) failed: Option<ClientError>,
 }
 
-/// What to send: `FONDACO.READ version timeout_ms store key …`.
+/// What to send: `FONDACO.READ store-id version timeout-ms store key …`.
 #[derive(Debug, Clone, Copy)]
 pub struct SubRequest<'a> {
     /// Its number within the request: what comes back is told with it.
     pub id: SubId,
     /// Whom to ask.
     pub node: NodeId,
+    /// The number of the store to ask for: its name may be another's by now.
+    pub store_id: u16,
     /// The version to ask for.
     pub version: VersionNumber,
     /// When the request as a whole ends.
@@ -209,6 +211,7 @@ impl Read {
             return Some(SubRequest {
                 id: id as SubId,
                 node: sub.node,
+                store_id: part.id,
                 version: part.version,
                 deadline_us: self.deadline_us,
                 keys: &sub.keys,
@@ -269,11 +272,16 @@ impl Read {
             sent.filter(|sub| sub.sent_us != NEVER && purposes.contains(&sub.purpose))
                 .count() as u32
         };
+        let pinned = |part: Part| PinnedStore {
+            name: part.name,
+            id: part.id,
+            version: part.version,
+        };
         Ok(BatchReply {
             retried: sent(&[Purpose::Retry, Purpose::Redirect]),
             hedged: sent(&[Purpose::Hedge]),
             sub_requests: sent(&[Purpose::First, Purpose::Retry, Purpose::Redirect, Purpose::Hedge]),
-            versions: self.parts.into_iter().map(|part| (part.name, part.version)).collect(),
+            stores: self.parts.into_iter().map(pinned).collect(),
             values: self
                 .states
                 .into_iter()

@@ -23,6 +23,6 @@ pub use choice::{Candidate, NearestFirst, NodeChoice, PreferenceOrder, RoundRobi
 pub use directory::{Directory, Member};
 pub use health::{HealthPolicy, NodeHealth};
 pub use machine::{KEYS_MAX, Read, SUB_REQUEST_KEYS_MAX, SUB_REQUESTS_UNDER_WAY_MAX, SubRequest};
-pub use reply::BatchReply;
+pub use reply::{BatchReply, PinnedStore};
 pub use state::SubId;
 pub use steering::{ReadCounts, Steering, SteeringPolicy};

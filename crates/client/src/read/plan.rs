@@ -254,8 +254,7 @@ impl Read {
                 continue;
             };
             if (version, store.id) != (part.version, part.id) {
-                part.id = store.id;
-                self.repin(place, version, steering);
+                self.repin(place, (store.id, version), steering);
             }
         }
         if is_newer && self.resume_at_us != NEVER {
@@ -263,8 +262,8 @@ impl Read {
         }
     }
 
-    /// Asks for all of a store's keys anew, at another version.
-    fn repin(&mut self, place: usize, version: VersionNumber, steering: &Steering) {
+    /// Asks for all keys of a part anew, at another version, or of another store of the name.
+    fn repin(&mut self, place: usize, (id, version): (u16, VersionNumber), steering: &Steering) {
         self.repins += 1;
         steering.counts.repins.fetch_add(1, Relaxed);
         let part = &mut self.parts[place];
@@ -275,6 +274,7 @@ impl Read {
             };
             return self.give_up_part(place, &error, steering);
         }
+        part.id = id;
         part.version = version;
         part.generation += 1;
         part.in_flux = false;

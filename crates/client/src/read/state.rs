@@ -35,10 +35,11 @@ pub(super) struct KeyState {
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) name: StoreName,
+    /// The number of the store that all its keys are asked of.
     pub(super) id: u16,
     /// The version that all its keys are asked at.
     pub(super) version: VersionNumber,
-    /// Raised whenever the version changes: answers to what was asked before do not count.
+    /// Raised whenever the store or the version changes: answers to what was asked before do not count.
     pub(super) generation: u32,
     /// A node said that it has not what the topology says: a newer one may change the version.
     pub(super) in_flux: bool,

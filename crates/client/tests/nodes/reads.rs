@@ -27,9 +27,9 @@ async fn values_come_in_the_order_of_keys_with_the_version_that_they_are_of() {
         assert_eq!(value, Ok(expected), "{key}");
     }
     let mut versions: Vec<(String, u64)> = reply
-        .versions
+        .stores
         .iter()
-        .map(|(store, version)| (store.to_string(), version.get()))
+        .map(|store| (store.name.to_string(), store.version.get()))
         .collect();
     versions.sort();
     assert_eq!(versions, [("other".to_owned(), 7), ("s".to_owned(), 1)]);

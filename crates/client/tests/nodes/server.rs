@@ -35,6 +35,8 @@ pub struct State {
     pub behaviour: Behaviour,
     /// The versions of each store that are open.
     pub open: BTreeMap<String, BTreeSet<u64>>,
+    /// The numbers of stores, where they matter.
+    pub numbers: BTreeMap<String, u16>,
     pub password: Option<&'static str>,
     /// What it tells of the cluster: a tag and JSON.
     pub topology: Option<(String, String)>,
@@ -48,6 +50,7 @@ pub struct State {
 /// A read that a node has seen.
 #[derive(Debug, Clone)]
 pub struct Seen {
+    pub store_id: u16,
     pub version: u64,
     pub timeout_ms: u64,
     pub store: String,
@@ -194,10 +197,11 @@ fn answer(
         }
         "FONDACO.READ" => {
             let seen = Seen {
-                version: words[1].parse().unwrap(),
-                timeout_ms: words[2].parse().unwrap(),
-                store: words[3].clone(),
-                keys: words[4..].to_vec(),
+                store_id: words[1].parse().unwrap(),
+                version: words[2].parse().unwrap(),
+                timeout_ms: words[3].parse().unwrap(),
+                store: words[4].clone(),
+                keys: words[5..].to_vec(),
             };
             read(&seen, behaviour, &state, &mut reply);
             state.reads.push(seen);
@@ -210,6 +214,13 @@ fn read(seen: &Seen, behaviour: &Behaviour, state: &State, reply: &mut Reply<'_>
     if let Behaviour::Say(bytes) = behaviour {
         reply.buffer.extend_from_slice(bytes.as_bytes());
         return;
+    }
+    if state
+        .numbers
+        .get(&seen.store)
+        .is_some_and(|&number| number != seen.store_id)
+    {
+        return reply.error(&format!("VERSIONGONE store {} is another one here", seen.store_id));
     }
     let open = state.open.get(&seen.store);
     if !open.is_some_and(|open| open.contains(&seen.version)) {

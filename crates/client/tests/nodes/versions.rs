@@ -23,7 +23,7 @@ async fn a_version_that_is_gone_is_asked_for_again_at_the_one_that_is_there() {
     until("it was refused", || cluster.reads() >= 3).await;
     cluster.swap("s", 2);
     let reply = read.await.unwrap().unwrap();
-    assert_eq!(reply.versions[0].1.get(), 2);
+    assert_eq!(reply.stores[0].version.get(), 2);
     for (value, (_, key)) in reply.values.into_iter().zip(keys(60)) {
         assert_eq!(value, Ok(Some(value_of(2, &key))));
     }
@@ -80,6 +80,29 @@ async fn keys_that_are_nowhere_fail_at_the_deadline_and_the_others_do_not() {
 }
 
 #[tokio::test]
+async fn a_store_that_is_created_anew_meanwhile_is_asked_for_as_the_one_that_it_is() {
+    let cluster = Cluster::start(2, 1).await;
+    let client = cluster.client().await;
+    assert_eq!(client.get_many(&keys(1), &within(5_000)).await.unwrap().stores[0].id, 1);
+    for node in &cluster.nodes {
+        node.state(|state| state.numbers.insert("s".into(), 9));
+    }
+    let before = cluster.reads();
+    let read = tokio::spawn({
+        let client = client.clone();
+        async move { client.get_many(&keys(60), &within(5_000)).await }
+    });
+    until("it was refused", || cluster.reads() >= before + 2).await;
+    // Its version is 1 again.
+    cluster.change(|topology| topology.stores.get_mut("s").unwrap().id = 9);
+    let reply = read.await.unwrap().unwrap();
+    assert_eq!((reply.stores[0].id, reply.stores[0].version.get()), (9, 1));
+    for (value, (_, key)) in reply.values.into_iter().zip(keys(60)) {
+        assert_eq!(value, Ok(Some(value_of(1, &key))));
+    }
+}
+
+#[tokio::test]
 async fn a_store_that_is_dropped_meanwhile_is_unknown() {
     let cluster = Cluster::start(1, 1).await;
     let client = cluster.client().await;
@@ -112,7 +135,7 @@ async fn no_answer_mixes_versions_through_hundreds_of_swaps_and_rollbacks() {
                 let (keys, mut answers, mut versions) = (keys(60), 0u64, std::collections::BTreeSet::new());
                 while !over.load(Relaxed) {
                     let reply = client.get_many(&keys, &within(10_000)).await.unwrap();
-                    let version = reply.versions[0].1.get();
+                    let version = reply.stores[0].version.get();
                     for (value, (_, key)) in reply.values.into_iter().zip(&keys) {
                         assert_eq!(value, Ok(Some(value_of(version, key))));
                     }

@@ -1,15 +1,14 @@
 //! The values of hot keys, kept by a router. One cache an event loop, so that none needs a lock.
 //!
-//! An entry is named by store, version and key. Versions never change, so that no entry is ever wrong: a
+//! An entry is named by the store's number, version and key. Versions never change, so that no entry is ever wrong: a
 //! swap needs no invalidation, what belonged to the version before is simply not asked for any more, and
 //! makes room. That a key is absent is kept as well.
 
 use bytes::Bytes;
-use fondaco_model::VersionNumber;
 use quick_cache::unsync::Cache;
 use quick_cache::{Equivalent, Weighter};
 
-use crate::catalog::StoreId;
+use super::Source;
 
 /// What an entry costs besides key and value, in bytes: itself, its place in the table, and what the
 /// allocator rounds up.
@@ -22,24 +21,21 @@ const SHARE_MAX: u64 = 64;
 /// The name of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct EntryKey {
-    store: StoreId,
-    version: VersionNumber,
+    source: Source,
     key: Box<[u8]>,
 }
 
 /// The name of an entry, for looking it up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct EntryRef<'a> {
-    pub(super) store: StoreId,
-    pub(super) version: VersionNumber,
+    pub(super) source: Source,
     pub(super) key: &'a [u8],
 }
 
 impl EntryRef<'_> {
     pub(super) fn to_owned(self) -> EntryKey {
         EntryKey {
-            store: self.store,
-            version: self.version,
+            source: self.source,
             key: self.key.into(),
         }
     }
@@ -48,7 +44,7 @@ impl EntryRef<'_> {
 // Hashes alike: a boxed slice hashes as the slice that it holds.
 impl Equivalent<EntryKey> for EntryRef<'_> {
     fn equivalent(&self, key: &EntryKey) -> bool {
-        self.store == key.store && self.version == key.version && *self.key == *key.key
+        self.source == key.source && *self.key == *key.key
     }
 }
 
@@ -106,12 +102,17 @@ impl HotKeys {
 
 #[cfg(test)]
 mod tests {
+    use fondaco_model::VersionNumber;
+
     use super::*;
+    use crate::catalog::StoreId;
 
     fn name(version: u64, key: &[u8]) -> EntryRef<'_> {
         EntryRef {
-            store: StoreId::new(1).unwrap(),
-            version: VersionNumber::new(version).unwrap(),
+            source: Source {
+                store: StoreId::new(1).unwrap(),
+                version: VersionNumber::new(version).unwrap(),
+            },
             key,
         }
     }

@@ -74,19 +74,25 @@ mod tests {
 
     use super::*;
     use crate::catalog::StoreId;
-    use crate::forward::Found;
+    use crate::forward::{Found, Source};
+
+    fn source() -> Source {
+        Source {
+            store: StoreId::new(1).unwrap(),
+            version: VersionNumber::FIRST,
+        }
+    }
 
     fn key() -> EntryRef<'static> {
         EntryRef {
-            store: StoreId::new(1).unwrap(),
-            version: VersionNumber::FIRST,
+            source: source(),
             key: b"hot",
         }
     }
 
     fn answer() -> KeyAnswer {
         Ok(Found {
-            version: VersionNumber::FIRST,
+            source: source(),
             value: None,
         })
     }

@@ -21,7 +21,7 @@ use fondaco_client::{Client, ClientError, Partial, ReadOptions, WireKey};
 use fondaco_model::VersionNumber;
 use tokio::sync::oneshot;
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, StoreId};
 use crate::metrics::{Counter, LoopMetrics};
 use crate::server::Shared;
 use crate::settings::Setting;
@@ -40,11 +40,28 @@ pub(crate) struct Wanted<'a> {
 /// The answer for a key: what was found, or why that is not known, as an error that begins with its code.
 pub(crate) type KeyAnswer = Result<Found, Arc<str>>;
 
+/// A version of a store, whichever has the store's name by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Source {
+    pub(crate) store: StoreId,
+    pub(crate) version: VersionNumber,
+}
+
+impl Source {
+    /// The current version of the store at a place in the catalog; none before a first was swapped in.
+    pub(crate) fn current(catalog: &Catalog, store: u16) -> Option<Self> {
+        Some(Self {
+            store: catalog.stores()[store as usize].id,
+            version: catalog.current_number(store)?,
+        })
+    }
+}
+
 /// What another node has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// The version that it was looked up in.
-    pub(crate) version: VersionNumber,
+    /// What it was looked up in.
+    pub(crate) source: Source,
     /// The value, or none if that version does not have the key.
     pub(crate) value: Option<Bytes>,
 }
@@ -143,19 +160,18 @@ impl Forwarder {
         let mut flights = Vec::new();
         let mut waiting: Vec<(usize, oneshot::Receiver<KeyAnswer>)> = Vec::new();
         for (at, wanted) in keys.iter().enumerate() {
-            let Some(version) = catalog.current_number(wanted.store) else {
+            let Some(source) = Source::current(catalog, wanted.store) else {
                 answers.push(None);
                 missing.push(*wanted);
                 flights.push((at, None));
                 continue;
             };
             let entry = EntryRef {
-                store: catalog.stores()[wanted.store as usize].id,
-                version,
+                source,
                 key: wanted.key,
             };
             if let Some(value) = self.cached(entry) {
-                answers.push(Some(Ok(Found { version, value })));
+                answers.push(Some(Ok(Found { source, value })));
                 continue;
             }
             answers.push(None);
@@ -174,7 +190,7 @@ impl Forwarder {
         if !missing.is_empty() {
             let read = self.read_anew(catalog, &missing).await;
             for (((at, flight), wanted), answer) in flights.into_iter().zip(missing).zip(read) {
-                self.keep(catalog, wanted, &answer);
+                self.keep(wanted.key, &answer);
                 if let Some(flight) = flight {
                     flight.land(&answer);
                 }
@@ -232,16 +248,20 @@ impl Forwarder {
             .add(Counter::ForwardRequests, u64::from(reply.sub_requests));
         self.metrics.add(Counter::ForwardRetries, u64::from(reply.retried));
         self.metrics.add(Counter::ForwardHedges, u64::from(reply.hedged));
-        let version_of = |store: u16| {
+        // Of the store that the client knew by this name: it may have heard of another one than the catalog.
+        let source_of = |store: u16| {
             let name = &catalog.stores()[store as usize].name;
-            let found = reply.versions.iter().find(|(known, _)| known == name);
-            found.map(|&(_, version)| version)
+            let pinned = reply.stores.iter().find(|pinned| pinned.name == *name)?;
+            Some(Source {
+                store: StoreId::new(pinned.id)?,
+                version: pinned.version,
+            })
         };
         let mut answers = Vec::with_capacity(count);
         let mut failures = 0;
         for (wanted, value) in keys.iter().zip(reply.values) {
-            answers.push(match (value, version_of(wanted.store)) {
-                (Ok(value), Some(version)) => Ok(Found { version, value }),
+            answers.push(match (value, source_of(wanted.store)) {
+                (Ok(value), Some(source)) => Ok(Found { source, value }),
                 (Ok(_), None) => Err("ERR the version that a value is of is not known".into()),
                 (Err(error), _) => {
                     failures += 1;
@@ -297,14 +317,13 @@ impl Forwarder {
         self.cache.borrow().as_ref()?.get(key)
     }
 
-    fn keep(&self, catalog: &Catalog, wanted: Wanted<'_>, answer: &KeyAnswer) {
+    fn keep(&self, key: &[u8], answer: &KeyAnswer) {
         if let Ok(found) = answer
             && let Some(cache) = &mut *self.cache.borrow_mut()
         {
             let entry = EntryRef {
-                store: catalog.stores()[wanted.store as usize].id,
-                version: found.version,
-                key: wanted.key,
+                source: found.source,
+                key,
             };
             cache.insert(entry, found.value.as_ref());
         }

@@ -73,6 +73,16 @@ pub(super) fn version_gone(catalog: &Catalog, store: u16, wanted: Option<Version
     format!("VERSIONGONE {wanted} of store {name:?} is not open here: {current}")
 }
 
+/// A store that has another number here than the one that was asked for.
+#[cold]
+pub(super) fn other_store(store: &ServingStore, wanted: u64) -> String {
+    format!(
+        "VERSIONGONE store {:?} has the number {} here, not {wanted}: one was dropped, the other created under its name",
+        store.name,
+        store.id.get()
+    )
+}
+
 /// Where a client that goes where keys are finds this slot.
 #[cold]
 pub(super) fn moved(membership: &Membership, store: &StoreName, slot: Slot) -> String {

@@ -91,7 +91,7 @@ fn a_node_answers_peers_for_what_it_holds_and_nothing_else() {
     cluster.publish();
     let (here, there) = (cluster.key_on(0), cluster.key_not_on(0));
     let mut connection = cluster.nodes[0].connect();
-    let mut read = |version: u64, keys: &str| connection.send(&format!("FONDACO.READ {version} 1000 pymk {keys}"));
+    let mut read = |version: u64, keys: &str| connection.send(&format!("FONDACO.READ 1 {version} 1000 pymk {keys}"));
     for (asked, version) in [(0, 1), (1, 1), (2, 2)] {
         let answer = elements(read(asked, &format!("{here} nosuch {there}")).unwrap());
         let [found, absent, elsewhere]: [Value; 3] = answer.try_into().unwrap();
@@ -111,20 +111,43 @@ fn a_node_answers_peers_for_what_it_holds_and_nothing_else() {
         "{gone}"
     );
     assert!(read(0, "").unwrap_err().starts_with("BADKEY"));
+    for no_number in ["x 0 1000", "1 x 1000", "1 0 x", "-1 0 1000"] {
+        let error = connection
+            .send(&format!("FONDACO.READ {no_number} pymk 1"))
+            .unwrap_err();
+        assert!(error.starts_with("ERR value is not an integer"), "{error}");
+    }
     assert!(
         connection
-            .send("FONDACO.READ x 1000 pymk 1")
-            .unwrap_err()
-            .starts_with("ERR")
-    );
-    assert!(
-        connection
-            .send("FONDACO.READ 0 1000 other 1")
+            .send("FONDACO.READ 1 0 1000 other 1")
             .unwrap_err()
             .starts_with("NOSTORE")
     );
     let forwarded = cluster.nodes[0].count(Counter::ForwardedLookups);
     assert_eq!(forwarded, 0, "a read of a peer is never forwarded");
+}
+
+#[test]
+fn a_node_does_not_answer_for_another_store_of_the_same_name() {
+    let mut cluster = Cluster::start(2, 1, 4, 50);
+    // The store was dropped, and created again: both have a version 1.
+    cluster.store().id = 2;
+    cluster.publish();
+    let key = cluster.key_on(0);
+    let mut connection = cluster.nodes[0].connect();
+    let mut read =
+        |store: u64, version: u64| connection.send(&format!("FONDACO.READ {store} {version} 1000 pymk {key}"));
+    for (other, version) in [(1, 1), (1, 0), (3, 1), (65_538, 1)] {
+        let error = read(other, version).unwrap_err();
+        assert!(
+            error.starts_with("VERSIONGONE") && error.contains(&format!("has the number 2 here, not {other}")),
+            "{error}"
+        );
+    }
+    for either in [2, 0] {
+        let [answer] = elements(read(either, 1).unwrap()).try_into().unwrap();
+        assert_eq!(text(answer), Some(value(1, key)));
+    }
 }
 
 #[test]
@@ -174,7 +197,7 @@ fn nodes_are_users_to_one_another_and_rights_are_checked_where_the_client_is() {
     );
     assert!(
         connection
-            .send("FONDACO.READ 0 0 pymk 1")
+            .send("FONDACO.READ 1 0 0 pymk 1")
             .unwrap_err()
             .starts_with("NOPERM")
     );

@@ -110,12 +110,13 @@ impl Node {
     /// Lets it see this topology from now on, and serve what it says is current, as far as it holds that.
     pub fn publish(&self, topology: &Topology) {
         let name: StoreName = STORE.parse().unwrap();
-        let current = topology.stores.get(&name).and_then(|store| store.current);
+        let told = &topology.stores[&name];
+        let current = told.current;
         let served = current.and_then(|number| self.versions.get(&number));
         let others = self.versions.iter().filter(|(number, _)| Some(**number) != current);
         let store = ServingStore {
             name,
-            id: StoreId::new(1).unwrap(),
+            id: StoreId::new(told.id).unwrap(),
             kind: StoreKind::Batch,
             serving: match (current, served) {
                 (Some(number), Some(version)) => Serving::Version(number, Arc::clone(version)),

@@ -113,3 +113,26 @@ fn a_node_that_lags_behind_asks_again_rather_than_mix() {
     assert_eq!(asking.join().unwrap(), 2);
     assert!(cluster.nodes[0].count(Counter::ForwardRepeats) > 0);
 }
+
+#[test]
+fn who_asks_for_a_store_that_was_dropped_gets_nothing_of_the_next_one_of_its_name() {
+    let mut cluster = Cluster::start(2, 1, 4, 40);
+    let router = cluster.router();
+    // To the nodes it is another store by now: version 1 of that is open, and not live yet.
+    cluster.store().id = 2;
+    cluster.store().current = None;
+    cluster.publish();
+    let address = router.address();
+    let asking = std::thread::spawn(move || connect(address).send("GET pymk:1"));
+    crate::harness::eventually("the nodes are asked", || {
+        (router.count(Counter::ForwardedLookups) > 0 || asking.is_finished()).then_some(())
+    });
+    router.publish(&cluster.topology);
+    let error = asking.join().unwrap().unwrap_err();
+    assert!(error.starts_with("NOVERSION"), "{error}");
+    // What was kept of the former store is not taken for the next one's, once that is live.
+    cluster.store().current = fondaco_model::VersionNumber::new(1);
+    cluster.publish();
+    router.publish(&cluster.topology);
+    assert_eq!(only_version(&router.connect().mget(0..40)), 1);
+}

@@ -7,12 +7,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fondaco_model::VersionNumber;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use super::{BUFFER_BYTES_KEPT, Connection, INPUT_BYTES};
 use crate::catalog::Catalog;
-use crate::forward::{KeyAnswer, Wanted};
+use crate::forward::{KeyAnswer, Source, Wanted};
 use crate::metrics::Counter;
 use crate::server::event_loop::LoopContext;
 use crate::server::window::{Place, Window};
@@ -87,19 +86,19 @@ fn wanted<'a>(window: &'a Window, keys: &[usize]) -> Vec<Wanted<'a>> {
 /// All keys of those stores that are about to be answered from more than one version: this node is to
 /// look some up in its own, and others have answered from theirs.
 fn keys_of_several_versions(window: &Window, catalog: &Catalog, others: &Others) -> Vec<usize> {
-    let mut versions: Vec<(u16, VersionNumber)> = Vec::new();
+    let mut sources: Vec<(u16, Source)> = Vec::new();
     let mut mixed: Vec<u16> = Vec::new();
     for at in window.unpinned() {
         let (_, store) = window.key(at);
-        let version = match &others[at] {
-            None => catalog.current_number(store),
-            Some(Ok(found)) => Some(found.version),
+        let source = match &others[at] {
+            None => Source::current(catalog, store),
+            Some(Ok(found)) => Some(found.source),
             Some(Err(_)) => None,
         };
-        let Some(version) = version else { continue };
-        match versions.iter().find(|(known, _)| *known == store) {
-            None => versions.push((store, version)),
-            Some(&(_, first)) if first == version || mixed.contains(&store) => {}
+        let Some(source) = source else { continue };
+        match sources.iter().find(|(known, _)| *known == store) {
+            None => sources.push((store, source)),
+            Some(&(_, first)) if first == source || mixed.contains(&store) => {}
             Some(_) => mixed.push(store),
         }
     }

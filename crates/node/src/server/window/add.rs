@@ -147,15 +147,21 @@ impl Window {
         });
     }
 
-    /// Adds a `FONDACO.READ`: a look-up in the version that it names, which is never forwarded.
+    /// Adds a `FONDACO.READ`: a look-up in the version that it names, of the store with the number that it
+    /// names, which is never forwarded.
     fn add_pinned(&mut self, arguments: &Arguments, buffer: &[u8], admission: &Admission<'_>) -> Result<(), String> {
         let catalog = admission.catalog;
         let argument = |at| arguments.get(at, buffer).unwrap_or_default();
         let number = |at| parse_integer(argument(at)).and_then(|number| u64::try_from(number).ok());
-        let (Some(number), Some(timeout_ms)) = (number(1), number(2)) else {
+        let (Some(wanted_id), Some(number), Some(timeout_ms)) = (number(1), number(2), number(3)) else {
             return Err("ERR value is not an integer or out of range".into());
         };
-        let store = readable_store(argument(3), admission)?;
+        let store = readable_store(argument(4), admission)?;
+        let store_here = &catalog.stores()[store as usize];
+        // The name may be that of another store by now, whose versions began at 1 again.
+        if wanted_id != 0 && wanted_id != u64::from(store_here.id.get()) {
+            return Err(refusal::other_store(store_here, wanted_id));
+        }
         let version = match VersionNumber::new(number) {
             None => catalog.current(store),
             Some(number) => catalog.place_of(store, number).unwrap_or(NOT_OPEN),
@@ -163,10 +169,10 @@ impl Window {
         if version == NOT_OPEN {
             return Err(refusal::version_gone(catalog, store, VersionNumber::new(number)));
         }
-        if (4..arguments.len()).any(|at| argument(at).is_empty()) {
+        if (5..arguments.len()).any(|at| argument(at).is_empty()) {
             return Err(refusal::EMPTY_KEY.into());
         }
-        for at in 4..arguments.len() {
+        for at in 5..arguments.len() {
             let probe = catalog.version(version).probe(argument(at));
             self.push_key(argument(at), store, version, probe);
         }

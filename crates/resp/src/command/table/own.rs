@@ -8,14 +8,15 @@ use crate::command::ArgumentKind::{Integer, String};
 const SINCE: &str = "0.2.0";
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
-    CommandSpec::new(Id::FondacoRead, "fondaco.read", -5, Group::Own)
+    CommandSpec::new(Id::FondacoRead, "fondaco.read", -6, Group::Own)
         .doc(
             SINCE,
             O_KEYS,
-            "Reads keys of one store that this node holds, from this version; 0 is the current one",
+            "Reads keys of the store with this number, 0 for any, from this version, 0 for the current one, as held here",
         )
         .flags(Flags::READONLY.and(Flags::FAST))
         .arguments(&[
+            Argument::new("store-id", Integer),
             Argument::new("version", Integer),
             Argument::new("timeout-ms", Integer),
             Argument::new("store", String),
