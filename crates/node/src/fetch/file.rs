@@ -156,8 +156,11 @@ impl FileFetch<'_> {
                 Choice::Nothing => return Err(last_error),
             };
             let trial = &mut trials[number];
-            let before = copy.bytes();
+            let (before, began) = (copy.bytes(), self.control.now());
             let result = copy.stream(self, number);
+            if copy.bytes() == before && result.is_err() {
+                self.sources.took(number, self.control.now().saturating_sub(began));
+            }
             if copy.bytes() > before {
                 self.sources.gave(number, copy.bytes() - before);
                 // What made progress may fail again as often as at first.

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
+use std::time::Instant;
 
 use fondaco_format::{Checksum, FileEntry, FormatError, MANIFEST_FILE, Manifest};
 
@@ -183,10 +184,12 @@ fn own_manifest(bytes: &[u8], target: &FetchTarget<'_>) -> Result<Manifest, Fetc
 /// The manifest of the first source that has the right one.
 fn manifest_of(sources: &Sources, target: &FetchTarget<'_>) -> Result<(Manifest, Vec<u8>), FetchError> {
     let mut first_error = None;
-    for source in sources.iter() {
+    for (number, source) in sources.iter().enumerate() {
+        let began = Instant::now();
         match manifest_from(source, target) {
             Ok(found) => return Ok(found),
             Err(error) => {
+                sources.took(number, began.elapsed());
                 tracing::debug!(source = %source.name(), %error, "no manifest from this source");
                 first_error.get_or_insert(error);
             }

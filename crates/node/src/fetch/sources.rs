@@ -1,8 +1,10 @@
 //! All places where the files of a version may be had, the best first, and how each of them does.
 //!
 //! A source that fails is left alone for a while, each time longer, and the next one is asked; so one that
-//! is gone costs a fetch a moment, and not a moment for each of thousands of files. What is remembered
-//! here is of the source; which of them a file has given up on is remembered with the file.
+//! is gone costs a fetch a moment, and not a moment for each of thousands of files. One that takes long to
+//! fail, as a file system does whose client tries again and again by itself, is asked only where no other
+//! is left. What is remembered here is of the source; which of them a file has given up on is remembered
+//! with the file.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,6 +21,9 @@ const REST_MAX: Duration = Duration::from_secs(5);
 /// The longest that a source may ask to be left alone.
 const BUSY_MAX: Duration = Duration::from_secs(30);
 
+/// A failure that took so long costs more than what another source would.
+const FAILURE_SLOW_MIN: Duration = Duration::from_secs(2);
+
 /// The places with the files of one version, in the order in which they are asked.
 pub struct Sources(Vec<Entry>);
 
@@ -34,6 +39,8 @@ struct Health {
     failures: u32,
     /// Until when it is left alone.
     rests_until: Duration,
+    /// Whether it is the last to be asked.
+    is_avoided: bool,
 }
 
 /// What to do for a file.
@@ -72,9 +79,15 @@ impl Sources {
 
     /// Which source to ask now, of those that a file has not given up on.
     pub(super) fn choose(&self, given_up: &[bool], now: Duration) -> Choice {
+        let left = || self.0.iter().enumerate().filter(|(number, _)| !given_up[*number]);
+        let all_avoided = left().all(|(_, entry)| entry.health().is_avoided);
         let mut earliest = None;
-        for (number, entry) in self.0.iter().enumerate().filter(|(number, _)| !given_up[*number]) {
-            let rests_until = entry.health().rests_until;
+        for (number, entry) in left() {
+            let health = entry.health();
+            if health.is_avoided && !all_avoided {
+                continue;
+            }
+            let rests_until = health.rests_until;
             if rests_until <= now {
                 return Choice::Ask(number);
             }
@@ -86,7 +99,14 @@ impl Sources {
     /// Notes that bytes came.
     pub(super) fn gave(&self, number: usize, bytes: u64) {
         self.0[number].bytes.fetch_add(bytes, Relaxed);
-        self.0[number].health().failures = 0;
+        let mut health = self.0[number].health();
+        health.failures = 0;
+        health.is_avoided = false;
+    }
+
+    /// Notes that a source gave nothing for so long, and then failed.
+    pub(super) fn took(&self, number: usize, time: Duration) {
+        self.0[number].health().is_avoided |= time >= FAILURE_SLOW_MIN;
     }
 
     /// Notes a failure. Several files that run into the same one count once.
@@ -170,6 +190,20 @@ mod tests {
         sources.failed(0, now);
         assert_eq!(sources.choose(&[false, true], now), Choice::Wait(now + ms(100)));
         assert_eq!(sources.bytes(), [("/a".to_owned(), 10), ("/b".to_owned(), 0)]);
+    }
+
+    #[test]
+    fn one_that_takes_long_to_fail_is_asked_only_where_no_other_is_left() {
+        let sources = two();
+        sources.took(0, ms(1999));
+        assert_eq!(sources.choose(&NO, ms(0)), Choice::Ask(0));
+        sources.took(0, ms(2000));
+        assert_eq!(sources.choose(&NO, ms(0)), Choice::Ask(1));
+        sources.failed(1, ms(0));
+        assert_eq!(sources.choose(&NO, ms(0)), Choice::Wait(ms(100)));
+        assert_eq!(sources.choose(&[false, true], ms(0)), Choice::Ask(0));
+        sources.gave(0, 1);
+        assert_eq!(sources.choose(&NO, ms(0)), Choice::Ask(0));
     }
 
     #[test]
