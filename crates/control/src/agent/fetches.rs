@@ -90,7 +90,9 @@ impl Fetches {
     pub(crate) fn begin(&self, job: Job) {
         let control = Arc::new(FetchControl::new(SystemClock::default()));
         let key = job.key.clone();
-        tracing::info!(store = %key.0, version = %key.1, partitions = job.partitions.len(), source = %job.detail.source, "fetch begins");
+        let (store, version) = &key;
+        let partitions = job.partitions.len();
+        tracing::info!(%store, %version, partitions, source = %job.detail.source, "fetch begins");
         // Held until the thread is in the map, so that it cannot end before.
         let mut running = self.0.running();
         let entry = Running {

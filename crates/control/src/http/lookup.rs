@@ -96,8 +96,9 @@ async fn look_up(app: &App, keys: Vec<Key>) -> Result<Vec<Option<Vec<u8>>>, ApiE
     let own = Arc::clone(&keys);
     let found = app.blocking(move |app| look_up_here(&app.catalog.load(), &own)).await?;
     match found {
-        Some(values) => values.ok_or_else(too_large),
-        None => look_up_elsewhere(&app.elsewhere, &keys).await,
+        Here::Values(values) => Ok(values),
+        Here::TooLarge => Err(too_large()),
+        Here::Elsewhere => look_up_elsewhere(&app.elsewhere, &keys).await,
     }
 }
 
@@ -106,12 +107,17 @@ fn too_large() -> ApiError {
     ApiError::new("answer_too_large", message)
 }
 
-/// What this process has; `None` if any of it is elsewhere, and in there `None` if it is too long.
-#[expect(
-    clippy::type_complexity,
-    reason = "two reasons for there being no values, each met by one caller"
-)]
-fn look_up_here(catalog: &Catalog, keys: &[Key]) -> Result<Option<Option<Vec<Option<Vec<u8>>>>>, ControlError> {
+/// What this process finds.
+enum Here {
+    /// All values.
+    Values(Vec<Option<Vec<u8>>>),
+    /// More than an answer may have.
+    TooLarge,
+    /// Not all: some keys are with other nodes.
+    Elsewhere,
+}
+
+fn look_up_here(catalog: &Catalog, keys: &[Key]) -> Result<Here, ControlError> {
     let mut bytes = 0;
     let mut values = Vec::with_capacity(keys.len());
     for (name, key) in keys {
@@ -126,10 +132,10 @@ fn look_up_here(catalog: &Catalog, keys: &[Key]) -> Result<Option<Option<Vec<Opt
             Serving::Version(..) if !is_key(key) => None,
             Serving::Version(_, version) => match version.get(key) {
                 Ok(value) => value.map(|value| value.to_vec()),
-                Err(FormatError::NotHeld { .. }) => return Ok(None),
+                Err(FormatError::NotHeld { .. }) => return Ok(Here::Elsewhere),
                 Err(error) => return Err(error.into()),
             },
-            _ if others => return Ok(None),
+            _ if others => return Ok(Here::Elsewhere),
             Serving::Nothing => return Err(ControlError::NothingServed { store: name.clone() }),
             Serving::Failed(version, reason) => {
                 return Err(ControlError::VersionFailed {
@@ -141,11 +147,11 @@ fn look_up_here(catalog: &Catalog, keys: &[Key]) -> Result<Option<Option<Vec<Opt
         };
         bytes += value.as_ref().map_or(0, Vec::len);
         if bytes > VALUES_BYTES_MAX {
-            return Ok(Some(None));
+            return Ok(Here::TooLarge);
         }
         values.push(value);
     }
-    Ok(Some(Some(values)))
+    Ok(Here::Values(values))
 }
 
 fn is_key(key: &[u8]) -> bool {
