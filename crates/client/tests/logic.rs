@@ -129,7 +129,9 @@ impl World {
         let mut events: BinaryHeap<(Reverse<u64>, usize)> = BinaryHeap::new();
         let mut bodies: Vec<Option<Event>> = Vec::new();
         let mut asked: BTreeSet<(u32, NodeId)> = BTreeSet::new();
-        let (mut under_way, mut flux) = (0, false);
+        // Until when each that was sent and not answered is counted on.
+        let mut under_way: BTreeMap<SubId, u64> = BTreeMap::new();
+        let mut flux = false;
         loop {
             while let Some(sub) = read.next_send(&self.steering, self.now_us) {
                 let of_sub: Vec<WireKey> = sub.keys.iter().map(|&key| keys[key as usize].clone()).collect();
@@ -150,8 +152,9 @@ impl World {
                     read.on_failure(id, Failure::Unsent("no connection".into()), &self.steering, self.now_us);
                     continue;
                 }
-                under_way += 1;
-                assert!(under_way <= SUB_REQUESTS_UNDER_WAY_MAX);
+                under_way.retain(|_, until_us| *until_us > self.now_us);
+                under_way.insert(id, self.now_us + options.deadline.as_micros() as u64 / 2);
+                assert!(under_way.len() <= SUB_REQUESTS_UNDER_WAY_MAX);
                 if let Some((after_us, back)) = self.node(&of_sub, store_id, version) {
                     let event = match back {
                         Ok(answer) => Event::Answer(id, answer),
@@ -179,12 +182,12 @@ impl World {
                     self.now_us = self.now_us.max(at_us);
                     match bodies[body].take().unwrap() {
                         Event::Answer(id, answer) => {
-                            under_way -= 1;
+                            under_way.remove(&id);
                             let latest = Arc::clone(&self.directory);
                             read.on_answer(id, answer, &latest, &self.steering, self.now_us);
                         }
                         Event::Failure(id, failure) => {
-                            under_way -= 1;
+                            under_way.remove(&id);
                             read.on_failure(id, failure, &self.steering, self.now_us);
                         }
                         Event::Directory => {
