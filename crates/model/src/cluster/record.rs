@@ -205,6 +205,9 @@ pub struct Numbers {
     pub last_store: u16,
     /// The highest number of a node; `None` before the first.
     pub last_node: Option<NodeId>,
+    /// How many nodes have a number: who sees fewer does not see all yet, and gives out none.
+    #[serde(default)]
+    pub nodes: u32,
 }
 
 /// What a node says of its replicas. Ephemeral, rewritten when states change, and now and then while a

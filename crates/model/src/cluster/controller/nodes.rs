@@ -22,7 +22,8 @@ const NUMBERED_MAX: usize = 256;
 /// again, without an operator. The former identity is refused from then on.
 ///
 /// All numbers are given out in one change, that also rewrites the record of numbers: so two decisions
-/// on one view, or on an old one, never give two numbers to one node.
+/// on one view, or on an old one, never give two numbers to one node. Nor does one on a view that has that
+/// record, and not all the nodes yet that it counts.
 pub(super) fn admit(view: &ClusterView, is_absent: impl Fn(NodeId) -> bool, problems: &mut Vec<String>) -> Vec<Change> {
     let known: BTreeMap<&Identity, &Revised<NodeRecord>> = {
         let nodes = view.nodes.values();
@@ -72,8 +73,10 @@ pub(super) fn admit(view: &ClusterView, is_absent: impl Fn(NodeId) -> bool, prob
             .map_or(NodeId::FIRST, |last| last.next());
         give(&mut given, free, announcement, None);
     }
-    if !given.is_empty() {
+    if !given.is_empty() && view.nodes.len() >= numbers.nodes as usize {
         let mut writes: Vec<Write> = given.into_values().take(NUMBERED_MAX).collect();
+        let new = writes.iter().filter(|write| write.expected.is_none()).count();
+        numbers.nodes = (view.nodes.len() + new) as u32;
         let last = writes.iter().filter_map(|write| match write.path {
             RecordPath::Node(id) => Some(id),
             _ => None,
