@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use fondaco_testing::{ZooKeeper, free_port};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::node::{Node, fondaco, until};
-use super::values::{self, STORE};
 
 /// How much of its log is shown of each member when a test fails.
 const LOG_LINES_SHOWN: usize = 30;
@@ -24,6 +23,19 @@ pub struct Shape {
     pub controllers: u32,
     pub routers: u32,
     pub partitions: u32,
+    /// How soon a process that says nothing counts as gone, in milliseconds. Longer than a busy machine may
+    /// keep a process waiting, unless the test is about that.
+    pub session_timeout_ms: u64,
+}
+
+impl Shape {
+    /// As usual, for a test in which nothing fails.
+    pub fn steady() -> Self {
+        Self {
+            session_timeout_ms: 20_000,
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for Shape {
@@ -34,13 +46,15 @@ impl Default for Shape {
             controllers: 1,
             routers: 1,
             partitions: 16,
+            session_timeout_ms: 4_000,
         }
     }
 }
 
 /// A running cluster. Dropping it kills all of it.
 pub struct Cluster {
-    shape: Shape,
+    /// What it is made of.
+    pub shape: Shape,
     /// Where ZooKeeper is.
     pub zookeeper: String,
     pub root: String,
@@ -226,11 +240,12 @@ impl Cluster {
             nodes,
             replicas,
             partitions,
+            session_timeout_ms,
             ..
         } = self.shape;
         let text = format!(
             "data = {data:?}\nresp = {:?}\nhttp = {:?}\nloops = 1\n{}\n{lines}\n\
-             [zookeeper]\nconnect = {zookeeper:?}\nroot = {:?}\nsession-timeout-ms = 2000\n\
+             [zookeeper]\nconnect = {zookeeper:?}\nroot = {:?}\nsession-timeout-ms = {session_timeout_ms}\n\
              [cluster]\npartitions = {partitions}\nreplicas = {replicas}\nnodes-initial = {nodes}\n{sections}",
             member.resp, member.http, member.more, self.root
         );
@@ -308,71 +323,6 @@ impl Cluster {
             let list = self.any().http_get("/v1/nodes");
             let nodes = list["nodes"].as_array().unwrap();
             nodes.iter().any(|node| node["node"] == number && node["live"] == live)
-        });
-    }
-
-    /// Builds a version.
-    pub fn build(&self, version: u64) -> PathBuf {
-        values::build(self.dir.path(), version, self.shape.partitions)
-    }
-
-    /// The store of all tests, with these lines of options.
-    pub fn create(&self, options: &[&str]) {
-        self.any().done(&[&["store", "create", STORE], options].concat());
-    }
-
-    /// Deploys what was built, to the end.
-    pub fn deploy(&self, source: &Path) -> Value {
-        self.any().json(&["deploy", STORE, source.to_str().unwrap(), "--quiet"])
-    }
-
-    /// Begins to deploy what was built.
-    pub fn begin(&self, source: &Path) -> Value {
-        self.any().http_post("/v1/stores/s/pushes", json!({ "source": source }))
-    }
-
-    /// How the push under way ends.
-    pub fn ended(&self) -> Value {
-        let mut push = Value::Null;
-        until("the push ends", || {
-            push = self.any().http_get("/v1/stores/s/push");
-            !matches!(push["state"].as_str(), Some("fetching" | "ready"))
-        });
-        push
-    }
-
-    /// Has nodes fetch so slowly that there is time to do something meanwhile; 0 is fast again.
-    pub fn set_rate(&self, bytes_per_second: u64) {
-        let change = format!("fetch-rate-bytes-per-second={bytes_per_second}");
-        self.any().done(&["config", "set", &change]);
-    }
-
-    /// Waits until no node is late with the store.
-    pub fn until_nobody_is_late(&self) {
-        until("no node is late", || {
-            let store = self.any().http_get("/v1/stores/s");
-            store["late"].as_array().unwrap().is_empty()
-        });
-    }
-
-    /// The directories of versions that a node has.
-    pub fn versions_on_disk(&self, name: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.data(name).join("stores").join(STORE))
-            .into_iter()
-            .flatten();
-        let mut names: Vec<String> = entries
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort_unstable();
-        names
-    }
-
-    /// Waits until a node that runs holds these versions, whole and served.
-    pub fn until_holds(&self, name: &str, versions: &[&str]) {
-        let mut found = Vec::new();
-        until(&format!("{name} holds {versions:?}"), || {
-            found = self.versions_on_disk(name);
-            found == versions && is_ready(self.get(name))
         });
     }
 

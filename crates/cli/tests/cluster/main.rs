@@ -16,5 +16,6 @@ mod pushes;
 mod readers;
 mod security;
 mod sources;
+mod store;
 mod swaps;
 mod values;

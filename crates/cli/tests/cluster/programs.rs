@@ -19,7 +19,7 @@ fn run(program: &str, arguments: &[&str]) -> Option<String> {
 }
 
 fn with_data() -> Cluster {
-    let cluster = Cluster::start(Shape::default());
+    let cluster = Cluster::start(Shape::steady());
     cluster.create(&[]);
     cluster.deploy(&cluster.build(1));
     cluster

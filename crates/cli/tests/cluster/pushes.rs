@@ -99,7 +99,7 @@ fn the_next_controller_goes_on_with_the_push_of_one_that_was_killed() {
 #[test]
 fn a_push_is_cancelled_on_all_nodes() {
     let sources = elsewhere();
-    let cluster = Cluster::start(Shape::default());
+    let cluster = Cluster::start(Shape::steady());
     cluster.create(&[]);
     cluster.set_rate(SLOWLY);
     cluster.begin(&build(sources.path(), 1, 16));
@@ -120,7 +120,7 @@ fn a_push_is_cancelled_on_all_nodes() {
 
 #[test]
 fn a_corrupt_chunk_at_the_source_fails_the_push_by_the_name_of_its_file() {
-    let cluster = Cluster::start(Shape::default());
+    let cluster = Cluster::start(Shape::steady());
     cluster.create(&[]);
     cluster.deploy(&cluster.build(1));
     for ending in [".data", ".index"] {
@@ -185,7 +185,7 @@ fn a_version_directory_that_is_replaced_under_way_is_taken_for_no_other() {
 #[test]
 fn what_is_fetched_is_what_the_replicas_need_and_no_more() {
     let sources = elsewhere();
-    let cluster = Cluster::start(Shape::default());
+    let cluster = Cluster::start(Shape::steady());
     cluster.create(&[]);
     let source = build(sources.path(), 1, 16);
     let bytes = |dir: &Path| -> u64 {

@@ -17,7 +17,7 @@ const SWAPS: u64 = 300;
 fn no_mget_mixes_versions_through_hundreds_of_swaps_and_rollbacks() {
     let cluster = Cluster::start(Shape {
         routers: 2,
-        ..Shape::default()
+        ..Shape::steady()
     });
     cluster.create(&["--backups", "5"]);
     for version in 1..=VERSIONS {
@@ -66,7 +66,7 @@ fn no_mget_mixes_versions_through_hundreds_of_swaps_and_rollbacks() {
 
 #[test]
 fn a_scan_and_the_number_of_keys_are_those_of_the_whole_cluster_from_everywhere() {
-    let cluster = Cluster::start(Shape::default());
+    let cluster = Cluster::start(Shape::steady());
     cluster.create(&[]);
     cluster.deploy(&cluster.build(1));
     for name in ["node-1", "node-2", "node-3", "router-1"] {

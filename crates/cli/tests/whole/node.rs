@@ -209,7 +209,11 @@ impl Node {
     /// Has the control port do something.
     pub fn http_post(&self, path: &str, body: Value) -> Value {
         let url = format!("http://{}{path}", self.http);
-        ureq::post(url).send_json(body).unwrap().body_mut().read_json().unwrap()
+        let request = ureq::post(url).config().http_status_as_error(false).build();
+        let mut answer = request.send_json(body).unwrap();
+        let said: Value = answer.body_mut().read_json().unwrap();
+        assert!(answer.status().is_success(), "{path}: {said}");
+        said
     }
 }
 

@@ -1,0 +1,77 @@
+//! What tests do with their store: deploying versions of it, and seeing what becomes of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, is_ready};
+use super::node::until;
+use super::values::{self, STORE};
+
+impl Cluster {
+    /// Builds a version.
+    pub fn build(&self, version: u64) -> PathBuf {
+        values::build(self.dir.path(), version, self.shape.partitions)
+    }
+
+    /// The store of all tests, with these lines of options.
+    pub fn create(&self, options: &[&str]) {
+        self.any().done(&[&["store", "create", STORE], options].concat());
+    }
+
+    /// Deploys what was built, to the end.
+    pub fn deploy(&self, source: &Path) -> Value {
+        self.any().json(&["deploy", STORE, source.to_str().unwrap(), "--quiet"])
+    }
+
+    /// Begins to deploy what was built.
+    pub fn begin(&self, source: &Path) -> Value {
+        self.any().http_post("/v1/stores/s/pushes", json!({ "source": source }))
+    }
+
+    /// How the push under way ends.
+    pub fn ended(&self) -> Value {
+        let mut push = Value::Null;
+        until("the push ends", || {
+            push = self.any().http_get("/v1/stores/s/push");
+            !matches!(push["state"].as_str(), Some("fetching" | "ready"))
+        });
+        push
+    }
+
+    /// Has nodes fetch so slowly that there is time to do something meanwhile; 0 is fast again.
+    pub fn set_rate(&self, bytes_per_second: u64) {
+        let change = format!("fetch-rate-bytes-per-second={bytes_per_second}");
+        self.any().done(&["config", "set", &change]);
+    }
+
+    /// Waits until no node is late with the store.
+    pub fn until_nobody_is_late(&self) {
+        until("no node is late", || {
+            let store = self.any().http_get("/v1/stores/s");
+            store["late"].as_array().unwrap().is_empty()
+        });
+    }
+
+    /// The directories of versions that a node has.
+    pub fn versions_on_disk(&self, name: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.data(name).join("stores").join(STORE))
+            .into_iter()
+            .flatten();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Waits until a node that runs holds these versions, whole and served.
+    pub fn until_holds(&self, name: &str, versions: &[&str]) {
+        let mut found = Vec::new();
+        until(&format!("{name} holds {versions:?}"), || {
+            found = self.versions_on_disk(name);
+            found == versions && is_ready(self.get(name))
+        });
+    }
+}
