@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use hdrhistogram::Histogram;
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll as poll_until};
 
 use crate::machine::prefer_thread;
 use connection::{Connection, key_head};
@@ -29,6 +29,7 @@ const WAIT_MAX: Duration = Duration::from_millis(10);
 /// The longest latency that is told apart, in nanoseconds.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 const EVENTS: usize = 256;
+const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// After this long without any answer, the server is considered gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
@@ -252,7 +253,9 @@ pub fn run(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupRepor
             tv_sec: 0,
             tv_nsec: i64::from(wait.subsec_nanos()),
         };
-        epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&timeout))?;
+        // `epoll::wait` would round the time up to milliseconds, and a request would be sent that late.
+        poll_until(&mut [PollFd::new(&poll, PollFlags::IN)], Some(&timeout))?;
+        epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&NO_TIME))?;
         for event in &events {
             let (number, connection) = &mut connections[event.data.u64() as usize];
             let group = &mut running[*number];
