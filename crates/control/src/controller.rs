@@ -6,7 +6,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fondaco_coordination::{Coordination, CoordinationError, Election};
@@ -20,6 +19,7 @@ use crate::founding::Founding;
 use crate::layout::ELECTION;
 use crate::mirror::{Mirror, Origin};
 use crate::now_unix_ms;
+use crate::worker::{Ending, Worker};
 
 /// How often it looks when nothing changes.
 const TICK: Duration = Duration::from_secs(1);
@@ -37,12 +37,11 @@ pub(crate) struct Candidate {
 /// The controller of a process. Dropping it resigns.
 pub(crate) struct ControllerWork {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    _worker: Worker,
 }
 
+#[derive(Default)]
 struct Shared {
-    stopping: AtomicBool,
-    bell: Arc<Bell>,
     leading: AtomicBool,
     decisions: AtomicU64,
     changes: AtomicU64,
@@ -70,34 +69,23 @@ impl ControllerWork {
     ) -> Result<Self, ControlError> {
         let bell = Arc::new(Bell::default());
         mirror.ring(&bell);
-        let shared = Arc::new(Shared {
-            stopping: AtomicBool::new(false),
-            bell,
-            leading: AtomicBool::new(false),
-            decisions: AtomicU64::new(0),
-            changes: AtomicU64::new(0),
-            conflicts: AtomicU64::new(0),
-            problems: Mutex::default(),
-        });
+        let shared = Arc::new(Shared::default());
         let candidate = serde_json::to_vec(candidate).map_err(|error| ControlError::InvalidMetadata {
             entry: ELECTION.to_owned(),
             reason: error.to_string(),
         })?;
         let work = Work {
             shared: Arc::clone(&shared),
+            bell: Arc::clone(&bell),
             coordination,
             mirror,
             founding,
             patience,
             started: Instant::now(),
         };
-        let thread = std::thread::Builder::new()
-            .name("controller".into())
-            .spawn(move || work.run(&candidate))
-            .map_err(ControlError::io("start", "controller thread"))?;
         Ok(Self {
             shared,
-            thread: Some(thread),
+            _worker: Worker::start("controller", bell, move |ending| work.run(&candidate, ending))?,
         })
     }
 
@@ -118,20 +106,9 @@ impl ControllerWork {
     }
 }
 
-impl Drop for ControllerWork {
-    fn drop(&mut self) {
-        self.shared.stopping.store(true, Relaxed);
-        self.shared.bell.ring();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the controller thread ended by a panic");
-        }
-    }
-}
-
 struct Work {
     shared: Arc<Shared>,
+    bell: Arc<Bell>,
     coordination: Arc<dyn Coordination>,
     mirror: Mirror,
     founding: Founding,
@@ -140,38 +117,38 @@ struct Work {
 }
 
 impl Work {
-    fn run(&self, candidate: &[u8]) {
-        let Some(election) = self.join(candidate) else {
+    fn run(&self, candidate: &[u8], ending: &Ending) {
+        let Some(election) = self.join(candidate, ending) else {
             return;
         };
-        while !self.is_stopping() {
+        while !ending.has_come() {
             if election.wait(CANDIDATE_TICK) {
                 tracing::info!("this controller leads");
-                self.lead(&election);
+                self.lead(&election, ending);
                 tracing::info!("this controller leads no longer");
             }
         }
     }
 
-    fn join(&self, candidate: &[u8]) -> Option<Election> {
+    fn join(&self, candidate: &[u8], ending: &Ending) -> Option<Election> {
         let path = ELECTION.parse().ok()?;
-        while !self.is_stopping() {
-            let seen = self.shared.bell.count();
+        while !ending.has_come() {
+            let seen = self.bell.count();
             match self.coordination.elect(&path, candidate) {
                 Ok(election) => return Some(election),
                 Err(error) => tracing::warn!(%error, "cannot stand for election: trying again"),
             }
-            self.shared.bell.wait(seen, TICK);
+            self.bell.wait(seen, TICK);
         }
         None
     }
 
-    fn lead(&self, election: &Election) {
+    fn lead(&self, election: &Election, ending: &Ending) {
         // Its times begin anew with each term: nobody watched in between.
         let mut controller = Controller::new(self.patience);
-        while !self.is_stopping() && election.is_leader() {
+        while !ending.has_come() && election.is_leader() {
             self.shared.leading.store(true, Relaxed);
-            let seen = self.shared.bell.count();
+            let seen = self.bell.count();
             let sighting = self.mirror.look();
             let mut again = false;
             if sighting.origin == Origin::Service {
@@ -202,7 +179,7 @@ impl Work {
                 self.note(controller.problems());
             }
             if !again {
-                self.shared.bell.wait(seen, TICK);
+                self.bell.wait(seen, TICK);
             }
         }
         self.shared.leading.store(false, Relaxed);
@@ -217,9 +194,5 @@ impl Work {
                 .for_each(|problem| tracing::warn!(%problem, "the controller cannot go on"));
             *known = problems.to_vec();
         }
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.shared.stopping.load(Relaxed)
     }
 }

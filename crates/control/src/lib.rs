@@ -35,6 +35,7 @@ mod settings;
 mod starting;
 mod status;
 mod tls;
+mod worker;
 
 pub use config::{ClusterConfig, Config, MemberConfig, PeerConfig, Role, TlsConfig, UserConfig, ZooKeeperConfig};
 pub use dev::{Dev, DevConfig};

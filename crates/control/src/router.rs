@@ -1,8 +1,6 @@
 //! A router's work: it says that it is there, and lets its requests see the cluster. It holds nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fondaco_coordination::{Coordination, CoordinationError, SessionState};
@@ -14,6 +12,7 @@ use crate::bell::{Bell, Looks};
 use crate::error::ControlError;
 use crate::layout;
 use crate::mirror::{Mirror, Origin};
+use crate::worker::{Ending, Worker};
 
 /// How often it looks when nothing changes.
 const TICK: Duration = Duration::from_secs(1);
@@ -21,11 +20,10 @@ const TICK: Duration = Duration::from_secs(1);
 /// The router of a process. Dropping it stops it.
 pub(crate) struct RouterWork {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    _worker: Worker,
 }
 
 struct Shared {
-    stopping: AtomicBool,
     bell: Arc<Bell>,
     looks: Looks,
     mirror: Mirror,
@@ -53,8 +51,7 @@ impl RouterWork {
         let bell = Arc::new(Bell::default());
         mirror.ring(&bell);
         let shared = Arc::new(Shared {
-            stopping: AtomicBool::new(false),
-            bell,
+            bell: Arc::clone(&bell),
             looks: Looks::default(),
             mirror,
         });
@@ -66,13 +63,9 @@ impl RouterWork {
             record,
             announced: None,
         };
-        let thread = std::thread::Builder::new()
-            .name("router".into())
-            .spawn(move || work.run())
-            .map_err(ControlError::io("start", "router thread"))?;
         Ok(Self {
             shared,
-            thread: Some(thread),
+            _worker: Worker::start("router", bell, move |ending| work.run(ending))?,
         })
     }
 
@@ -92,22 +85,10 @@ impl RouterWork {
     }
 }
 
-impl Drop for RouterWork {
-    fn drop(&mut self) {
-        self.shared.stopping.store(true, Relaxed);
-        self.shared.bell.ring();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the router thread ended by a panic");
-        }
-    }
-}
-
 impl Work {
-    fn run(&mut self) {
+    fn run(&mut self, ending: &Ending) {
         let shared = Arc::clone(&self.shared);
-        while !shared.stopping.load(Relaxed) {
+        while !ending.has_come() {
             let seen = shared.bell.count();
             let look = shared.looks.begin();
             if let Err(error) = self.announce() {

@@ -16,9 +16,8 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fondaco_coordination::Coordination;
@@ -32,6 +31,7 @@ use crate::data_dir::DataDir;
 use crate::error::ControlError;
 use crate::founding::Founding;
 use crate::mirror::{Mirror, Origin, Sighting};
+use crate::worker::Worker;
 use disk::Disk;
 use fetches::{Fetches, FetchesParts};
 pub(crate) use memory::Memory;
@@ -72,11 +72,10 @@ pub(crate) struct AgentParts {
 /// The agent of a node. Dropping it stops it: fetches are interrupted, to go on at the next start.
 pub(crate) struct AgentWork {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    worker: Worker,
 }
 
 struct Shared {
-    stopping: AtomicBool,
     bell: Arc<Bell>,
     mirror: Mirror,
     disk: Arc<Disk>,
@@ -118,8 +117,7 @@ impl AgentWork {
             bell: Arc::clone(&bell),
         });
         let shared = Arc::new(Shared {
-            stopping: AtomicBool::new(false),
-            bell,
+            bell: Arc::clone(&bell),
             mirror: parts.mirror,
             disk: Arc::clone(&disk),
             fetches,
@@ -144,14 +142,8 @@ impl AgentWork {
             publishing: Publishing::new(parts.catalog, disk),
             remembers: parts.remembers,
         });
-        let thread = std::thread::Builder::new()
-            .name("agent".into())
-            .spawn(move || work.run())
-            .map_err(ControlError::io("start", "agent thread"))?;
-        let agent = Self {
-            shared,
-            thread: Some(thread),
-        };
+        let worker = Worker::start("agent", bell, move |ending| work.run(ending))?;
+        let agent = Self { shared, worker };
         agent.warm();
         Ok(agent)
     }
@@ -322,13 +314,8 @@ impl AgentWork {
 
 impl Drop for AgentWork {
     fn drop(&mut self) {
-        self.shared.stopping.store(true, Relaxed);
-        self.shared.bell.ring();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the agent thread ended by a panic");
-        }
+        // It is what begins fetches.
+        self.worker.end();
         self.shared.fetches.end();
     }
 }

@@ -17,6 +17,7 @@ use super::publishing::Publishing;
 use crate::error::ControlError;
 use crate::founding::Founding;
 use crate::mirror::{Origin, Sighting};
+use crate::worker::Ending;
 
 /// How often it looks when nothing changes.
 const TICK: Duration = Duration::from_secs(1);
@@ -60,9 +61,9 @@ impl Work {
     }
 
     /// Looks until it is told to stop, or the node must not take part.
-    pub(super) fn run(&mut self) {
+    pub(super) fn run(&mut self, ending: &Ending) {
         let shared = Arc::clone(&self.parts.shared);
-        while !shared.stopping.load(Relaxed) {
+        while !ending.has_come() {
             let seen = shared.bell.count();
             let look = shared.looks.begin();
             let outcome = self.look();

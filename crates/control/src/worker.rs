@@ -1,0 +1,96 @@
+//! A thread that does one kind of work for as long as its process wants it.
+//!
+//! It sleeps on a bell, so that what changes and what ends it both wake it at once. Dropping its handle ends
+//! it and waits for it: no work outlives what it works on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+
+use crate::bell::Bell;
+use crate::error::ControlError;
+
+/// The handle on the thread.
+pub(crate) struct Worker {
+    name: &'static str,
+    bell: Arc<Bell>,
+    ending: Ending,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Tells the thread whether it is to end.
+#[derive(Clone, Default)]
+pub(crate) struct Ending(Arc<AtomicBool>);
+
+impl Worker {
+    /// Begins to work, by a thread called `name`. The work looks at the ending whenever `bell` rings.
+    ///
+    /// # Errors
+    /// The thread cannot be had.
+    pub(crate) fn start(
+        name: &'static str,
+        bell: Arc<Bell>,
+        work: impl FnOnce(&Ending) + Send + 'static,
+    ) -> Result<Self, ControlError> {
+        let ending = Ending::default();
+        let theirs = ending.clone();
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || work(&theirs))
+            .map_err(ControlError::io("start", format!("{name} thread")))?;
+        Ok(Self {
+            name,
+            bell,
+            ending,
+            thread: Some(thread),
+        })
+    }
+
+    /// Ends the work, and waits until it has ended.
+    pub(crate) fn end(&mut self) {
+        self.ending.0.store(true, Relaxed);
+        self.bell.ring();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!(thread = self.name, "a thread ended by a panic");
+        }
+    }
+}
+
+impl Ending {
+    /// Whether the work is to end.
+    pub(crate) fn has_come(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_worker_that_sleeps_ends_at_once_when_it_is_dropped() {
+        let bell = Arc::new(Bell::default());
+        let sleeping = Arc::clone(&bell);
+        let worker = Worker::start("test", bell, move |ending| {
+            loop {
+                let seen = sleeping.count();
+                if ending.has_come() {
+                    return;
+                }
+                sleeping.wait(seen, Duration::from_secs(60));
+            }
+        });
+        let begun = Instant::now();
+        drop(worker.unwrap());
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+}
