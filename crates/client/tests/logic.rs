@@ -383,3 +383,23 @@ fn a_client_that_learnt_hedges_what_is_never_answered() {
     assert!(after.hedges_won > before.hedges_won + 5);
     assert!(longest_us < 600_000, "{longest_us}");
 }
+
+#[test]
+fn keys_that_nobody_has_are_told_to_be_nowhere_even_if_they_are_being_asked_for_once_more_at_the_deadline() {
+    let world = World::new(1, Faults::default());
+    let keys = Arc::new(vec![WireKey::parse("a:k".into()).unwrap()]);
+    let options = options(Partial::Fail, false);
+    let latest = Arc::clone(&world.directory);
+    let mut read = Read::start(keys, options.clone(), Arc::clone(&latest), &world.steering, 0).unwrap();
+    for _ in 0..REPLICAS {
+        let id = read.next_send(&world.steering, 0).unwrap().id;
+        let gone = Answer::Error(Bytes::from_static(b"VERSIONGONE closed"));
+        read.on_answer(id, gone, &latest, &world.steering, 0);
+    }
+    assert!(read.next_send(&world.steering, 0).is_none(), "all who may have it were asked");
+    read.on_time(&world.steering, read.wake_at_us());
+    assert!(read.next_send(&world.steering, 0).is_some(), "it is asked for once more");
+    read.on_time(&world.steering, options.deadline.as_micros() as u64);
+    let error = read.finish().unwrap_err();
+    assert!(matches!(error, ClientError::NoReplica { .. }), "{error:?}");
+}

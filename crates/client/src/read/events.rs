@@ -201,7 +201,8 @@ impl Read {
             if state.answer.is_some() {
                 continue;
             }
-            let error = match state.waiting {
+            // Whether it waits at this moment, or is being asked for once more, is chance.
+            let error = match state.stranded {
                 false => ClientError::Timeout { deadline_ms },
                 true => ClientError::NoReplica {
                     store: self.parts[usize::from(state.part)].name.clone(),

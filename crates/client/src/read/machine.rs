@@ -148,6 +148,7 @@ impl Read {
                 partition: partitions.partition_of(key.slot()),
                 pending: 0,
                 waiting: false,
+                stranded: false,
                 asked: SmallVec::new(),
                 answer: None,
             });

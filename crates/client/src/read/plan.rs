@@ -192,6 +192,7 @@ impl Read {
         let state = &mut self.states[key];
         let part = &self.parts[usize::from(state.part)];
         if part.in_flux {
+            state.stranded = true;
             self.waiting += usize::from(!std::mem::replace(&mut state.waiting, true));
             return;
         }
@@ -287,6 +288,7 @@ impl Read {
                 self.unanswered += 1;
             }
             state.pending = 0;
+            state.stranded = false;
             self.waiting -= usize::from(std::mem::replace(&mut state.waiting, false));
             state.asked.clear();
             keys.push(key as u32);

@@ -26,6 +26,8 @@ pub(super) struct KeyState {
     pub(super) pending: u8,
     /// It waits for a newer topology, or for nodes to catch up.
     pub(super) waiting: bool,
+    /// It had to wait, at this version: all who should have it were asked in vain.
+    pub(super) stranded: bool,
     /// Nodes that were asked for it, at this version, since it last waited.
     pub(super) asked: SmallVec<[NodeId; 3]>,
     pub(super) answer: Option<Result<Option<Bytes>, ClientError>>,
