@@ -1,0 +1,99 @@
+//! What an engine is: sorted tables, changed by atomic batches. Every call may wait for a disk or a network,
+//! but for [`Table::get_hot`]; none is for an event loop.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::batch::WriteBatch;
+use crate::error::EngineError;
+
+/// Sorted tables of byte strings, all of one node and one kind of storage.
+///
+/// What one call of [`write`](Self::write) changes, any reader sees either whole or not at all, also after a
+/// crash. A batch that failed may still be found after the next start, whole: its outcome is unknown.
+pub trait Engine: Send + Sync + 'static {
+    /// Opens a table, and makes it if it is not there.
+    ///
+    /// # Errors
+    /// [`EngineError::InvalidTableName`], or what the storage says.
+    fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError>;
+
+    /// Deletes a table with all that is in it; one that is not there is no error. Handles to it fail from then
+    /// on, also after a new one of its name was made. Its space is freed when the last handle and scan are gone.
+    ///
+    /// # Errors
+    /// What the storage says.
+    fn drop_table(&self, name: &str) -> Result<(), EngineError>;
+
+    /// The names of all tables, sorted.
+    ///
+    /// # Errors
+    /// What the storage says.
+    fn tables(&self) -> Result<Vec<String>, EngineError>;
+
+    /// Makes all changes of a batch, over all of its tables, or none. When this returns, a durable engine has
+    /// handed them to the operating system or the server: they survive the end of this process, however it
+    /// ends. May wait while the storage catches up.
+    ///
+    /// # Errors
+    /// [`EngineError::DiskFull`] while there is no space; [`EngineError::NoTable`] if one was dropped;
+    /// [`EngineError::KeyTooLong`] and [`EngineError::ValueTooLong`]; or what the storage says.
+    fn write(&self, batch: &WriteBatch) -> Result<(), EngineError>;
+
+    /// Waits until all that was written before survives a loss of power. Calls at the same time share one wait.
+    ///
+    /// # Errors
+    /// What the storage says. What was written since the last sync that succeeded may then be lost.
+    fn sync(&self) -> Result<(), EngineError>;
+
+    /// The space on disk, in bytes, that the engine takes, its logs included; of a volatile engine, in memory.
+    fn disk_bytes(&self) -> u64;
+
+    /// Whether anything is left when the process ends.
+    fn is_durable(&self) -> bool;
+}
+
+/// One table of an engine. Keys have 1 to [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX) bytes.
+pub trait Table: Send + Sync {
+    /// Its name.
+    fn name(&self) -> &str;
+
+    /// The value of a key; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`EngineError::Corrupt`] if what the storage has is not what was written; [`EngineError::NoTable`] if
+    /// the table was dropped; or what the storage says.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError>;
+
+    /// What is known of a key without waiting for a disk or a network: fit for an event loop.
+    ///
+    /// # Errors
+    /// [`EngineError::NoTable`] if the table was dropped.
+    fn get_hot(&self, key: &[u8]) -> Result<Hot, EngineError>;
+
+    /// All keys and their values from a key, that one included, to another, that one not, in order: as they
+    /// were when this was called, whatever is written meanwhile. A cache alone shows changes that are made
+    /// during the scan. Holding a scan holds up the storage's cleaning: take it in pieces where it lasts.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get). The scan ends after its first error.
+    fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError>;
+
+    /// About how many keys it has: an estimate that takes no time.
+    fn approximate_len(&self) -> u64;
+}
+
+/// Keys and values, in the order of keys.
+pub type Scan = Box<dyn Iterator<Item = Result<(Bytes, Bytes), EngineError>> + Send>;
+
+/// What memory knows of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hot {
+    /// Its value.
+    Found(Bytes),
+    /// There is none.
+    Absent,
+    /// Nothing: [`Table::get`] knows.
+    Cold,
+}

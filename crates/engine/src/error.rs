@@ -1,0 +1,87 @@
+//! What can go wrong in an engine, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::limits::{KEY_BYTES_MAX, TABLE_NAME_BYTES_MAX, VALUE_BYTES_MAX};
+
+/// Why an engine did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The name cannot be that of a table.
+    #[error(
+        "{name:?} is no name for a table: use 1 to {TABLE_NAME_BYTES_MAX} of the characters a-z, 0-9, \"-\" and \"_\""
+    )]
+    InvalidTableName {
+        /// The name.
+        name: String,
+    },
+
+    /// The table was dropped.
+    #[error("table {table:?} is not there: it was dropped; open it again")]
+    NoTable {
+        /// Its name.
+        table: String,
+    },
+
+    /// A key is empty, or longer than an engine stores.
+    #[error("a key of {bytes} bytes for table {table:?}: keys have 1 to {KEY_BYTES_MAX} bytes")]
+    KeyTooLong {
+        /// The table.
+        table: String,
+        /// The length of the key.
+        bytes: usize,
+    },
+
+    /// A value is longer than an engine stores.
+    #[error("a value of {bytes} bytes for table {table:?}: values have at most {VALUE_BYTES_MAX} bytes")]
+    ValueTooLong {
+        /// The table.
+        table: String,
+        /// The length of the value.
+        bytes: usize,
+    },
+
+    /// The disk is full, or so nearly that the rest is kept for putting it in order.
+    #[error("no space left on the disk of {dir:?}: free some; writing goes on by itself when there is")]
+    DiskFull {
+        /// The directory of the engine.
+        dir: PathBuf,
+    },
+
+    /// What is stored is not what was written.
+    #[error("what is stored in {place:?} is damaged: {reason}; delete it, and let the other replicas fill it again")]
+    Corrupt {
+        /// The directory or table.
+        place: String,
+        /// What was found.
+        reason: String,
+    },
+
+    /// Another process, or another engine of this one, uses the directory.
+    #[error("{dir:?} is in use: end the other process, or choose another directory")]
+    Locked {
+        /// The directory.
+        dir: PathBuf,
+    },
+
+    /// The operating system refused.
+    #[error("cannot {action} {place:?}: {source}")]
+    Io {
+        /// What was attempted.
+        action: &'static str,
+        /// On what.
+        place: String,
+        /// What it said.
+        source: io::Error,
+    },
+
+    /// The storage stopped, after an error that was told before, and could not be started again.
+    #[error("the storage in {dir:?} has stopped: {reason}; see the first error, and start the process again")]
+    Stopped {
+        /// The directory of the engine.
+        dir: PathBuf,
+        /// What is in the way.
+        reason: String,
+    },
+}

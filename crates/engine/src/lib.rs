@@ -1,0 +1,30 @@
+//! Where the records of versioned stores are kept: sorted tables of byte strings behind one trait, [`Engine`].
+//!
+//! An engine knows neither clocks nor partitions nor replicas: it keeps what it is given, in the order of
+//! keys, and changes it by atomic batches. [`MemoryEngine`] forgets everything with its process, [`CacheEngine`]
+//! also before.
+//!
+//! ```
+//! use fondaco_engine::{Engine, MemoryEngine, WriteBatch};
+//!
+//! let engine = MemoryEngine::new();
+//! let table = engine.open_table("store-1")?;
+//! let mut batch = WriteBatch::new();
+//! batch.put(&*table, "key".into(), "value".into());
+//! engine.write(&batch)?;
+//! assert_eq!(table.get(b"key")?.as_deref(), Some(&b"value"[..]));
+//! # Ok::<(), fondaco_engine::EngineError>(())
+//! ```
+
+mod batch;
+mod engine;
+mod error;
+mod limits;
+mod memory;
+mod name;
+
+pub use batch::WriteBatch;
+pub use engine::{Engine, Hot, Scan, Table};
+pub use error::EngineError;
+pub use limits::{KEY_BYTES_MAX, TABLE_NAME_BYTES_MAX, VALUE_BYTES_MAX};
+pub use memory::{CacheEngine, MemoryEngine};

@@ -1,0 +1,136 @@
+//! Engines in memory alone: all is gone with the process. One keeps everything, the other what it has room for.
+//!
+//! The contents are persistent maps behind one pointer. A reader takes the pointer and waits for nobody; a
+//! writer makes the maps that are to come, sharing what does not change, and puts the pointer to them in its
+//! place: so a batch is seen whole or not at all, and a scan is a pointer that is kept.
+
+mod contents;
+mod eviction;
+mod table;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+
+use self::contents::Contents;
+use self::eviction::Clock;
+use self::table::MemoryTable;
+use crate::batch::WriteBatch;
+use crate::engine::{Engine, Table};
+use crate::error::EngineError;
+use crate::name;
+
+/// Tables in memory, without a bound: the memory of the machine is their limit.
+#[derive(Default)]
+pub struct MemoryEngine {
+    shared: Arc<Shared>,
+}
+
+/// Tables in memory that keep within so many bytes together: what was not read for longest goes, about.
+pub struct CacheEngine {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    current: ArcSwap<Contents>,
+    writer: Mutex<Writer>,
+}
+
+/// What only the one who writes needs.
+#[derive(Default)]
+struct Writer {
+    /// `None` keeps everything.
+    clock: Option<Clock>,
+}
+
+impl MemoryEngine {
+    /// An engine without tables.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl CacheEngine {
+    /// An engine without tables, that keeps within so many bytes: keys, values, and about what it takes to
+    /// find them again.
+    pub fn new(bytes_max: u64) -> Self {
+        let clock = Some(Clock::new(bytes_max));
+        let writer = Mutex::new(Writer { clock });
+        let current = ArcSwap::default();
+        Self {
+            shared: Arc::new(Shared { current, writer }),
+        }
+    }
+}
+
+impl Shared {
+    /// Replaces the contents by what a change makes of them, unless it fails.
+    fn change<T>(&self, change: impl FnOnce(&mut Contents) -> Result<T, EngineError>) -> Result<T, EngineError> {
+        // A writer that panicked has published nothing.
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut contents = Contents::clone(&self.current.load());
+        let result = change(&mut contents)?;
+        if let Some(clock) = &mut writer.clock {
+            clock.evict(&mut contents);
+        }
+        self.current.store(Arc::new(contents));
+        Ok(result)
+    }
+
+    fn open_table(self: &Arc<Self>, name: &str) -> Result<Arc<dyn Table>, EngineError> {
+        name::check(name)?;
+        let id = self.change(|contents| Ok(contents.open_table(name)))?;
+        Ok(Arc::new(MemoryTable::new(self.clone(), id, name)))
+    }
+
+    fn drop_table(&self, name: &str) -> Result<(), EngineError> {
+        self.change(|contents| {
+            contents.drop_table(name);
+            Ok(())
+        })
+    }
+
+    fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
+        batch.check()?;
+        self.change(|contents| contents.apply(batch))
+    }
+}
+
+/// Both are the same but for what they keep.
+macro_rules! engine_over_shared {
+    ($engine:ty) => {
+        impl Engine for $engine {
+            fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError> {
+                self.shared.open_table(name)
+            }
+
+            fn drop_table(&self, name: &str) -> Result<(), EngineError> {
+                self.shared.drop_table(name)
+            }
+
+            fn tables(&self) -> Result<Vec<String>, EngineError> {
+                Ok(self.shared.current.load().table_names())
+            }
+
+            fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
+                self.shared.write(batch)
+            }
+
+            fn sync(&self) -> Result<(), EngineError> {
+                Ok(())
+            }
+
+            fn disk_bytes(&self) -> u64 {
+                self.shared.current.load().bytes()
+            }
+
+            fn is_durable(&self) -> bool {
+                false
+            }
+        }
+    };
+}
+
+engine_over_shared!(MemoryEngine);
+engine_over_shared!(CacheEngine);
