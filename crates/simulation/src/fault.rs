@@ -1,9 +1,10 @@
 //! What goes wrong: processes end, stop for a while and come back, disks lose versions or fill up, lines
 //! are cut, sources go away or change, clocks jump.
 
+use crate::event::Event;
 use crate::network::Place;
 use crate::process::Role;
-use crate::world::{Event, World};
+use crate::world::World;
 use fondaco_model::Identity;
 
 impl World {

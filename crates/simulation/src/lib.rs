@@ -17,12 +17,14 @@
 
 mod controller;
 mod data;
+mod event;
 mod fault;
 mod link;
 mod network;
 mod node;
 mod operator;
 mod oracle;
+mod outcome;
 mod process;
 mod reader;
 mod record;
@@ -31,6 +33,7 @@ mod script;
 mod service;
 mod world;
 
+pub use outcome::{Outcome, Violation};
 pub use scenario::{Flaw, Scenario, Step};
 pub use service::CoordinationCounts;
-pub use world::{Outcome, Violation, simulate, simulate_traced};
+pub use world::{simulate, simulate_traced};

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use fondaco_model::cluster::{Change, ClusterView, RecordPath};
 
+use crate::event::Event;
 use crate::process::Role;
 use crate::record::{self, Read, Value};
 use crate::service::SESSION_TIMEOUT_MS;
-use crate::world::{Event, World};
+use crate::world::World;
 
 /// What a process knows of its session.
 #[derive(Debug, Default)]

@@ -10,13 +10,14 @@ use fondaco_model::cluster::{
 };
 
 use crate::data::{DiskVersion, build_of, checksum};
+use crate::event::Event;
 use crate::link::Request;
 use crate::network::Place;
 use crate::process::{Node, Role, RunningFetch};
 use crate::reader::Question;
 use crate::record::Value;
 use crate::scenario::Flaw;
-use crate::world::{Event, World};
+use crate::world::World;
 
 /// The bytes of one partition.
 const PARTITION_BYTES: u64 = 1_000;

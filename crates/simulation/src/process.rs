@@ -8,8 +8,8 @@ use fondaco_model::cluster::{Agent, ClusterView, Controller, LocalReplicas, Repl
 use fondaco_model::{Identity, PartitionId};
 
 use crate::data::Disk;
+use crate::event::Event;
 use crate::link::Link;
-use crate::world::Event;
 
 #[derive(Debug)]
 pub(crate) struct Process {

@@ -9,12 +9,13 @@ use fondaco_model::StoreName;
 use fondaco_model::VersionNumber;
 use fondaco_model::cluster::{RecordPath, RouterRecord, Topology};
 
+use crate::event::Event;
 use crate::link::Request;
 use crate::network::Place;
 use crate::node::{address, process_at};
 use crate::process::{ReaderRead, Role};
 use crate::record::Value;
-use crate::world::{Event, World};
+use crate::world::World;
 
 /// How many keys a store has, all of them there in every version.
 pub(crate) const KEYS: usize = 64;

@@ -1,23 +1,20 @@
-//! The world: time, what is going to happen, and everybody in it.
+//! The world: time, everybody in it, and who is concerned by what happens.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
-use std::fmt;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use fondaco_client::read::{Answer, Failure, SubId};
-use fondaco_model::cluster::{ClusterRecord, Moment, RecordPath, ReplicaKey};
+use fondaco_model::cluster::{ClusterRecord, Moment, RecordPath};
 use fondaco_model::{Identity, PartitionCount, PushState};
 
 use crate::data::Sources;
-use crate::link::{Message, Request};
+use crate::event::{Agenda, Event};
 use crate::network::Network;
 use crate::oracle::Oracle;
+use crate::outcome::{Outcome, Violation};
 use crate::process::{Leading, Node, Process, Reader, Role};
-use crate::reader::Question;
 use crate::record::Value;
-use crate::scenario::{Flaw, Scenario, Step};
+use crate::scenario::{Flaw, Scenario};
 use crate::service::{CoordinationCounts, Service};
 
 /// How often everybody looks, whether or not anything has happened, in milliseconds.
@@ -34,42 +31,6 @@ const EVENTS_MAX: u64 = 20_000_000;
 
 /// How many lines of what happened last are remembered.
 const NOTES_MAX: usize = 400;
-
-/// A rule was broken.
-#[derive(Debug, Clone)]
-pub struct Violation {
-    /// In which run.
-    pub seed: u64,
-    /// When, in milliseconds since its beginning.
-    pub at_ms: u64,
-    /// Which.
-    pub what: String,
-    /// What happened before, if that was noted.
-    pub notes: Vec<String>,
-}
-
-/// What came of a run.
-#[derive(Debug, Clone, Default)]
-pub struct Outcome {
-    /// What the coordination service had to do in all.
-    pub coordination: CoordinationCounts,
-    /// What it had had to do at each step of the script.
-    pub at_steps: Vec<CoordinationCounts>,
-    /// When the last push went live, in milliseconds since the beginning.
-    pub last_swap_ms: u64,
-    /// Pushes that went live.
-    pub pushes_swapped: usize,
-    /// Pushes that failed or were cancelled.
-    pub pushes_given_up: usize,
-    /// Keys that were read.
-    pub keys_read: u64,
-    /// Keys that could not be read.
-    pub keys_failed: u64,
-    /// How many events there were.
-    pub events: u64,
-    /// How long it took, in the world's milliseconds.
-    pub took_ms: u64,
-}
 
 /// Runs a scenario to its end.
 ///
@@ -104,76 +65,10 @@ pub(crate) struct World {
     pub(crate) at_steps: Vec<CoordinationCounts>,
     /// Processes that do not come back.
     pub(crate) removed: BTreeSet<usize>,
-    queue: BinaryHeap<Reverse<(u64, u64)>>,
-    events: BTreeMap<u64, Event>,
-    last_event: u64,
+    agenda: Agenda,
     traced: bool,
     notes: VecDeque<String>,
     violation: Option<String>,
-}
-
-/// Something that happens at some time.
-#[derive(Debug, Clone)]
-pub(crate) enum Event {
-    ToService {
-        process: usize,
-        life: u32,
-        connection: u64,
-        session: Option<u64>,
-        request: Request,
-    },
-    FromService {
-        process: usize,
-        life: u32,
-        connection: u64,
-        message: Message,
-    },
-    Notify {
-        session: u64,
-    },
-    Question {
-        to: usize,
-        life: u32,
-        question: Question,
-    },
-    Answer {
-        process: usize,
-        life: u32,
-        read: u64,
-        sub: SubId,
-        answer: Result<Answer, Failure>,
-    },
-    WakeRead {
-        process: usize,
-        life: u32,
-        read: u64,
-    },
-    FetchStep {
-        process: usize,
-        life: u32,
-        key: ReplicaKey,
-        number: u64,
-    },
-    Tick {
-        process: usize,
-        life: u32,
-    },
-    Look {
-        process: usize,
-        life: u32,
-    },
-    Restart {
-        process: usize,
-    },
-    Resume {
-        process: usize,
-        life: u32,
-    },
-    Join,
-    Step(Step),
-    Fault,
-    Operate,
-    Judge,
 }
 
 impl World {
@@ -207,9 +102,7 @@ impl World {
             last_question: 0,
             at_steps: Vec::new(),
             removed: BTreeSet::new(),
-            queue: BinaryHeap::new(),
-            events: BTreeMap::new(),
-            last_event: 0,
+            agenda: Agenda::default(),
             traced,
             notes: VecDeque::new(),
             violation: None,
@@ -253,11 +146,8 @@ impl World {
 
     fn run(mut self) -> Result<Outcome, Violation> {
         let mut events = 0;
-        while let Some(Reverse((at_ms, number))) = self.queue.pop() {
+        while let Some((at_ms, event)) = self.agenda.next() {
             self.now_ms = at_ms;
-            let Some(event) = self.events.remove(&number) else {
-                continue;
-            };
             events += 1;
             if events > EVENTS_MAX {
                 self.violation("the run does not end".to_owned());
@@ -461,9 +351,7 @@ impl World {
 
     /// Lets something happen at a time.
     pub(crate) fn at(&mut self, at_ms: u64, event: Event) {
-        self.last_event += 1;
-        self.queue.push(Reverse((at_ms, self.last_event)));
-        self.events.insert(self.last_event, event);
+        self.agenda.put(at_ms, event);
     }
 
     /// What time a process believes it is.
@@ -492,32 +380,6 @@ impl World {
     }
 }
 
-impl Event {
-    /// The process to which it happens, in which of its lives.
-    fn belongs_to(&self) -> Option<(usize, u32)> {
-        match *self {
-            Self::FromService { process, life, .. }
-            | Self::Answer { process, life, .. }
-            | Self::WakeRead { process, life, .. }
-            | Self::FetchStep { process, life, .. }
-            | Self::Tick { process, life }
-            | Self::Look { process, life }
-            | Self::Resume { process, life } => Some((process, life)),
-            Self::Question { to, life, .. } => Some((to, life)),
-            _ => None,
-        }
-    }
-}
-
 fn identity(rng: &mut Rng) -> Identity {
     Identity::of(u128::from(rng.u64(..)) << 64 | u128::from(rng.u64(..)))
 }
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.notes.iter().try_for_each(|note| writeln!(f, "{note}"))?;
-        write!(f, "seed {}, after {} ms: {}", self.seed, self.at_ms, self.what)
-    }
-}
-
-impl std::error::Error for Violation {}

@@ -1,0 +1,115 @@
+//! What is going to happen, and when.
+//!
+//! What is to happen at the same time happens in the order in which it was put down, so that a seed gives one run.
+
+use std::collections::BTreeMap;
+
+use fondaco_client::read::{Answer, Failure, SubId};
+use fondaco_model::cluster::ReplicaKey;
+
+use crate::link::{Message, Request};
+use crate::reader::Question;
+use crate::scenario::Step;
+
+/// All that is going to happen.
+#[derive(Default)]
+pub(crate) struct Agenda {
+    /// By time in milliseconds, and by number.
+    events: BTreeMap<(u64, u64), Event>,
+    last: u64,
+}
+
+/// Something that happens at some time.
+#[derive(Debug, Clone)]
+pub(crate) enum Event {
+    ToService {
+        process: usize,
+        life: u32,
+        connection: u64,
+        session: Option<u64>,
+        request: Request,
+    },
+    FromService {
+        process: usize,
+        life: u32,
+        connection: u64,
+        message: Message,
+    },
+    Notify {
+        session: u64,
+    },
+    Question {
+        to: usize,
+        life: u32,
+        question: Question,
+    },
+    Answer {
+        process: usize,
+        life: u32,
+        read: u64,
+        sub: SubId,
+        answer: Result<Answer, Failure>,
+    },
+    WakeRead {
+        process: usize,
+        life: u32,
+        read: u64,
+    },
+    FetchStep {
+        process: usize,
+        life: u32,
+        key: ReplicaKey,
+        number: u64,
+    },
+    Tick {
+        process: usize,
+        life: u32,
+    },
+    Look {
+        process: usize,
+        life: u32,
+    },
+    Restart {
+        process: usize,
+    },
+    Resume {
+        process: usize,
+        life: u32,
+    },
+    Join,
+    Step(Step),
+    Fault,
+    Operate,
+    Judge,
+}
+
+impl Agenda {
+    /// Puts down what is to happen at a time.
+    pub(crate) fn put(&mut self, at_ms: u64, event: Event) {
+        self.last += 1;
+        self.events.insert((at_ms, self.last), event);
+    }
+
+    /// Takes out what happens next, and when.
+    pub(crate) fn next(&mut self) -> Option<(u64, Event)> {
+        let ((at_ms, _), event) = self.events.pop_first()?;
+        Some((at_ms, event))
+    }
+}
+
+impl Event {
+    /// The process to which it happens, in which of its lives.
+    pub(crate) fn belongs_to(&self) -> Option<(usize, u32)> {
+        match *self {
+            Self::FromService { process, life, .. }
+            | Self::Answer { process, life, .. }
+            | Self::WakeRead { process, life, .. }
+            | Self::FetchStep { process, life, .. }
+            | Self::Tick { process, life }
+            | Self::Look { process, life }
+            | Self::Resume { process, life } => Some((process, life)),
+            Self::Question { to, life, .. } => Some((to, life)),
+            _ => None,
+        }
+    }
+}
