@@ -10,7 +10,7 @@ use super::table::FAMILIES;
 /// The longest name that is looked for, in bytes.
 const NAME_BYTES_MAX: usize = 16;
 /// Four times the commands or more, so that most are in their first slot.
-const SLOT_COUNT: usize = 256;
+const SLOT_COUNT: usize = 512;
 /// The blank between the cases of a letter, in every byte.
 const LOWER_CASE: u64 = 0x2020_2020_2020_2020;
 
@@ -54,7 +54,7 @@ impl PackedName {
     #[inline]
     const fn slot(self) -> usize {
         let mixed = (self.head ^ self.tail.rotate_left(23) ^ self.length).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> 56) as usize
+        (mixed >> 55) as usize
     }
 }
 

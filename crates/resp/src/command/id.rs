@@ -189,4 +189,22 @@ pub enum CommandId {
     FondacoScan,
     /// `FONDACO.TOPOLOGY`
     FondacoTopology,
+    /// `FONDACO.GET`
+    FondacoGet,
+    /// `FONDACO.PUT`
+    FondacoPut,
+    /// `FONDACO.DEL`
+    FondacoDel,
+    /// `FONDACO.RGET`
+    FondacoRGet,
+    /// `FONDACO.RPUT`
+    FondacoRPut,
+    /// `FONDACO.RMERGE`
+    FondacoRMerge,
+    /// `FONDACO.RHINT`
+    FondacoRHint,
+    /// `FONDACO.RTREE`
+    FondacoRTree,
+    /// `FONDACO.RSYNC`
+    FondacoRSync,
 }

@@ -8,7 +8,9 @@ mod cluster;
 mod connection;
 mod own;
 mod read;
+mod replica;
 mod server;
+mod versioned;
 mod write_keys;
 mod write_strings;
 
@@ -16,7 +18,7 @@ use super::CommandId as Id;
 use super::{Argument, Categories, CommandSpec, Flags, Group, KeyAccess, KeySpec};
 
 /// All commands, a list a family. Subcommands are in their containers.
-pub(super) const FAMILIES: [&[CommandSpec]; 7] = [
+pub(super) const FAMILIES: [&[CommandSpec]; 9] = [
     read::COMMANDS,
     write_strings::COMMANDS,
     write_keys::COMMANDS,
@@ -24,9 +26,15 @@ pub(super) const FAMILIES: [&[CommandSpec]; 7] = [
     server::COMMANDS,
     cluster::COMMANDS,
     own::COMMANDS,
+    versioned::COMMANDS,
+    replica::COMMANDS,
 ];
 
 const KEY: Argument = Argument::key("key", 0);
+
+/// The commands that Redis does not have came with fondaco, not with a version of Redis.
+const SINCE_READS: &str = "0.2.0";
+const SINCE_WRITES: &str = "0.3.0";
 
 const O_1: &str = "O(1)";
 const O_KEYS: &str = "O(N), N being the number of keys";

@@ -4,13 +4,10 @@
 use super::*;
 use crate::command::ArgumentKind::{Integer, String};
 
-/// These came with fondaco, not with a version of Redis.
-const SINCE: &str = "0.2.0";
-
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec::new(Id::FondacoRead, "fondaco.read", -6, Group::Own)
         .doc(
-            SINCE,
+            SINCE_READS,
             O_KEYS,
             "Reads keys of the store with this number, 0 for any, from this version, 0 for the current one, as held here",
         )
@@ -24,7 +21,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         ]),
     CommandSpec::new(Id::FondacoScan, "fondaco.scan", 5, Group::Own)
         .doc(
-            SINCE,
+            SINCE_READS,
             O_SCAN,
             "Lists keys of one partition that this node holds, from a hash on",
         )
@@ -37,7 +34,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         ]),
     CommandSpec::new(Id::FondacoTopology, "fondaco.topology", -1, Group::Own)
         .doc(
-            SINCE,
+            SINCE_READS,
             O_NODES,
             "Describes the cluster as a tag and JSON; null if that still is what the tag stands for",
         )

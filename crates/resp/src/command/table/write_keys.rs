@@ -1,4 +1,4 @@
-//! Commands that delete keys, name them anew, or let them expire. A batch store refuses them.
+//! Commands that delete keys, name them anew, or let them expire. Batch stores refuse them; versioned stores take those of one key.
 
 use super::*;
 use crate::command::ArgumentKind::{Integer, String, UnixTime};

@@ -1,4 +1,4 @@
-//! Commands that write values. A batch store refuses them.
+//! Commands that write values. Batch stores refuse them; versioned stores take those of one key.
 
 use super::*;
 use crate::command::ArgumentKind::{Double, Integer, String, UnixTime};

@@ -1,0 +1,112 @@
+//! What the coordinators and replicas of versioned stores say to one another. None of these is ever
+//! forwarded: each is about what the node itself holds.
+
+use super::*;
+use crate::command::ArgumentKind::{Integer, String};
+
+const STORE_ID: Argument = Argument::new("store-id", Integer);
+const TIMEOUT_MS: Argument = Argument::new("timeout-ms", Integer);
+const STORE: Argument = Argument::new("store", String);
+const KEYS_AND_RECORDS: Argument = Argument::block(
+    "key_record",
+    &[Argument::new("key", String), Argument::new("record", String)],
+)
+.multiple();
+const PARTITION: Argument = Argument::new("partition", Integer);
+const DEPTH: Argument = Argument::new("depth", Integer);
+
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::new(Id::FondacoRGet, "fondaco.rget", -6, Group::Own)
+        .doc(
+            SINCE_WRITES,
+            O_KEYS,
+            "Reads the records of keys, or only their contexts, as this replica has them",
+        )
+        .flags(Flags::READONLY.and(Flags::FAST))
+        .arguments(&[
+            STORE_ID,
+            TIMEOUT_MS,
+            Argument::one_of(
+                "part",
+                &[Argument::word("full", "FULL"), Argument::word("context", "CONTEXT")],
+            ),
+            STORE,
+            Argument::new("key", String).multiple(),
+        ]),
+    CommandSpec::new(Id::FondacoRPut, "fondaco.rput", 8, Group::Own)
+        .doc(
+            SINCE_WRITES,
+            O_1,
+            "Writes to a key as this replica, and gives the record for the others to merge",
+        )
+        .flags(Flags::WRITE.and(Flags::DENY_OOM))
+        .arguments(&[
+            STORE_ID,
+            TIMEOUT_MS,
+            Argument::one_of(
+                "over",
+                &[
+                    Argument::word("context", "CONTEXT"),
+                    Argument::word("all", "ALL"),
+                    Argument::word("unchanged", "UNCHANGED"),
+                ],
+            ),
+            STORE,
+            Argument::new("key", String),
+            Argument::new("context", String),
+            Argument::new("update", String),
+        ]),
+    CommandSpec::new(Id::FondacoRMerge, "fondaco.rmerge", -6, Group::Own)
+        .doc(SINCE_WRITES, O_KEYS, "Merges records into those that this replica has")
+        .flags(Flags::WRITE.and(Flags::DENY_OOM))
+        .arguments(&[STORE_ID, TIMEOUT_MS, STORE, KEYS_AND_RECORDS]),
+    CommandSpec::new(Id::FondacoRHint, "fondaco.rhint", -7, Group::Own)
+        .doc(
+            SINCE_WRITES,
+            O_KEYS,
+            "Keeps records for another node, until it is there to be given them",
+        )
+        .flags(Flags::WRITE.and(Flags::DENY_OOM))
+        .arguments(&[
+            STORE_ID,
+            TIMEOUT_MS,
+            STORE,
+            Argument::new("node", Integer),
+            KEYS_AND_RECORDS,
+        ]),
+    CommandSpec::new(Id::FondacoRTree, "fondaco.rtree", -7, Group::Own)
+        .doc(
+            SINCE_WRITES,
+            O_KEYS,
+            "Gives the hashes below nodes of the hash tree of a partition",
+        )
+        .flags(Flags::READONLY)
+        .arguments(&[
+            STORE_ID,
+            TIMEOUT_MS,
+            STORE,
+            PARTITION,
+            DEPTH,
+            Argument::new("node", Integer).multiple(),
+        ]),
+    CommandSpec::new(Id::FondacoRSync, "fondaco.rsync", -6, Group::Own)
+        .doc(
+            SINCE_WRITES,
+            O_KEYS,
+            "Compares leaves of the hash tree of a partition, and gives the records that the asker lacks",
+        )
+        .flags(Flags::READONLY)
+        .arguments(&[
+            STORE_ID,
+            TIMEOUT_MS,
+            STORE,
+            PARTITION,
+            DEPTH,
+            Argument::block(
+                "leaf_digests",
+                &[Argument::new("leaf", Integer), Argument::new("digests", String)],
+            )
+            .optional()
+            .multiple(),
+        ]),
+];

@@ -1,0 +1,41 @@
+//! What Redis has no word for, of versioned stores: values with the causal context that they were read in.
+
+use super::*;
+use crate::command::ArgumentKind::{Integer, String};
+
+const CONTEXT: Argument = Argument::new("context", String);
+
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::new(Id::FondacoGet, "fondaco.get", 2, Group::Own)
+        .doc(
+            SINCE_WRITES,
+            O_1,
+            "Reads all concurrent values of a key, and the context to write over them with",
+        )
+        .flags(Flags::READONLY.and(Flags::FAST))
+        .keys(&[KeySpec::one(1, KeyAccess::RO.and(KeyAccess::ACCESS))])
+        .arguments(&[KEY]),
+    CommandSpec::new(Id::FondacoPut, "fondaco.put", -4, Group::Own)
+        .doc(
+            SINCE_WRITES,
+            O_1,
+            "Writes a value in the place of those that a context covers, and gives the context after it",
+        )
+        .flags(Flags::WRITE.and(Flags::DENY_OOM))
+        .keys(&[KeySpec::one(1, KeyAccess::RW.and(KeyAccess::UPDATE))])
+        .arguments(&[
+            KEY,
+            CONTEXT,
+            Argument::new("value", String),
+            Argument::new("milliseconds", Integer).after("PX").optional(),
+        ]),
+    CommandSpec::new(Id::FondacoDel, "fondaco.del", 3, Group::Own)
+        .doc(
+            SINCE_WRITES,
+            O_1,
+            "Deletes the values that a context covers, and gives the context after it",
+        )
+        .flags(Flags::WRITE)
+        .keys(&[KeySpec::one(1, KeyAccess::RW.and(KeyAccess::DELETE))])
+        .arguments(&[KEY, CONTEXT]),
+];
