@@ -4,11 +4,11 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::jars::{class_path, jars_of};
+use crate::jars::jars_of;
+use crate::java::{START_MAX, java};
 use crate::port::free_port;
 use crate::process::ServerProcess;
 use crate::wait::wait_until;
@@ -21,9 +21,6 @@ const ARTIFACTS: [&str; 3] = [
 
 const NAME_NODE: &str = "org.apache.hadoop.hdfs.server.namenode.NameNode";
 const DATA_NODE: &str = "org.apache.hadoop.hdfs.server.datanode.DataNode";
-
-/// Two Java machines on a busy computer take their time.
-const START_MAX: Duration = Duration::from_secs(120);
 
 /// An HDFS with data in a directory of its own. Dropping it kills it.
 pub struct Hdfs {
@@ -105,11 +102,8 @@ impl Hdfs {
     }
 
     fn command(&self, main_class: &str) -> Command {
-        let mut command = Command::new("java");
-        command
-            .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
-            .arg(class_path(&self.configuration(), &jars_of("hdfs", &ARTIFACTS)))
-            .arg(main_class);
+        let mut command = java(&self.configuration(), &jars_of("hdfs", &ARTIFACTS));
+        command.arg(main_class);
         command
     }
 

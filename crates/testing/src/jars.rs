@@ -9,7 +9,7 @@ use std::process::Command;
 ///
 /// # Panics
 /// If Java or Maven is missing, or Maven fails.
-pub fn jars_of(name: &str, artifacts: &[&str]) -> PathBuf {
+pub(crate) fn jars_of(name: &str, artifacts: &[&str]) -> PathBuf {
     let dir = target_dir().join("test-servers").join(name);
     fs::create_dir_all(&dir).unwrap_or_else(|error| panic!("cannot make {dir:?}: {error}"));
     // Other tests may want the same at the same time.
@@ -37,11 +37,6 @@ pub fn jars_of(name: &str, artifacts: &[&str]) -> PathBuf {
     assert!(output.status.success(), "Maven cannot fetch {name}: {said}");
     fs::write(&done, wanted).expect("the directory was just made");
     jars
-}
-
-/// A class path of a directory with configuration and a directory with jars.
-pub fn class_path(configuration: &Path, jars: &Path) -> String {
-    format!("{}:{}/*", configuration.display(), jars.display())
 }
 
 fn target_dir() -> PathBuf {

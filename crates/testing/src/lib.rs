@@ -6,6 +6,7 @@
 
 mod hdfs;
 mod jars;
+mod java;
 mod port;
 mod process;
 mod proxy;
@@ -14,7 +15,6 @@ mod wait;
 mod zookeeper;
 
 pub use hdfs::Hdfs;
-pub use jars::{class_path, jars_of};
 pub use port::free_port;
 pub use process::ServerProcess;
 pub use proxy::Proxy;

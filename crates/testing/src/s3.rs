@@ -3,29 +3,16 @@
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
-use std::process::Command;
-use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::jars::{class_path, jars_of};
+use crate::jars::jars_of;
+use crate::java::{START_MAX, java, log_warnings};
 use crate::port::free_port;
 use crate::process::ServerProcess;
 use crate::wait::wait_until;
 
 const ARTIFACTS: [&str; 1] = ["org.gaul:s3proxy:2.6.0"];
-
-/// Without it, it logs every byte that comes.
-const LOGBACK: &str = r#"<configuration>
-  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
-    <encoder><pattern>%d %-5level %logger{20} %msg%n</pattern></encoder>
-  </appender>
-  <root level="WARN"><appender-ref ref="out"/></root>
-</configuration>
-"#;
-
-/// A Java machine on a busy computer takes its time.
-const START_MAX: Duration = Duration::from_secs(90);
 
 /// An S3Proxy with one bucket. Dropping it kills it.
 pub struct S3 {
@@ -80,13 +67,9 @@ impl S3 {
         );
         let file = dir.join("s3proxy.properties");
         fs::write(&file, configuration).expect("the directory was just made");
-        fs::write(dir.join("logback.xml"), LOGBACK).expect("the directory was just made");
-        let mut command = Command::new("java");
-        command
-            .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
-            .arg(class_path(dir, &jars_of("s3proxy", &ARTIFACTS)))
-            .args(["org.gaul.s3proxy.Main", "--properties"])
-            .arg(&file);
+        log_warnings(dir);
+        let mut command = java(dir, &jars_of("s3proxy", &ARTIFACTS));
+        command.args(["org.gaul.s3proxy.Main", "--properties"]).arg(&file);
         let mut process = ServerProcess::start("S3Proxy", &mut command, &dir.join("log"));
         wait_until("S3Proxy to serve", START_MAX, || {
             process.check_alive();

@@ -4,12 +4,12 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::jars::{class_path, jars_of};
+use crate::jars::jars_of;
+use crate::java::{START_MAX, java, log_warnings};
 use crate::port::free_port;
 use crate::process::ServerProcess;
 use crate::wait::wait_until;
@@ -19,17 +19,6 @@ const ARTIFACTS: [&str; 3] = [
     "org.xerial.snappy:snappy-java:1.1.10.5",
     "io.dropwizard.metrics:metrics-core:4.1.12.1",
 ];
-
-/// A Java machine on a busy computer takes its time.
-const START_MAX: Duration = Duration::from_secs(90);
-
-const LOGBACK: &str = r#"<configuration>
-  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
-    <encoder><pattern>%d %-5level %logger{20} %msg%n</pattern></encoder>
-  </appender>
-  <root level="WARN"><appender-ref ref="out"/></root>
-</configuration>
-"#;
 
 /// A ZooKeeper server with data in a directory of its own. Dropping it kills it. Its sessions last 0.5 s
 /// at least.
@@ -60,11 +49,9 @@ impl ZooKeeper {
              maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=*\n{more}",
             data.display()
         );
-        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text);
-        let prepared = fs::create_dir(&data)
-            .and_then(|()| write("zoo.cfg", &configuration))
-            .and_then(|()| write("logback.xml", LOGBACK));
+        let prepared = fs::create_dir(&data).and_then(|()| fs::write(dir.path().join("zoo.cfg"), configuration));
         prepared.unwrap_or_else(|error| panic!("cannot prepare {:?}: {error}", dir.path()));
+        log_warnings(dir.path());
         Self {
             dir,
             jars,
@@ -99,15 +86,14 @@ impl ZooKeeper {
 
     fn launch(&mut self) {
         self.process = None;
-        let mut java = Command::new("java");
-        java.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+        let mut command = java(self.dir.path(), &self.jars);
+        command
             // In KiB: the log of transactions is made this large at once, 64 MiB otherwise.
             .arg("-Dzookeeper.preAllocSize=1024")
-            .args(["-cp", &class_path(self.dir.path(), &self.jars)])
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
             .arg(self.dir.path().join("zoo.cfg"));
         let log = self.dir.path().join("log");
-        self.process = Some(ServerProcess::start("ZooKeeper", &mut java, &log));
+        self.process = Some(ServerProcess::start("ZooKeeper", &mut command, &log));
     }
 
     fn wait_until_serving(&mut self) {
