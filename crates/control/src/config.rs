@@ -45,7 +45,7 @@ pub struct Config {
     pub member: MemberConfig,
     /// How it speaks to others of its cluster.
     pub peers: PeerConfig,
-    /// Who may read what over RESP; everybody everything if empty.
+    /// Who may read and write what over RESP; everybody everything if empty.
     pub users: Vec<UserConfig>,
     /// The token of the control port; none if `None`.
     pub token: Option<String>,
@@ -101,7 +101,7 @@ pub struct MemberConfig {
 /// How this process speaks to others of its cluster. Over HTTP it shows its own token.
 #[derive(Debug, Clone, Default)]
 pub struct PeerConfig {
-    /// The user that it is to nodes over RESP, one that may read all stores; the default one unless said.
+    /// The user that it is to nodes over RESP, one that may read and write all stores; the default one unless said.
     pub user: Option<String>,
     /// The user's password, if nodes ask for one.
     pub password: Option<String>,
@@ -118,6 +118,8 @@ pub struct UserConfig {
     pub password_sha256: String,
     /// Patterns of the names of the stores that the user may read; `*` is all.
     pub stores: Vec<String>,
+    /// Patterns of the names of the stores that the user may write, and read.
+    pub writes: Vec<String>,
     /// Whether the user may see other clients, drop them, and change settings.
     pub admin: bool,
 }
@@ -224,6 +226,7 @@ impl Config {
                 name: user.name.clone(),
                 password,
                 stores: user.stores.clone(),
+                writes: user.writes.clone(),
                 admin: user.admin,
             })
         };
@@ -298,6 +301,7 @@ mod tests {
             name: "reader".into(),
             password_sha256: "0".repeat(64),
             stores: vec!["*".into()],
+            writes: Vec::new(),
             admin: false,
         });
         assert!(resp.check().is_ok());

@@ -1,4 +1,4 @@
-//! Who may connect, and which stores each may read.
+//! Who may connect, and which stores each may read and write.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use subtle::ConstantTimeEq;
 /// The name of the user that `AUTH password` without a name means.
 const DEFAULT_USER: &[u8] = b"default";
 
-/// The users of a node. Without any, whoever can connect may read everything.
+/// The users of a node. Without any, whoever can connect may read and write everything.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     users: Vec<User>,
@@ -27,6 +27,8 @@ pub struct User {
     pub password: PasswordDigest,
     /// Patterns of the names of the stores that the user may read, as in `KEYS`; `*` is all.
     pub stores: Vec<String>,
+    /// Patterns of the names of the stores that the user may write, which those may read too who write.
+    pub writes: Vec<String>,
     /// Whether the user may change settings and drop other clients.
     pub admin: bool,
 }
@@ -34,7 +36,7 @@ pub struct User {
 /// How a server reaches the other nodes of its cluster, for keys that it does not hold.
 #[derive(Clone, Default)]
 pub struct PeerAccess {
-    /// The user that it is to them; the default one unless said. One that may read all stores.
+    /// The user that it is to them; the default one unless said. One that may read and write all stores.
     pub user: Option<String>,
     /// The user's password, if the nodes ask for one.
     pub password: Option<String>,
@@ -118,11 +120,20 @@ impl Access {
 impl User {
     /// Whether the user may read a store.
     pub fn may_read(&self, store: &StoreName) -> bool {
-        let name = store.as_str().as_bytes();
-        self.stores
-            .iter()
-            .any(|pattern| glob_matches(pattern.as_bytes(), name, false))
+        is_named(store, &self.stores) || self.may_write(store)
     }
+
+    /// Whether the user may write a store. What is written can be read by who writes it: `SET` with `GET`,
+    /// `APPEND` and their kin tell of what was there.
+    pub fn may_write(&self, store: &StoreName) -> bool {
+        is_named(store, &self.writes)
+    }
+}
+
+fn is_named(store: &StoreName, patterns: &[String]) -> bool {
+    let name = store.as_str().as_bytes();
+    let mut patterns = patterns.iter();
+    patterns.any(|pattern| glob_matches(pattern.as_bytes(), name, false))
 }
 
 #[cfg(test)]
@@ -134,6 +145,7 @@ mod tests {
             name: "reader".into(),
             password: PasswordDigest::of(b"secret"),
             stores: vec!["pymk".into(), "feature-*".into()],
+            writes: vec!["cart-*".into()],
             admin: false,
         }])
     }
@@ -153,6 +165,19 @@ mod tests {
         let user = access.authenticate(Some(b"reader"), b"secret").unwrap();
         let may_read = |name: &str| user.may_read(&name.parse().unwrap());
         assert!(may_read("pymk") && may_read("feature-x") && !may_read("pymk2") && !may_read("x"));
+    }
+
+    #[test]
+    fn who_may_write_a_store_may_read_it_and_not_the_other_way_round() {
+        let access = access();
+        let user = access.authenticate(Some(b"reader"), b"secret").unwrap();
+        let rights = |name: &str| {
+            let name = name.parse().unwrap();
+            (user.may_read(&name), user.may_write(&name))
+        };
+        assert_eq!(rights("cart-1"), (true, true));
+        assert_eq!(rights("pymk"), (true, false));
+        assert_eq!(rights("other"), (false, false));
     }
 
     #[test]

@@ -73,4 +73,12 @@ impl Session {
             Some(user) => user.may_read(store),
         }
     }
+
+    /// Whether the client may write a store.
+    pub(crate) fn may_write(&self, store: &StoreName) -> bool {
+        match &self.user {
+            None => self.authenticated,
+            Some(user) => user.may_write(store),
+        }
+    }
 }

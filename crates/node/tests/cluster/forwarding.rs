@@ -171,6 +171,7 @@ fn nodes_are_users_to_one_another_and_rights_are_checked_where_the_client_is() {
         name: name.into(),
         password: PasswordDigest::of(name.as_bytes()),
         stores: vec![stores.into()],
+        writes: Vec::new(),
         admin: false,
     };
     let access = Access::new(vec![user("node", "*"), user("reader", "pymk"), user("stranger", "x")]);

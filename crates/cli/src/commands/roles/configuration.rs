@@ -85,7 +85,10 @@ struct TlsSection {
 struct UserSection {
     name: String,
     password_sha256: String,
+    #[serde(default)]
     stores: Vec<String>,
+    #[serde(default)]
+    writes: Vec<String>,
     #[serde(default)]
     admin: bool,
 }
@@ -208,6 +211,7 @@ impl UserSection {
             name: self.name,
             password_sha256: self.password_sha256,
             stores: self.stores,
+            writes: self.writes,
             admin: self.admin,
         }
     }
@@ -252,6 +256,7 @@ mod tests {
         name = "reader"
         password-sha256 = "00"
         stores = ["pymk", "feature-*"]
+        writes = ["cart-*"]
         [log]
         filter = "debug"
         format = "json"
@@ -276,6 +281,7 @@ mod tests {
         assert_eq!(config.disk_reserve_bytes, 2 << 30);
         assert_eq!(config.tls.unwrap().key, Path::new("b.pem"));
         assert_eq!(config.users[0].stores, ["pymk", "feature-*"]);
+        assert_eq!(config.users[0].writes, ["cart-*"]);
         assert!(!config.users[0].admin);
         let member = config.member;
         assert_eq!((member.id, member.weight), (NodeId::new(3), 2));
