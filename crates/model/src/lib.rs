@@ -18,6 +18,7 @@ mod retention;
 mod routing;
 mod slot;
 mod version;
+pub mod versioned;
 
 pub use definition::{StoreDefinition, StoreKind};
 pub use fetch_rate::{AdaptiveRate, FetchWindow, RATE_MIN_BYTES_PER_SECOND, TokenBucket};

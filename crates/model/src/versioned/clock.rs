@@ -1,0 +1,272 @@
+//! Vector clocks: what has been seen of a key's writes.
+//!
+//! A clock has one entry for each replica that wrote the key: the highest counter seen of it. It covers
+//! a dot if its entry is no lower. A clock is made by merging and by counting only, so that who covers a
+//! dot has seen all writes of that replica to the key before it, too: they are in the record or obsolete.
+//!
+//! Entries also have the time of the newest write that they stand for. It orders nothing but what is
+//! forgotten first when a clock grows too long.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use super::codec::RecordError;
+use super::replica::{COUNTER_MAX, Dot, ReplicaId};
+use super::varint::{self, Reader};
+use crate::node::NodeId;
+
+/// How many entries the clock of a record keeps, besides those that its siblings need.
+pub const ENTRIES_MAX: usize = 32;
+
+/// How many entries a clock may have when it is read: a merge of several, or of one with many siblings.
+pub const ENTRIES_READ_MAX: usize = 4096;
+
+/// How two clocks stand to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Causality {
+    /// Both have seen the same.
+    Equal,
+    /// The second has seen all that the first has, and more.
+    Before,
+    /// The first has seen all that the second has, and more.
+    After,
+    /// Each has seen something that the other has not.
+    Concurrent,
+}
+
+/// What is seen of one replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockEntry {
+    /// The replica.
+    pub replica: ReplicaId,
+    /// Its highest counter seen, from 1.
+    pub counter: u64,
+    /// The newest time of its writes seen, in milliseconds since 1970.
+    pub written_unix_ms: u64,
+}
+
+/// What has been seen of a key's writes. Cheap to clone while few replicas wrote.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct VectorClock {
+    /// By replica, each once.
+    entries: SmallVec<[ClockEntry; 3]>,
+}
+
+impl VectorClock {
+    /// The clock of who has seen nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether nothing has been seen.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// What is seen of each replica, by replica.
+    pub fn entries(&self) -> &[ClockEntry] {
+        &self.entries
+    }
+
+    /// The highest counter seen of a replica; 0 if none.
+    pub fn counter(&self, replica: ReplicaId) -> u64 {
+        self.entry(replica).map_or(0, |entry| entry.counter)
+    }
+
+    pub(super) fn entry(&self, replica: ReplicaId) -> Option<&ClockEntry> {
+        // Clocks are short, and the first entry is mostly the one.
+        self.entries.iter().find(|entry| entry.replica == replica)
+    }
+
+    pub(super) fn place(&self, replica: ReplicaId) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.replica == replica)
+    }
+
+    /// The newest time of all writes seen, in milliseconds since 1970; `None` if nothing was seen.
+    pub fn newest_unix_ms(&self) -> Option<u64> {
+        self.entries.iter().map(|entry| entry.written_unix_ms).max()
+    }
+
+    /// Whether a write has been seen.
+    pub fn covers(&self, dot: Dot) -> bool {
+        self.counter(dot.replica) >= dot.counter
+    }
+
+    /// Whether all that another clock has seen has been seen here.
+    pub fn covers_all(&self, other: &Self) -> bool {
+        let mut mine = self.entries.iter();
+        other.entries.iter().all(|theirs| {
+            let mine = mine.find(|entry| entry.replica >= theirs.replica);
+            mine.is_some_and(|mine| mine.replica == theirs.replica && mine.counter >= theirs.counter)
+        })
+    }
+
+    /// How this clock stands to another. Times do not count.
+    pub fn compare(&self, other: &Self) -> Causality {
+        match (self.covers_all(other), other.covers_all(self)) {
+            (true, true) => Causality::Equal,
+            (false, true) => Causality::Before,
+            (true, false) => Causality::After,
+            (false, false) => Causality::Concurrent,
+        }
+    }
+
+    /// What either has seen: the least clock that covers both.
+    #[must_use]
+    pub fn merge(&self, other: &Self) -> Self {
+        let mut entries = SmallVec::with_capacity(self.entries.len().max(other.entries.len()));
+        let (mut mine, mut theirs) = (&self.entries[..], &other.entries[..]);
+        while let ([a, mine_after @ ..], [b, theirs_after @ ..]) = (mine, theirs) {
+            let order = a.replica.cmp(&b.replica);
+            entries.push(match order {
+                Ordering::Less => *a,
+                Ordering::Greater => *b,
+                Ordering::Equal => ClockEntry {
+                    replica: a.replica,
+                    counter: a.counter.max(b.counter),
+                    written_unix_ms: a.written_unix_ms.max(b.written_unix_ms),
+                },
+            });
+            if order.is_le() {
+                mine = mine_after;
+            }
+            if order.is_ge() {
+                theirs = theirs_after;
+            }
+        }
+        entries.extend_from_slice(mine);
+        entries.extend_from_slice(theirs);
+        Self { entries }
+    }
+
+    /// Has seen this write, too.
+    pub fn increment(&mut self, dot: Dot, written_unix_ms: u64) {
+        debug_assert!(dot.counter > self.counter(dot.replica), "{dot} was seen before");
+        match self.entries.binary_search_by_key(&dot.replica, |entry| entry.replica) {
+            Ok(place) => {
+                let entry = &mut self.entries[place];
+                entry.counter = entry.counter.max(dot.counter);
+                entry.written_unix_ms = entry.written_unix_ms.max(written_unix_ms);
+            }
+            Err(place) => self.entries.insert(
+                place,
+                ClockEntry {
+                    replica: dot.replica,
+                    counter: dot.counter,
+                    written_unix_ms,
+                },
+            ),
+        }
+    }
+
+    /// Forgets all but the [`ENTRIES_MAX`] entries with the newest times, and those that are `needed`.
+    ///
+    /// An entry's rank depends on nothing but the times in the clock, so that replicas that have seen the
+    /// same forget the same.
+    pub(super) fn prune(&mut self, needed: impl Fn(ReplicaId) -> bool) {
+        if self.entries.len() <= ENTRIES_MAX {
+            return;
+        }
+        let rank = |entry: &ClockEntry| (entry.written_unix_ms, entry.replica);
+        let mut ranks: Vec<_> = self.entries.iter().map(rank).collect();
+        ranks.sort_unstable_by(|a, b| b.cmp(a));
+        let oldest = ranks[ENTRIES_MAX - 1];
+        self.entries
+            .retain(|entry| rank(entry) >= oldest || needed(entry.replica));
+    }
+
+    /// Appends the clock: as it stands in a record, in requests, and in what clients are given as context.
+    ///
+    /// ```text
+    /// clock    entries, and unless there are none: newest time, entry…   (all varints)
+    /// entry    node, incarnation, newest time - its time, its counter - its time (zigzag)
+    /// ```
+    /// Counters are close to times, so that an entry has some 8 bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        varint::put(out, self.entries.len() as u64);
+        let Some(newest_unix_ms) = self.newest_unix_ms() else {
+            return;
+        };
+        varint::put(out, newest_unix_ms);
+        for entry in &self.entries {
+            varint::put(out, u64::from(entry.replica.node.get()));
+            varint::put(out, u64::from(entry.replica.incarnation));
+            varint::put(out, newest_unix_ms - entry.written_unix_ms);
+            varint::put_difference(out, entry.counter, entry.written_unix_ms);
+        }
+    }
+
+    /// The clock as bytes; none for the clock of who has seen nothing.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if !self.is_empty() {
+            self.encode(&mut bytes);
+        }
+        bytes
+    }
+
+    /// The clock that these bytes are. No bytes are the clock of who has seen nothing.
+    ///
+    /// # Errors
+    /// Bytes that [`to_bytes`](Self::to_bytes) does not make.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        if bytes.is_empty() {
+            return Ok(Self::default());
+        }
+        let mut reader = Reader::new(bytes);
+        let clock = Self::read(&mut reader)?;
+        reader.end()?;
+        Ok(clock)
+    }
+
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, RecordError> {
+        let count = reader.number()?;
+        if count == 0 {
+            return Ok(Self::default());
+        }
+        // An entry has four bytes at least.
+        if count > ENTRIES_READ_MAX as u64 || count > reader.left() as u64 / 4 {
+            return Err(RecordError::invalid("its clock has more entries than possible"));
+        }
+        let newest_unix_ms = reader.number()?;
+        let mut entries: SmallVec<[ClockEntry; 3]> = SmallVec::with_capacity(count as usize);
+        let mut is_newest_there = false;
+        for _ in 0..count {
+            let node = reader.number_u32("a node number has more than 32 bits")?;
+            let replica = ReplicaId {
+                node: NodeId::new(node).ok_or(RecordError::invalid("a node has the number 0"))?,
+                incarnation: reader.number_u32("an incarnation has more than 32 bits")?,
+            };
+            let age_ms = reader.number()?;
+            let written_unix_ms = newest_unix_ms
+                .checked_sub(age_ms)
+                .ok_or(RecordError::invalid("a time is before 1970"))?;
+            let counter = reader.difference(written_unix_ms)?;
+            if !(1..=COUNTER_MAX).contains(&counter) {
+                return Err(RecordError::invalid("a counter is out of range"));
+            }
+            if entries.last().is_some_and(|last| last.replica >= replica) {
+                return Err(RecordError::invalid("the entries of its clock are out of order"));
+            }
+            is_newest_there |= age_ms == 0;
+            entries.push(ClockEntry {
+                replica,
+                counter,
+                written_unix_ms,
+            });
+        }
+        match is_newest_there {
+            true => Ok(Self { entries }),
+            false => Err(RecordError::invalid("the newest time of its clock is of no entry")),
+        }
+    }
+}
+
+impl fmt::Debug for VectorClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entry = |entry: &ClockEntry| format!("{}:{}@{}", entry.replica, entry.counter, entry.written_unix_ms);
+        f.debug_set().entries(self.entries.iter().map(entry)).finish()
+    }
+}

@@ -1,0 +1,355 @@
+//! Records and updates as bytes: on the disk, and between nodes.
+//!
+//! ```text
+//! record   version (1 byte, 1), checksum (4 bytes, little endian), clock, siblings: count, sibling…
+//! sibling  flags (1 byte), place of its replica's entry in the clock,
+//!          the entry's counter - its counter, the entry's time - its time,
+//!          [expires - its time (zigzag)], [counter - since], [seen: count, seen…], [length of the value, value]
+//! seen     node, incarnation, counter, counter - since, total (zigzag)
+//! update   version (1 byte, 1), flags (1 byte), time, [expires - time (zigzag)], [by (zigzag)],
+//!          [seen: count, seen…], [value: the rest]
+//! ```
+//! All numbers without a size are [varints](super::varint). The checksum is the lower half of the 64-bit
+//! xxh3 of all that follows. Equal records are equal bytes, and nothing else is read.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::clock::VectorClock;
+use super::counter::{Count, SEEN_MAX, Seen};
+use super::record::{Record, SIBLINGS_READ_MAX, Sibling};
+use super::replica::{COUNTER_MAX, Dot, ReplicaId};
+use super::varint::{self, Reader};
+use super::write::{Change, Update};
+use crate::node::NodeId;
+
+const VERSION: u8 = 1;
+/// The version and the checksum.
+const HEAD_BYTES: usize = 5;
+
+const HAS_VALUE: u8 = 1;
+const EXPIRES: u8 = 2;
+const IS_ADDED: u8 = 4;
+const IS_SET: u8 = 8;
+const IS_DELETED: u8 = 16;
+
+/// Why bytes are no record, update or clock.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// They end too early.
+    #[error("a record of a versioned store ends too early: repair it from another replica")]
+    Truncated,
+    /// Another format.
+    #[error("a record of a versioned store has the format {found}, and this program knows 1: use a newer one")]
+    UnknownVersion {
+        /// The number of the format.
+        found: u8,
+    },
+    /// They were changed.
+    #[error(
+        "a record of a versioned store has the checksum {found:08x} and not {expected:08x}: repair it from another replica"
+    )]
+    Checksum {
+        /// What follows from the bytes.
+        found: u32,
+        /// What they say.
+        expected: u32,
+    },
+    /// They were not written by this program.
+    #[error("a record of a versioned store is invalid, {reason}: repair it from another replica")]
+    Invalid {
+        /// What is wrong.
+        reason: &'static str,
+    },
+}
+
+impl RecordError {
+    pub(super) fn invalid(reason: &'static str) -> Self {
+        Self::Invalid { reason }
+    }
+}
+
+impl Record {
+    /// Appends the record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.check();
+        out.reserve(
+            HEAD_BYTES + 32 + 24 * self.context.entries().len() + 16 * self.siblings.len() + self.value_bytes(),
+        );
+        let start = out.len();
+        out.extend_from_slice(&[VERSION, 0, 0, 0, 0]);
+        self.context.encode(out);
+        varint::put(out, self.siblings.len() as u64);
+        for sibling in &self.siblings {
+            self.encode_sibling(sibling, out);
+        }
+        let checksum = xxh3_64(&out[start + HEAD_BYTES..]) as u32;
+        out[start + 1..start + HEAD_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// The record as bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.encode(&mut bytes);
+        bytes
+    }
+
+    fn encode_sibling(&self, sibling: &Sibling, out: &mut Vec<u8>) {
+        // Every sibling's dot is covered by the context.
+        let Some(place) = self.context.place(sibling.dot.replica) else {
+            return;
+        };
+        let entry = &self.context.entries()[place];
+        let mut flags = 0;
+        flags |= if sibling.value.is_some() { HAS_VALUE } else { 0 };
+        flags |= if sibling.expires_unix_ms.is_some() { EXPIRES } else { 0 };
+        flags |= match sibling.count {
+            Count::Whole => 0,
+            Count::Added { .. } => IS_ADDED,
+            Count::Set { .. } => IS_SET,
+        };
+        out.push(flags);
+        varint::put(out, place as u64);
+        varint::put(out, entry.counter - sibling.dot.counter);
+        varint::put(out, entry.written_unix_ms - sibling.written_unix_ms);
+        if let Some(expires) = sibling.expires_unix_ms {
+            varint::put_difference(out, expires, sibling.written_unix_ms);
+        }
+        match &sibling.count {
+            Count::Whole => {}
+            Count::Added { since } => varint::put(out, sibling.dot.counter - since),
+            Count::Set { seen } => put_seen(out, seen),
+        }
+        if let Some(value) = &sibling.value {
+            varint::put(out, value.len() as u64);
+            out.extend_from_slice(value);
+        }
+    }
+
+    /// The record that these bytes are. Its values are parts of them.
+    ///
+    /// # Errors
+    /// Bytes that [`encode`](Self::encode) does not make.
+    pub fn decode(bytes: Bytes) -> Result<Self, RecordError> {
+        let mut reader = checked(&bytes)?;
+        let context = VectorClock::read(&mut reader)?;
+        let count = reader.number()?;
+        if count > SIBLINGS_READ_MAX as u64 {
+            return Err(RecordError::invalid("it has more siblings than possible"));
+        }
+        // A sibling has four bytes at least.
+        let mut siblings: SmallVec<[Sibling; 1]> =
+            SmallVec::with_capacity(count.min(reader.left() as u64 / 4) as usize);
+        for _ in 0..count {
+            let sibling = read_sibling(&mut reader, &context, &bytes)?;
+            if siblings.last().is_some_and(|last| last.dot >= sibling.dot) {
+                return Err(RecordError::invalid("its siblings are out of order"));
+            }
+            siblings.push(sibling);
+        }
+        reader.end()?;
+        Ok(Self { context, siblings })
+    }
+
+    /// The context of the record that these bytes are.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode); what follows the context is not looked at, but for its checksum.
+    pub fn decode_context(bytes: &[u8]) -> Result<VectorClock, RecordError> {
+        VectorClock::read(&mut checked(bytes)?)
+    }
+
+    /// What stands for an encoded record where replicas are compared: equal records have equal digests, and
+    /// others hardly ever.
+    pub fn digest(encoded: &[u8]) -> u64 {
+        xxh3_64(encoded)
+    }
+}
+
+/// What follows the head, if that is right.
+fn checked(bytes: &[u8]) -> Result<Reader<'_>, RecordError> {
+    let mut reader = Reader::new(bytes);
+    let version = reader.byte()?;
+    if version != VERSION {
+        return Err(RecordError::UnknownVersion { found: version });
+    }
+    let (Some(&expected), Some(rest)) = (bytes[1..].first_chunk(), bytes.get(HEAD_BYTES..)) else {
+        return Err(RecordError::Truncated);
+    };
+    let (found, expected) = (xxh3_64(rest) as u32, u32::from_le_bytes(expected));
+    if found != expected {
+        return Err(RecordError::Checksum { found, expected });
+    }
+    reader.skip(HEAD_BYTES as u64 - 1)?;
+    Ok(reader)
+}
+
+fn read_sibling(reader: &mut Reader<'_>, context: &VectorClock, bytes: &Bytes) -> Result<Sibling, RecordError> {
+    let flags = reader.byte()?;
+    if flags & !(HAS_VALUE | EXPIRES | IS_ADDED | IS_SET) != 0 || flags & (IS_ADDED | IS_SET) == IS_ADDED | IS_SET {
+        return Err(RecordError::invalid("a sibling has unknown flags"));
+    }
+    let place = usize::try_from(reader.number()?).ok();
+    let entry = place.and_then(|place| context.entries().get(place));
+    let entry = entry.ok_or(RecordError::invalid("its clock does not cover a sibling"))?;
+    let counter = entry
+        .counter
+        .checked_sub(reader.number()?)
+        .filter(|&counter| counter > 0);
+    let dot = Dot {
+        replica: entry.replica,
+        counter: counter.ok_or(RecordError::invalid("a sibling has the counter 0"))?,
+    };
+    let written_unix_ms = entry.written_unix_ms.checked_sub(reader.number()?);
+    let written_unix_ms = written_unix_ms.ok_or(RecordError::invalid("a time is before 1970"))?;
+    let expires_unix_ms = match flags & EXPIRES {
+        0 => None,
+        _ => Some(reader.difference(written_unix_ms)?),
+    };
+    let count = match flags & (IS_ADDED | IS_SET) {
+        0 => Count::Whole,
+        IS_ADDED => {
+            let since = dot.counter.checked_sub(reader.number()?).filter(|&since| since > 0);
+            let since = since.ok_or(RecordError::invalid("a sum begins at the counter 0"))?;
+            Count::Added { since }
+        }
+        _ => Count::Set {
+            seen: read_seen(reader)?,
+        },
+    };
+    let value = match flags & HAS_VALUE {
+        0 => None,
+        _ => {
+            let length = reader.number()?;
+            Some(bytes.slice(reader.skip(length)?))
+        }
+    };
+    Ok(Sibling {
+        dot,
+        written_unix_ms,
+        expires_unix_ms,
+        value,
+        count,
+    })
+}
+
+fn put_seen(out: &mut Vec<u8>, seen: &[Seen]) {
+    varint::put(out, seen.len() as u64);
+    for seen in seen {
+        varint::put(out, u64::from(seen.replica.node.get()));
+        varint::put(out, u64::from(seen.replica.incarnation));
+        varint::put(out, seen.counter);
+        varint::put(out, seen.counter - seen.since);
+        varint::put_signed(out, seen.total);
+    }
+}
+
+fn read_seen(reader: &mut Reader<'_>) -> Result<Box<[Seen]>, RecordError> {
+    let count = reader.number()?;
+    if count > SEEN_MAX as u64 {
+        return Err(RecordError::invalid("a counter has seen more sums than possible"));
+    }
+    let mut seen: Vec<Seen> = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let node = NodeId::new(reader.number_u32("a node number has more than 32 bits")?);
+        let replica = ReplicaId {
+            node: node.ok_or(RecordError::invalid("a node has the number 0"))?,
+            incarnation: reader.number_u32("an incarnation has more than 32 bits")?,
+        };
+        let counter = reader.number()?;
+        let since = counter.checked_sub(reader.number()?).filter(|&since| since > 0);
+        let sum = Seen {
+            replica,
+            since: since.ok_or(RecordError::invalid("a sum begins at the counter 0"))?,
+            counter,
+            total: reader.signed()?,
+        };
+        if counter > COUNTER_MAX
+            || seen
+                .last()
+                .is_some_and(|last| (last.replica, last.since) >= (replica, sum.since))
+        {
+            return Err(RecordError::invalid(
+                "the sums that a counter has seen are out of order",
+            ));
+        }
+        seen.push(sum);
+    }
+    Ok(seen.into())
+}
+
+impl Update {
+    /// Appends the update.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut flags = match &self.change {
+            Change::Put(_) => HAS_VALUE,
+            Change::Delete => IS_DELETED,
+            Change::Add(_) => IS_ADDED,
+            Change::SetCounter { value: Some(_), .. } => IS_SET | HAS_VALUE,
+            Change::SetCounter { value: None, .. } => IS_SET,
+        };
+        flags |= if self.expires_unix_ms.is_some() { EXPIRES } else { 0 };
+        out.extend_from_slice(&[VERSION, flags]);
+        varint::put(out, self.written_unix_ms);
+        if let Some(expires) = self.expires_unix_ms {
+            varint::put_difference(out, expires, self.written_unix_ms);
+        }
+        match &self.change {
+            Change::Put(value) => out.extend_from_slice(value),
+            Change::Delete => {}
+            Change::Add(by) => varint::put_signed(out, *by),
+            Change::SetCounter { value, seen } => {
+                put_seen(out, seen);
+                if let Some(value) = value {
+                    varint::put_signed(out, *value);
+                }
+            }
+        }
+    }
+
+    /// The update as bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.encode(&mut bytes);
+        bytes
+    }
+
+    /// The update that these bytes are. Its value is a part of them.
+    ///
+    /// # Errors
+    /// Bytes that [`encode`](Self::encode) does not make.
+    pub fn decode(bytes: Bytes) -> Result<Self, RecordError> {
+        let mut reader = Reader::new(&bytes);
+        let version = reader.byte()?;
+        if version != VERSION {
+            return Err(RecordError::UnknownVersion { found: version });
+        }
+        let flags = reader.byte()?;
+        let written_unix_ms = reader.number()?;
+        let expires_unix_ms = match flags & EXPIRES {
+            0 => None,
+            _ => Some(reader.difference(written_unix_ms)?),
+        };
+        const SET: u8 = IS_SET | HAS_VALUE;
+        let change = match flags & !EXPIRES {
+            HAS_VALUE => Change::Put(bytes.slice(reader.skip(reader.left() as u64)?)),
+            IS_DELETED => Change::Delete,
+            IS_ADDED => Change::Add(reader.signed()?),
+            kind @ (IS_SET | SET) => Change::SetCounter {
+                seen: read_seen(&mut reader)?,
+                value: match kind {
+                    SET => Some(reader.signed()?),
+                    _ => None,
+                },
+            },
+            _ => return Err(RecordError::invalid("an update has unknown flags")),
+        };
+        reader.end()?;
+        Ok(Self {
+            written_unix_ms,
+            expires_unix_ms,
+            change,
+        })
+    }
+}

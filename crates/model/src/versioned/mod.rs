@@ -1,0 +1,26 @@
+//! Versioned stores as values: what a replica keeps under a key, how writes and replicas are reconciled, and
+//! all decisions on it that need no network, no disk and no clock.
+//!
+//! - [`Record`]: what a replica stores under a key: [siblings](Sibling) with their [dots](Dot), and the
+//!   [clock](VectorClock) of what has been seen. Records are [merged](Record::merge), and changed by
+//!   [writes](Record::write);
+//! - [`resolve`]: what a record is to who asks for one value.
+//!
+//! What it does not know is where a record comes from: engines, replicas and coordinators are elsewhere.
+
+mod clock;
+mod codec;
+mod counter;
+mod record;
+mod replica;
+mod resolution;
+mod varint;
+mod write;
+
+pub use clock::{Causality, ClockEntry, ENTRIES_MAX, ENTRIES_READ_MAX, VectorClock};
+pub use codec::RecordError;
+pub use counter::{Count, SEEN_MAX, Seen};
+pub use record::{Record, SIBLINGS_BYTES_MAX, SIBLINGS_MAX, SIBLINGS_READ_MAX, Sibling};
+pub use replica::{COUNTER_MAX, Dot, DotSource, ReplicaId};
+pub use resolution::{Resolution, Resolved, resolve};
+pub use write::{Change, Over, TIME_UNIX_MS_MAX, Update, WriteError};

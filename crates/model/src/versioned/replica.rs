@@ -1,0 +1,86 @@
+//! Who writes: replicas, and the dots by which their writes are told apart for ever.
+
+use std::fmt;
+
+use crate::node::NodeId;
+
+/// Who counts writes: a node, and the incarnation of its data. A node that lost its disk, or that might
+/// have lost its last writes, counts anew under a higher incarnation, so that no dot is given twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReplicaId {
+    /// The node.
+    pub node: NodeId,
+    /// Which of its lives: it only grows.
+    pub incarnation: u32,
+}
+
+impl fmt::Display for ReplicaId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.node, self.incarnation)
+    }
+}
+
+/// One write of one replica to one key. No two writes to a key ever have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Dot {
+    /// Who wrote.
+    pub replica: ReplicaId,
+    /// The number of the write, from 1. It grows with every write of the replica to a key, by any step.
+    pub counter: u64,
+}
+
+impl fmt::Display for Dot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.replica, self.counter)
+    }
+}
+
+/// The highest counter that a dot can have: 2⁶².
+pub const COUNTER_MAX: u64 = 1 << 62;
+
+/// Gives out the dots of one replica.
+///
+/// It counts over all keys, and no slower than the clock: a record may be gone from here, evicted,
+/// moved away or collected, while others still remember it. If counting began anew with the record, they
+/// would take its next write for one that they have seen. So whoever goes on where another source
+/// stopped, under the same incarnation, begins with its [`last`](Self::last).
+#[derive(Debug, Clone)]
+pub struct DotSource {
+    replica: ReplicaId,
+    last: u64,
+}
+
+impl DotSource {
+    /// The dots of a replica after those that it has given out.
+    pub fn new(replica: ReplicaId, last: u64) -> Self {
+        Self { replica, last }
+    }
+
+    /// The replica.
+    pub fn replica(&self) -> ReplicaId {
+        self.replica
+    }
+
+    /// No counter above this one was given out but to keys of which a higher one had been seen.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// A dot for a key of which this replica's counters up to `seen` are known; `None` when they are used
+    /// up.
+    ///
+    /// What was seen does not raise [`last`](Self::last): a context that a client made up spoils its own
+    /// key at most.
+    pub(super) fn next(&mut self, seen: u64, now_unix_ms: u64) -> Option<Dot> {
+        let next = self.last.max(now_unix_ms.min(COUNTER_MAX).saturating_sub(1)) + 1;
+        let counter = next.max(seen.saturating_add(1));
+        if counter > COUNTER_MAX {
+            return None;
+        }
+        self.last = next;
+        Some(Dot {
+            replica: self.replica,
+            counter,
+        })
+    }
+}

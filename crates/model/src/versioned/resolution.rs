@@ -1,0 +1,123 @@
+//! What a key is to those who ask for one value, when several were written and none knew of the other.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use super::counter;
+use super::record::{Record, Sibling};
+
+/// How a store resolves siblings when it is read. Nothing is written by that: the siblings stay until a
+/// write makes them obsolete.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Resolution {
+    /// The latest: by causality, then by time, then by dot. The others are lost to those who do not ask for
+    /// all.
+    #[default]
+    Latest,
+    /// All of them: the client decides.
+    All,
+    /// JSON arrays as sets: what is in any of them, in the order of the latest. An element that one removed
+    /// while another wrote an array with it is there still. What is no array is resolved as the latest.
+    Set,
+    /// Whole numbers that are added to: none that was added is lost, and none counts twice.
+    Counter,
+}
+
+impl fmt::Display for Resolution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Latest => "latest",
+            Self::All => "all",
+            Self::Set => "set",
+            Self::Counter => "counter",
+        })
+    }
+}
+
+/// What a key is, to those who ask for its value.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// Its value; none if it is not there. Several only where the store leaves it to the client
+    /// ([`Resolution::All`]), the latest first.
+    pub values: SmallVec<[Bytes; 1]>,
+    /// When the first value ends to be there, in milliseconds since 1970; `None` for never.
+    pub expires_unix_ms: Option<u64>,
+}
+
+impl Resolved {
+    /// The value, or the latest one.
+    pub fn value(&self) -> Option<&Bytes> {
+        self.values.first()
+    }
+}
+
+/// What a record is at this time, as its store resolves it.
+pub fn resolve(record: &Record, resolution: Resolution, now_unix_ms: u64) -> Resolved {
+    let Some(latest) = record.siblings().iter().max_by_key(|sibling| sibling.age()) else {
+        return Resolved::default();
+    };
+    let one = |value: Option<Bytes>, expires_unix_ms: Option<u64>| Resolved {
+        expires_unix_ms: expires_unix_ms.filter(|_| value.is_some()),
+        values: value.into_iter().collect(),
+    };
+    match resolution {
+        Resolution::Counter => one(counter::value(record, now_unix_ms), latest.expires_unix_ms),
+        // One sibling is what it is, to all but counters.
+        _ if record.siblings().len() == 1 => one(latest.value_at(now_unix_ms).cloned(), latest.expires_unix_ms),
+        Resolution::Latest => one(latest.value_at(now_unix_ms).cloned(), latest.expires_unix_ms),
+        Resolution::All => {
+            let living = newest_first(record, now_unix_ms);
+            Resolved {
+                expires_unix_ms: living.first().and_then(|sibling| sibling.expires_unix_ms),
+                values: living.iter().filter_map(|sibling| sibling.value.clone()).collect(),
+            }
+        }
+        Resolution::Set => {
+            let living = newest_first(record, now_unix_ms);
+            match union(&living) {
+                Some(set) => one(Some(set), longest(&living)),
+                None => one(latest.value_at(now_unix_ms).cloned(), latest.expires_unix_ms),
+            }
+        }
+    }
+}
+
+/// The siblings that have a value at this time.
+fn newest_first(record: &Record, now_unix_ms: u64) -> SmallVec<[&Sibling; 4]> {
+    let living = record
+        .siblings()
+        .iter()
+        .filter(|sibling| sibling.value_at(now_unix_ms).is_some());
+    let mut living: SmallVec<[&Sibling; 4]> = living.collect();
+    living.sort_unstable_by_key(|sibling| std::cmp::Reverse(sibling.age()));
+    living
+}
+
+/// When the last of these expires; `None` if one never does.
+fn longest(living: &[&Sibling]) -> Option<u64> {
+    let expires = living.iter().map(|sibling| sibling.expires_unix_ms.unwrap_or(u64::MAX));
+    expires.max().filter(|&expires| expires != u64::MAX)
+}
+
+/// The elements of all arrays; `None` if there is one that is none.
+fn union(living: &[&Sibling]) -> Option<Bytes> {
+    let [_, ..] = living else { return None };
+    let mut known = HashSet::new();
+    let mut union = Vec::new();
+    for sibling in living {
+        let elements: Vec<serde_json::Value> = serde_json::from_slice(sibling.value.as_deref()?).ok()?;
+        for mut element in elements {
+            // So that equal objects are equal text, whatever the order of their names.
+            element.sort_all_objects();
+            if known.insert(element.to_string()) {
+                union.push(element);
+            }
+        }
+    }
+    serde_json::to_vec(&union).ok().map(Bytes::from)
+}

@@ -1,0 +1,142 @@
+//! Whole numbers in as few bytes as they need: seven bits a byte, the lowest first (LEB128).
+//!
+//! Every number has one encoding: a longer one than needed is refused, so that equal values are equal
+//! bytes.
+
+use super::codec::RecordError;
+
+/// Appends a number.
+pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Appends a difference of two numbers that may go either way: small ones of both signs are short.
+pub(super) fn put_difference(out: &mut Vec<u8>, number: u64, from: u64) {
+    let difference = number.wrapping_sub(from) as i64;
+    put(out, zigzag(difference));
+}
+
+/// Appends a number with a sign.
+pub(super) fn put_signed(out: &mut Vec<u8>, number: i64) {
+    put(out, zigzag(number));
+}
+
+fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)) as u64
+}
+
+/// Reads what was appended, from the front, and remembers how far it is.
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// How many bytes there are still.
+    pub(super) fn left(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8, RecordError> {
+        let byte = *self.bytes.get(self.at).ok_or(RecordError::Truncated)?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    /// The next so many bytes, by their place.
+    pub(super) fn skip(&mut self, length: u64) -> Result<std::ops::Range<usize>, RecordError> {
+        if length > self.left() as u64 {
+            return Err(RecordError::Truncated);
+        }
+        let start = self.at;
+        self.at += length as usize;
+        Ok(start..self.at)
+    }
+
+    pub(super) fn number(&mut self) -> Result<u64, RecordError> {
+        let first = self.byte()?;
+        if first < 0x80 {
+            return Ok(u64::from(first));
+        }
+        let mut number = u64::from(first & 0x7f);
+        for shift in (7..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            // The tenth byte has room for one bit, and the last byte of a longer number is not zero.
+            if (shift == 63 && bits > 1) || byte == 0 {
+                return Err(RecordError::invalid("a number is not written in the shortest way"));
+            }
+            number |= bits << shift;
+            if byte < 0x80 {
+                return Ok(number);
+            }
+        }
+        Err(RecordError::invalid("a number is longer than 64 bits"))
+    }
+
+    pub(super) fn number_u32(&mut self, what: &'static str) -> Result<u32, RecordError> {
+        u32::try_from(self.number()?).map_err(|_| RecordError::invalid(what))
+    }
+
+    pub(super) fn difference(&mut self, from: u64) -> Result<u64, RecordError> {
+        Ok(from.wrapping_add(self.signed()? as u64))
+    }
+
+    pub(super) fn signed(&mut self) -> Result<i64, RecordError> {
+        let number = self.number()?;
+        Ok((number >> 1) as i64 ^ -((number & 1) as i64))
+    }
+
+    /// That nothing is left.
+    pub(super) fn end(&self) -> Result<(), RecordError> {
+        match self.left() {
+            0 => Ok(()),
+            _ => Err(RecordError::invalid("there are bytes after its end")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn numbers_are_read_as_they_were_written(numbers: Vec<(u64, i64)>) {
+            let mut bytes = Vec::new();
+            for &(number, signed) in &numbers {
+                put(&mut bytes, number);
+                put_signed(&mut bytes, signed);
+                put_difference(&mut bytes, number, signed as u64);
+            }
+            let mut reader = Reader::new(&bytes);
+            for &(number, signed) in &numbers {
+                prop_assert_eq!(reader.number().unwrap(), number);
+                prop_assert_eq!(reader.signed().unwrap(), signed);
+                prop_assert_eq!(reader.difference(signed as u64).unwrap(), number);
+            }
+            prop_assert!(reader.end().is_ok());
+        }
+
+        #[test]
+        fn what_is_read_would_be_written_the_same(bytes: Vec<u8>) {
+            let mut reader = Reader::new(&bytes);
+            while let Ok(number) = { let from = reader.at; reader.number().map(|number| (from, number)) } {
+                let (from, number) = number;
+                let mut again = Vec::new();
+                put(&mut again, number);
+                prop_assert_eq!(&again[..], &bytes[from..reader.at]);
+            }
+        }
+    }
+}
