@@ -9,6 +9,7 @@ use fondaco_model::cluster::Topology;
 use fondaco_resp::Limits;
 use tokio::sync::watch;
 
+use crate::alarm::Alarm;
 use crate::client::{Client, Inner};
 use crate::clock::Clock;
 use crate::error::ClientError;
@@ -142,7 +143,8 @@ impl ClientBuilder {
     /// tokio runtime, which from then on does the client's work.
     ///
     /// # Errors
-    /// [`ClientError::Configuration`]: neither seeds nor a topology were given.
+    /// [`ClientError::Configuration`]: neither seeds nor a topology were given, or the process may have no
+    /// further timer.
     pub fn build(self) -> Result<Client, ClientError> {
         let source = match self.source {
             Some(TopologySource::Seeds(seeds)) if seeds.is_empty() => None,
@@ -151,6 +153,11 @@ impl ClientBuilder {
         let source = source.ok_or_else(|| ClientError::Configuration {
             reason: "it needs seeds, or a topology".into(),
         })?;
+        let clock = Clock::new();
+        let alarm = Alarm::new(clock).map_err(|error| ClientError::Configuration {
+            reason: format!("it can have no timer: {error}").into(),
+        })?;
+        let alarm = Arc::new(alarm);
         let transport = Arc::new(self.transport);
         let topologies = source.follow(&transport);
         let mut latest = topologies.latest;
@@ -158,7 +165,8 @@ impl ClientBuilder {
             current: ArcSwapOption::empty(),
             changed: watch::Sender::new(None),
             steering: Steering::new(&self.steering),
-            clock: Clock::new(),
+            clock,
+            alarm: Arc::clone(&alarm),
             options: self.options,
             topology_wanted: topologies.wanted,
             trouble: topologies.trouble,
@@ -181,7 +189,8 @@ impl ClientBuilder {
                 }
             }
         });
-        let tasks = topologies.task.into_iter().chain([follow]).collect();
+        let ring = transport.spawn(alarm.ring());
+        let tasks = topologies.task.into_iter().chain([follow, ring]).collect();
         let unset = inner.tasks.set(tasks);
         debug_assert!(unset.is_ok(), "nobody else has the client yet");
         Ok(Client::of(inner))

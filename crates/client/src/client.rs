@@ -11,6 +11,7 @@ use fondaco_model::{NodeId, StoreName};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use crate::alarm::Alarm;
 use crate::builder::ClientBuilder;
 use crate::clock::Clock;
 use crate::error::ClientError;
@@ -37,6 +38,7 @@ pub(crate) struct Inner {
     pub(crate) changed: watch::Sender<Option<Arc<Snapshot>>>,
     pub(crate) steering: Steering,
     pub(crate) clock: Clock,
+    pub(crate) alarm: Arc<Alarm>,
     pub(crate) options: ReadOptions,
     pub(crate) topology_wanted: Arc<Notify>,
     pub(crate) trouble: watch::Receiver<Arc<str>>,

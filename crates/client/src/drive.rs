@@ -1,4 +1,4 @@
-//! Drives one request: between its logic and the connections, with the runtime's time.
+//! Drives one request: between its logic and the connections, with the client's clock and alarm.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -39,7 +39,7 @@ impl Inner {
         let waiting = Waiting(Exchange::new(Arc::clone(&keys)));
         let mut now_us = clock.now_us();
         let mut read = Read::start(keys, options.clone(), Arc::clone(&snapshot.directory), steering, now_us)?;
-        let mut timer = pin!(tokio::time::sleep_until(clock.at(read.wake_at_us())));
+        let mut sleep = self.alarm.sleep();
         let mut newer: Option<watch::Receiver<Option<Arc<Snapshot>>>> = None;
         loop {
             self.send(&mut read, &waiting.0, &snapshot, now_us);
@@ -58,10 +58,7 @@ impl Inner {
                 changed.mark_changed();
                 newer = Some(changed);
             }
-            let wake_at = clock.at(read.wake_at_us());
-            if timer.deadline() != wake_at {
-                timer.as_mut().reset(wake_at);
-            }
+            let wake_at_us = read.wake_at_us();
             let wake = {
                 let mut next = pin!(next_snapshot(newer.as_mut()));
                 poll_fn(|context| {
@@ -71,7 +68,12 @@ impl Inner {
                     if let Poll::Ready(snapshot) = next.as_mut().poll(context) {
                         return Poll::Ready(Wake::Directory(snapshot));
                     }
-                    timer.as_mut().poll(context).map(|()| Wake::Time)
+                    let now_us = clock.now_us();
+                    if now_us >= wake_at_us {
+                        return Poll::Ready(Wake::Time);
+                    }
+                    sleep.until(wake_at_us, now_us, context.waker());
+                    Poll::Pending
                 })
                 .await
             };

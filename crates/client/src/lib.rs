@@ -38,8 +38,9 @@
 //! # }
 //! ```
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod alarm;
 mod ask;
 mod builder;
 mod client;

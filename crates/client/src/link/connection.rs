@@ -1,27 +1,27 @@
 //! One connection while it lasts: requests out, in the order they come, and answers in, in that order.
 //!
-//! All requests that are there when it is its turn go out in one write. A node that is silent while it
-//! owes answers is probed over a connection of its own: a slow one answers that, a dead one does not.
+//! All requests that are there when it is its turn go out in one write, [joined](super::joined) where they
+//! can be. A node that is silent while it owes answers is probed over a connection of its own: a slow one
+//! answers that, a dead one does not.
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes, BytesMut};
-use fondaco_resp::{Parse, Protocol, Reply, ReplyItem, ReplyItems, parse_reply};
-use smallvec::SmallVec;
+use bytes::{Buf, BytesMut};
+use fondaco_resp::{Parse, ReplyItems, parse_reply};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
 use super::Message;
 use super::exchange::Ask;
+use super::joined::{Joined, Owed};
 use super::life::Life;
 use super::transport::Stream;
-use crate::read::{Answer, Element, Failure};
+use crate::read::Failure;
 
 /// Requests are taken from the queue while less than this waits to be written.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
@@ -44,6 +44,8 @@ pub(super) struct Connection<'a> {
     life: &'a mut Life,
     stream: Stream,
     taken: Vec<Message>,
+    /// Requests that go out as one.
+    joined: Joined,
     output: Vec<u8>,
     written: usize,
     unflushed: bool,
@@ -51,7 +53,7 @@ pub(super) struct Connection<'a> {
     /// Parsing before there are so many bytes is in vain.
     needed: usize,
     items: ReplyItems,
-    pending: VecDeque<Ask>,
+    owed: Owed,
     /// When a byte last came, or the first answer began to be owed.
     heard_us: u64,
     /// The node is suspended, and it is on us to probe it.
@@ -70,13 +72,14 @@ impl<'a> Connection<'a> {
             life,
             stream,
             taken: Vec::new(),
+            joined: Joined::default(),
             output: Vec::new(),
             written: 0,
             unflushed: false,
             input: BytesMut::new(),
             needed: 1,
             items: ReplyItems::new(),
-            pending: VecDeque::new(),
+            owed: Owed::default(),
             heard_us,
             watching: false,
             unused: false,
@@ -92,9 +95,7 @@ impl<'a> Connection<'a> {
             End::Unused => "the client has gone".into(),
             End::Broken(reason) => Arc::clone(reason),
         };
-        for ask in self.pending.drain(..) {
-            ask.fail(Failure::Lost(Arc::clone(&reason)));
-        }
+        self.owed.fail(&reason);
         end
     }
 
@@ -112,7 +113,7 @@ impl<'a> Connection<'a> {
             let wrote = self.write(context)?;
             let read = self.read(context)?;
             self.mind_silence(context)?;
-            if self.unused && self.pending.is_empty() {
+            if self.unused && self.owed.is_empty() {
                 return Poll::Ready(Ok(()));
             }
             if !took && !wrote && !read {
@@ -133,42 +134,39 @@ impl<'a> Connection<'a> {
             Poll::Ready(_) => {}
         }
         let now_us = self.life.clock.now_us();
-        for message in std::mem::take(&mut self.taken).drain(..) {
+        let mut taken = std::mem::take(&mut self.taken);
+        for message in taken.drain(..) {
             match message {
-                Message::Ask(ask) => self.encode(ask, now_us),
+                Message::Ask(ask) => self.join(ask, now_us),
                 Message::Watch => {
                     (self.watching, self.timer_set) = (true, false);
                 }
             }
         }
+        self.taken = taken;
+        self.encode(now_us);
         true
     }
 
-    /// Writes a request to the output: `FONDACO.READ store-id version timeout-ms store key …`.
-    fn encode(&mut self, ask: Ask, now_us: u64) {
+    /// Takes a request among those to go out as one, or sends these and begins anew.
+    fn join(&mut self, ask: Ask, now_us: u64) {
         let left_us = ask.deadline_us.saturating_sub(now_us);
         if left_us == 0 || !ask.is_wanted() {
             return ask.fail(Failure::Unsent("its time was over before it could be sent".into()));
         }
-        let mut writer = Reply::new(&mut self.output, Protocol::Resp2);
-        let mut store = None;
-        for key in ask.keys() {
-            if store.is_none() {
-                store = Some(key.store());
-                writer.array(5 + ask.keys().len());
-                writer.bulk(b"FONDACO.READ");
-                decimal(&mut writer, ask.store_id.into());
-                decimal(&mut writer, ask.version.get());
-                decimal(&mut writer, left_us.div_ceil(1000));
-                writer.bulk(key.store().as_bytes());
-            }
-            debug_assert_eq!(store, Some(key.store()), "a sub-request is about one store");
-            writer.bulk(key.key());
+        let timeout_ms = left_us.div_ceil(1000);
+        if !self.joined.fits(&ask, timeout_ms) {
+            self.encode(now_us);
         }
-        if self.pending.is_empty() {
+        self.joined.push(ask, timeout_ms);
+    }
+
+    /// Writes joined requests to the output.
+    fn encode(&mut self, now_us: u64) {
+        if self.owed.is_empty() {
             self.heard_us = now_us;
         }
-        self.pending.push_back(ask);
+        self.joined.encode(&mut self.output, &mut self.owed);
     }
 
     fn write(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
@@ -197,7 +195,10 @@ impl<'a> Connection<'a> {
         match self.fill(context) {
             Poll::Pending => return Ok(false),
             Poll::Ready(Ok(0)) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the node hung up")),
-            Poll::Ready(Ok(_)) => self.heard_us = self.life.clock.now_us(),
+            Poll::Ready(Ok(_)) => {
+                self.heard_us = self.life.clock.now_us();
+                self.life.health.heard(self.heard_us);
+            }
             Poll::Ready(Err(error)) => return Err(error),
         }
         while self.input.len() >= self.needed {
@@ -205,14 +206,12 @@ impl<'a> Connection<'a> {
                 Parse::Complete { consumed } => {
                     let reply = self.input.split_to(consumed).freeze();
                     self.needed = 1;
-                    let answer = answer_of(&reply, self.items.as_slice());
-                    let (Some(answer), Some(ask)) = (answer, self.pending.pop_front()) else {
+                    if !self.owed.answer(&reply, self.items.as_slice()) {
                         return Err(io::Error::new(
                             io::ErrorKind::InvalidData,
                             "the node answered what was not asked",
                         ));
-                    };
-                    ask.answer(answer);
+                    }
                 }
                 Parse::Incomplete { needed } => self.needed = needed,
                 Parse::Empty { consumed } => self.input.advance(consumed),
@@ -284,45 +283,10 @@ impl<'a> Connection<'a> {
     /// When the node has been silent for too long, if it goes on so.
     fn silent_from_us(&self) -> Option<u64> {
         let silence_us = self.life.transport.silence.as_micros() as u64;
-        (!self.pending.is_empty()).then(|| self.heard_us.saturating_add(silence_us))
+        (!self.owed.is_empty()).then(|| self.heard_us.saturating_add(silence_us))
     }
 
     fn is_silent(&self, now_us: u64) -> bool {
         self.silent_from_us().is_some_and(|from_us| from_us <= now_us)
-    }
-}
-
-fn decimal(writer: &mut Reply<'_>, number: u64) {
-    let mut digits = [0; 20];
-    let mut start = digits.len();
-    let mut rest = number;
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    writer.bulk(&digits[start..]);
-}
-
-/// What a reply says; nothing if it is none to `FONDACO.READ`.
-fn answer_of(reply: &Bytes, items: &[ReplyItem]) -> Option<Answer> {
-    let element = |item: &ReplyItem| {
-        Some(match item {
-            ReplyItem::Bulk(place) => Element::Value(Some(reply.slice(place.range()))),
-            ReplyItem::Null => Element::Value(None),
-            ReplyItem::Error(place) => Element::Error(reply.slice(place.range())),
-            ReplyItem::Status(_) | ReplyItem::Integer(_) | ReplyItem::Array(_) => return None,
-        })
-    };
-    match items.split_first()? {
-        (ReplyItem::Array(_), elements) => {
-            let elements: Option<SmallVec<[Element; 1]>> = elements.iter().map(element).collect();
-            elements.map(Answer::Elements)
-        }
-        (ReplyItem::Error(place), []) => Some(Answer::Error(reply.slice(place.range()))),
-        _ => None,
     }
 }

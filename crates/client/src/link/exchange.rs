@@ -122,6 +122,11 @@ impl Ask {
         self.keys.iter().map(|&place| &keys[place as usize])
     }
 
+    /// The name of the store that all its keys are of.
+    pub(super) fn store(&self) -> &str {
+        self.keys().next().map_or("", WireKey::store)
+    }
+
     pub(super) fn answer(mut self, answer: Answer) {
         self.tell(Event::Answer(self.id, answer));
     }

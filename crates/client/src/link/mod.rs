@@ -6,6 +6,7 @@
 
 mod connection;
 mod exchange;
+mod joined;
 mod life;
 mod transport;
 

@@ -16,6 +16,7 @@ use crate::error::ClientError;
 impl Read {
     /// A sub-request was answered. `latest` is the newest directory that there is.
     pub fn on_answer(&mut self, id: SubId, answer: Answer, latest: &Arc<Directory>, steering: &Steering, now_us: u64) {
+        self.now_us = now_us;
         let Some((stage, keys)) = self.end(id, now_us, steering) else {
             return;
         };
@@ -54,10 +55,10 @@ impl Read {
         if came.values > 0 && purpose == Purpose::Hedge {
             steering.counts.hedges_won.fetch_add(1, Relaxed);
         }
-        if stage == Stage::Pending
-            && let Some(member) = self.directory.member(node)
-        {
+        if let Some(member) = self.directory.member(node) {
+            member.health.heard(now_us);
             match came.node_failed {
+                _ if stage != Stage::Pending => {}
                 false => member.health.succeeded(now_us),
                 true if member.health.failed(now_us) => self.suspended.push(node),
                 true => {}
@@ -103,6 +104,7 @@ impl Read {
 
     /// Nothing will come back for a sub-request.
     pub fn on_failure(&mut self, id: SubId, failure: Failure, steering: &Steering, now_us: u64) {
+        self.now_us = now_us;
         let Some((stage, keys)) = self.end(id, now_us, steering) else {
             return;
         };
@@ -136,6 +138,7 @@ impl Read {
 
     /// There is a newer directory.
     pub fn on_directory(&mut self, latest: &Arc<Directory>, steering: &Steering, now_us: u64) {
+        self.now_us = now_us;
         if !self.is_done() {
             self.adopt(latest, steering);
             self.rest(now_us);
@@ -144,6 +147,7 @@ impl Read {
 
     /// It is [`Read::wake_at_us`], or later.
     pub fn on_time(&mut self, steering: &Steering, now_us: u64) {
+        self.now_us = now_us;
         if self.is_done() {
             return;
         }
@@ -162,6 +166,12 @@ impl Read {
                 }
                 let sub = &mut self.subs[id];
                 (sub.learnt, sub.hedge_at_us) = (true, NEVER);
+                let (node, sent_us) = (sub.node, sub.sent_us);
+                if let Some(member) = self.directory.member(node)
+                    && member.health.overdue(sent_us, now_us)
+                {
+                    steering.counts.lates.fetch_add(1, Relaxed);
+                }
                 if of_now {
                     self.hedge(id, steering);
                 }

@@ -1,9 +1,14 @@
 //! Whether a node is worth asking: judged by how its requests fare, recovered by probing.
 //!
 //! A node is *suspended* when it cannot be reached, when too many of its requests failed in a row, or
-//! when the share of those that succeeded over a window falls below a threshold. Slowness is no failure:
-//! hedging answers that. A suspended node is probed, at first soon, then ever less often; one answered
-//! probe brings it back. Suspension is advice: where nobody else is left, a suspended node is asked.
+//! when the share of those that succeeded over a window falls below a threshold. A suspended node is
+//! probed, at first soon, then ever less often; one answered probe brings it back. Suspension is advice:
+//! where nobody else is left, a suspended node is asked.
+//!
+//! Slowness is no failure: hedging answers that. But a node that owes an answer for longer than it usually
+//! takes, and has not said a word to anybody since it was asked, as one that collects garbage, is *late*:
+//! until it says something, new requests go elsewhere, so that a pause delays only those that it began
+//! with.
 //!
 //! Time is passed in. All numbers are atomics of their own, read and written without order: two requests
 //! at once may lose a count, never a suspension.
@@ -25,6 +30,9 @@ pub struct HealthPolicy {
     pub probe_first_us: u64,
     /// How often it is probed in the end, in microseconds.
     pub probe_last_us: u64,
+    /// How long a node may be late, in microseconds: it is then asked again, whether or not it has said
+    /// anything, since nobody may have heard it.
+    pub late_us_max: u64,
 }
 
 impl Default for HealthPolicy {
@@ -36,6 +44,7 @@ impl Default for HealthPolicy {
             failures_in_row_max: 5,
             probe_first_us: 100_000,
             probe_last_us: 2_000_000,
+            late_us_max: 1_000_000,
         }
     }
 }
@@ -47,6 +56,10 @@ pub struct NodeHealth {
     suspended: AtomicBool,
     /// When the next probe is due, while suspended.
     probe_at_us: AtomicU64,
+    /// When it last said anything.
+    heard_at_us: AtomicU64,
+    /// Until when it is taken to be late.
+    late_until_us: AtomicU64,
     /// How long the next rest is.
     rest_us: AtomicU64,
     resumed_at_us: AtomicU64,
@@ -65,6 +78,8 @@ impl NodeHealth {
             policy,
             suspended: AtomicBool::new(false),
             probe_at_us: AtomicU64::new(0),
+            heard_at_us: AtomicU64::new(0),
+            late_until_us: AtomicU64::new(0),
             rest_us: AtomicU64::new(policy.probe_first_us),
             resumed_at_us: AtomicU64::new(0),
             failures_in_row: AtomicU32::new(0),
@@ -79,6 +94,33 @@ impl NodeHealth {
     #[inline]
     pub fn is_suspended(&self) -> bool {
         self.suspended.load(Relaxed)
+    }
+
+    /// Whether others are to be asked rather than this one, since it has not answered in its time and
+    /// says nothing.
+    #[inline]
+    pub fn is_late(&self, now_us: u64) -> bool {
+        now_us < self.late_until_us.load(Relaxed)
+    }
+
+    /// It has said something, whatever that was.
+    #[inline]
+    pub fn heard(&self, now_us: u64) {
+        self.heard_at_us.store(now_us, Relaxed);
+        if self.late_until_us.load(Relaxed) != 0 {
+            self.late_until_us.store(0, Relaxed);
+        }
+    }
+
+    /// A request that was sent at `sent_us` should have been answered by now. Returns whether the node is
+    /// late for it, and was not before.
+    pub fn overdue(&self, sent_us: u64, now_us: u64) -> bool {
+        if self.heard_at_us.load(Relaxed) >= sent_us || self.is_late(now_us) {
+            return false;
+        }
+        let until_us = now_us.saturating_add(self.policy.late_us_max);
+        self.late_until_us.store(until_us, Relaxed);
+        true
     }
 
     /// A request was answered.
@@ -254,6 +296,22 @@ mod tests {
             Some(later + policy().probe_first_us),
             "it was well for long"
         );
+    }
+
+    #[test]
+    fn a_node_is_late_when_it_owes_an_answer_and_says_nothing_and_until_it_does() {
+        let health = NodeHealth::new(policy());
+        health.heard(100);
+        assert!(!health.overdue(100, 900), "it answered somebody since");
+        assert!(health.overdue(101, 900));
+        assert!(!health.overdue(102, 901), "it is late already");
+        assert!(health.is_late(901) && !health.is_suspended());
+        health.heard(950);
+        assert!(!health.is_late(950));
+        assert!(health.overdue(960, 1_000));
+        let later = 1_000 + policy().late_us_max;
+        assert!(!health.is_late(later), "nobody heard it, and it is tried again");
+        assert!(health.overdue(970, later), "in vain");
     }
 
     proptest! {

@@ -37,6 +37,8 @@ pub struct Read {
     pub(super) turn: u64,
     pub(super) attempt_us: u64,
     pub(super) deadline_us: u64,
+    /// The time of what happened last.
+    pub(super) now_us: u64,
     pub(super) states: SmallVec<[KeyState; 1]>,
     pub(super) parts: SmallVec<[Part; 1]>,
     pub(super) subs: SmallVec<[Sub; 2]>,
@@ -99,6 +101,7 @@ impl Read {
             turn: steering.next_turn(),
             attempt_us: options.attempt.map_or(whole_us / 2, micros),
             deadline_us: now_us.saturating_add(whole_us),
+            now_us,
             states: SmallVec::with_capacity(keys.len()),
             parts: SmallVec::new(),
             subs: SmallVec::new(),

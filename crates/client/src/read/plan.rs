@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fondaco_model::VersionNumber;
+use fondaco_model::cluster::TopologyStore;
 use smallvec::SmallVec;
 
 use super::choice::Candidate;
@@ -92,11 +93,22 @@ impl Read {
     }
 
     /// Divides keys by whom to ask for them. A group may be as large as a sub-request, no larger.
-    fn group(&self, keys: KeyPlaces, purpose: Purpose, nowhere: &mut KeyPlaces) -> SmallVec<[Group; 1]> {
+    fn group(&self, keys: KeyPlaces, purpose: Purpose, nowhere: &mut KeyPlaces) -> SmallVec<[Group; 3]> {
         let members = self.directory.members().len();
-        let mut groups = SmallVec::<[Group; 1]>::new();
+        let mut groups = SmallVec::<[Group; 3]>::new();
+        // The store of the part that the key before belongs to.
+        let mut store_of = None;
+        let mut choose = |key: u32| {
+            let part = self.states[key as usize].part;
+            let store = match store_of {
+                Some((known, store)) if known == part => store,
+                _ => self.directory.store(self.parts[usize::from(part)].name.as_str())?.1,
+            };
+            store_of = Some((part, store));
+            self.choose(key as usize, store, purpose)
+        };
         if let [key] = keys[..] {
-            match self.choose(key as usize, purpose) {
+            match choose(key) {
                 Some(member) => groups.push(Group {
                     member: member as u32,
                     part: self.states[key as usize].part,
@@ -107,9 +119,9 @@ impl Read {
             return groups;
         }
         // The open group of each part and node, counted from 1.
-        let mut open = vec![0u32; self.parts.len() * members];
+        let mut open = SmallVec::<[u32; 16]>::from_elem(0, self.parts.len() * members);
         for key in keys {
-            let Some(member) = self.choose(key as usize, purpose) else {
+            let Some(member) = choose(key) else {
                 nowhere.push(key);
                 continue;
             };
@@ -129,37 +141,39 @@ impl Read {
         groups
     }
 
-    /// The place among the members of the node to ask for a key: of those not asked yet, one that is
-    /// well; unless it is a hedge, in need one that is not.
-    fn choose(&self, key: usize, purpose: Purpose) -> Option<usize> {
+    /// The place among the members of the node to ask for a key: of those not asked yet, one that is well,
+    /// and not late if another is not; in need one that is late, and, unless it is a hedge, one that is ill.
+    fn choose(&self, key: usize, store: &TopologyStore, purpose: Purpose) -> Option<usize> {
         let state = &self.states[key];
-        let part = &self.parts[usize::from(state.part)];
-        let (_, store) = self.directory.store(part.name.as_str())?;
         let members = self.directory.members();
-        let mut well = SmallVec::<[usize; 4]>::new();
-        let mut ill = None;
+        let mut prompt = SmallVec::<[usize; 4]>::new();
+        let mut candidates = SmallVec::<[Candidate; 4]>::new();
+        let (mut late, mut ill) = (None, None);
         for place in self.directory.replicas(store, state.partition) {
             let member: &Member = &members[place];
             if state.asked.contains(&member.id) {
-            } else if member.is_well() {
-                well.push(place);
-            } else if ill.is_none_or(|ill: usize| !members[ill].live && member.live) {
-                ill = Some(place);
+            } else if !member.is_well() {
+                if ill.is_none_or(|ill: usize| !members[ill].live && member.live) {
+                    ill = Some(place);
+                }
+            } else if member.health.is_late(self.now_us) {
+                late = late.or(Some(place));
+            } else {
+                prompt.push(place);
+                candidates.push(Candidate {
+                    node: member.id,
+                    near: member.near,
+                });
             }
         }
-        match well[..] {
-            [] if purpose == Purpose::Hedge => None,
-            [] => ill,
+        match prompt[..] {
+            [] if purpose == Purpose::Hedge => late,
+            [] => late.or(ill),
             [one] => Some(one),
             _ => {
-                let candidate = |&place: &usize| Candidate {
-                    node: members[place].id,
-                    near: members[place].near,
-                };
-                let candidates: SmallVec<[Candidate; 4]> = well.iter().map(candidate).collect();
                 let chosen = self.options.choice.choose(&self.keys[key], self.turn, &candidates);
-                debug_assert!(chosen < well.len(), "a choice is one of the candidates");
-                Some(well[chosen.min(well.len() - 1)])
+                debug_assert!(chosen < prompt.len(), "a choice is one of the candidates");
+                Some(prompt[chosen.min(prompt.len() - 1)])
             }
         }
     }

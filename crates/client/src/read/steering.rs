@@ -115,6 +115,8 @@ counts! {
     retries_denied,
     /// Hedges that were not made for want of budget.
     hedges_denied,
+    /// How often a node was found to be late.
+    lates,
     /// Stores asked for again at another version, because the first was gone.
     repins,
     /// Keys without an answer at the deadline.

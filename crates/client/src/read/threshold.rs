@@ -14,8 +14,8 @@ const CLASSES: usize = 6;
 const SAMPLES_MIN: u32 = 64;
 /// The share of a step, once there are many samples.
 const GAIN: f64 = 0.05;
-/// Timers are this fine, and no healthy answer deserves a second one earlier.
-const THRESHOLD_MIN_US: u64 = 1_000;
+/// What takes no longer is not worth a second request: that costs as much.
+const THRESHOLD_MIN_US: u64 = 100;
 const QUANTILE_MAX_NS: f64 = 60e9;
 
 /// When to ask a second node.

@@ -142,7 +142,11 @@ pub fn keys(count: usize) -> Vec<(StoreName, String)> {
 }
 
 pub fn value_of(version: u64, key: &str) -> Bytes {
-    value("s", version, key).into()
+    value_in(&name("s"), version, key)
+}
+
+pub fn value_in(store: &StoreName, version: u64, key: &str) -> Bytes {
+    value(store.as_str(), version, key).into()
 }
 
 pub fn within(deadline_ms: u64) -> ReadOptions {

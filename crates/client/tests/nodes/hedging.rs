@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use fondaco_client::read::SteeringPolicy;
+use fondaco_client::read::{HealthPolicy, SteeringPolicy};
 use fondaco_client::{Client, ReadOptions};
 use tokio::time::Instant;
 
-use crate::harness::{Cluster, keys, name, value_of, within};
+use crate::harness::{Cluster, keys, until, value_of, within};
 use crate::server::Behaviour;
 
 /// Much longer than any answer of a node that is not slow.
@@ -43,18 +43,54 @@ async fn the_first_answer_wins_and_the_second_changes_nothing() {
     let cluster = Cluster::start(2, 2).await;
     let client = cluster.client().await;
     learn(&client).await;
-    let slow = Duration::from_millis(100);
-    cluster.nodes.iter().for_each(|node| node.behave(Behaviour::Slow(slow)));
-    let before = cluster.reads();
-    let value = client.get(&name("s"), b"k").await;
-    assert_eq!(value, Ok(Some(value_of(1, "k"))));
-    assert_eq!(cluster.reads() - before, 1, "the second is still asleep: {value:?}");
-    cluster.nodes.iter().for_each(|node| node.behave(Behaviour::Answer));
-    let next = client.get_many(&keys(20), &within(5_000)).await.unwrap();
-    assert!(
-        next.values.iter().all(Result::is_ok),
-        "the late answer is nobody else's"
+    // Whom the key is asked of first.
+    let no_hedge = ReadOptions {
+        hedge: false,
+        ..within(10_000)
+    };
+    let before = cluster.nodes[0].reads();
+    client.get_many(&keys(1), &no_hedge).await.unwrap();
+    let first = usize::from(cluster.nodes[0].reads() == before);
+    let held = &cluster.nodes[first];
+    held.behave(Behaviour::Hold);
+    let before = held.reads();
+    let reply = client.get_many(&keys(1), &within(10_000)).await.unwrap();
+    assert_eq!(reply.values, [Ok(Some(value_of(1, "key-0")))]);
+    assert_eq!(
+        (reply.hedged, held.reads() - before),
+        (1, 0),
+        "only the second has answered"
     );
+    held.behave(Behaviour::Answer);
+    until("the first has answered, too", || held.reads() > before).await;
+    let next = client.get_many(&keys(20), &within(10_000)).await.unwrap();
+    for (value, (_, key)) in next.values.into_iter().zip(keys(20)) {
+        assert_eq!(value, Ok(Some(value_of(1, &key))), "the late answer is nobody else's");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_is_late_is_left_alone_until_it_says_something() {
+    let cluster = Cluster::start(3, 3).await;
+    let policy = HealthPolicy {
+        late_us_max: 60_000_000,
+        ..HealthPolicy::default()
+    };
+    let client = cluster.connected(cluster.builder().health(policy)).await;
+    learn(&client).await;
+    let in_flight = || client.stats().nodes[0].in_flight;
+    until("all have answered", || in_flight() == 0).await;
+    cluster.nodes[0].behave(Behaviour::Hold);
+    for (store, key) in keys(300) {
+        assert_eq!(client.get(&store, key.as_bytes()).await, Ok(Some(value_of(1, &key))));
+    }
+    assert_eq!(in_flight(), 1, "after the first, no other asked it");
+    assert!(client.stats().reads.lates > 0);
+    cluster.nodes[0].behave(Behaviour::Answer);
+    until("it has answered", || in_flight() == 0).await;
+    let before = cluster.nodes[0].reads();
+    client.get_many(&keys(300), &within(10_000)).await.unwrap();
+    assert!(cluster.nodes[0].reads() > before, "it is asked again");
 }
 
 #[tokio::test]

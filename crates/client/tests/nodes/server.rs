@@ -19,6 +19,8 @@ pub enum Behaviour {
     Answer,
     /// It answers reads this much later, one after the other.
     Slow(Duration),
+    /// It answers reads, those that have come too, once it behaves otherwise.
+    Hold,
     /// It reads and says nothing, to probes neither.
     Silent,
     /// It hangs up on the first read.
@@ -143,7 +145,11 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<Mutex
                 .map(|word| String::from_utf8_lossy(word).into_owned())
                 .collect();
             input.drain(..consumed);
-            let behaviour = state.lock().unwrap().behaviour.clone();
+            let behaviour = || state.lock().unwrap().behaviour.clone();
+            while words[0] == "FONDACO.READ" && matches!(behaviour(), Behaviour::Hold) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let behaviour = behaviour();
             let mut output = Vec::new();
             match &behaviour {
                 Behaviour::Silent => continue,

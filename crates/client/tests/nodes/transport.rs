@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use fondaco_client::ClientError;
+use fondaco_client::{ClientError, Partial, ReadOptions};
 use tokio_rustls::TlsAcceptor;
 
-use crate::harness::{Cluster, keys, name, until, value_of};
-use crate::server::Node;
+use crate::harness::{Cluster, keys, name, until, value_in, value_of, within};
+use crate::server::{Behaviour, Node};
 
 #[tokio::test]
 async fn a_password_is_given_on_every_connection() {
@@ -87,8 +87,49 @@ async fn requests_of_one_moment_go_out_together() {
         read.await.unwrap().unwrap();
     }
     let receptions = cluster.nodes[0].state(|state| state.receptions) - before;
-    assert_eq!(cluster.reads(), 100);
     assert!(receptions <= 10, "{receptions} writes for 100 requests");
+    let asked: Vec<usize> = cluster.nodes[0].state(|state| state.reads.iter().map(|read| read.keys.len()).collect());
+    assert_eq!(asked.iter().sum::<usize>(), 100);
+    assert!(
+        asked.len() <= 20,
+        "those that ask for the same go out as one: {asked:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_goes_out_as_one_is_answered_to_each_by_its_own() {
+    let cluster = Cluster::start(1, 1).await;
+    cluster.open("other", 1);
+    cluster.swap("other", 1);
+    let client = cluster.client().await;
+    // Of two stores, one key or several at a time, with errors among them.
+    cluster.nodes[0].behave(Behaviour::ErrorFor(
+        "key-13",
+        "CORRUPT a record does not have its checksum",
+    ));
+    let reads: Vec<_> = (0..100)
+        .map(|number| {
+            let client = client.clone();
+            let store = name(if number % 10 == 0 { "other" } else { "s" });
+            let keys: Vec<_> = (0..=number % 3)
+                .map(|more| (store.clone(), format!("key-{number}-{more}")))
+                .collect();
+            let per_key = ReadOptions {
+                partial: Partial::PerKey,
+                ..within(10_000)
+            };
+            tokio::spawn(async move { (client.get_many(&keys, &per_key).await, keys) })
+        })
+        .collect();
+    for read in reads {
+        let (reply, keys) = read.await.unwrap();
+        for ((store, key), value) in keys.iter().zip(reply.unwrap().values) {
+            match key.starts_with("key-13-") {
+                true => assert!(matches!(value, Err(ClientError::Unavailable { .. })), "{value:?}"),
+                false => assert_eq!(value, Ok(Some(value_in(store, 1, key)))),
+            }
+        }
+    }
 }
 
 #[tokio::test]
