@@ -49,6 +49,17 @@ pub enum EngineError {
         dir: PathBuf,
     },
 
+    /// The disk does not keep up with what is written.
+    #[error(
+        "the disk of {dir:?} is {waited_seconds} s behind with writing out and merging: write less, or use a faster one"
+    )]
+    Behind {
+        /// The directory of the engine.
+        dir: PathBuf,
+        /// For how long it was waited, in seconds.
+        waited_seconds: u64,
+    },
+
     /// What is stored is not what was written.
     #[error("what is stored in {place:?} is damaged: {reason}; delete it, and let the other replicas fill it again")]
     Corrupt {

@@ -1,8 +1,8 @@
 //! Where the records of versioned stores are kept: sorted tables of byte strings behind one trait, [`Engine`].
 //!
 //! An engine knows neither clocks nor partitions nor replicas: it keeps what it is given, in the order of
-//! keys, and changes it by atomic batches. [`MemoryEngine`] forgets everything with its process, [`CacheEngine`]
-//! also before.
+//! keys, and changes it by atomic batches. [`DiskEngine`] survives its process,
+//! [`MemoryEngine`] does not, and [`CacheEngine`] forgets even before.
 //!
 //! ```
 //! use fondaco_engine::{Engine, MemoryEngine, WriteBatch};
@@ -17,6 +17,7 @@
 //! ```
 
 mod batch;
+mod disk;
 mod engine;
 mod error;
 mod limits;
@@ -24,6 +25,7 @@ mod memory;
 mod name;
 
 pub use batch::WriteBatch;
+pub use disk::{DamagedLog, DiskEngine, DiskOptions};
 pub use engine::{Engine, Hot, Scan, Table};
 pub use error::EngineError;
 pub use limits::{KEY_BYTES_MAX, TABLE_NAME_BYTES_MAX, VALUE_BYTES_MAX};

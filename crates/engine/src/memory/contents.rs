@@ -84,15 +84,16 @@ impl Contents {
             .sum::<u64>();
     }
 
-    /// Makes all changes, or says which table is not there; then what was changed so far is to be thrown away.
-    pub(super) fn apply(&mut self, batch: &WriteBatch) -> Result<(), EngineError> {
+    /// Makes all changes, but keeps no value that is longer than this; or says which table is not there: then
+    /// what was changed so far is to be thrown away.
+    pub(super) fn apply(&mut self, batch: &WriteBatch, value_bytes_max: u64) -> Result<(), EngineError> {
         for (name, changes) in batch.tables() {
             let entries = self.names.get(name).and_then(|id| self.entries.get_mut(id));
             let entries = entries.ok_or_else(|| EngineError::NoTable { table: name.to_owned() })?;
             for (key, value) in changes {
                 // Copied: what is given may be a small part of a large buffer, that it would keep alive.
-                let value = value.as_deref().map(Bytes::copy_from_slice);
-                let old = match value {
+                let kept = value.as_deref().filter(|value| value.len() as u64 <= value_bytes_max);
+                let old = match kept.map(Bytes::copy_from_slice) {
                     Some(value) => {
                         self.bytes += weight(key, &value);
                         let entry = Entry {

@@ -20,8 +20,10 @@ use crate::engine::{Engine, Table};
 use crate::error::EngineError;
 use crate::name;
 
+/// So many values fit into a cache, at least: a larger one would drive out too much, and is not kept.
+const CACHED_VALUES_MIN: u64 = 8;
+
 /// Tables in memory, without a bound: the memory of the machine is their limit.
-#[derive(Default)]
 pub struct MemoryEngine {
     shared: Arc<Shared>,
 }
@@ -31,14 +33,14 @@ pub struct CacheEngine {
     shared: Arc<Shared>,
 }
 
-#[derive(Default)]
 struct Shared {
     current: ArcSwap<Contents>,
+    /// Longer values are not kept.
+    value_bytes_max: u64,
     writer: Mutex<Writer>,
 }
 
 /// What only the one who writes needs.
-#[derive(Default)]
 struct Writer {
     /// `None` keeps everything.
     clock: Option<Clock>,
@@ -47,7 +49,16 @@ struct Writer {
 impl MemoryEngine {
     /// An engine without tables.
     pub fn new() -> Self {
-        Self::default()
+        let shared = Shared::new(None, u64::MAX);
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+}
+
+impl Default for MemoryEngine {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -55,16 +66,22 @@ impl CacheEngine {
     /// An engine without tables, that keeps within so many bytes: keys, values, and about what it takes to
     /// find them again.
     pub fn new(bytes_max: u64) -> Self {
-        let clock = Some(Clock::new(bytes_max));
-        let writer = Mutex::new(Writer { clock });
-        let current = ArcSwap::default();
+        let shared = Shared::new(Some(Clock::new(bytes_max)), bytes_max / CACHED_VALUES_MIN);
         Self {
-            shared: Arc::new(Shared { current, writer }),
+            shared: Arc::new(shared),
         }
     }
 }
 
 impl Shared {
+    fn new(clock: Option<Clock>, value_bytes_max: u64) -> Self {
+        Self {
+            current: ArcSwap::default(),
+            value_bytes_max,
+            writer: Mutex::new(Writer { clock }),
+        }
+    }
+
     /// Replaces the contents by what a change makes of them, unless it fails.
     fn change<T>(&self, change: impl FnOnce(&mut Contents) -> Result<T, EngineError>) -> Result<T, EngineError> {
         // A writer that panicked has published nothing.
@@ -93,7 +110,7 @@ impl Shared {
 
     fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
         batch.check()?;
-        self.change(|contents| contents.apply(batch))
+        self.change(|contents| contents.apply(batch, self.value_bytes_max))
     }
 }
 

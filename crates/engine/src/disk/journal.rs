@@ -1,0 +1,175 @@
+//! Whether the log of a database is whole, and how it is cut off where it is not. It does not replay it: fjall does.
+//!
+//! fjall's log is a row of files `N.jnl` of batches, each with a checksum. The end of a process can leave part of a
+//! batch at the very end; fjall drops it, and nothing is lost that was acknowledged. Where anything whole comes
+//! after a place that is not, bits have changed, or a machine lost its power before it had written what it was never
+//! told to sync. fjall then either refuses to open or silently leaves out the rest; which, depends on the bit. So
+//! this looks first.
+//!
+//! ```text
+//! batch = start item* end
+//! start = 1, number of items u32, sequence number u64
+//! item  = 2, kind u8, compression u8, tree u64, key length u16, value length u32, stored length u32, key, value
+//!       | 4, tree u64
+//! end   = 3, XXH3-64 of all items u64, "FJL" 3                      integers are little-endian
+//! ```
+//!
+//! The sequence numbers, which no checksum covers, rise from batch to batch. After the last batch of the last file
+//! come zeros, or nothing.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use memchr::memmem;
+use memmap2::Mmap;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::failure;
+use crate::error::EngineError;
+
+const START: u8 = 1;
+const ITEM: u8 = 2;
+const END: u8 = 3;
+const CLEAR: u8 = 4;
+const TRAILER: &[u8] = b"FJL\x03";
+
+/// Where a log stops being whole.
+#[derive(Debug)]
+pub(super) struct Damage {
+    path: PathBuf,
+    offset: u64,
+    /// The files after that one.
+    later: Vec<PathBuf>,
+}
+
+impl Damage {
+    /// In words.
+    pub(super) fn describe(&self) -> String {
+        format!("the log {:?} is damaged at byte {}", self.path, self.offset)
+    }
+
+    /// Deletes the log from there on, but for whole files, which are renamed.
+    pub(super) fn cut_off(&self) -> Result<(), EngineError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |error| failure::io("cut off the log", &path, error)
+        };
+        for path in &self.later {
+            fs::rename(path, path.with_extension("jnl-damaged")).map_err(failed(path))?;
+        }
+        let file = OpenOptions::new().write(true).open(&self.path);
+        let cut = file.and_then(|file| file.set_len(self.offset).and_then(|()| file.sync_all()));
+        cut.map_err(failed(&self.path))
+    }
+}
+
+/// Looks for damage in the log in a directory, which nobody writes meanwhile.
+pub(super) fn damage(dir: &Path) -> Result<Option<Damage>, EngineError> {
+    let files = files(dir)?;
+    let mut sequence = None;
+    for (at, path) in files.iter().enumerate() {
+        let bytes = map(path)?;
+        let end = whole_batches(&bytes, &mut sequence);
+        let rest = &bytes[end..];
+        let later = &files[at + 1..];
+        // A file is only followed by another once it is complete.
+        let torn = later.is_empty() && !has_whole_batch(rest);
+        if !torn && rest.iter().any(|byte| *byte != 0) {
+            return Ok(Some(Damage {
+                path: path.clone(),
+                offset: end as u64,
+                later: later.to_vec(),
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// The files of the log, in order.
+fn files(dir: &Path) -> Result<Vec<PathBuf>, EngineError> {
+    let failed = |error| failure::io("list", dir, error);
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let number = path
+            .file_stem()
+            .and_then(OsStr::to_str)
+            .and_then(|stem| stem.parse::<u64>().ok());
+        if let Some(number) = number
+            && path.extension() == Some(OsStr::new("jnl"))
+        {
+            files.push((number, path));
+        }
+    }
+    files.sort();
+    Ok(files.into_iter().map(|(_, path)| path).collect())
+}
+
+fn map(path: &Path) -> Result<Mmap, EngineError> {
+    let failed = |error| failure::io("read", path, error);
+    let file = File::open(path).map_err(failed)?;
+    // SAFETY: the directory is locked by us, and nobody else writes or cuts its files while this is mapped.
+    unsafe { Mmap::map(&file) }.map_err(failed)
+}
+
+/// Where the first batch ends that is not whole, or not in order, or would begin.
+fn whole_batches(bytes: &[u8], sequence: &mut Option<u64>) -> usize {
+    let mut end = 0;
+    while let Some((number, length)) = batch(&bytes[end..]) {
+        if sequence.is_some_and(|last| number <= last) {
+            break;
+        }
+        *sequence = Some(number);
+        end += length;
+    }
+    end
+}
+
+/// Whether a whole batch is anywhere in there.
+fn has_whole_batch(bytes: &[u8]) -> bool {
+    // Without a trailer there is no batch, and after a crash there is none, almost always.
+    let Some(last) = memmem::rfind(bytes, TRAILER) else {
+        return false;
+    };
+    let starts = memchr::memchr_iter(START, &bytes[..last]);
+    starts.into_iter().any(|start| batch(&bytes[start..]).is_some())
+}
+
+/// The sequence number and length of the batch that begins here, if it is whole.
+fn batch(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut rest = bytes;
+    (take(&mut rest, 1)? == [START]).then_some(())?;
+    let items = u32::from_le_bytes(take(&mut rest, 4)?.try_into().ok()?);
+    let number = u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?);
+    let content = rest;
+    for _ in 0..items {
+        item(&mut rest)?;
+    }
+    let content = &content[..content.len() - rest.len()];
+    (take(&mut rest, 1)? == [END]).then_some(())?;
+    let checksum = u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?);
+    (take(&mut rest, TRAILER.len())? == TRAILER).then_some(())?;
+    (xxh3_64(content) == checksum).then_some((number, bytes.len() - rest.len()))
+}
+
+fn item(rest: &mut &[u8]) -> Option<()> {
+    match take(rest, 1)? {
+        [ITEM] => {
+            let header = take(rest, 1 + 1 + 8 + 2 + 4 + 4)?;
+            let key_bytes = u16::from_le_bytes(header[10..12].try_into().ok()?);
+            let stored_bytes = u32::from_le_bytes(header[16..20].try_into().ok()?);
+            take(rest, usize::from(key_bytes))?;
+            take(rest, stored_bytes as usize)?;
+            Some(())
+        }
+        [CLEAR] => take(rest, 8).map(drop),
+        _ => None,
+    }
+}
+
+fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (taken, left) = rest.split_at_checked(length)?;
+    *rest = left;
+    Some(taken)
+}

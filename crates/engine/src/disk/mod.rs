@@ -1,0 +1,312 @@
+//! An engine on disk: an LSM tree for each table, one log and one budget of memory for all.
+//!
+//! The trees are fjall's. What this adds: records in memory that an event loop can ask for, without ever
+//! waiting for a disk; a reserve of space, so that a full disk is a refusal and not a broken tree; and going on
+//! after fjall has given up, by opening it again. What a call of `write` returned for is in the log of the
+//! operating system; what `sync` returned for is on the disk.
+
+mod failure;
+mod journal;
+mod opened;
+mod record_cache;
+mod space;
+mod table;
+
+use std::collections::HashMap;
+use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use fjall::PersistMode;
+
+use self::opened::{Opened, Slot};
+use self::record_cache::RecordCache;
+use self::space::Space;
+use self::table::{DiskTable, TableState};
+use crate::batch::WriteBatch;
+use crate::engine::{Engine, Table};
+use crate::error::EngineError;
+use crate::name;
+
+/// How much of the machine an engine on disk may take.
+#[derive(Clone, Debug)]
+pub struct DiskOptions {
+    /// Memory for what was read, of all tables together: one half holds records, the other blocks of files.
+    pub cache_bytes: u64,
+    /// The log, and so, about, what was written and is in memory only. At least 64 MiB. When it is reached,
+    /// tables are written out before their share of memory is full.
+    pub log_bytes_max: u64,
+    /// What a table collects in memory before it is written out.
+    pub table_buffer_bytes: u64,
+    /// Writes are refused when less than this is left on the disk: writing out and merging need room.
+    pub disk_reserve_bytes: u64,
+    /// Threads that write out and merge.
+    pub threads: usize,
+    /// What to do when the log is found damaged.
+    pub damaged_log: DamagedLog,
+}
+
+/// What to do when the log is found damaged as the engine is opened: bits changed, or the machine lost its power
+/// before all was on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DamagedLog {
+    /// Fail with [`EngineError::Corrupt`].
+    Refuse,
+    /// Go on without what was written from there on: [`DiskEngine::lost_writes`] says so.
+    CutOff,
+}
+
+impl Default for DiskOptions {
+    fn default() -> Self {
+        Self {
+            cache_bytes: 256 << 20,
+            log_bytes_max: 512 << 20,
+            table_buffer_bytes: 64 << 20,
+            disk_reserve_bytes: 1 << 30,
+            threads: std::thread::available_parallelism().map_or(1, usize::from).min(4),
+            damaged_log: DamagedLog::Refuse,
+        }
+    }
+}
+
+/// Tables on disk.
+pub struct DiskEngine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    dir: PathBuf,
+    options: DiskOptions,
+    cache: RecordCache,
+    slot: Slot,
+    tables: RwLock<HashMap<String, Arc<TableState>>>,
+    /// Held while writing: the cache is to see batches in the order in which the log does.
+    writer: Mutex<Writer>,
+    /// How many batches were written, and how many of them the last sync covers.
+    written: AtomicU64,
+    synced: Mutex<u64>,
+    lost_writes: Option<String>,
+    /// Held locked.
+    _lock: File,
+}
+
+struct Writer {
+    space: Space,
+    /// The number of the next table that is opened.
+    next_table: u64,
+}
+
+impl DiskEngine {
+    /// Opens the engine in a directory, which is made if it is not there, and locks it.
+    ///
+    /// # Errors
+    /// [`EngineError::Locked`] if it is in use, [`EngineError::Corrupt`] if it is damaged, or what the
+    /// operating system says.
+    pub fn open(dir: &Path, options: DiskOptions) -> Result<Self, EngineError> {
+        fs::create_dir_all(dir).map_err(|error| failure::io("create", dir, error))?;
+        let lock = lock(dir)?;
+        let damage = journal::damage(dir)?;
+        if let Some(damage) = &damage {
+            match options.damaged_log {
+                DamagedLog::Refuse => return Err(failure::corrupt(dir, damage.describe())),
+                DamagedLog::CutOff => damage.cut_off()?,
+            }
+        }
+        let slot = Slot::open(dir, &options)?;
+        let shared = Shared {
+            dir: dir.to_owned(),
+            cache: RecordCache::new(options.cache_bytes / 2),
+            slot,
+            tables: RwLock::default(),
+            writer: Mutex::new(Writer {
+                space: Space::new(dir, options.disk_reserve_bytes),
+                next_table: 0,
+            }),
+            written: AtomicU64::new(0),
+            synced: Mutex::new(0),
+            lost_writes: damage.map(|damage| damage.describe()),
+            _lock: lock,
+            options,
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Says where the log was damaged when the engine was opened, if it was: what was written after is lost, even
+    /// if it was acknowledged. The end of a process, however it ends, does no such thing; a loss of power may, to
+    /// what was not synced, and does not always leave damage to see.
+    pub fn lost_writes(&self) -> Option<&str> {
+        self.shared.lost_writes.as_deref()
+    }
+
+    /// How many bytes the records in memory take.
+    pub fn cached_bytes(&self) -> u64 {
+        self.shared.cache.bytes()
+    }
+}
+
+impl Shared {
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        // What a writer that panicked leaves behind is no worse than what a crash does.
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state_of(&self, name: &str) -> Option<Arc<TableState>> {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        tables.get(name).cloned()
+    }
+
+    fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
+        let mut writer = self.writer();
+        writer.space.claim(batch.bytes())?;
+        let opened = self.slot.working(&self.dir, &self.options, &self.cache)?;
+        match self.commit(&opened, batch) {
+            Err(EngineError::Stopped { .. }) => {
+                // Nothing of the batch was written: it stopped before.
+                drop(opened);
+                let opened = self.slot.reopen(&self.dir, &self.options, &self.cache)?;
+                self.commit(&opened, batch)
+            }
+            result => result,
+        }
+    }
+
+    fn commit(&self, opened: &Opened, batch: &WriteBatch) -> Result<(), EngineError> {
+        let failed = |error| failure::name("write to", &self.dir, error);
+        let mut changes = opened.database().batch().durability(Some(PersistMode::Buffer));
+        let mut states = Vec::new();
+        for (name, table_changes) in batch.tables() {
+            let no_table = || EngineError::NoTable { table: name.to_owned() };
+            let state = self.state_of(name).ok_or_else(no_table)?;
+            let keyspace = opened.keyspace(&state)?;
+            opened.wait_for_room(&self.dir, &keyspace)?;
+            for (key, value) in table_changes {
+                // Copied: what is given may be a small part of a large buffer, that the tree would keep alive.
+                match value {
+                    Some(value) => changes.insert(&keyspace, &key[..], &value[..]),
+                    None => changes.remove(&keyspace, &key[..]),
+                }
+            }
+            states.push((state, table_changes));
+        }
+        let committed = changes.commit().map_err(failed);
+        if committed.is_err() {
+            return committed;
+        }
+        self.written.fetch_add(1, Ordering::Release);
+        for (state, table_changes) in states {
+            for (key, value) in table_changes {
+                self.cache.put(state.number(), key, value.as_deref());
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), EngineError> {
+        let needed = self.written.load(Ordering::Acquire);
+        let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        if *synced >= needed {
+            return Ok(());
+        }
+        let covered = self.written.load(Ordering::Acquire);
+        let opened = self.slot.current(&self.dir)?;
+        let persisted = opened.database().persist(PersistMode::SyncData);
+        persisted.map_err(|error| failure::name("sync", &self.dir, error))?;
+        *synced = covered;
+        Ok(())
+    }
+
+    fn open_table(self: &Arc<Self>, name: &str) -> Result<Arc<dyn Table>, EngineError> {
+        name::check(name)?;
+        let mut writer = self.writer();
+        let state = match self.state_of(name) {
+            Some(state) => state,
+            None => {
+                let state = Arc::new(TableState::new(name, writer.next_table));
+                let opened = self.slot.working(&self.dir, &self.options, &self.cache)?;
+                opened.open_keyspace(&self.dir, &self.options, &state)?;
+                writer.next_table += 1;
+                let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+                tables.insert(name.to_owned(), state.clone());
+                state
+            }
+        };
+        Ok(Arc::new(DiskTable::new(self.clone(), state)))
+    }
+
+    fn drop_table(&self, name: &str) -> Result<(), EngineError> {
+        let _writer = self.writer();
+        let opened = self.slot.working(&self.dir, &self.options, &self.cache)?;
+        opened.drop_keyspace(&self.dir, &self.options, name)?;
+        let state = {
+            let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+            tables.remove(name)
+        };
+        if let Some(state) = state {
+            state.set_dropped();
+            opened.forget(&state);
+        }
+        Ok(())
+    }
+}
+
+impl Engine for DiskEngine {
+    fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError> {
+        self.shared.open_table(name)
+    }
+
+    fn drop_table(&self, name: &str) -> Result<(), EngineError> {
+        self.shared.drop_table(name)
+    }
+
+    fn tables(&self) -> Result<Vec<String>, EngineError> {
+        Ok(self.shared.slot.current(&self.shared.dir)?.table_names())
+    }
+
+    fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
+        batch.check()?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.shared.write(batch)
+    }
+
+    fn sync(&self) -> Result<(), EngineError> {
+        self.shared.sync()
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        used_bytes(&self.shared.dir)
+    }
+
+    fn is_durable(&self) -> bool {
+        true
+    }
+}
+
+/// Locks a directory until the file is closed.
+fn lock(dir: &Path) -> Result<File, EngineError> {
+    let path = dir.join("engine.lock");
+    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|error| failure::io("create", &path, error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(EngineError::Locked { dir: dir.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(failure::io("lock", &path, error)),
+    }
+}
+
+/// The blocks that the files in a directory take. What goes while this looks counts for nothing.
+fn used_bytes(dir: &Path) -> u64 {
+    const BLOCK_BYTES: u64 = 512;
+    let Ok(entries) = fs::read_dir(dir) else { return 0 };
+    let used = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => used_bytes(&entry.path()),
+        Ok(metadata) => metadata.blocks() * BLOCK_BYTES,
+        Err(_) => 0,
+    };
+    entries.flatten().map(used).sum()
+}

@@ -1,0 +1,202 @@
+//! An open fjall database, and the place that holds it: when it has given up, another takes its place.
+//!
+//! fjall gives up for good when a write or a merge fails, for want of space as a rule: it refuses every write
+//! until it is opened again. It is then opened again here, by the next write, when all who read have let go.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+
+use super::record_cache::RecordCache;
+use super::table::TableState;
+use super::{DiskOptions, failure};
+use crate::error::EngineError;
+
+/// How long a write waits for readers to let go of a database that has given up.
+const LET_GO_MAX: Duration = Duration::from_secs(5);
+/// How long a write waits for the disk to catch up.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(1);
+
+/// fjall makes writers wait when a table has this many buffers to write out, or this many runs to merge: for ever,
+/// if its threads have ended meanwhile. So we wait before it does, and see whether they have.
+const BUFFERS_WAITING_MAX: usize = 2;
+const RUNS_WAITING_MAX: usize = 18;
+
+/// Where the database is; empty while it is being replaced, or could not be.
+pub(super) struct Slot(RwLock<Option<Arc<Opened>>>);
+
+pub(super) struct Opened {
+    keyspaces: RwLock<HashMap<u64, Keyspace>>,
+    database: Database,
+}
+
+impl Slot {
+    pub(super) fn open(dir: &Path, options: &DiskOptions) -> Result<Self, EngineError> {
+        Ok(Self(RwLock::new(Some(Arc::new(Opened::open(dir, options)?)))))
+    }
+
+    /// The database, also one that has given up, for reading.
+    pub(super) fn current(&self, dir: &Path) -> Result<Arc<Opened>, EngineError> {
+        let slot = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        slot.clone()
+            .ok_or_else(|| failure::stopped(dir, "it could not be opened again"))
+    }
+
+    /// The database, opened again if there is none.
+    pub(super) fn working(
+        &self,
+        dir: &Path,
+        options: &DiskOptions,
+        cache: &RecordCache,
+    ) -> Result<Arc<Opened>, EngineError> {
+        match self.current(dir) {
+            Ok(opened) => Ok(opened),
+            Err(_) => self.reopen(dir, options, cache),
+        }
+    }
+
+    /// Puts a new database in place of one that has given up. Who reads waits for it.
+    pub(super) fn reopen(
+        &self,
+        dir: &Path,
+        options: &DiskOptions,
+        cache: &RecordCache,
+    ) -> Result<Arc<Opened>, EngineError> {
+        let mut slot = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mut old) = slot.take() {
+            let deadline = Instant::now() + LET_GO_MAX;
+            loop {
+                match Arc::try_unwrap(old) {
+                    Ok(opened) => {
+                        drop(opened);
+                        break;
+                    }
+                    Err(held) if Instant::now() > deadline => {
+                        *slot = Some(held);
+                        return Err(failure::stopped(dir, "a scan holds on to it"));
+                    }
+                    Err(held) => old = held,
+                }
+                thread::sleep(POLL);
+            }
+        }
+        // What failed may have been written nevertheless.
+        cache.clear();
+        let opened = Arc::new(Opened::open(dir, options)?);
+        *slot = Some(opened.clone());
+        Ok(opened)
+    }
+}
+
+impl Opened {
+    fn open(dir: &Path, options: &DiskOptions) -> Result<Self, EngineError> {
+        let builder = Database::builder(dir)
+            .cache_size(options.cache_bytes / 2)
+            .max_journaling_size(options.log_bytes_max.max(64 << 20))
+            // Records are mostly small; and what is in the log is to be no more in memory.
+            .journal_compression(fjall::CompressionType::None)
+            .worker_threads(options.threads.max(1));
+        // A damaged file can make fjall panic while it reads its lists of files. Nothing is shared with it yet.
+        let opened = catch_unwind(AssertUnwindSafe(|| builder.open()));
+        let opened = opened.map_err(|_| failure::corrupt(dir, "its lists of files cannot be read"))?;
+        Ok(Self {
+            keyspaces: RwLock::default(),
+            database: opened.map_err(|error| failure::name("open", dir, error))?,
+        })
+    }
+
+    pub(super) fn database(&self) -> &Database {
+        &self.database
+    }
+
+    pub(super) fn table_names(&self) -> Vec<String> {
+        let names = self.database.list_keyspace_names();
+        let mut names: Vec<_> = names.iter().map(|name| name.to_string()).collect();
+        names.sort();
+        names
+    }
+
+    /// The tree of a table that is open.
+    pub(super) fn keyspace(&self, table: &TableState) -> Result<Keyspace, EngineError> {
+        table.check()?;
+        {
+            let keyspaces = self.keyspaces.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(keyspace) = keyspaces.get(&table.number()) {
+                return Ok(keyspace.clone());
+            }
+        }
+        // Opened again since: it is there, under its name.
+        let no_table = || EngineError::NoTable {
+            table: table.name().to_owned(),
+        };
+        if !self.database.keyspace_exists(table.name()) {
+            return Err(no_table());
+        }
+        let found = self.database.keyspace(table.name(), KeyspaceCreateOptions::default);
+        let keyspace = found.map_err(|_| no_table())?;
+        let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
+        keyspaces.insert(table.number(), keyspace.clone());
+        Ok(keyspace)
+    }
+
+    /// The tree of a table, made if it is not there.
+    pub(super) fn open_keyspace(
+        &self,
+        dir: &Path,
+        options: &DiskOptions,
+        table: &TableState,
+    ) -> Result<(), EngineError> {
+        let create = || KeyspaceCreateOptions::default().max_memtable_size(options.table_buffer_bytes);
+        let keyspace = self.database.keyspace(table.name(), create);
+        let keyspace = keyspace.map_err(|error| failure::name("create a table in", dir, error))?;
+        let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
+        keyspaces.insert(table.number(), keyspace);
+        Ok(())
+    }
+
+    /// Deletes a tree, if it is there.
+    pub(super) fn drop_keyspace(&self, dir: &Path, options: &DiskOptions, name: &str) -> Result<(), EngineError> {
+        if !self.database.keyspace_exists(name) {
+            return Ok(());
+        }
+        let failed = |error| failure::name("drop a table in", dir, error);
+        let create = || KeyspaceCreateOptions::default().max_memtable_size(options.table_buffer_bytes);
+        let keyspace = self.database.keyspace(name, create).map_err(failed)?;
+        self.database.delete_keyspace(keyspace).map_err(failed)
+    }
+
+    /// Lets go of the tree of a table that was dropped.
+    pub(super) fn forget(&self, table: &TableState) {
+        let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
+        keyspaces.remove(&table.number());
+    }
+
+    /// Waits until a tree can take more without waiting itself.
+    pub(super) fn wait_for_room(&self, dir: &Path, keyspace: &Keyspace) -> Result<(), EngineError> {
+        let full = || {
+            keyspace.tree.sealed_memtable_count() >= BUFFERS_WAITING_MAX
+                || keyspace.tree.l0_run_count() >= RUNS_WAITING_MAX
+        };
+        let started = Instant::now();
+        while full() {
+            // Fails if its threads have ended; does nothing otherwise.
+            let alive = self.database.persist(PersistMode::Buffer);
+            alive.map_err(|error| failure::name("write to", dir, error))?;
+            if started.elapsed() > ROOM_WAIT_MAX {
+                let waited_seconds = ROOM_WAIT_MAX.as_secs();
+                return Err(EngineError::Behind {
+                    dir: dir.to_owned(),
+                    waited_seconds,
+                });
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! A handle to a table on disk.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use fjall::{AbstractTree, Keyspace, Readable};
+
+use super::opened::Opened;
+use super::{Shared, failure};
+use crate::engine::{Hot, Scan, Table};
+use crate::error::EngineError;
+use crate::limits::KEY_BYTES_MAX;
+
+/// What all handles to a table share. Its number is its own as long as the process lasts.
+pub(super) struct TableState {
+    name: String,
+    number: u64,
+    dropped: AtomicBool,
+}
+
+impl TableState {
+    pub(super) fn new(name: &str, number: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            number,
+            dropped: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn set_dropped(&self) {
+        self.dropped.store(true, Ordering::Release);
+    }
+
+    /// Fails if it was dropped.
+    pub(super) fn check(&self) -> Result<(), EngineError> {
+        if self.dropped.load(Ordering::Acquire) {
+            let table = self.name.clone();
+            return Err(EngineError::NoTable { table });
+        }
+        Ok(())
+    }
+}
+
+pub(super) struct DiskTable {
+    shared: Arc<Shared>,
+    state: Arc<TableState>,
+}
+
+impl DiskTable {
+    pub(super) fn new(shared: Arc<Shared>, state: Arc<TableState>) -> Self {
+        Self { shared, state }
+    }
+
+    fn read(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        let opened = self.shared.slot.current(&self.shared.dir)?;
+        let value = opened.keyspace(&self.state)?.get(key);
+        let value = value.map_err(|error| failure::name("read", &self.shared.dir, error))?;
+        Ok(value.map(Bytes::from))
+    }
+}
+
+impl Table for DiskTable {
+    fn name(&self) -> &str {
+        self.state.name()
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        self.state.check()?;
+        self.shared
+            .cache
+            .get_or_read(self.state.number(), key, || self.read(key))
+    }
+
+    fn get_hot(&self, key: &[u8]) -> Result<Hot, EngineError> {
+        self.state.check()?;
+        Ok(match self.shared.cache.get(self.state.number(), key) {
+            Some(Some(value)) => Hot::Found(value),
+            Some(None) => Hot::Absent,
+            None => Hot::Cold,
+        })
+    }
+
+    fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError> {
+        let opened = self.shared.slot.current(&self.shared.dir)?;
+        let keyspace = opened.keyspace(&self.state)?;
+        let snapshot = opened.database().snapshot();
+        if to.is_some_and(|to| to <= from) {
+            // A tree would panic.
+            return Ok(Box::new(std::iter::empty()));
+        }
+        let entries = snapshot.range(&keyspace, (lower_bound(from), to.map_or(Bound::Unbounded, upper_bound)));
+        Ok(Box::new(DiskScan {
+            entries,
+            shared: self.shared.clone(),
+            failed: false,
+            _keyspace: keyspace,
+            _opened: opened,
+        }))
+    }
+
+    fn approximate_len(&self) -> u64 {
+        let opened = self.shared.slot.current(&self.shared.dir);
+        let keyspace = opened.and_then(|opened| opened.keyspace(&self.state));
+        keyspace.map_or(0, |keyspace| keyspace.tree.approximate_len() as u64)
+    }
+}
+
+/// Where the keys from one on begin: a tree knows none that is longer than a key can be.
+fn lower_bound(from: &[u8]) -> Bound<&[u8]> {
+    match from.get(..KEY_BYTES_MAX) {
+        Some(start) if start != from => Bound::Excluded(start),
+        _ => Bound::Included(from),
+    }
+}
+
+/// Where the keys before one end.
+fn upper_bound(to: &[u8]) -> Bound<&[u8]> {
+    match to.get(..KEY_BYTES_MAX) {
+        Some(start) if start != to => Bound::Included(start),
+        _ => Bound::Excluded(to),
+    }
+}
+
+/// A scan that keeps the database open: until it ends, no other can take its place.
+struct DiskScan {
+    /// Let go before the database.
+    entries: fjall::Iter,
+    shared: Arc<Shared>,
+    failed: bool,
+    /// A table that is dropped keeps its files until then.
+    _keyspace: Keyspace,
+    _opened: Arc<Opened>,
+}
+
+impl Iterator for DiskScan {
+    type Item = Result<(Bytes, Bytes), EngineError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let entry = self.entries.next()?.into_inner();
+        self.failed = entry.is_err();
+        let entry = entry.map(|(key, value)| (Bytes::from(key), Bytes::from(value)));
+        Some(entry.map_err(|error| failure::name("scan", &self.shared.dir, error)))
+    }
+}

@@ -1,0 +1,89 @@
+//! The engines under test, and how each is opened again.
+
+use fondaco_engine::{CacheEngine, DiskEngine, DiskOptions, Engine, MemoryEngine, Table, WriteBatch};
+use tempfile::TempDir;
+
+/// Where the data of an engine is, as long as a test lasts.
+pub trait UnderTest {
+    /// Opens an engine on it; the one before is gone by then.
+    fn open(&self) -> Box<dyn Engine>;
+
+    /// How many tables are many.
+    fn many_tables(&self) -> usize {
+        200
+    }
+
+    /// How many random operations a model is compared after.
+    fn operations_max(&self) -> usize {
+        400
+    }
+}
+
+#[derive(Default)]
+pub struct Memory;
+
+impl UnderTest for Memory {
+    fn open(&self) -> Box<dyn Engine> {
+        Box::new(MemoryEngine::new())
+    }
+}
+
+/// A cache with room for everything: what it evicts is another test's.
+#[derive(Default)]
+pub struct Cache;
+
+impl UnderTest for Cache {
+    fn open(&self) -> Box<dyn Engine> {
+        Box::new(CacheEngine::new(1 << 30))
+    }
+}
+
+pub struct Disk(TempDir);
+
+impl Default for Disk {
+    fn default() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+}
+
+impl UnderTest for Disk {
+    fn open(&self) -> Box<dyn Engine> {
+        let options = DiskOptions {
+            // Small, so that there is writing out and merging within a test.
+            table_buffer_bytes: 64 << 10,
+            cache_bytes: 8 << 20,
+            disk_reserve_bytes: 0,
+            ..DiskOptions::default()
+        };
+        Box::new(DiskEngine::open(self.0.path(), options).unwrap())
+    }
+
+    fn many_tables(&self) -> usize {
+        64
+    }
+}
+
+/// Writes one value.
+pub fn put(engine: &dyn Engine, table: &dyn Table, key: &[u8], value: &[u8]) {
+    let mut batch = WriteBatch::new();
+    batch.put(table, key.to_vec().into(), value.to_vec().into());
+    engine.write(&batch).unwrap();
+}
+
+/// Deletes one key.
+pub fn delete(engine: &dyn Engine, table: &dyn Table, key: &[u8]) {
+    let mut batch = WriteBatch::new();
+    batch.delete(table, key.to_vec().into());
+    engine.write(&batch).unwrap();
+}
+
+/// A key and its value.
+pub type Entry = (Vec<u8>, Vec<u8>);
+
+/// All that a scan gives.
+pub fn scanned(table: &dyn Table, from: &[u8], to: Option<&[u8]>) -> Vec<Entry> {
+    let entries = table.scan(from, to).unwrap();
+    entries
+        .map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap())
+        .collect()
+}

@@ -1,0 +1,96 @@
+//! Random operations, compared with a map.
+
+use std::collections::BTreeMap;
+
+use fondaco_engine::{Hot, WriteBatch};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use crate::engines::{UnderTest, scanned};
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Write(Vec<(u8, Option<Vec<u8>>)>),
+    Get(u8),
+    Scan(u8, Option<u8>),
+    OpenAgain,
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let value = prop::option::weighted(0.8, prop::collection::vec(any::<u8>(), 0..1000));
+    prop_oneof![
+        6 => prop::collection::vec((any::<u8>(), value), 1..20).prop_map(Operation::Write),
+        6 => any::<u8>().prop_map(Operation::Get),
+        2 => (any::<u8>(), any::<Option<u8>>()).prop_map(|(from, to)| Operation::Scan(from, to)),
+        1 => Just(Operation::OpenAgain),
+    ]
+}
+
+/// Keys that begin with one another.
+fn key(number: u8) -> Vec<u8> {
+    vec![number / 8; usize::from(number % 8) + 1]
+}
+
+pub fn it_does_what_a_map_does(under_test: &dyn UnderTest) {
+    // One engine and one table each: starting a database for each of many cases would take minutes.
+    let config = Config {
+        cases: 8,
+        max_shrink_iters: 64,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let case = std::cell::Cell::new(0);
+    let operations = prop::collection::vec(operation(), 1..under_test.operations_max());
+    let outcome = TestRunner::new(config).run(&operations, |operations| {
+        case.set(case.get() + 1);
+        let name = format!("case-{}", case.get());
+        let mut engine = under_test.open();
+        let mut table = engine.open_table(&name).unwrap();
+        let mut model = BTreeMap::new();
+        for operation in operations {
+            match operation {
+                Operation::Write(changes) => {
+                    let mut batch = WriteBatch::new();
+                    for (number, value) in changes {
+                        match value {
+                            Some(value) => {
+                                batch.put(&*table, key(number).into(), value.clone().into());
+                                model.insert(key(number), value);
+                            }
+                            None => {
+                                batch.delete(&*table, key(number).into());
+                                model.remove(&key(number));
+                            }
+                        }
+                    }
+                    engine.write(&batch).unwrap();
+                }
+                Operation::Get(number) => {
+                    let expected = model.get(&key(number)).map(Vec::as_slice);
+                    match table.get_hot(&key(number)).unwrap() {
+                        Hot::Found(value) => prop_assert_eq!(Some(&value[..]), expected),
+                        Hot::Absent => prop_assert_eq!(None, expected),
+                        Hot::Cold => {}
+                    }
+                    let found = table.get(&key(number)).unwrap();
+                    prop_assert_eq!(found.as_deref(), expected);
+                }
+                Operation::Scan(from, to) => {
+                    let (from, to) = (key(from), to.map(key));
+                    let within = |entry: &Vec<u8>| *entry >= from && to.as_ref().is_none_or(|to| entry < to);
+                    let expected: Vec<_> = model.clone().into_iter().filter(|(key, _)| within(key)).collect();
+                    prop_assert_eq!(scanned(&*table, &from, to.as_deref()), expected);
+                }
+                Operation::OpenAgain => {
+                    if engine.is_durable() {
+                        drop((table, engine));
+                        engine = under_test.open();
+                        table = engine.open_table(&name).unwrap();
+                    }
+                }
+            }
+        }
+        Ok(())
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+}
