@@ -166,6 +166,7 @@ fn topology(addresses: &[String]) -> Result<Topology, Box<dyn std::error::Error>
         replicas: 1,
         late: BTreeSet::new(),
         read_keys_per_second: None,
+        versioned: None,
     };
     Ok(Topology {
         epoch: 1,

@@ -262,6 +262,7 @@ fn directory(current: &BTreeMap<&'static str, (u16, u64)>, former: Option<&Direc
             replicas: REPLICAS,
             late: BTreeSet::new(),
             read_keys_per_second: None,
+            versioned: None,
         };
         (name.parse().unwrap(), store)
     };

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::name::StoreName;
+use crate::versioned::VersionedSettings;
 
 /// The kinds of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,6 +11,8 @@ use crate::name::StoreName;
 pub enum StoreKind {
     /// Immutable versions, pushed whole.
     Batch,
+    /// Read and written at any time, on any of its replicas.
+    Versioned,
 }
 
 /// A store as its operator defined it.
@@ -30,6 +33,9 @@ pub struct StoreDefinition {
     /// How many keys a second may be read through all routers together; no limit unless said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_keys_per_second: Option<u64>,
+    /// What else is said of a versioned store; `None` for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versioned: Option<VersionedSettings>,
 }
 
 impl StoreDefinition {
@@ -47,6 +53,16 @@ impl StoreDefinition {
             replicas: None,
             tolerate_failures: 0,
             read_keys_per_second: None,
+            versioned: None,
+        }
+    }
+
+    /// A versioned store with these settings, and as many replicas as the cluster's placement gives.
+    pub fn versioned(name: StoreName, settings: VersionedSettings) -> Self {
+        Self {
+            kind: StoreKind::Versioned,
+            versioned: Some(settings),
+            ..Self::batch(name)
         }
     }
 }

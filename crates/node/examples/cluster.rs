@@ -83,6 +83,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 replicas: replicas as u32,
                 late: BTreeSet::new(),
                 read_keys_per_second: None,
+                versioned: None,
             },
         )]),
     });

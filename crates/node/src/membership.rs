@@ -135,6 +135,7 @@ pub(crate) mod tests {
             replicas: 2,
             late: Default::default(),
             read_keys_per_second: None,
+            versioned: None,
         };
         Topology {
             epoch: 1,

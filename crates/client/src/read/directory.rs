@@ -142,6 +142,7 @@ mod tests {
             replicas: 2,
             late: BTreeSet::new(),
             read_keys_per_second: None,
+            versioned: None,
         };
         Topology {
             epoch: 1,

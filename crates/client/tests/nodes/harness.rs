@@ -81,6 +81,7 @@ impl Cluster {
                 replicas: u32::MAX,
                 late: Default::default(),
                 read_keys_per_second: None,
+                versioned: None,
             });
             entry.current = VersionNumber::new(version);
         });

@@ -172,6 +172,7 @@ impl Work {
             // Before the versions: what a fetch brings in between is seen as both, and never as neither.
             fetches: shared.fetches.local(),
             versions: shared.disk.local(),
+            ..LocalReplicas::default()
         };
         let actions = agent.decide(view, &local, now_ms);
         for action in &actions {

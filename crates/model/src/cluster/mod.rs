@@ -27,7 +27,7 @@ mod view;
 pub use admission::{AdmissionError, Membership};
 pub use agent::{
     Agent, AgentAction, DROP_GRACE_MS, FETCH_ATTEMPTS_MAX, FETCHES_MAX, LocalFetch, LocalReplicas, LocalVersion,
-    REPORT_PROGRESS_MS, ReplicaKey, ServingSet, ServingStore,
+    LocalVersioned, REPORT_PROGRESS_MS, ReplicaKey, ServingSet, ServingStore,
 };
 pub use change::{Change, Record, RecordPath, Write};
 pub use clock::Moment;

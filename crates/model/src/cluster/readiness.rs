@@ -6,13 +6,24 @@
 use std::collections::BTreeSet;
 
 use super::layout::{Layout, Layouts};
-use super::record::{ReplicaReport, StoreRecord};
+use super::record::{ReplicaReport, StoreRecord, StoreReport};
 use super::view::ClusterView;
 use crate::name::StoreName;
 use crate::node::NodeId;
 use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
 use crate::version::VersionNumber;
+
+/// What a node says of a store, if it goes by the same store, routing table and replicas.
+fn report<'a>(view: &'a ClusterView, node: NodeId, store: &StoreRecord) -> Option<&'a StoreReport> {
+    let table = &view.routing.as_ref()?.record;
+    let report = view.reports.get(&node)?;
+    let store_report = report.stores.get(&store.definition.name)?;
+    let same = report.epoch == table.epoch()
+        && store_report.id == store.id
+        && store_report.replicas as usize == view.replicas(store);
+    same.then_some(store_report)
+}
 
 /// What a node says of a version, if it goes by the same store, routing table and replicas.
 pub(super) fn replica<'a>(
@@ -21,13 +32,12 @@ pub(super) fn replica<'a>(
     store: &StoreRecord,
     version: VersionNumber,
 ) -> Option<&'a ReplicaReport> {
-    let table = &view.routing.as_ref()?.record;
-    let report = view.reports.get(&node)?;
-    let store_report = report.stores.get(&store.definition.name)?;
-    let same = report.epoch == table.epoch()
-        && store_report.id == store.id
-        && store_report.replicas as usize == view.replicas(store);
-    store_report.versions.get(&version).filter(|_| same)
+    report(view, node, store)?.versions.get(&version)
+}
+
+/// Whether a node has proved that it has all of a versioned store that the plan under way gives it.
+pub(super) fn is_synchronised(view: &ClusterView, node: NodeId, store: &StoreRecord) -> bool {
+    report(view, node, store).is_some_and(|report| report.synchronised)
 }
 
 /// Whether a node has proved that a version is ready on it.

@@ -223,6 +223,10 @@ pub struct ReportRecord {
     pub epoch: u64,
     /// Each store of which the node is to hold something.
     pub stores: BTreeMap<StoreName, StoreReport>,
+    /// When the oldest write was made that the node keeps for another one, in milliseconds since 1970. As
+    /// long as it is not delivered, no replica forgets deletions that are newer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hints_oldest_unix_ms: Option<u64>,
 }
 
 /// A store on a node.
@@ -233,8 +237,12 @@ pub struct StoreReport {
     pub id: u16,
     /// How many replicas the store has, as the node saw it.
     pub replicas: u32,
-    /// Each version that is kept or being pushed.
+    /// Each version that is kept or being pushed; none of a versioned store.
     pub versions: BTreeMap<VersionNumber, ReplicaReport>,
+    /// Of a versioned store: whether the partitions that a plan gives to the node, those that it has kept
+    /// included, have all that their owners had.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub synchronised: bool,
 }
 
 /// A version of a store on a node.

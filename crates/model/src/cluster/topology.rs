@@ -10,6 +10,7 @@ use crate::name::StoreName;
 use crate::node::NodeId;
 use crate::partition::{PartitionCount, PartitionId};
 use crate::version::VersionNumber;
+use crate::versioned::VersionedSettings;
 
 /// Where keys are, at one moment. It may be old: nodes say so, and then a newer one is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +61,8 @@ pub struct TopologyStore {
     pub late: BTreeSet<NodeId>,
     /// How many keys a second may be read through all routers together.
     pub read_keys_per_second: Option<u64>,
+    /// What else is said of a versioned store; `None` for others.
+    pub versioned: Option<VersionedSettings>,
 }
 
 impl Topology {
@@ -91,6 +94,7 @@ impl Topology {
                 replicas: view.replicas(record) as u32,
                 late: record.late.clone(),
                 read_keys_per_second: record.definition.read_keys_per_second,
+                versioned: record.definition.versioned,
             };
             (name.clone(), store)
         };

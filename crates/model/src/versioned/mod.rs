@@ -14,7 +14,10 @@ mod counter;
 mod record;
 mod replica;
 mod resolution;
+mod settings;
+mod tree;
 mod varint;
+mod word;
 mod write;
 
 pub use clock::{Causality, ClockEntry, ENTRIES_MAX, ENTRIES_READ_MAX, VectorClock};
@@ -23,4 +26,7 @@ pub use counter::{Count, SEEN_MAX, Seen};
 pub use record::{Record, SIBLINGS_BYTES_MAX, SIBLINGS_MAX, SIBLINGS_READ_MAX, Sibling};
 pub use replica::{COUNTER_MAX, Dot, DotSource, ReplicaId};
 pub use resolution::{Resolution, Resolved, resolve};
+pub use settings::{Durability, EngineKind, Handoff, SettingsError, VersionedChange, VersionedSettings};
+pub use tree::{HashTree, LEAF_BITS_MAX, LEAF_BITS_MIN, LEAF_KEYS_MAX, record_hash};
+pub use word::WordError;
 pub use write::{Change, Over, TIME_UNIX_MS_MAX, Update, WriteError};

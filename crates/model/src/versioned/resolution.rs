@@ -1,42 +1,29 @@
 //! What a key is to those who ask for one value, when several were written and none knew of the other.
 
 use std::collections::HashSet;
-use std::fmt;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::counter;
 use super::record::{Record, Sibling};
+use super::word::words;
 
-/// How a store resolves siblings when it is read. Nothing is written by that: the siblings stay until a
-/// write makes them obsolete.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Resolution {
+words! {
+    /// How a store resolves siblings when it is read. Nothing is written by that: the siblings stay until a
+    /// write makes them obsolete.
+    Resolution "resolution":
     /// The latest: by causality, then by time, then by dot. The others are lost to those who do not ask for
     /// all.
     #[default]
-    Latest,
+    Latest = "latest",
     /// All of them: the client decides.
-    All,
+    All = "all",
     /// JSON arrays as sets: what is in any of them, in the order of the latest. An element that one removed
     /// while another wrote an array with it is there still. What is no array is resolved as the latest.
-    Set,
+    Set = "set",
     /// Whole numbers that are added to: none that was added is lost, and none counts twice.
-    Counter,
-}
-
-impl fmt::Display for Resolution {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Latest => "latest",
-            Self::All => "all",
-            Self::Set => "set",
-            Self::Counter => "counter",
-        })
-    }
+    Counter = "counter",
 }
 
 /// What a key is, to those who ask for its value.

@@ -206,6 +206,7 @@ impl Cluster {
             id: record.id,
             replicas,
             versions: Default::default(),
+            synchronised: false,
         });
         (of_store.id, of_store.replicas) = (record.id, replicas);
         of_store.versions.insert(version, replica);

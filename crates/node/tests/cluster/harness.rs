@@ -184,6 +184,7 @@ impl Cluster {
             replicas: replicas as u32,
             late: BTreeSet::new(),
             read_keys_per_second: None,
+            versioned: None,
         };
         let topology = Topology {
             epoch: 1,

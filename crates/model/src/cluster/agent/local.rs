@@ -17,6 +17,20 @@ pub struct LocalReplicas {
     pub versions: BTreeMap<ReplicaKey, LocalVersion>,
     /// The fetches that run; also those that were told to stop, until they have.
     pub fetches: BTreeMap<ReplicaKey, LocalFetch>,
+    /// The versioned stores of which it holds anything.
+    pub versioned: BTreeMap<StoreName, LocalVersioned>,
+    /// When the oldest write was made that it keeps for another node, in milliseconds since 1970.
+    pub hints_oldest_unix_ms: Option<u64>,
+}
+
+/// The partitions of a versioned store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalVersioned {
+    /// The number of the store: another one under the same name is another store.
+    pub id: u16,
+    /// The partitions that have all that their owners had when they were given to the node: it has owned them
+    /// since there is the store, or has compared them with an owner, to the end, since they were empty.
+    pub synchronised: PartitionSet,
 }
 
 /// A version on the disk.

@@ -25,7 +25,7 @@ use crate::partition_set::PartitionSet;
 use crate::version::VersionNumber;
 use fetch::Failure;
 pub use fetch::{FETCH_ATTEMPTS_MAX, FETCHES_MAX};
-pub use local::{LocalFetch, LocalReplicas, LocalVersion, ReplicaKey};
+pub use local::{LocalFetch, LocalReplicas, LocalVersion, LocalVersioned, ReplicaKey};
 pub use report::REPORT_PROGRESS_MS;
 pub use serving::{ServingSet, ServingStore};
 use wanted::{Want, wants};

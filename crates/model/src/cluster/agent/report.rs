@@ -6,6 +6,7 @@ use super::wanted::{Urgency, Want};
 use super::{Agent, AgentAction, LocalReplicas, ReplicaKey};
 use crate::cluster::record::{ReplicaReport, ReplicaState, ReportRecord, StoreReport};
 use crate::cluster::view::ClusterView;
+use crate::definition::StoreKind;
 use crate::partition_set::PartitionSet;
 
 /// How often a report is written that says no more than how far fetches are, in milliseconds.
@@ -20,7 +21,8 @@ impl Agent {
         wants: &BTreeMap<ReplicaKey, Want<'_>>,
         at_ms: u64,
     ) -> Option<AgentAction> {
-        let report = self.report_now(view, local, wants);
+        let mut report = self.report_now(view, local, wants);
+        self.add_versioned(view, local, &mut report);
         if let Some((last, last_ms)) = &self.reported {
             let waits = at_ms - last_ms < REPORT_PROGRESS_MS && without_progress(&report) == without_progress(last);
             if report == *last || waits {
@@ -40,6 +42,7 @@ impl Agent {
         let mut report = ReportRecord {
             epoch: view.routing.as_ref().map_or(0, |table| table.record.epoch()),
             stores: BTreeMap::new(),
+            hints_oldest_unix_ms: local.hints_oldest_unix_ms,
         };
         for (key, want) in wants {
             let (name, version) = key;
@@ -47,10 +50,35 @@ impl Agent {
                 id: want.store.id,
                 replicas: view.replicas(want.store) as u32,
                 versions: BTreeMap::new(),
+                synchronised: false,
             });
             store.versions.insert(*version, self.replica(view, local, key, want));
         }
         report
+    }
+
+    /// What is to be said of versioned stores: whether a plan under way may give the node what it plans.
+    fn add_versioned(&mut self, view: &ClusterView, local: &LocalReplicas, report: &mut ReportRecord) {
+        let Some(table) = view.routing.as_ref().map(|table| &table.record) else {
+            return;
+        };
+        for (name, store) in &view.stores {
+            let store = &store.record;
+            let layout = self.layouts.of(table, view.replicas(store));
+            let planned = layout.planned_for(self.node);
+            let is_concerned = !planned.is_empty() || !layout.owned_by(self.node).is_empty();
+            if store.definition.kind != StoreKind::Versioned || !is_concerned {
+                continue;
+            }
+            let held = local.versioned.get(name).filter(|held| held.id == store.id);
+            let store = StoreReport {
+                id: store.id,
+                replicas: view.replicas(store) as u32,
+                versions: BTreeMap::new(),
+                synchronised: table.next().is_some() && held.is_some_and(|held| held.synchronised.covers(planned)),
+            };
+            report.stores.insert(name.clone(), store);
+        }
     }
 
     fn replica(&self, view: &ClusterView, local: &LocalReplicas, key: &ReplicaKey, want: &Want<'_>) -> ReplicaReport {

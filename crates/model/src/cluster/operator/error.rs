@@ -5,6 +5,7 @@ use crate::node::NodeId;
 use crate::partition::PartitionId;
 use crate::placement::PlacementError;
 use crate::version::VersionNumber;
+use crate::versioned::SettingsError;
 
 /// Why a change cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +38,34 @@ pub enum OperatorError {
         store: StoreName,
         /// What is wrong.
         reason: String,
+    },
+    /// The settings of a versioned store are not possible.
+    #[error("invalid versioned store {store:?}: {error}")]
+    InvalidSettings {
+        /// The name.
+        store: StoreName,
+        /// What is wrong.
+        error: SettingsError,
+    },
+    /// Something of a versioned store is to be changed that cannot be: its data would have to move.
+    #[error("the {what} of versioned store {store:?} cannot be changed: create another store, and copy the data")]
+    Unchangeable {
+        /// The store.
+        store: StoreName,
+        /// What was to be changed.
+        what: &'static str,
+    },
+    /// A versioned store has no versions that could be pushed or swapped.
+    #[error("store {store:?} is versioned: write to it, it has no versions to push, to swap or to roll back to")]
+    Versioned {
+        /// The store.
+        store: StoreName,
+    },
+    /// Something that only versioned stores have is to be changed of another one.
+    #[error("store {store:?} is not versioned: it has no settings of reads, writes and replicas that answer")]
+    NotVersioned {
+        /// The store.
+        store: StoreName,
     },
     /// The store does not keep this version.
     #[error("store {store:?} has no version {version}: it keeps {kept}")]

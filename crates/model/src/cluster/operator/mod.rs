@@ -11,7 +11,7 @@ mod version;
 
 pub use error::OperatorError;
 pub use routing::{RoutingRequest, cancel_plan, plan_routing};
-pub use store::{StoreChange, alter_store, create_store, drop_store};
+pub use store::{StoreChange, alter_store, create_store, drop_store, versioned_settings};
 pub use version::{PUSHES_MAX, cancel_push, push, roll_back, swap};
 
 use super::change::{Change, Record, RecordPath};

@@ -1,13 +1,16 @@
 //! Stores are created, altered and dropped.
 
+use std::collections::BTreeSet;
+
 use super::{OperatorError, rewrite, store};
 use crate::cluster::change::{Change, Record, RecordPath, Write};
 use crate::cluster::readiness::unready_among;
 use crate::cluster::record::{Numbers, StoreRecord};
 use crate::cluster::view::ClusterView;
-use crate::definition::StoreDefinition;
+use crate::definition::{StoreDefinition, StoreKind};
 use crate::limits::STORES_MAX;
 use crate::name::StoreName;
+use crate::versioned::{VersionedChange, VersionedSettings};
 
 /// What is to be changed of a store's definition; what is `None` stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,6 +23,21 @@ pub struct StoreChange {
     pub tolerate_failures: Option<u32>,
     /// How many keys a second may be read; `Some(None)` for no limit.
     pub read_keys_per_second: Option<Option<u64>>,
+    /// What is to be changed of a versioned store's settings.
+    pub versioned: Option<VersionedChange>,
+}
+
+/// The settings of a new versioned store: what its operator said, and else what follows from the number of
+/// its replicas.
+///
+/// # Errors
+/// No cluster; or the placement decides how many replicas there are, and there are no nodes yet.
+pub fn versioned_settings(
+    view: &ClusterView,
+    replicas: Option<u32>,
+    change: &VersionedChange,
+) -> Result<VersionedSettings, OperatorError> {
+    Ok(VersionedSettings::of(nominal_replicas(view, replicas)?).with(change))
 }
 
 /// A new store.
@@ -66,11 +84,18 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
         replicas,
         tolerate_failures,
         read_keys_per_second,
-    } = *change;
+        versioned,
+    } = change;
+    if let Some(change) = versioned {
+        let settings = definition.versioned;
+        let settings = settings.ok_or_else(|| OperatorError::NotVersioned { store: name.clone() })?;
+        definition.versioned = Some(settings.with(change));
+    }
     definition.backups = backups.unwrap_or(definition.backups);
     definition.replicas = replicas.unwrap_or(definition.replicas);
     definition.tolerate_failures = tolerate_failures.unwrap_or(definition.tolerate_failures);
     definition.read_keys_per_second = read_keys_per_second.unwrap_or(definition.read_keys_per_second);
+    check_unchangeable(&before.record.definition, definition)?;
     check(view, definition)?;
     record.versions.expire(record.definition.backups);
     record.forget_details();
@@ -114,7 +139,7 @@ pub fn drop_store(view: &ClusterView, name: &StoreName) -> Result<Change, Operat
 /// A number for a new store: the next that was not given out, or once those are used up, one whose
 /// store was dropped.
 fn free_id(view: &ClusterView) -> Option<u16> {
-    let taken: std::collections::BTreeSet<u16> = view.stores.values().map(|store| store.record.id).collect();
+    let taken: BTreeSet<u16> = view.stores.values().map(|store| store.record.id).collect();
     let remembered = view.numbers.as_ref().map_or(0, |numbers| numbers.record.last_store);
     let last = remembered
         .max(taken.last().copied().unwrap_or(0))
@@ -122,6 +147,19 @@ fn free_id(view: &ClusterView) -> Option<u16> {
     let after = last + 1..=STORES_MAX as u16;
     let before = 1..=last;
     after.chain(before).find(|id| !taken.contains(id))
+}
+
+/// That nothing is changed of a versioned store for which its data would have to move: a replica that is added
+/// has nothing, and would answer so.
+fn check_unchangeable(before: &StoreDefinition, after: &StoreDefinition) -> Result<(), OperatorError> {
+    let engine = |definition: &StoreDefinition| definition.versioned.map(|settings| settings.engine);
+    let what = match before.kind {
+        StoreKind::Versioned if before.replicas != after.replicas => "number of replicas",
+        StoreKind::Versioned if engine(before) != engine(after) => "engine",
+        StoreKind::Versioned | StoreKind::Batch => return Ok(()),
+    };
+    let store = before.name.clone();
+    Err(OperatorError::Unchangeable { store, what })
 }
 
 fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), OperatorError> {
@@ -133,6 +171,7 @@ fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), Operato
         })
     };
     let StoreDefinition {
+        kind,
         backups,
         replicas,
         read_keys_per_second,
@@ -150,5 +189,40 @@ fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), Operato
     if read_keys_per_second == Some(0) {
         return invalid("0 keys a second may be read: allow 1 or more, or leave out the limit".to_owned());
     }
-    Ok(())
+    match (kind, &definition.versioned) {
+        (StoreKind::Batch, None) => Ok(()),
+        (StoreKind::Batch, Some(_)) => Err(OperatorError::NotVersioned {
+            store: definition.name.clone(),
+        }),
+        (StoreKind::Versioned, None) => {
+            invalid("a versioned store has settings: name them, or none of them".to_owned())
+        }
+        (StoreKind::Versioned, Some(settings)) => {
+            let zones: BTreeSet<&str> = view.nodes.values().map(|node| node.record.zone.as_str()).collect();
+            let checked = settings.check(nominal_replicas(view, replicas)?, zones.len() as u32);
+            checked.map_err(|error| OperatorError::InvalidSettings {
+                store: definition.name.clone(),
+                error,
+            })
+        }
+    }
+}
+
+/// How many replicas a store has when all nodes are there, of which its operator said that it has so many.
+fn nominal_replicas(view: &ClusterView, own: Option<u32>) -> Result<u32, OperatorError> {
+    let cluster = view.cluster.as_ref().ok_or(OperatorError::NoCluster)?;
+    let most = match cluster.placement.replicas(cluster.replicas) {
+        // As many as there are groups, or nodes.
+        u32::MAX => {
+            let nodes_initial = cluster.nodes_initial;
+            let table = view
+                .routing
+                .as_ref()
+                .ok_or(OperatorError::NoRoutingTable { nodes_initial })?;
+            let fewest = table.record.all_owners().iter().map(Vec::len).min();
+            fewest.unwrap_or(1) as u32
+        }
+        replicas => replicas,
+    };
+    Ok(own.map_or(most, |own| own.min(most)))
 }

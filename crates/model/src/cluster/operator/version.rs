@@ -1,10 +1,11 @@
 //! Versions are pushed, swapped and rolled back.
 
-use super::{OperatorError, rewrite, store};
+use super::{OperatorError, rewrite};
 use crate::cluster::change::Change;
 use crate::cluster::readiness::unready_partition;
 use crate::cluster::record::{PushRecord, StoreRecord, VersionDetail};
 use crate::cluster::view::{ClusterView, Revised};
+use crate::definition::StoreKind;
 use crate::name::StoreName;
 use crate::push::{PushEvent, PushState};
 use crate::version::VersionNumber;
@@ -15,14 +16,14 @@ pub const PUSHES_MAX: usize = 8;
 /// Begins a push of the version that this detail is of.
 ///
 /// # Errors
-/// No such store, another push of it, too many pushes.
+/// No such store, a versioned one, another push of it, too many pushes.
 pub fn push(
     view: &ClusterView,
     name: &StoreName,
     detail: VersionDetail,
     now_unix_ms: u64,
 ) -> Result<Change, OperatorError> {
-    let before = store(view, name)?;
+    let before = batch(view, name)?;
     if let Some(version) = before.record.pushing() {
         let store = name.clone();
         return Err(OperatorError::PushInProgress { store, version });
@@ -50,9 +51,9 @@ pub fn push(
 /// Ends the push of a store that is under way.
 ///
 /// # Errors
-/// No such store, it was never pushed to, or the push has ended.
+/// No such store, a versioned one, it was never pushed to, or the push has ended.
 pub fn cancel_push(view: &ClusterView, name: &StoreName, now_unix_ms: u64) -> Result<Change, OperatorError> {
-    let before = store(view, name)?;
+    let before = batch(view, name)?;
     let mut record = before.record.clone();
     match &mut record.push {
         None => return Err(OperatorError::PushNotFound { store: name.clone() }),
@@ -67,9 +68,9 @@ pub fn cancel_push(view: &ClusterView, name: &StoreName, now_unix_ms: u64) -> Re
 /// reports of nodes.
 ///
 /// # Errors
-/// No such store or version, or one of which a partition is ready nowhere.
+/// No such store or version, a versioned store, or one of which a partition is ready nowhere.
 pub fn swap(view: &ClusterView, name: &StoreName, version: VersionNumber) -> Result<Option<Change>, OperatorError> {
-    let before = store(view, name)?;
+    let before = batch(view, name)?;
     let Revised { record, revision } = before;
     if !record.versions.contains(version) {
         return Err(OperatorError::VersionNotFound {
@@ -107,10 +108,19 @@ pub fn roll_back(
     name: &StoreName,
     to: Option<VersionNumber>,
 ) -> Result<Option<Change>, OperatorError> {
-    let target = to.or(store(view, name)?.record.versions.rollback_target());
+    let target = to.or(batch(view, name)?.record.versions.rollback_target());
     match target {
         Some(version) => swap(view, name, version),
         None => Err(OperatorError::NoRollback { store: name.clone() }),
+    }
+}
+
+/// A store that has versions.
+fn batch<'a>(view: &'a ClusterView, name: &StoreName) -> Result<&'a Revised<StoreRecord>, OperatorError> {
+    let store = super::store(view, name)?;
+    match store.record.definition.kind {
+        StoreKind::Batch => Ok(store),
+        StoreKind::Versioned => Err(OperatorError::Versioned { store: name.clone() }),
     }
 }
 

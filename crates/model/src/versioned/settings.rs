@@ -1,0 +1,379 @@
+//! What an operator says of a versioned store: how many replicas answer and acknowledge, what becomes of
+//! writes to replicas that are away, and how values are kept.
+
+use serde::{Deserialize, Serialize};
+
+use super::resolution::Resolution;
+use super::word::words;
+
+/// The settings of a versioned store. Of its N replicas, R answer a read before it is answered, and W have a
+/// write before that is acknowledged. With R + W > N, and no sloppy quorum, a read sees every write that was
+/// acknowledged before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VersionedSettings {
+    /// R: how many replicas must answer a read.
+    pub reads: u32,
+    /// W: how many replicas must have a write.
+    pub writes: u32,
+    /// How many replicas are asked at first; R or more.
+    pub preferred_reads: u32,
+    /// How many replicas are waited for a little when W have the write; W or more.
+    pub preferred_writes: u32,
+    /// Who keeps a write for a replica that is away.
+    pub handoff: Handoff,
+    /// Whether a write that is kept for a replica by a node that is none counts as one that has it.
+    pub sloppy: bool,
+    /// In how many other zones than the coordinator's a replica must answer a read.
+    pub zone_reads: u32,
+    /// In how many other zones than the coordinator's a replica must have a write.
+    pub zone_writes: u32,
+    /// Where replicas keep the records.
+    pub engine: EngineKind,
+    /// What a write has survived when it is acknowledged.
+    pub durability: Durability,
+    /// What several concurrent values are to those who ask for one.
+    pub resolution: Resolution,
+    /// How long a value is there when its writer does not say, in milliseconds; `None` for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    /// How long a deletion is remembered, in milliseconds. A node that was away for longer may bring back what
+    /// was deleted meanwhile, if it is not given all data anew.
+    pub tombstone_grace_ms: u64,
+    /// How many keys a second may be written through all coordinators together; no limit unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_keys_per_second: Option<u64>,
+}
+
+words! {
+    /// Who keeps a write for a replica that is away, as a hint, and brings it when that is back.
+    Handoff "handoff":
+    /// Nobody: it gets the write when replicas are compared.
+    None = "none",
+    /// Always the same nodes for one that is away: those that follow it by number.
+    #[default]
+    Consistent = "consistent",
+    /// Any nodes, other ones for each key, so that all share the work.
+    Any = "any",
+    /// Nodes near the coordinator: of its zone, then of others.
+    Proximity = "proximity",
+}
+
+words! {
+    /// Where replicas keep the records of a store.
+    EngineKind "engine":
+    /// In a log-structured tree on the node's disk.
+    #[default]
+    Disk = "disk",
+    /// In memory: a node that starts again gets its records from others.
+    Memory = "memory",
+    /// In a bounded cache: what does not fit is forgotten.
+    Cache = "cache",
+    /// In a MySQL database.
+    Mysql = "mysql",
+}
+
+words! {
+    /// What a write has survived when it is acknowledged, on each replica that counts.
+    Durability "durability":
+    /// The end of the process: it is in the operating system's copy of the log.
+    #[default]
+    Log = "log",
+    /// The loss of power: it is on the disk. Writes that come together share the wait.
+    Fsync = "fsync",
+}
+
+/// What is to be other than it was in the settings of a store; what is `None` stays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VersionedChange {
+    /// See [`VersionedSettings::reads`]. The preferred reads follow, unless they were set apart.
+    pub reads: Option<u32>,
+    /// See [`VersionedSettings::writes`]. The preferred writes follow, unless they were set apart.
+    pub writes: Option<u32>,
+    /// See [`VersionedSettings::preferred_reads`].
+    pub preferred_reads: Option<u32>,
+    /// See [`VersionedSettings::preferred_writes`].
+    pub preferred_writes: Option<u32>,
+    /// See [`VersionedSettings::handoff`].
+    pub handoff: Option<Handoff>,
+    /// See [`VersionedSettings::sloppy`].
+    pub sloppy: Option<bool>,
+    /// See [`VersionedSettings::zone_reads`].
+    pub zone_reads: Option<u32>,
+    /// See [`VersionedSettings::zone_writes`].
+    pub zone_writes: Option<u32>,
+    /// See [`VersionedSettings::engine`]. Only for a new store.
+    pub engine: Option<EngineKind>,
+    /// See [`VersionedSettings::durability`].
+    pub durability: Option<Durability>,
+    /// See [`VersionedSettings::resolution`].
+    pub resolution: Option<Resolution>,
+    /// See [`VersionedSettings::ttl_ms`]; `Some(None)` for ever. It is for values written from then on.
+    pub ttl_ms: Option<Option<u64>>,
+    /// See [`VersionedSettings::tombstone_grace_ms`].
+    pub tombstone_grace_ms: Option<u64>,
+    /// See [`VersionedSettings::write_keys_per_second`]; `Some(None)` for no limit.
+    pub write_keys_per_second: Option<Option<u64>>,
+}
+
+/// Why settings are not possible.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// More replicas would have to answer than there are, or none.
+    #[error("{what} {given}: use 1 to {replicas}, as there are {replicas} replicas")]
+    Quorum {
+        /// Which setting.
+        what: &'static str,
+        /// What it is.
+        given: u32,
+        /// How many replicas there are.
+        replicas: u32,
+    },
+    /// Fewer would be asked than must answer.
+    #[error("{what} {given}: use {required} to {replicas}, not fewer than must answer")]
+    Preferred {
+        /// Which setting.
+        what: &'static str,
+        /// What it is.
+        given: u32,
+        /// How many must answer.
+        required: u32,
+        /// How many replicas there are.
+        replicas: u32,
+    },
+    /// More other zones would have to answer than there are, or than replicas can stand in.
+    #[error("{what} {given}: use 0 to {most}, as many as there are other zones with replicas")]
+    Zones {
+        /// Which setting.
+        what: &'static str,
+        /// What it is.
+        given: u32,
+        /// The most that is possible.
+        most: u32,
+    },
+    /// Hints would count, and there are none.
+    #[error(
+        "a sloppy quorum counts hints, and the handoff is \"none\": use consistent, any or proximity, or no sloppy quorum"
+    )]
+    SloppyWithoutHints,
+    /// A time is out of range.
+    #[error("{what} {given_ms} ms: use {least_ms} to {most_ms}")]
+    Time {
+        /// Which setting.
+        what: &'static str,
+        /// What it is, in milliseconds.
+        given_ms: u64,
+        /// The least, in milliseconds.
+        least_ms: u64,
+        /// The most, in milliseconds.
+        most_ms: u64,
+    },
+    /// A quota of nothing.
+    #[error("0 keys a second may be written: allow 1 or more, or leave out the limit")]
+    NoWrites,
+}
+
+impl VersionedSettings {
+    /// How long a deletion is remembered unless the operator says otherwise: ten days.
+    pub const TOMBSTONE_GRACE_MS_DEFAULT: u64 = 10 * 24 * 3600 * 1000;
+    /// The shortest time for which a deletion can be remembered: a second.
+    pub const TOMBSTONE_GRACE_MS_MIN: u64 = 1000;
+    /// The longest time to live, and for which a deletion can be remembered: a hundred years.
+    pub const TIME_MS_MAX: u64 = 100 * 365 * 24 * 3600 * 1000;
+
+    /// The defaults for a store with so many replicas: a majority reads, and a majority writes.
+    pub fn of(replicas: u32) -> Self {
+        let majority = replicas / 2 + 1;
+        Self {
+            reads: majority,
+            writes: majority,
+            preferred_reads: majority,
+            preferred_writes: majority,
+            handoff: Handoff::default(),
+            sloppy: false,
+            zone_reads: 0,
+            zone_writes: 0,
+            engine: EngineKind::default(),
+            durability: Durability::default(),
+            resolution: Resolution::default(),
+            ttl_ms: None,
+            tombstone_grace_ms: Self::TOMBSTONE_GRACE_MS_DEFAULT,
+            write_keys_per_second: None,
+        }
+    }
+
+    /// These settings, changed.
+    #[must_use]
+    pub fn with(self, change: &VersionedChange) -> Self {
+        let reads = change.reads.unwrap_or(self.reads);
+        let writes = change.writes.unwrap_or(self.writes);
+        let follow = |before: u32, required_before: u32, required: u32| match before == required_before {
+            true => required,
+            false => before,
+        };
+        let reads_followed = follow(self.preferred_reads, self.reads, reads);
+        let writes_followed = follow(self.preferred_writes, self.writes, writes);
+        Self {
+            reads,
+            writes,
+            preferred_reads: change.preferred_reads.unwrap_or(reads_followed),
+            preferred_writes: change.preferred_writes.unwrap_or(writes_followed),
+            handoff: change.handoff.unwrap_or(self.handoff),
+            sloppy: change.sloppy.unwrap_or(self.sloppy),
+            zone_reads: change.zone_reads.unwrap_or(self.zone_reads),
+            zone_writes: change.zone_writes.unwrap_or(self.zone_writes),
+            engine: change.engine.unwrap_or(self.engine),
+            durability: change.durability.unwrap_or(self.durability),
+            resolution: change.resolution.unwrap_or(self.resolution),
+            ttl_ms: change.ttl_ms.unwrap_or(self.ttl_ms),
+            tombstone_grace_ms: change.tombstone_grace_ms.unwrap_or(self.tombstone_grace_ms),
+            write_keys_per_second: change.write_keys_per_second.unwrap_or(self.write_keys_per_second),
+        }
+    }
+
+    /// That a store with so many replicas, of a cluster with nodes in so many zones, can have these settings.
+    ///
+    /// # Errors
+    /// The first setting that is not possible.
+    pub fn check(&self, replicas: u32, zones: u32) -> Result<(), SettingsError> {
+        for (what, given) in [("reads", self.reads), ("writes", self.writes)] {
+            if !(1..=replicas).contains(&given) {
+                return Err(SettingsError::Quorum { what, given, replicas });
+            }
+        }
+        for (what, given, required) in [
+            ("preferred reads", self.preferred_reads, self.reads),
+            ("preferred writes", self.preferred_writes, self.writes),
+        ] {
+            if !(required..=replicas).contains(&given) {
+                return Err(SettingsError::Preferred {
+                    what,
+                    given,
+                    required,
+                    replicas,
+                });
+            }
+        }
+        let most = replicas.min(zones).saturating_sub(1);
+        for (what, given) in [("zone reads", self.zone_reads), ("zone writes", self.zone_writes)] {
+            if given > most {
+                return Err(SettingsError::Zones { what, given, most });
+            }
+        }
+        if self.sloppy && self.handoff == Handoff::None {
+            return Err(SettingsError::SloppyWithoutHints);
+        }
+        let least_ms = Self::TOMBSTONE_GRACE_MS_MIN;
+        for (what, given_ms, least_ms) in [
+            ("time to live", self.ttl_ms.unwrap_or(1), 1),
+            ("grace of tombstones", self.tombstone_grace_ms, least_ms),
+        ] {
+            if !(least_ms..=Self::TIME_MS_MAX).contains(&given_ms) {
+                return Err(SettingsError::Time {
+                    what,
+                    given_ms,
+                    least_ms,
+                    most_ms: Self::TIME_MS_MAX,
+                });
+            }
+        }
+        match self.write_keys_per_second {
+            Some(0) => Err(SettingsError::NoWrites),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_majority_reads_and_writes_unless_said_otherwise() {
+        for (replicas, majority) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)] {
+            let settings = VersionedSettings::of(replicas);
+            assert_eq!((settings.reads, settings.writes), (majority, majority));
+            assert!(settings.reads + settings.writes > replicas);
+            assert_eq!(settings.check(replicas, 1), Ok(()));
+        }
+    }
+
+    #[test]
+    fn preferred_numbers_follow_the_required_ones_until_they_are_set_apart() {
+        let settings = VersionedSettings::of(3).with(&VersionedChange {
+            reads: Some(1),
+            preferred_writes: Some(3),
+            ..VersionedChange::default()
+        });
+        assert_eq!((settings.reads, settings.preferred_reads), (1, 1));
+        assert_eq!((settings.writes, settings.preferred_writes), (2, 3));
+        let settings = settings.with(&VersionedChange {
+            writes: Some(1),
+            ..VersionedChange::default()
+        });
+        assert_eq!((settings.writes, settings.preferred_writes), (1, 3));
+    }
+
+    #[test]
+    fn what_is_not_possible_is_refused_by_name() {
+        let spoil: [(fn(&mut VersionedSettings), &str); 12] = [
+            (|settings| settings.reads = 0, "reads 0"),
+            (|settings| settings.reads = 4, "reads 4"),
+            (|settings| settings.writes = 0, "writes 0"),
+            (|settings| settings.writes = 4, "writes 4"),
+            (|settings| settings.preferred_reads = 1, "preferred reads 1"),
+            (|settings| settings.preferred_writes = 4, "preferred writes 4"),
+            (|settings| settings.zone_reads = 2, "zone reads 2"),
+            (|settings| settings.zone_writes = 2, "zone writes 2"),
+            (
+                |settings| {
+                    settings.sloppy = true;
+                    settings.handoff = Handoff::None;
+                },
+                "sloppy",
+            ),
+            (|settings| settings.ttl_ms = Some(0), "time to live 0"),
+            (|settings| settings.tombstone_grace_ms = 999, "grace of tombstones 999"),
+            (|settings| settings.write_keys_per_second = Some(0), "0 keys"),
+        ];
+        for (spoil, expected) in spoil {
+            let mut settings = VersionedSettings::of(3);
+            spoil(&mut settings);
+            let error = settings.check(3, 2).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let mut settings = VersionedSettings::of(3);
+        (settings.zone_reads, settings.zone_writes) = (1, 1);
+        assert_eq!(settings.check(3, 2), Ok(()));
+    }
+
+    #[test]
+    fn words_are_read_as_they_are_written() {
+        for &handoff in Handoff::ALL {
+            assert_eq!(handoff.to_string().parse(), Ok(handoff));
+            assert_eq!(
+                serde_json::to_string(&handoff).unwrap(),
+                format!("{:?}", handoff.as_str())
+            );
+        }
+        for &resolution in Resolution::ALL {
+            assert_eq!(resolution.to_string().parse(), Ok(resolution));
+        }
+        let error = "disc".parse::<EngineKind>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "invalid engine \"disc\": use one of disk, memory, cache, mysql"
+        );
+    }
+
+    #[test]
+    fn settings_are_read_as_they_are_stored() {
+        let settings = VersionedSettings::of(3).with(&VersionedChange {
+            ttl_ms: Some(Some(5)),
+            resolution: Some(Resolution::Counter),
+            ..VersionedChange::default()
+        });
+        let text = serde_json::to_string(&settings).unwrap();
+        assert_eq!(serde_json::from_str::<VersionedSettings>(&text).unwrap(), settings);
+    }
+}

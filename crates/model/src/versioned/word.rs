@@ -1,0 +1,51 @@
+//! Settings that are one of a few words: in records, in requests and on the command line alike.
+
+/// Why a word is not one of those that a setting may have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid {what} {word:?}: use one of {known}")]
+pub struct WordError {
+    pub(super) what: &'static str,
+    pub(super) word: String,
+    pub(super) known: String,
+}
+
+/// Declares an enumeration whose values have names: its type, what it is called, and each value with its
+/// name.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident $what:literal: $($(#[$variant_doc:meta])* $variant:ident = $word:literal),* $(,)?) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+        pub enum $name { $($(#[$variant_doc])* #[serde(rename = $word)] $variant),* }
+
+        impl $name {
+            /// All that there are.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// Its name.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word),* }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = $crate::versioned::WordError;
+
+            fn from_str(word: &str) -> Result<Self, $crate::versioned::WordError> {
+                let found = Self::ALL.iter().find(|known| known.as_str() == word);
+                found.copied().ok_or_else(|| $crate::versioned::WordError {
+                    what: $what,
+                    word: word.chars().take(40).collect(),
+                    known: Self::ALL.iter().map(|known| known.as_str()).collect::<Vec<_>>().join(", "),
+                })
+            }
+        }
+    };
+}
+
+pub(super) use words;
