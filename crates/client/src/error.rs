@@ -5,6 +5,8 @@ use std::sync::Arc;
 use fondaco_model::{NodeId, PartitionId, StoreName, VersionNumber};
 use thiserror::Error;
 
+use crate::quorum::NoQuorum;
+
 /// Why a request, or one key of it, has no answer. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ClientError {
@@ -90,6 +92,29 @@ pub enum ClientError {
         /// How many.
         in_flight: usize,
     },
+    /// The values of all requests together are more than may be held: to be tried again later, or for
+    /// fewer keys.
+    #[error("values of {bytes_max} bytes may be held at a time, and are: ask for fewer keys, or at another time")]
+    NoRoom {
+        /// How many bytes of values may be held.
+        bytes_max: u64,
+    },
+    /// Fewer replicas of a versioned store did their part than its settings ask for. A write that fails so may
+    /// be on some of them nevertheless.
+    #[error("{0}")]
+    NoQuorum(Arc<NoQuorum>),
+    /// A key of a versioned store was written by others between each of its reads and the write.
+    #[error("the key of store {store:?} was changed by others meanwhile: read it again, and write what follows")]
+    Conflict {
+        /// The store.
+        store: StoreName,
+    },
+    /// The store has versions that are pushed: it is not written key by key.
+    #[error("store {store:?} is no versioned store: its values are pushed, and not written one by one")]
+    NotVersioned {
+        /// The store.
+        store: StoreName,
+    },
     /// A node refused, and others would as well.
     #[error("node {node} refused: {message}")]
     Refused {
@@ -111,7 +136,10 @@ impl ClientError {
             Self::NoTopology { .. } | Self::NoReplica { .. } | Self::Unavailable { .. } => "UNAVAILABLE",
             Self::VersionGone { .. } => "VERSIONGONE",
             Self::Timeout { .. } => "TIMEOUT",
-            Self::Overloaded { .. } => "OVERLOADED",
+            Self::Overloaded { .. } | Self::NoRoom { .. } => "OVERLOADED",
+            Self::NoQuorum(_) => "NOQUORUM",
+            Self::Conflict { .. } => "CONFLICT",
+            Self::NotVersioned { .. } => "READONLY",
             Self::Refused { .. } => "REFUSED",
         }
     }

@@ -6,6 +6,7 @@
 //! until they do.
 //!
 //! - [`Client`], its [builder](ClientBuilder), [`ReadOptions`] for one request;
+//! - [`quorum`]: versioned stores, which are written, too, and what is asked of their replicas;
 //! - [`read`]: the logic of look-ups, without I/O, for those who simulate or extend it.
 //!
 //! It is no general Redis client: it reads, and what it speaks is `FONDACO.READ` and `FONDACO.TOPOLOGY`.
@@ -50,6 +51,7 @@ mod error;
 mod key;
 mod link;
 mod options;
+pub mod quorum;
 pub mod read;
 mod stats;
 mod topology;

@@ -75,6 +75,39 @@ impl Steering {
     }
 }
 
+/// For the operations on versioned stores, which share budgets and thresholds with look-ups.
+impl Steering {
+    /// An ordinary request is made.
+    pub(crate) fn deposit(&self) {
+        self.retries.deposit();
+        self.hedges.deposit();
+    }
+
+    /// Takes leave to ask another node because one failed.
+    pub(crate) fn take_retry(&self) -> bool {
+        let may = self.retries.take();
+        self.counts.retries_denied.fetch_add(u64::from(!may), Relaxed);
+        may
+    }
+
+    /// Takes leave to ask another node because one takes long.
+    pub(crate) fn take_hedge(&self) -> bool {
+        let may = self.hedges.take();
+        self.counts.hedges_denied.fetch_add(u64::from(!may), Relaxed);
+        may
+    }
+
+    /// So many keys were read in so long.
+    pub(crate) fn note_answered(&self, keys: usize, took_us: u64) {
+        self.thresholds.answered(keys, took_us);
+    }
+
+    /// So many keys were not read within the threshold.
+    pub(crate) fn note_exceeded(&self, keys: usize) {
+        self.thresholds.exceeded(keys);
+    }
+}
+
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// What the requests of a client have done, since it was made.

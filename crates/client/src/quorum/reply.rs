@@ -1,0 +1,138 @@
+//! What a replica answers.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::request::KeyRecord;
+
+/// What came of a [`ReplicaRequest`](super::ReplicaRequest).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReplicaReply {
+    /// To `Get`: for each key in order the encoded record, or its encoded context where that was asked for;
+    /// nothing if none is held.
+    Records(Vec<Result<Option<Bytes>, ReplicaError>>),
+    /// To `Put`: the record that is held now, encoded, to be merged by the other replicas.
+    Written(Bytes),
+    /// To `Merge` and `Hint`: it is held now, as durably as the store's settings say.
+    Done,
+    /// To `Tree`: the hashes of its nodes.
+    Hashes {
+        /// How deep its leaves are.
+        leaf_depth: u8,
+        /// For each node that was asked about those of its 16 descendants four levels below.
+        nodes: Vec<[u64; 16]>,
+    },
+    /// To `Sync`: where the two differ.
+    Differences {
+        /// What the one who asked lacks: none of the digests sent has its keys' hashes.
+        records: Vec<KeyRecord>,
+        /// What the one who asked holds in another state, or lacks where too much is lacking for one answer: keys
+        /// with encoded contexts. Who is behind follows from these.
+        contexts: Vec<KeyRecord>,
+        /// The digests, of those sent, of what the one who answers lacks.
+        lacking: Vec<u64>,
+    },
+    /// To `OldestHint`: the time of the oldest record that waits for another node, or an earlier one, in
+    /// milliseconds since 1970; nothing if none waits.
+    OldestHint(Option<u64>),
+    /// To any: why nothing was done.
+    Error(ReplicaError),
+}
+
+/// Why a replica did not do what it was asked. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaError {
+    /// The kind.
+    pub code: ReplicaErrorCode,
+    /// What failed, on what, and what to do, without the code.
+    pub message: Arc<str>,
+}
+
+/// The kinds of errors of replicas: the first words of their messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplicaErrorCode {
+    /// `TIMEOUT`: the time was over before it was begun.
+    Timeout,
+    /// `NOTHERE`: the replica does not hold the partition.
+    NotHere,
+    /// `NOSTORE`: there is no such store, or it has another number.
+    NoStore,
+    /// `OVERLOADED`: too much is queued already.
+    Overloaded,
+    /// `DISKFULL`: there is no room for a write; reads go on.
+    DiskFull,
+    /// `CONFLICT`: what is held is not what the writer has seen.
+    Conflict,
+    /// `CORRUPT`: what is held cannot be read.
+    Corrupt,
+    /// `NOPERM`, `NOAUTH`, `WRONGPASS`: the one who asks may not. Others would refuse as well.
+    Refused,
+    /// `BADKEY`: no store can hold the key. Others would refuse as well.
+    BadKey,
+    /// Anything else.
+    Other,
+}
+
+impl ReplicaErrorCode {
+    /// The word that stands before the message.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Timeout => "TIMEOUT",
+            Self::NotHere => "NOTHERE",
+            Self::NoStore => "NOSTORE",
+            Self::Overloaded => "OVERLOADED",
+            Self::DiskFull => "DISKFULL",
+            Self::Conflict => "CONFLICT",
+            Self::Corrupt => "CORRUPT",
+            Self::Refused => "NOPERM",
+            Self::BadKey => "BADKEY",
+            Self::Other => "ERR",
+        }
+    }
+
+    fn of(word: &str) -> Option<Self> {
+        Some(match word {
+            "TIMEOUT" => Self::Timeout,
+            "NOTHERE" => Self::NotHere,
+            "NOSTORE" => Self::NoStore,
+            "OVERLOADED" | "BUSY" => Self::Overloaded,
+            "DISKFULL" => Self::DiskFull,
+            "CONFLICT" => Self::Conflict,
+            "CORRUPT" => Self::Corrupt,
+            "NOPERM" | "NOAUTH" | "WRONGPASS" => Self::Refused,
+            "BADKEY" => Self::BadKey,
+            "ERR" => Self::Other,
+            _ => return None,
+        })
+    }
+}
+
+impl ReplicaError {
+    /// An error of this kind.
+    pub fn new(code: ReplicaErrorCode, message: impl Into<Arc<str>>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+
+    /// The error that a line of the wire says. What begins with no code that is known is kept whole.
+    pub fn parse(line: &[u8]) -> Self {
+        let line = String::from_utf8_lossy(line);
+        let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        match ReplicaErrorCode::of(word) {
+            Some(code) => Self::new(code, rest),
+            None => Self::new(ReplicaErrorCode::Other, &*line),
+        }
+    }
+}
+
+impl fmt::Display for ReplicaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.code.as_str(), self.message)
+    }
+}
+
+impl std::error::Error for ReplicaError {}

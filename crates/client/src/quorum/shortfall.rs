@@ -1,0 +1,212 @@
+//! What is said when a quorum cannot be had: what was wanted, what came, and who was missing, and why.
+
+use std::fmt;
+use std::sync::Arc;
+
+use fondaco_model::NodeId;
+use smallvec::SmallVec;
+
+use super::reply::{ReplicaError, ReplicaErrorCode};
+use crate::error::ClientError;
+use crate::read::{Directory, Failure};
+
+/// Fewer replicas did their part than the settings of the store ask for.
+///
+/// A write that fails so may nevertheless be on some replicas, and then comes to the others: it may be read
+/// from then on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoQuorum {
+    /// What was wanted.
+    pub part: QuorumPart,
+    /// How many replicas did it.
+    pub had: u32,
+    /// How many were to do it.
+    pub required: u32,
+    /// In how many other zones replicas did it.
+    pub zones_had: u32,
+    /// In how many other zones replicas were to do it.
+    pub zones_required: u32,
+    /// The replicas that did not.
+    pub missing: Vec<MissingReplica>,
+}
+
+/// What replicas were to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuorumPart {
+    /// To tell what they hold.
+    Reads,
+    /// To take a write.
+    Writes,
+}
+
+/// A replica that did not do its part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingReplica {
+    /// The node.
+    pub node: NodeId,
+    /// Where it serves RESP, if that is known.
+    pub address: Option<Arc<str>>,
+    /// What happened: it follows the node's name.
+    pub why: Arc<str>,
+}
+
+impl fmt::Display for NoQuorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = match self.part {
+            QuorumPart::Reads => "reads",
+            QuorumPart::Writes => "writes",
+        };
+        write!(f, "{} of {} {part}", self.had, self.required)?;
+        if self.zones_required > 0 {
+            write!(f, " and {} of {} other zones", self.zones_had, self.zones_required)?;
+        }
+        for (place, MissingReplica { node, address, why }) in self.missing.iter().enumerate() {
+            f.write_str(if place == 0 { ": " } else { ", " })?;
+            match address {
+                Some(address) => write!(f, "node {node} ({address}) {why}")?,
+                None => write!(f, "node {node} {why}")?,
+            }
+        }
+        if self.missing.is_empty() {
+            f.write_str(": the partition has too few replicas")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why nodes did not do their part, as far as was heard: the last of each.
+#[derive(Debug, Default)]
+pub(super) struct Troubles {
+    list: SmallVec<[(NodeId, Trouble); 2]>,
+}
+
+/// Why a node did not do its part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// It took longer than a request may.
+    TimedOut,
+    /// It was not expected to answer, and not asked.
+    NotThere,
+    /// Nothing came back.
+    Failure(Failure),
+    /// It said so.
+    Error(ReplicaError),
+    /// It answered something else than it was asked.
+    Nonsense,
+    /// It answered a record that is none.
+    Unreadable,
+    /// Another one had to be asked instead of one that failed, and too many such retries were made already.
+    NoBudget,
+}
+
+impl Trouble {
+    /// Whether the topology is old, or the node is: a newer one may help.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        matches!(
+            self,
+            Self::Error(ReplicaError {
+                code: ReplicaErrorCode::NotHere | ReplicaErrorCode::NoStore,
+                ..
+            })
+        )
+    }
+
+    /// Whether any other node would refuse as well.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::Error(ReplicaError {
+                code: ReplicaErrorCode::Refused | ReplicaErrorCode::BadKey,
+                ..
+            })
+        )
+    }
+
+    /// Whether the node may have done what it was asked nevertheless.
+    pub(super) fn is_ambiguous(&self) -> bool {
+        match self {
+            Self::TimedOut | Self::Nonsense | Self::Unreadable => true,
+            Self::Failure(failure) => matches!(failure, Failure::Lost(_)),
+            Self::Error(error) => matches!(error.code, ReplicaErrorCode::Timeout | ReplicaErrorCode::Other),
+            Self::NotThere | Self::NoBudget => false,
+        }
+    }
+
+    /// Whether what is held is not what the writer has seen.
+    pub(super) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Error(error) if error.code == ReplicaErrorCode::Conflict)
+    }
+
+    /// What is said of the node, behind its name.
+    pub(super) fn words(&self) -> Arc<str> {
+        match self {
+            Self::TimedOut => "timed out".into(),
+            Self::NotThere => "is not there".into(),
+            Self::Failure(Failure::Unsent(reason) | Failure::Lost(reason)) => {
+                format!("cannot be reached ({reason})").into()
+            }
+            Self::Failure(Failure::Full { in_flight }) => format!("has {in_flight} requests under way").into(),
+            Self::Error(error) => format!("said {:?}", error.to_string()).into(),
+            Self::Nonsense => "answered what was not asked".into(),
+            Self::Unreadable => "answered a record that cannot be read".into(),
+            Self::NoBudget => "was not asked: too many requests fail, and no more are tried again".into(),
+        }
+    }
+}
+
+impl Troubles {
+    /// Something is wrong with a node.
+    pub(super) fn add(&mut self, node: NodeId, trouble: Trouble) {
+        match self.list.iter_mut().find(|(known, _)| *known == node) {
+            Some((_, known)) => *known = trouble,
+            None => self.list.push((node, trouble)),
+        }
+    }
+
+    /// The node is asked anew: what was is forgotten.
+    pub(super) fn clear(&mut self) {
+        self.list.clear();
+    }
+
+    /// Whether a node said that it does not hold the key.
+    pub(super) fn is_elsewhere(&self, node: NodeId) -> bool {
+        let mut troubles = self.list.iter();
+        troubles.any(|(known, trouble)| *known == node && trouble.is_elsewhere())
+    }
+
+    /// What a refusal said, if there was one.
+    pub(super) fn refusal(&self) -> Option<ClientError> {
+        let (node, trouble) = self.list.iter().find(|(_, trouble)| trouble.is_refusal())?;
+        match trouble {
+            Trouble::Error(error) => Some(ClientError::Refused {
+                node: *node,
+                message: error.to_string().into(),
+            }),
+            _ => None,
+        }
+    }
+
+    /// The nodes that did not do their part, of these that should have. Who was not heard of at all has timed
+    /// out if `asked` says so, and else is not there.
+    pub(super) fn missing(
+        &self,
+        nodes: impl Iterator<Item = NodeId>,
+        asked: impl Fn(NodeId) -> bool,
+        directory: &Directory,
+    ) -> Vec<MissingReplica> {
+        let missing = |node: NodeId| {
+            let known = self.list.iter().find(|(known, _)| *known == node);
+            let why = match known {
+                Some((_, trouble)) => trouble.words(),
+                None if asked(node) => Trouble::TimedOut.words(),
+                None => Trouble::NotThere.words(),
+            };
+            MissingReplica {
+                node,
+                address: directory.member(node).map(|member| Arc::clone(&member.address)),
+                why,
+            }
+        };
+        nodes.map(missing).collect()
+    }
+}

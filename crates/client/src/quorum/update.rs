@@ -1,0 +1,367 @@
+//! Changing what is there: read at a quorum, decide, write on condition that nobody else wrote meanwhile; again,
+//! if somebody did.
+//!
+//! All coordinators ask one replica to take the write, the first of the routing table that is well, and that one
+//! lets one of several pass. It is no lock: while coordinators do not see alike who is well, two changes may both
+//! pass, and then are siblings, as two writes would be that knew nothing of each other. None is lost.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fondaco_model::NodeId;
+use fondaco_model::versioned::{self, Record, Resolution, VectorClock};
+
+use super::asks::NEVER;
+use super::counts::count;
+use super::get::Get;
+use super::operation::{AskId, Moment, Operation, Outgoing};
+use super::replicas::{Home, Store, is_well};
+use super::reply::ReplicaReply;
+use super::write::{Intent, Write, WriteTimes};
+use crate::error::ClientError;
+use crate::key::WireKey;
+use crate::options::ReadOptions;
+use crate::read::Failure;
+
+/// How often a change is tried, each time on what was written meanwhile.
+const TRIES_MAX: u32 = 16;
+/// How long it rests at first when another was faster; each time up to twice as long.
+const REST_FIRST_US: u64 = 500;
+const REST_LAST_US: u64 = 32_000;
+
+/// What is to become of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Edit {
+    /// It stays as it is: nothing is written.
+    Keep,
+    /// It has this value.
+    Put {
+        /// The value.
+        value: Bytes,
+        /// When that ends to be there.
+        expiry: Expiry,
+    },
+    /// It is gone.
+    Delete,
+}
+
+/// When a value ends to be there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Expiry {
+    /// When the settings of the store say.
+    #[default]
+    Store,
+    /// Never.
+    Never,
+    /// At this time, in milliseconds since 1970.
+    At {
+        /// The time.
+        unix_ms: u64,
+    },
+}
+
+/// What came of a change.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Updated {
+    /// What was there before.
+    pub before: Record,
+    /// What has been seen of the key's writes, this one included; nothing if none was made.
+    pub context: Option<VectorClock>,
+}
+
+/// Decides what is to become of a key, given what is there and the time in milliseconds since 1970. It may be
+/// asked several times.
+pub type Decide = Box<dyn FnMut(&Record, u64) -> Edit + Send>;
+
+/// A change of one key.
+pub struct Update {
+    key: WireKey,
+    times: WriteTimes,
+    home: Arc<Home>,
+    decide: Decide,
+    deadline_us: u64,
+    phase: Phase,
+    /// The number of the phase's first request among all.
+    base: AskId,
+    tries: u32,
+    /// What the rests are drawn from.
+    random: fastrand::Rng,
+    before: Option<Record>,
+    outcome: Option<Result<Updated, ClientError>>,
+    is_answered: bool,
+}
+
+/// What it is at.
+enum Phase {
+    Reading(Box<Get>),
+    Writing(Box<Write>),
+    Resting { until_us: u64 },
+}
+
+impl Expiry {
+    /// The time that it means for a value written now to a store, in milliseconds since 1970; none for never.
+    pub(super) fn unix_ms(self, store: &Store, now_unix_ms: u64) -> Option<u64> {
+        match self {
+            Self::Store => store.settings.ttl_ms.map(|ttl_ms| now_unix_ms.saturating_add(ttl_ms)),
+            Self::Never => None,
+            Self::At { unix_ms } => Some(unix_ms),
+        }
+    }
+}
+
+impl Update {
+    /// Begins to change a key. Rests between tries are drawn from `seed`.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the key's store.
+    pub fn start(
+        key: WireKey,
+        decide: Decide,
+        times: WriteTimes,
+        home: Arc<Home>,
+        seed: u64,
+        moment: &Moment<'_>,
+    ) -> Result<Self, ClientError> {
+        let deadline_us = moment.now_us.saturating_add(super::micros(times.deadline));
+        let get = read(&key, times, &home, moment)?;
+        Ok(Self {
+            key,
+            times,
+            home,
+            decide,
+            deadline_us,
+            phase: Phase::Reading(Box::new(get)),
+            base: 0,
+            tries: 1,
+            random: fastrand::Rng::with_seed(seed),
+            before: None,
+            outcome: None,
+            is_answered: false,
+        })
+    }
+
+    /// What came of it. To be taken once, when the operation is answered.
+    ///
+    /// # Errors
+    /// [`ClientError::NoQuorum`]; [`ClientError::Conflict`] when others were faster again and again.
+    pub fn take_answer(&mut self) -> Result<Updated, ClientError> {
+        debug_assert!(self.is_answered);
+        let early = Err(ClientError::Timeout { deadline_ms: 0 });
+        self.outcome.take().unwrap_or(early)
+    }
+
+    fn answer(&mut self, outcome: Result<Updated, ClientError>) {
+        self.outcome = Some(outcome);
+        self.is_answered = true;
+    }
+
+    /// How long the rest of it may take.
+    fn times_left(&self, moment: &Moment<'_>) -> WriteTimes {
+        let left_us = self.deadline_us.saturating_sub(moment.now_us);
+        WriteTimes {
+            deadline: std::time::Duration::from_micros(left_us),
+            attempt: self.times.attempt,
+        }
+    }
+
+    /// Goes on to the next phase, if the present one has done its part.
+    fn advance(&mut self, moment: &Moment<'_>) {
+        while !self.is_answered {
+            let next = match &mut self.phase {
+                Phase::Reading(get) if get.is_answered() => {
+                    let read = get.take_answer().map(|mut records| records.pop());
+                    // One key has one answer: there is no read that yields fewer than it has keys.
+                    match read.and_then(|record| record.unwrap_or_else(|| Ok(Record::default()))) {
+                        Ok(record) => self.write(record, moment),
+                        Err(error) => Err(error),
+                    }
+                }
+                Phase::Writing(write) if write.is_answered() => match write.take_answer() {
+                    Ok(written) => {
+                        let before = self.before.take().unwrap_or_default();
+                        let context = Some(written.context);
+                        return self.answer(Ok(Updated { before, context }));
+                    }
+                    Err(ClientError::Conflict { .. }) if self.tries < TRIES_MAX => {
+                        count(&moment.counts.conflicts);
+                        let rest_us = REST_FIRST_US.saturating_mul(1 << self.tries).min(REST_LAST_US);
+                        self.tries += 1;
+                        let until_us = moment.now_us.saturating_add(self.random.u64(rest_us / 2..=rest_us));
+                        Ok(Some(Phase::Resting { until_us }))
+                    }
+                    Err(error) => Err(error),
+                },
+                Phase::Resting { until_us } if moment.now_us >= *until_us => {
+                    let times = self.times_left(moment);
+                    read(&self.key, times, &self.home, moment).map(|get| Some(Phase::Reading(Box::new(get))))
+                }
+                _ => return,
+            };
+            match next {
+                Ok(Some(phase)) => self.enter(phase),
+                Ok(None) => {}
+                Err(error) => self.answer(Err(error)),
+            }
+        }
+    }
+
+    /// Writes what follows from what was read; nothing, if nothing is to be written.
+    fn write(&mut self, record: Record, moment: &Moment<'_>) -> Result<Option<Phase>, ClientError> {
+        let now_unix_ms = moment.now_unix_ms;
+        let edit = (self.decide)(&record, now_unix_ms);
+        let store = Store::of(moment.latest, self.key.store())?;
+        let context = record.context().clone();
+        let is_counter = store.settings.resolution == Resolution::Counter;
+        let (intent, update) = match edit {
+            Edit::Keep => {
+                let (before, context) = (record, None);
+                self.answer(Ok(Updated { before, context }));
+                return Ok(None);
+            }
+            // What is added meanwhile stays, so there is nothing that it could conflict with.
+            Edit::Delete if is_counter => {
+                let update = versioned::Update::set_counter(&record, None, now_unix_ms, None);
+                (Intent::Context(context), update)
+            }
+            Edit::Delete => (Intent::Unchanged(context), versioned::Update::delete(now_unix_ms)),
+            Edit::Put { value, expiry } => {
+                let expires = expiry.unix_ms(&store, now_unix_ms);
+                let number = fondaco_resp::parse_integer(&value).filter(|_| is_counter);
+                match number {
+                    Some(number) => {
+                        let update = versioned::Update::set_counter(&record, Some(number), now_unix_ms, expires);
+                        (Intent::Context(context), update)
+                    }
+                    None => {
+                        let update = versioned::Update::put(value, now_unix_ms, expires);
+                        (Intent::Unchanged(context), update)
+                    }
+                }
+            }
+        };
+        self.before = Some(record);
+        let (key, home, times) = (self.key.clone(), Arc::clone(&self.home), self.times_left(moment));
+        let write = Write::start(key, intent, update, times, home, moment)?;
+        Ok(Some(Phase::Writing(Box::new(write))))
+    }
+
+    /// Begins a phase: what comes for the former one is no longer heard.
+    fn enter(&mut self, phase: Phase) {
+        self.base += match &self.phase {
+            Phase::Reading(get) => get.requests(),
+            Phase::Writing(write) => write.requests(),
+            Phase::Resting { .. } => 0,
+        };
+        self.phase = phase;
+    }
+
+    fn operation(&self) -> Option<&dyn Operation> {
+        match &self.phase {
+            Phase::Reading(get) => Some(&**get),
+            Phase::Writing(write) => Some(&**write),
+            Phase::Resting { .. } => None,
+        }
+    }
+
+    fn operation_mut(&mut self) -> Option<&mut dyn Operation> {
+        match &mut self.phase {
+            Phase::Reading(get) => Some(&mut **get),
+            Phase::Writing(write) => Some(&mut **write),
+            Phase::Resting { .. } => None,
+        }
+    }
+}
+
+/// Reads a key to be changed. The replica that will be asked to take the write is asked first: what that one has
+/// not seen nobody can be in conflict with.
+fn read(key: &WireKey, times: WriteTimes, home: &Arc<Home>, moment: &Moment<'_>) -> Result<Get, ClientError> {
+    let store = Store::of(moment.latest, key.store())?;
+    let partition = moment.latest.topology().partitions.partition_of(key.slot());
+    let owners = store.owners(moment.latest, partition);
+    let first = owners.iter().copied().find(|&node| is_well(moment.latest, node));
+    let options = ReadOptions {
+        deadline: times.deadline,
+        attempt: Some(times.attempt.unwrap_or(times.deadline / 4)),
+        ..ReadOptions::default()
+    };
+    let keys = Arc::new(vec![key.clone()]);
+    Get::start(keys, options, Arc::clone(home), first, moment)
+}
+
+impl Operation for Update {
+    fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing> {
+        let base = self.base;
+        let mut outgoing = self.operation_mut()?.next_send(moment)?;
+        outgoing.id += base;
+        Some(outgoing)
+    }
+
+    fn on_reply(&mut self, id: AskId, reply: ReplicaReply, moment: &Moment<'_>) {
+        let Some(id) = id.checked_sub(self.base) else { return };
+        if let Some(operation) = self.operation_mut() {
+            operation.on_reply(id, reply, moment);
+        }
+        self.advance(moment);
+    }
+
+    fn on_failure(&mut self, id: AskId, failure: Failure, moment: &Moment<'_>) {
+        let Some(id) = id.checked_sub(self.base) else { return };
+        if let Some(operation) = self.operation_mut() {
+            operation.on_failure(id, failure, moment);
+        }
+        self.advance(moment);
+    }
+
+    fn on_directory(&mut self, moment: &Moment<'_>) {
+        if let Some(operation) = self.operation_mut() {
+            operation.on_directory(moment);
+        }
+        self.advance(moment);
+    }
+
+    fn on_time(&mut self, moment: &Moment<'_>) {
+        match self.operation_mut() {
+            Some(operation) if moment.now_us >= operation.wake_at_us() => operation.on_time(moment),
+            Some(_) | None => {}
+        }
+        self.advance(moment);
+    }
+
+    fn wake_at_us(&self) -> u64 {
+        match (&self.phase, self.operation()) {
+            (Phase::Resting { until_us }, _) => *until_us,
+            (_, operation) => operation.map_or(NEVER, |operation| operation.wake_at_us()),
+        }
+    }
+
+    fn wants_directory(&self) -> bool {
+        self.operation().is_some_and(|operation| operation.wants_directory())
+    }
+
+    fn take_refresh(&mut self) -> bool {
+        self.operation_mut().is_some_and(|operation| operation.take_refresh())
+    }
+
+    fn take_suspended(&mut self) -> Option<NodeId> {
+        self.operation_mut()?.take_suspended()
+    }
+
+    fn is_answered(&self) -> bool {
+        self.is_answered
+    }
+
+    fn is_over(&self) -> bool {
+        let operation = self.operation();
+        self.is_answered && operation.is_none_or(|operation| operation.is_over())
+    }
+}
+
+impl std::fmt::Debug for Update {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Update")
+            .field("key", &self.key)
+            .field("tries", &self.tries)
+            .field("is_answered", &self.is_answered)
+            .finish_non_exhaustive()
+    }
+}

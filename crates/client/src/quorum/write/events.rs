@@ -1,0 +1,266 @@
+//! What a write is told from outside: answers, failures, newer topologies, the time.
+
+use bytes::Bytes;
+use fondaco_model::NodeId;
+use fondaco_model::versioned::{Record, VectorClock};
+
+use super::{HINT_TIME_US, Intent, Purpose, Step, Write};
+use crate::error::ClientError;
+use crate::quorum::asks::{Conduct, Due};
+use crate::quorum::counts::count;
+use crate::quorum::operation::{AskId, Moment, Operation, Outgoing};
+use crate::quorum::replicas::Store;
+use crate::quorum::reply::{ReplicaErrorCode, ReplicaReply};
+use crate::quorum::request::{KeyRecord, PutOver, RecordPart, ReplicaOperation, ReplicaRequest};
+use crate::quorum::shortfall::{QuorumPart, Trouble};
+use crate::read::Failure;
+
+impl Write {
+    /// What a replica answered to what it was asked.
+    fn heard(
+        &mut self,
+        node: NodeId,
+        purpose: Purpose,
+        reply: ReplicaReply,
+        moment: &Moment<'_>,
+    ) -> Result<(), Trouble> {
+        match (purpose, reply) {
+            (_, ReplicaReply::Error(error)) => Err(Trouble::Error(error)),
+            (Purpose::Context, ReplicaReply::Records(records)) => {
+                let [context] = <[_; 1]>::try_from(records).map_err(|_| Trouble::Nonsense)?;
+                let context = context.map_err(Trouble::Error)?.unwrap_or_default();
+                let context = VectorClock::decode(&context).map_err(|_| Trouble::Unreadable)?;
+                self.context = self.context.merge(&context);
+                self.done(node, |owner| &mut owner.seen);
+                Ok(())
+            }
+            (Purpose::Put, ReplicaReply::Written(record)) => {
+                Record::decode_context(&record).map_err(|_| Trouble::Unreadable)?;
+                self.taken(node, record);
+                Ok(())
+            }
+            (Purpose::Merge, ReplicaReply::Done) => {
+                self.done(node, |owner| &mut owner.kept);
+                Ok(())
+            }
+            (Purpose::Hint { target }, ReplicaReply::Done) => {
+                count(&moment.counts.hints);
+                self.keepers.push(node);
+                self.done(target, |owner| &mut owner.hint);
+                Ok(())
+            }
+            _ => Err(Trouble::Nonsense),
+        }
+    }
+
+    fn done(&mut self, node: NodeId, step: impl Fn(&mut super::Owner) -> &mut Step) {
+        if let Some(owner) = self.owner(node) {
+            *step(owner) = Step::Done;
+        }
+    }
+
+    /// A replica has taken the write. If another one had before, both have: the one's record makes its way to the
+    /// other like to all replicas.
+    fn taken(&mut self, node: NodeId, record: Bytes) {
+        if self.record.is_none() {
+            self.record = Some(record);
+            self.done(node, |owner| &mut owner.kept);
+        }
+    }
+
+    /// A node did not do what it was asked.
+    fn trouble(&mut self, node: NodeId, purpose: Purpose, trouble: Trouble, moment: &Moment<'_>) {
+        if trouble.is_elsewhere() {
+            self.in_flux = true;
+            self.pause.want_refresh();
+        }
+        let step = match trouble {
+            Trouble::TimedOut => Step::Late,
+            // It is no replica of the key any more, or not yet: it has no use for a hint.
+            _ if purpose == Purpose::Merge && trouble.is_elsewhere() => Step::Moot,
+            _ => Step::Failed,
+        };
+        match purpose {
+            Purpose::Context | Purpose::Put if self.record.is_none() && trouble.is_refusal() => {
+                let message = trouble.words();
+                return self.fail(ClientError::Refused { node, message });
+            }
+            Purpose::Put if self.record.is_none() => {
+                if trouble.is_conflict() && matches!(self.intent, Intent::Unchanged(_)) {
+                    let store = self.store.name.clone();
+                    return self.fail(ClientError::Conflict { store });
+                }
+                let is_uncertain = self.is_add() && trouble.is_ambiguous() && step != Step::Late;
+                self.troubles.add(node, trouble);
+                if is_uncertain {
+                    // Asked of another replica it might count twice.
+                    self.fail_short(QuorumPart::Writes, moment);
+                }
+                return;
+            }
+            Purpose::Put => return,
+            Purpose::Context => {
+                if let Some(owner) = self.owner(node) {
+                    owner.seen = step;
+                }
+            }
+            Purpose::Merge => {
+                if let Some(owner) = self.owner(node) {
+                    owner.kept = step;
+                }
+            }
+            Purpose::Hint { target } => {
+                // Somebody else is to keep it.
+                if let Some(owner) = self.owner(target).filter(|owner| owner.hint == Step::Asked) {
+                    owner.hint = Step::Failed;
+                }
+                return;
+            }
+        }
+        self.troubles.add(node, trouble);
+    }
+}
+
+impl Operation for Write {
+    fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing> {
+        let id = self.asks.next(moment.now_us)?;
+        count(&moment.counts.requests);
+        let ask = self.asks.get(id);
+        let key = self.key.as_bytes().slice_ref(self.key.key());
+        let records = |key: Bytes| {
+            let record = self.record.clone().unwrap_or_default();
+            vec![KeyRecord { key, record }]
+        };
+        let mut deadline_us = self.deadline_us;
+        let operation = match ask.purpose {
+            Purpose::Context => ReplicaOperation::Get {
+                part: RecordPart::Context,
+                keys: vec![key],
+            },
+            Purpose::Put => ReplicaOperation::Put {
+                over: match self.intent {
+                    Intent::All => PutOver::All,
+                    Intent::Context(_) => PutOver::Context,
+                    Intent::Unchanged(_) => PutOver::Unchanged,
+                },
+                key,
+                context: self.context.clone(),
+                update: self.update.clone(),
+            },
+            Purpose::Merge => ReplicaOperation::Merge { records: records(key) },
+            Purpose::Hint { target } => {
+                deadline_us = deadline_us.saturating_add(HINT_TIME_US);
+                let records = records(key);
+                ReplicaOperation::Hint { target, records }
+            }
+        };
+        Some(Outgoing {
+            id,
+            node: ask.node,
+            deadline_us,
+            request: ReplicaRequest {
+                store_id: self.store.id,
+                store: self.store.name.clone(),
+                timeout_ms: deadline_us.saturating_sub(moment.now_us).div_ceil(1000),
+                operation,
+            },
+        })
+    }
+
+    fn on_reply(&mut self, id: AskId, reply: ReplicaReply, moment: &Moment<'_>) {
+        let conduct = match &reply {
+            ReplicaReply::Error(error) if error.code == ReplicaErrorCode::Other => Conduct::Failed,
+            _ => Conduct::Well,
+        };
+        if self.asks.answered(id, conduct, moment).is_none() {
+            return;
+        }
+        let ask = self.asks.get(id);
+        let (node, purpose) = (ask.node, ask.purpose);
+        if let Err(trouble) = self.heard(node, purpose, reply, moment) {
+            self.trouble(node, purpose, trouble, moment);
+        }
+        self.advance(moment);
+    }
+
+    fn on_failure(&mut self, id: AskId, failure: Failure, moment: &Moment<'_>) {
+        if self.asks.lost(id, &failure, moment).is_none() {
+            return;
+        }
+        let ask = self.asks.get(id);
+        let (node, purpose) = (ask.node, ask.purpose);
+        self.trouble(node, purpose, Trouble::Failure(failure), moment);
+        self.advance(moment);
+    }
+
+    fn on_directory(&mut self, moment: &Moment<'_>) {
+        if !self.is_open() {
+            return;
+        }
+        self.pause.end();
+        match Store::of(moment.latest, self.store.name.as_str()) {
+            Ok(store) if store.id == self.store.id => self.store = store,
+            // Another store has the name by now, or none.
+            _ => {
+                let store = self.store.name.as_str().into();
+                return self.fail(ClientError::UnknownStore { store });
+            }
+        }
+        self.find_owners(moment);
+        self.in_flux = false;
+        self.troubles.clear();
+        self.advance(moment);
+    }
+
+    fn on_time(&mut self, moment: &Moment<'_>) {
+        if moment.now_us >= self.ends_at_us() {
+            if self.is_open() {
+                let was_put = self.owners.iter().any(|owner| owner.was_put);
+                let part = if was_put { QuorumPart::Writes } else { QuorumPart::Reads };
+                return self.fail_short(part, moment);
+            }
+            let unhinted = self.owners.iter().filter(|owner| owner.hint == Step::Asked);
+            unhinted.for_each(|_| count(&moment.counts.hints_failed));
+            return self.asks.end_all();
+        }
+        while let Some(due) = self.asks.due(moment) {
+            match due {
+                Due::Late(_) => self.hedge(moment),
+                Due::GivenUp(id) => {
+                    let ask = self.asks.get(id);
+                    let (node, purpose) = (ask.node, ask.purpose);
+                    self.trouble(node, purpose, Trouble::TimedOut, moment);
+                }
+            }
+        }
+        match self.pause.is_over(moment.now_us) {
+            true => self.on_directory(moment),
+            false => self.advance(moment),
+        }
+    }
+
+    fn wake_at_us(&self) -> u64 {
+        let timers = [self.asks.due_at_us(), self.settle_at_us, self.pause.ends_at_us()];
+        timers.into_iter().fold(self.ends_at_us(), u64::min)
+    }
+
+    fn wants_directory(&self) -> bool {
+        self.in_flux && self.is_open()
+    }
+
+    fn take_refresh(&mut self) -> bool {
+        self.pause.take_refresh()
+    }
+
+    fn take_suspended(&mut self) -> Option<NodeId> {
+        self.asks.take_suspended()
+    }
+
+    fn is_answered(&self) -> bool {
+        !self.is_open()
+    }
+
+    fn is_over(&self) -> bool {
+        !self.is_open() && self.asks.open().next().is_none()
+    }
+}

@@ -1,0 +1,322 @@
+//! Writing at a quorum: one value, or one tombstone, under one key.
+//!
+//! One replica takes the write first: it gives the value a dot, and answers the record that comes of it. That is
+//! then merged by all other replicas, and the write is done when as many as the store requires have it. So that a
+//! write covers all that were acknowledged before, however wrong clocks are, the contexts of other replicas are
+//! asked for before, as many as make a read quorum together with the one that takes the write. For a replica that
+//! does not take the record, another node keeps it as a hint.
+//!
+//! What happens before the write is taken is in `prepare`, what after it in `spread`, what comes from outside in
+//! `events`. The invariants: who is told that a write is done has it on `writes` nodes, each another one; no
+//! replica is asked twice to take it first, unless it was no replica the first time; one that fails is never
+//! reported as done, though it may be on some nodes, and come to the others later.
+
+mod events;
+mod prepare;
+mod spread;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fondaco_model::versioned::{Record, Update, VectorClock};
+use fondaco_model::{NodeId, PartitionId};
+use smallvec::SmallVec;
+
+use super::asks::{Asks, NEVER};
+use super::counts::count;
+use super::micros;
+use super::operation::Moment;
+use super::pause::Pause;
+use super::replicas::{Home, Store, is_well};
+use super::shortfall::{NoQuorum, QuorumPart, Troubles};
+use crate::error::ClientError;
+use crate::key::WireKey;
+
+/// For how long hints are stored after the deadline of the write: it is answered by then.
+const HINT_TIME_US: u64 = 1_000_000;
+
+/// What a write takes the place of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Intent {
+    /// Of all that was acknowledged before.
+    All,
+    /// Of what this context covers, and of nothing else.
+    Context(VectorClock),
+    /// Of all that is there, on condition that this context covers it; else [`ClientError::Conflict`].
+    Unchanged(VectorClock),
+}
+
+/// What came of a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// What has been seen of the key's writes, this one included: a write with this context takes its place.
+    pub context: VectorClock,
+}
+
+/// How long a write may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteTimes {
+    /// Until it is acknowledged.
+    pub deadline: Duration,
+    /// Until a replica that does not answer is counted on no more; a quarter of the deadline unless said.
+    pub attempt: Option<Duration>,
+}
+
+/// A write of one key at the quorum of its store.
+#[derive(Debug)]
+pub struct Write {
+    key: WireKey,
+    store: Store,
+    partition: PartitionId,
+    home: Arc<Home>,
+    intent: Intent,
+    update: Update,
+    deadline_us: u64,
+    /// The replicas, in the order in which they are asked to take the write.
+    owners: SmallVec<[Owner; 4]>,
+    asks: Asks<Purpose>,
+    /// What the writer, and the replicas that told it, have seen.
+    context: VectorClock,
+    /// The record that came of the write, once a replica has taken it.
+    record: Option<Bytes>,
+    /// Nodes that keep a hint.
+    keepers: SmallVec<[NodeId; 1]>,
+    troubles: Troubles,
+    /// A replica said that it is none: the topology is old.
+    in_flux: bool,
+    pause: Pause,
+    /// When it is done although fewer than preferred have it.
+    settle_at_us: u64,
+    outcome: Outcome,
+}
+
+/// Whether the caller has what it waits for.
+#[derive(Debug)]
+enum Outcome {
+    Open,
+    Ready(Result<Written, ClientError>),
+    Taken,
+}
+
+/// Why a replica is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// What it has seen of the key.
+    Context,
+    /// To take the write first.
+    Put,
+    /// To take the record.
+    Merge,
+    /// To keep the record for another node.
+    Hint { target: NodeId },
+}
+
+/// A replica of the key.
+#[derive(Debug)]
+struct Owner {
+    node: NodeId,
+    seen: Step,
+    /// Whether it was asked to take the write first.
+    was_put: bool,
+    kept: Step,
+    hint: Step,
+}
+
+/// How far a replica is with one thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Unasked,
+    Asked,
+    /// Asked, and counted on no more; it may still do it.
+    Late,
+    Done,
+    Failed,
+    /// It will never be done, and need not be.
+    Moot,
+}
+
+impl Write {
+    /// Begins to write.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the key's store.
+    pub fn start(
+        key: WireKey,
+        intent: Intent,
+        update: Update,
+        times: WriteTimes,
+        home: Arc<Home>,
+        moment: &Moment<'_>,
+    ) -> Result<Self, ClientError> {
+        let store = Store::of(moment.latest, key.store())?;
+        count(&moment.counts.writes);
+        moment.steering.deposit();
+        let whole_us = micros(times.deadline);
+        let mut write = Self {
+            partition: moment.latest.topology().partitions.partition_of(key.slot()),
+            key,
+            store,
+            home,
+            deadline_us: moment.now_us.saturating_add(whole_us),
+            owners: SmallVec::new(),
+            asks: Asks::new(times.attempt.map_or(whole_us / 4, micros)),
+            context: match &intent {
+                Intent::All => VectorClock::default(),
+                Intent::Context(context) | Intent::Unchanged(context) => context.clone(),
+            },
+            intent,
+            update,
+            record: None,
+            keepers: SmallVec::new(),
+            troubles: Troubles::default(),
+            in_flux: false,
+            pause: Pause::default(),
+            settle_at_us: NEVER,
+            outcome: Outcome::Open,
+        };
+        write.find_owners(moment);
+        write.advance(moment);
+        Ok(write)
+    }
+
+    /// What came of it. To be taken once, when the operation is answered.
+    ///
+    /// # Errors
+    /// [`ClientError::NoQuorum`], [`ClientError::Conflict`], [`ClientError::Refused`], or
+    /// [`ClientError::UnknownStore`] when the store was dropped meanwhile.
+    pub fn take_answer(&mut self) -> Result<Written, ClientError> {
+        match std::mem::replace(&mut self.outcome, Outcome::Taken) {
+            Outcome::Ready(answer) => answer,
+            // `is_answered` says when it is there; who asks too early, or again, is told so.
+            Outcome::Open | Outcome::Taken => Err(ClientError::Timeout { deadline_ms: 0 }),
+        }
+    }
+
+    /// How many requests to replicas there are, those to be sent included.
+    pub fn requests(&self) -> u32 {
+        self.asks.len()
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.outcome, Outcome::Open)
+    }
+
+    /// Takes the owners that the newest directory tells of. What is known of those that were owners before stays,
+    /// but for their failures.
+    fn find_owners(&mut self, moment: &Moment<'_>) {
+        let mut nodes = self.store.owners(moment.latest, self.partition);
+        match self.intent {
+            // So that all who change the key meet at one replica, and one of them sees that another was first.
+            Intent::Unchanged(_) => nodes.sort_by_key(|&node| !is_well(moment.latest, node)),
+            Intent::All | Intent::Context(_) => self.home.nearest_first(&mut nodes, moment.latest),
+        }
+        let mut former = std::mem::take(&mut self.owners);
+        let troubles = &self.troubles;
+        let owner = |node: NodeId| {
+            let Some(place) = former.iter().position(|owner| owner.node == node) else {
+                return Owner::new(node);
+            };
+            let mut owner = former.swap_remove(place);
+            for step in [&mut owner.seen, &mut owner.kept, &mut owner.hint] {
+                if matches!(step, Step::Failed | Step::Moot) {
+                    *step = Step::Unasked;
+                }
+            }
+            // Who said that it does not hold the key has not taken the write.
+            owner.was_put &= !troubles.is_elsewhere(node);
+            owner
+        };
+        self.owners = nodes.into_iter().map(owner).collect();
+    }
+
+    fn owner(&mut self, node: NodeId) -> Option<&mut Owner> {
+        self.owners.iter_mut().find(|owner| owner.node == node)
+    }
+
+    /// Does what is next, after anything has come.
+    fn advance(&mut self, moment: &Moment<'_>) {
+        if self.pause.is_on() {
+            return;
+        }
+        match self.record {
+            None if self.is_open() => self.prepare(moment),
+            None => {}
+            Some(_) => self.spread(moment),
+        }
+    }
+
+    /// Enough have the record.
+    fn succeed(&mut self) {
+        let context = self.record.as_ref().map(|record| Record::decode_context(record));
+        // It was decoded when it came.
+        let context = context.and_then(Result::ok).unwrap_or_default();
+        self.outcome = Outcome::Ready(Ok(Written { context }));
+        self.settle_at_us = NEVER;
+    }
+
+    /// It fails; what is under way is no longer heard.
+    fn fail(&mut self, error: ClientError) {
+        debug_assert!(self.is_open());
+        self.outcome = Outcome::Ready(Err(error));
+        self.settle_at_us = NEVER;
+        self.pause.end();
+        self.asks.end_all();
+    }
+
+    /// There are not enough replicas: it waits for a newer topology if that may help, else it fails.
+    fn come_short(&mut self, part: QuorumPart, moment: &Moment<'_>) {
+        match self.in_flux {
+            true => self.pause.begin(moment.now_us),
+            false => self.fail_short(part, moment),
+        }
+    }
+
+    /// There are not enough replicas.
+    fn fail_short(&mut self, part: QuorumPart, moment: &Moment<'_>) {
+        count(&moment.counts.no_quorum);
+        let settings = &self.store.settings;
+        let did = |owner: &Owner| match part {
+            QuorumPart::Reads => owner.seen == Step::Done,
+            QuorumPart::Writes => owner.kept == Step::Done,
+        };
+        let (had, required, zones_required) = match part {
+            QuorumPart::Reads => {
+                let told = self.owners.iter().filter(|owner| did(owner));
+                (told.map(|owner| owner.node).collect(), settings.reads, 0)
+            }
+            QuorumPart::Writes => (self.holders(), settings.writes, settings.zone_writes),
+        };
+        let missing = self.owners.iter().filter(|owner| !did(owner)).map(|owner| owner.node);
+        let asked = |node: NodeId| self.asks.all().any(|ask| ask.node == node);
+        let shortfall = NoQuorum {
+            part,
+            had: had.len() as u32,
+            required,
+            zones_had: self.home.other_zones(had, moment.latest),
+            zones_required,
+            missing: self.troubles.missing(missing, asked, moment.latest),
+        };
+        self.fail(ClientError::NoQuorum(Arc::new(shortfall)));
+    }
+
+    /// When nothing is waited for any more: hints may still be stored when the caller has its answer.
+    fn ends_at_us(&self) -> u64 {
+        match self.is_open() {
+            true => self.deadline_us,
+            false => self.deadline_us.saturating_add(HINT_TIME_US),
+        }
+    }
+}
+
+impl Owner {
+    fn new(node: NodeId) -> Self {
+        Self {
+            node,
+            seen: Step::Unasked,
+            was_put: false,
+            kept: Step::Unasked,
+            hint: Step::Unasked,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! After a replica has taken the write: the others are to have its record, or somebody is to keep it for them.
+
+use fondaco_model::NodeId;
+
+use super::{Purpose, Step, Write};
+use crate::quorum::PREFERRED_WAIT_US;
+use crate::quorum::asks::NEVER;
+use crate::quorum::counts::count;
+use crate::quorum::operation::Moment;
+use crate::quorum::replicas::{Nodes, hint_keepers, is_well};
+use crate::quorum::shortfall::{QuorumPart, Trouble};
+
+/// How many nodes are asked to keep a hint for one replica before that is given up.
+const HINT_TRIES_MAX: usize = 3;
+
+impl Write {
+    /// Has replicas take the record, and hints kept for those that do not; answers, if it is time.
+    pub(super) fn spread(&mut self, moment: &Moment<'_>) {
+        let unasked = self.owners.iter().filter(|owner| owner.kept == Step::Unasked);
+        let unasked: Nodes = unasked.map(|owner| owner.node).collect();
+        for node in unasked {
+            let is_well = is_well(moment.latest, node);
+            // Who is not there is asked in need only.
+            let is_asked = is_well || (self.is_open() && self.is_short(moment));
+            let owner = self.owners.iter_mut().find(|owner| owner.node == node);
+            let is_hinted = owner.is_some_and(|owner| {
+                if is_asked {
+                    owner.kept = Step::Asked;
+                }
+                !matches!(owner.hint, Step::Unasked | Step::Failed)
+            });
+            if is_asked {
+                self.asks.plan(node, Purpose::Merge, None);
+            }
+            if !is_well && !is_hinted && (!is_asked || self.store.settings.sloppy) {
+                self.troubles.add(node, Trouble::NotThere);
+                self.hint(node, moment);
+            }
+        }
+        let failed = self.owners.iter().filter(|owner| {
+            matches!(owner.kept, Step::Failed | Step::Late) && matches!(owner.hint, Step::Unasked | Step::Failed)
+        });
+        let failed: Nodes = failed.map(|owner| owner.node).collect();
+        for node in failed {
+            self.hint(node, moment);
+        }
+        self.settle(moment);
+    }
+
+    /// Whether fewer replicas have the record, or are asked to take it, than must have it, or in fewer zones.
+    fn is_short(&self, moment: &Moment<'_>) -> bool {
+        let counted = |step: Step| matches!(step, Step::Done | Step::Asked);
+        let counted = self.owners.iter().filter(|owner| counted(owner.kept));
+        let counted: Nodes = counted.map(|owner| owner.node).collect();
+        let settings = &self.store.settings;
+        (counted.len() as u32) < settings.writes || self.home.other_zones(counted, moment.latest) < settings.zone_writes
+    }
+
+    /// Has a hint kept for a replica, by the next node that may.
+    fn hint(&mut self, target: NodeId, moment: &Moment<'_>) {
+        let purpose = Purpose::Hint { target };
+        let tried: Nodes = self
+            .asks
+            .all()
+            .filter(|ask| ask.purpose == purpose)
+            .map(|ask| ask.node)
+            .collect();
+        let may = |node: &NodeId| !tried.contains(node) && is_well(moment.latest, *node);
+        let mut keepers = hint_keepers(&self.store, &self.key, target, &self.home, moment.latest);
+        let is_wanted = !keepers.is_empty();
+        keepers.retain(|node| may(node));
+        // A hint beside another copy is worth less than one that is a copy of its own.
+        let is_copy =
+            |node: &NodeId| self.owners.iter().any(|owner| owner.node == *node) || self.keepers.contains(node);
+        keepers.sort_by_key(is_copy);
+        let keeper = keepers.first().copied().filter(|_| tried.len() < HINT_TRIES_MAX);
+        if keeper.is_none() && is_wanted {
+            count(&moment.counts.hints_failed);
+        }
+        if let Some(owner) = self.owner(target) {
+            owner.hint = keeper.map_or(Step::Moot, |_| Step::Asked);
+        }
+        if let Some(keeper) = keeper {
+            self.asks.plan(keeper, purpose, None);
+        }
+    }
+
+    /// The nodes that have the record, with those that keep a hint if hints count.
+    pub(super) fn holders(&self) -> Nodes {
+        let owners = self.owners.iter().filter(|owner| owner.kept == Step::Done);
+        let mut holders: Nodes = owners.map(|owner| owner.node).collect();
+        if self.store.settings.sloppy {
+            for &keeper in &self.keepers {
+                if !holders.contains(&keeper) {
+                    holders.push(keeper);
+                }
+            }
+        }
+        holders
+    }
+
+    /// Answers, if enough have the record, or never will.
+    fn settle(&mut self, moment: &Moment<'_>) {
+        if !self.is_open() {
+            return;
+        }
+        let settings = &self.store.settings;
+        let holders = self.holders();
+        let had = holders.len() as u32;
+        if had >= settings.writes && self.home.other_zones(holders, moment.latest) >= settings.zone_writes {
+            let more_may_come = self.owners.iter().any(|owner| owner.kept == Step::Asked);
+            let is_time = moment.now_us >= self.settle_at_us;
+            if had >= settings.preferred_writes || !more_may_come || is_time {
+                self.succeed();
+            } else if self.settle_at_us == NEVER {
+                self.settle_at_us = moment.now_us.saturating_add(PREFERRED_WAIT_US);
+            }
+            return;
+        }
+        let sloppy = settings.sloppy;
+        let may_help = |purpose: Purpose| match purpose {
+            Purpose::Merge | Purpose::Put => true,
+            Purpose::Hint { .. } => sloppy,
+            Purpose::Context => false,
+        };
+        if !self.asks.open().any(|ask| may_help(ask.purpose)) {
+            self.come_short(QuorumPart::Writes, moment);
+        }
+    }
+}
