@@ -95,12 +95,6 @@ impl<'a> Reply<'a> {
         self.either(b"$-1\r\n", b"_\r\n");
     }
 
-    /// No value where an array would be.
-    #[inline]
-    pub fn null_array(&mut self) {
-        self.either(b"*-1\r\n", b"_\r\n");
-    }
-
     /// The head of an array: `length` elements follow.
     #[inline]
     pub fn array(&mut self, length: usize) {
@@ -151,15 +145,6 @@ impl<'a> Reply<'a> {
                 self.buffer.extend_from_slice(text);
                 self.buffer.extend_from_slice(b"\r\n");
             }
-        }
-    }
-
-    /// An integer past the range of [`Reply::integer`]. In version 2, a bulk.
-    pub fn big_number(&mut self, value: i128) {
-        let text = value.to_string();
-        match self.version {
-            Protocol::Resp2 => self.bulk(text.as_bytes()),
-            Protocol::Resp3 => self.one_line(b'(', &text),
         }
     }
 
@@ -276,7 +261,6 @@ mod tests {
     #[test]
     fn what_version_3_alone_has_gets_its_stand_in() {
         assert_written("$-1\r\n", "_\r\n", |reply| reply.null());
-        assert_written("*-1\r\n", "_\r\n", |reply| reply.null_array());
         assert_written("*4\r\n", "%2\r\n", |reply| reply.map(2));
         assert_written("*2\r\n", "~2\r\n", |reply| reply.set(2));
         assert_written("*2\r\n", ">2\r\n", |reply| reply.push(2));
@@ -284,11 +268,6 @@ mod tests {
         assert_written(":0\r\n", "#f\r\n", |reply| reply.boolean(false));
         assert_written("$4\r\n0.25\r\n", ",0.25\r\n", |reply| reply.double(0.25));
         assert_written("$2\r\nab\r\n", "=6\r\ntxt:ab\r\n", |reply| reply.verbatim("ab"));
-        let big = i128::from(u64::MAX);
-        let digits = "18446744073709551615\r\n";
-        assert_written(&format!("$20\r\n{digits}"), &format!("({digits}"), |reply| {
-            reply.big_number(big);
-        });
     }
 
     #[test]

@@ -110,11 +110,6 @@ impl FetchControl {
         let _ = self.stop.compare_exchange(RUN, INTERRUPT, Relaxed, Relaxed);
     }
 
-    /// Whether someone asked to cancel.
-    pub fn is_cancelled(&self) -> bool {
-        self.stop.load(Relaxed) == CANCEL
-    }
-
     /// How far it is.
     pub fn progress(&self) -> FetchProgress {
         FetchProgress {

@@ -106,11 +106,6 @@ impl CommandSpec {
         self
     }
 
-    /// Whether it changes data.
-    pub const fn is_write(&self) -> bool {
-        self.flags.contains(Flags::WRITE)
-    }
-
     /// Whether a request of `argument_count` arguments, all names included, can be this command.
     #[inline]
     pub const fn accepts(&self, argument_count: usize) -> bool {
