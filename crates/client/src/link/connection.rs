@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, BytesMut};
-use fondaco_resp::{Parse, ReplyItems, parse_reply};
+use fondaco_resp::{Parse, Protocol, Reply, ReplyItems, parse_reply};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
 use super::Message;
+use super::call::Call;
 use super::exchange::Ask;
 use super::joined::{Joined, Owed};
 use super::life::Life;
@@ -138,6 +139,7 @@ impl<'a> Connection<'a> {
         for message in taken.drain(..) {
             match message {
                 Message::Ask(ask) => self.join(ask, now_us),
+                Message::Call(call) => self.encode_call(call, now_us),
                 Message::Watch => {
                     (self.watching, self.timer_set) = (true, false);
                 }
@@ -167,6 +169,20 @@ impl<'a> Connection<'a> {
             self.heard_us = now_us;
         }
         self.joined.encode(&mut self.output, &mut self.owed);
+    }
+
+    /// Sends what was joined, and then a request that is never joined.
+    fn encode_call(&mut self, call: Box<Call>, now_us: u64) {
+        let left_us = call.deadline_us.saturating_sub(now_us);
+        if left_us == 0 {
+            return call.fail(Failure::Unsent("its time was over before it could be sent".into()));
+        }
+        self.encode(now_us);
+        if self.owed.is_empty() {
+            self.heard_us = now_us;
+        }
+        call.write(left_us, &mut Reply::new(&mut self.output, Protocol::Resp2));
+        self.owed.push_call(call);
     }
 
     fn write(&mut self, context: &mut Context<'_>) -> io::Result<bool> {

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use fondaco_resp::{Protocol, Reply, ReplyItem};
 use smallvec::SmallVec;
 
+use super::call::Call;
 use super::exchange::Ask;
 use crate::read::{Answer, Element, Failure};
 
@@ -31,13 +32,17 @@ pub(super) struct Joined {
 /// Requests that went out and were not answered, in their order.
 #[derive(Default)]
 pub(super) struct Owed {
-    asks: VecDeque<Sent>,
+    sent: VecDeque<Sent>,
 }
 
-struct Sent {
-    ask: Ask,
-    /// Whether it is the last of those that went out as one.
-    is_last: bool,
+enum Sent {
+    Ask {
+        ask: Ask,
+        /// Whether it is the last of those that went out as one.
+        is_last: bool,
+    },
+    /// One that is never joined with others. Few are: the queue is not to be as wide as they are.
+    Call(Box<Call>),
 }
 
 /// What a node answers to requests that went out as one.
@@ -81,40 +86,51 @@ impl Joined {
             ask.keys().for_each(|key| writer.bulk(key.key()));
         }
         let last = self.asks.len() - 1;
-        let sent = self.asks.drain(..).enumerate().map(|(at, ask)| Sent {
+        let sent = self.asks.drain(..).enumerate().map(|(at, ask)| Sent::Ask {
             ask,
             is_last: at == last,
         });
-        owed.asks.extend(sent);
+        owed.sent.extend(sent);
         self.keys = 0;
     }
 }
 
 impl Owed {
     pub(super) fn is_empty(&self) -> bool {
-        self.asks.is_empty()
+        self.sent.is_empty()
+    }
+
+    /// Another one went out.
+    pub(super) fn push_call(&mut self, call: Box<Call>) {
+        self.sent.push_back(Sent::Call(call));
     }
 
     /// Gives those that went out first what this reply says to them; false if it says nothing that was
     /// asked.
     pub(super) fn answer(&mut self, reply: &Bytes, items: &[ReplyItem]) -> bool {
+        if let Some(Sent::Call(call)) = self.sent.pop_front_if(|sent| matches!(sent, Sent::Call(_))) {
+            return call.answer(reply, items);
+        }
         let mut whole = match items {
             [ReplyItem::Array(_), elements @ ..] => Whole::Elements(elements),
             [ReplyItem::Error(place)] => Whole::Error(reply.slice(place.range())),
             _ => return false,
         };
-        let Some(last) = self.asks.iter().position(|sent| sent.is_last) else {
+        let is_last = |sent: &Sent| matches!(sent, Sent::Ask { is_last: true, .. });
+        let Some(last) = self.sent.iter().position(is_last) else {
             return false;
         };
         if let Whole::Elements(elements) = whole {
-            let keys = self.asks.iter().take(last + 1).map(|sent| sent.ask.keys().len());
+            let keys = self.sent.iter().take(last + 1).map(Sent::keys);
             let keys: usize = keys.sum();
             if elements.len() != keys {
                 let error = format!("ERR {} elements were answered for {keys} keys", elements.len());
                 whole = Whole::Error(error.into());
             }
         }
-        for Sent { ask, .. } in self.asks.drain(..=last) {
+        for sent in self.sent.drain(..=last) {
+            // What goes out as one goes out without anything between.
+            let Sent::Ask { ask, .. } = sent else { return false };
             match &mut whole {
                 Whole::Error(error) => ask.answer(Answer::Error(error.clone())),
                 Whole::Elements(rest) => {
@@ -132,8 +148,22 @@ impl Owed {
 
     /// Nothing will come any more.
     pub(super) fn fail(&mut self, reason: &Arc<str>) {
-        for sent in self.asks.drain(..) {
-            sent.ask.fail(Failure::Lost(Arc::clone(reason)));
+        for sent in self.sent.drain(..) {
+            let failure = Failure::Lost(Arc::clone(reason));
+            match sent {
+                Sent::Ask { ask, .. } => ask.fail(failure),
+                Sent::Call(call) => call.fail(failure),
+            }
+        }
+    }
+}
+
+impl Sent {
+    /// How many keys it asks for, if it may be joined with others.
+    fn keys(&self) -> usize {
+        match self {
+            Self::Ask { ask, .. } => ask.keys().len(),
+            Self::Call(_) => 0,
         }
     }
 }

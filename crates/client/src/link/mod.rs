@@ -4,6 +4,7 @@
 //! request's [`Exchange`], so nobody waits for a connection to be free. The invariant: whatever was
 //! accepted by [`Link::submit`] gets exactly one event, an answer or a failure.
 
+mod call;
 mod connection;
 mod exchange;
 mod joined;
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use tokio::sync::mpsc;
 
+pub(crate) use call::{Call, CallOutcomes, Replies, Teller};
 pub(crate) use exchange::{Ask, Event, Events, Exchange};
 pub(crate) use transport::{Credentials, Stream, Transport, call, first_bulks};
 
@@ -51,6 +53,7 @@ struct LineState {
 /// What a connection is told.
 enum Message {
     Ask(Ask),
+    Call(Box<Call>),
     /// Its node was suspended: to be probed until it answers.
     Watch,
 }
@@ -84,22 +87,44 @@ impl Link {
     /// # Errors
     /// A [`Failure`], when there is no connection or no room: the request then gets no event.
     pub(crate) fn submit(&self, ask: Ask) -> Result<(), Failure> {
+        match self.room() {
+            Ok(line) => {
+                let ask = ask.counted(&line.shared.in_flight);
+                // If the other side is gone, the drop of the request tells so.
+                let _ = line.requests.send(Message::Ask(ask));
+                Ok(())
+            }
+            Err(failure) => {
+                ask.forget();
+                Err(failure)
+            }
+        }
+    }
+
+    /// Queues a request to a replica. Who is to be told of its end always is, maybe at once.
+    pub(crate) fn call(&self, call: Call) {
+        match self.room() {
+            Ok(line) => {
+                let call = call.counted(&line.shared.in_flight);
+                let _ = line.requests.send(Message::Call(Box::new(call)));
+            }
+            Err(failure) => call.fail(failure),
+        }
+    }
+
+    /// A connection with room for a request, in which it is counted already.
+    fn room(&self) -> Result<&Line, Failure> {
         let Some(line) = self.best() else {
-            ask.forget();
             return Err(Failure::Unsent("there is no connection".into()));
         };
         let in_flight = line.shared.in_flight.fetch_add(1, Relaxed);
         if in_flight >= self.in_flight_max {
             line.shared.in_flight.fetch_sub(1, Relaxed);
-            ask.forget();
             return Err(Failure::Full {
                 in_flight: self.in_flight(),
             });
         }
-        let ask = ask.counted(&line.shared.in_flight);
-        // If the other side is gone, the drop of the request tells so.
-        let _ = line.requests.send(Message::Ask(ask));
-        Ok(())
+        Ok(line)
     }
 
     /// The connection with the fewest requests under way, of those that are there, or else will be.

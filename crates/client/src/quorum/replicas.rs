@@ -1,8 +1,9 @@
 //! Who has a key of a versioned store, in the order in which one coordinator asks.
 
-use fondaco_model::versioned::{Handoff, VersionedSettings};
+use fondaco_model::versioned::{self, KEEPERS_MAX, VersionedSettings};
 use fondaco_model::{NodeId, PartitionId, StoreName};
 use smallvec::SmallVec;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::ClientError;
 use crate::key::WireKey;
@@ -89,24 +90,14 @@ impl Home {
 
 /// The nodes that may keep a hint for one that did not take a write, in the order in which they are asked; none
 /// where the store wants no hints.
-pub(super) fn hint_keepers(store: &Store, key: &WireKey, target: NodeId, home: &Home, directory: &Directory) -> Nodes {
-    let members = directory.members();
-    let after = |start: usize| {
-        let (before, from) = members.split_at(start.min(members.len()));
-        let others = from.iter().chain(before).filter(|member| member.id != target);
-        others.map(|member| member.id).collect::<Nodes>()
+pub(super) fn hint_keepers(store: &Store, key: &WireKey, target: NodeId, home: &Home, directory: &Directory) -> SmallVec<[NodeId; KEEPERS_MAX]> {
+    let Some((_, settings)) = directory.store(store.name.as_str()) else {
+        return SmallVec::new();
     };
-    let following = members.partition_point(|member| member.id <= target);
-    match store.settings.handoff {
-        Handoff::None => Nodes::new(),
-        Handoff::Consistent => after(following),
-        Handoff::Any => after(usize::from(key.slot().get()) % members.len().max(1)),
-        Handoff::Proximity => {
-            let mut nodes = after(following);
-            home.nearest_first(&mut nodes, directory);
-            nodes
-        }
-    }
+    let topology = directory.topology();
+    let partition = topology.partitions.partition_of(key.slot());
+    let zone = home.zone.as_deref();
+    versioned::hint_keepers(topology, settings, partition, target, zone, xxh3_64(key.key()))
 }
 
 /// Whether a node is expected to answer.
