@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_client::{Client, ReadOptions, WireKey};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
-use fondaco_model::{NodeId, PartitionCount, StoreKind, VersionNumber};
+use fondaco_model::{Identity, NodeId, PartitionCount, StoreKind, VersionNumber};
 use fondaco_resp::{Arguments, Limits, Parse, Protocol, Reply, parse_request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -150,6 +150,7 @@ fn topology(addresses: &[String]) -> Result<Topology, Box<dyn std::error::Error>
     let id = |number: usize| NodeId::new(number as u32 + 1).unwrap_or(NodeId::FIRST);
     let node = |(number, address): (usize, &String)| {
         let node = TopologyNode {
+            revision: 1,
             resp: address.clone(),
             http: String::new(),
             zone: String::new(),
@@ -159,6 +160,7 @@ fn topology(addresses: &[String]) -> Result<Topology, Box<dyn std::error::Error>
         (id(number), node)
     };
     let store = TopologyStore {
+        revision: 1,
         id: 1,
         kind: StoreKind::Batch,
         current: Some(VersionNumber::FIRST),
@@ -169,6 +171,8 @@ fn topology(addresses: &[String]) -> Result<Topology, Box<dyn std::error::Error>
         versioned: None,
     };
     Ok(Topology {
+        cluster: Identity::of(7),
+        revision: 1,
         epoch: 1,
         partitions: PartitionCount::try_from(64)?,
         owners: (0..64).map(|partition| vec![id(partition % addresses.len())]).collect(),

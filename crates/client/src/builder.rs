@@ -7,7 +7,7 @@ use arc_swap::ArcSwapOption;
 use fondaco_model::VALUE_BYTES_MAX;
 use fondaco_model::cluster::Topology;
 use fondaco_resp::Limits;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::alarm::Alarm;
 use crate::client::{Client, Inner};
@@ -25,6 +25,7 @@ const FIRST_TOPOLOGY_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct ClientBuilder {
     source: Option<TopologySource>,
+    wanted: Arc<Notify>,
     options: ReadOptions,
     zone: Option<String>,
     health: HealthPolicy,
@@ -36,6 +37,7 @@ impl ClientBuilder {
     pub(crate) fn new() -> Self {
         Self {
             source: None,
+            wanted: Arc::default(),
             options: ReadOptions::default(),
             zone: None,
             health: HealthPolicy::default(),
@@ -66,6 +68,13 @@ impl ClientBuilder {
     /// Takes the topology from whoever else knows it, as a server does from the coordination service.
     pub fn topology(mut self, topology: watch::Receiver<Option<Arc<Topology>>>) -> Self {
         self.source = Some(TopologySource::Given(topology));
+        self
+    }
+
+    /// Notifies of requests that found the topology to be old, for whoever can have a newer one. With
+    /// [`ClientBuilder::follow`] it is the other way round: when notified, it asks at once.
+    pub fn topology_wanted(mut self, wanted: Arc<Notify>) -> Self {
+        self.wanted = wanted;
         self
     }
 
@@ -145,21 +154,15 @@ impl ClientBuilder {
     /// # Errors
     /// [`ClientError::Configuration`]: neither seeds nor a topology were given, or the process may have no
     /// further timer.
-    pub fn build(self) -> Result<Client, ClientError> {
-        let source = match self.source {
-            Some(TopologySource::Seeds(seeds)) if seeds.is_empty() => None,
-            source => source,
-        };
-        let source = source.ok_or_else(|| ClientError::Configuration {
-            reason: "it needs seeds, or a topology".into(),
-        })?;
+    pub fn build(mut self) -> Result<Client, ClientError> {
+        let source = self.take_source()?;
         let clock = Clock::new();
         let alarm = Alarm::new(clock).map_err(|error| ClientError::Configuration {
             reason: format!("it can have no timer: {error}").into(),
         })?;
         let alarm = Arc::new(alarm);
         let transport = Arc::new(self.transport);
-        let topologies = source.follow(&transport);
+        let topologies = source.follow(&transport, self.wanted, false);
         let mut latest = topologies.latest;
         let inner = Arc::new(Inner {
             current: ArcSwapOption::empty(),
@@ -194,6 +197,27 @@ impl ClientBuilder {
         let unset = inner.tasks.set(tasks);
         debug_assert!(unset.is_ok(), "nobody else has the client yet");
         Ok(Client::of(inner))
+    }
+
+    /// Follows the topology alone, and makes no look-ups: asks the seeds and the nodes that it learns of for it,
+    /// one after the other, for as long as the receiver lives. To be called within a tokio runtime, which does
+    /// the asking.
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::build`].
+    pub fn follow(mut self) -> Result<watch::Receiver<Option<Arc<Topology>>>, ClientError> {
+        let source = self.take_source()?;
+        Ok(source.follow(&Arc::new(self.transport), self.wanted, true).latest)
+    }
+
+    fn take_source(&mut self) -> Result<TopologySource, ClientError> {
+        let source = match self.source.take() {
+            Some(TopologySource::Seeds(seeds)) if seeds.is_empty() => None,
+            source => source,
+        };
+        source.ok_or_else(|| ClientError::Configuration {
+            reason: "it needs seeds, or a topology".into(),
+        })
     }
 
     /// Makes the client, and waits until it knows its cluster, for at most ten seconds.

@@ -14,7 +14,7 @@ use fondaco_client::read::{
 };
 use fondaco_client::{BatchReply, ClientError, Partial, ReadOptions, WireKey};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
-use fondaco_model::{NodeId, PartitionCount, StoreKind, VersionNumber};
+use fondaco_model::{Identity, NodeId, PartitionCount, StoreKind, VersionNumber};
 use proptest::prelude::*;
 
 const STORES: [&str; 2] = ["a", "b"];
@@ -245,6 +245,7 @@ fn directory(current: &BTreeMap<&'static str, (u16, u64)>, former: Option<&Direc
     let id = |number: u32| NodeId::new(number).unwrap();
     let node = |number: u32| {
         let node = TopologyNode {
+            revision: 1,
             resp: format!("node-{number}:6500"),
             http: String::new(),
             zone: format!("zone-{}", number % 2),
@@ -255,6 +256,7 @@ fn directory(current: &BTreeMap<&'static str, (u16, u64)>, former: Option<&Direc
     };
     let store = |(&name, &(id, version)): (&&str, &(u16, u64))| {
         let store = TopologyStore {
+            revision: 1,
             id,
             kind: StoreKind::Batch,
             current: VersionNumber::new(version),
@@ -272,6 +274,8 @@ fn directory(current: &BTreeMap<&'static str, (u16, u64)>, former: Option<&Direc
             .collect()
     };
     let topology = Topology {
+        cluster: Identity::of(7),
+        revision: 1,
         epoch: 1,
         partitions: PartitionCount::try_from(16).unwrap(),
         owners: (0..16).map(owners).collect(),
@@ -397,9 +401,15 @@ fn keys_that_nobody_has_are_told_to_be_nowhere_even_if_they_are_being_asked_for_
         let gone = Answer::Error(Bytes::from_static(b"VERSIONGONE closed"));
         read.on_answer(id, gone, &latest, &world.steering, 0);
     }
-    assert!(read.next_send(&world.steering, 0).is_none(), "all who may have it were asked");
+    assert!(
+        read.next_send(&world.steering, 0).is_none(),
+        "all who may have it were asked"
+    );
     read.on_time(&world.steering, read.wake_at_us());
-    assert!(read.next_send(&world.steering, 0).is_some(), "it is asked for once more");
+    assert!(
+        read.next_send(&world.steering, 0).is_some(),
+        "it is asked for once more"
+    );
     read.on_time(&world.steering, options.deadline.as_micros() as u64);
     let error = read.finish().unwrap_err();
     assert!(matches!(error, ClientError::NoReplica { .. }), "{error:?}");

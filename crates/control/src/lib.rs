@@ -1,6 +1,7 @@
 //! The control plane: every process of a cluster sees the cluster, and does its part.
 //!
 //! - `mirror`: the cluster as a process sees it, kept up to date by a watch;
+//! - `hearsay`: what other servers say of it while the coordination service says nothing;
 //! - `agent`: a data node's work: fetching, opening, dropping and reporting what the model says;
 //! - `controller`: the leader's work: numbers, the routing table, pushes;
 //! - `router`: a router's work, which is little;
@@ -23,6 +24,7 @@ mod dev;
 mod error;
 mod exposition;
 mod founding;
+mod hearsay;
 pub mod http;
 mod intake;
 mod layout;

@@ -68,6 +68,8 @@ pub(crate) struct Sighting {
     pub(crate) view: Arc<ClusterView>,
     pub(crate) settings: Option<Revised<SettingChanges>>,
     pub(crate) origin: Origin,
+    /// Whether the coordination service answers: then nobody knows more of the cluster than this.
+    pub(crate) is_current: bool,
 }
 
 /// Where a view comes from.
@@ -230,7 +232,10 @@ impl Shared {
     }
 
     fn suspend(&self) {
-        self.state().stale_since.get_or_insert_with(Instant::now);
+        let mut state = self.state();
+        state.stale_since.get_or_insert_with(Instant::now);
+        state.sighting.is_current = false;
+        drop(state);
         tracing::warn!("the coordination service does not answer: going on with what was seen last");
         self.ring();
     }
@@ -264,6 +269,7 @@ impl Shared {
             view,
             mut settings,
             origin,
+            is_current,
         } = self.state().sighting.clone();
         let mut view = Arc::unwrap_or_clone(view);
         let mut problems = match pending.all {
@@ -323,10 +329,12 @@ impl Shared {
             view: Arc::new(view),
             settings,
             origin,
+            is_current,
         };
         state.problems = problems;
         if pending.all {
             state.stale_since = None;
+            state.sighting.is_current = true;
         }
         Ok(())
     }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use fondaco_coordination::{Coordination, CoordinationError, SessionState};
 use fondaco_model::Identity;
-use fondaco_model::cluster::{RecordPath, RouterRecord, Topology};
-use fondaco_node::{Catalog, Member, Membership, SharedCatalog};
+use fondaco_model::cluster::{RecordPath, RouterRecord};
+use fondaco_node::{Catalog, Member, Membership, PeerAccess, SharedCatalog};
 
 use crate::bell::{Bell, Looks};
 use crate::error::ControlError;
+use crate::hearsay::Hearsay;
 use crate::layout;
 use crate::mirror::{Mirror, Origin};
 use crate::worker::{Ending, Worker};
@@ -33,6 +34,7 @@ struct Work {
     shared: Arc<Shared>,
     coordination: Arc<dyn Coordination>,
     catalog: Arc<SharedCatalog>,
+    hearsay: Hearsay,
     identity: Identity,
     record: RouterRecord,
     /// The session in which it said that it is there.
@@ -45,6 +47,7 @@ impl RouterWork {
         coordination: Arc<dyn Coordination>,
         mirror: Mirror,
         catalog: Arc<SharedCatalog>,
+        access: PeerAccess,
         identity: Identity,
         record: RouterRecord,
     ) -> Result<Self, ControlError> {
@@ -55,10 +58,12 @@ impl RouterWork {
             looks: Looks::default(),
             mirror,
         });
+        let wanted = Arc::clone(catalog.topology_wanted());
         let mut work = Work {
             shared: Arc::clone(&shared),
             coordination,
             catalog,
+            hearsay: Hearsay::new(access, wanted, Arc::clone(&bell)),
             identity,
             record,
             announced: None,
@@ -122,15 +127,16 @@ impl Work {
         }
     }
 
-    fn publish(&self) {
-        let topology = Topology::of(&self.shared.mirror.view());
+    fn publish(&mut self) {
+        let Some(topology) = self.hearsay.look(&self.shared.mirror.look(), None) else {
+            return;
+        };
         let catalog = self.catalog.load();
         let known = catalog.membership().map(|membership| &**membership.topology());
-        if known == topology.as_ref() {
+        if known == Some(&topology) {
             return;
         }
         drop(catalog);
-        let Some(topology) = topology else { return };
         let membership = Membership::new(Arc::new(topology), Member::Router(self.identity.clone()));
         self.catalog
             .publish(Catalog::default().in_cluster(Arc::new(membership)));

@@ -251,6 +251,7 @@ impl Starting<'_> {
             settings: Arc::clone(&self.settings),
             metrics: Arc::clone(&self.metrics),
             peers: self.config.peer_client()?,
+            peer_access: self.config.peer_access()?,
             reserve_bytes: self.config.disk_reserve_bytes,
             memory_bytes: process::memory_bytes().unwrap_or(0),
             session_timeout: self.session_timeout,
@@ -271,6 +272,7 @@ impl Starting<'_> {
             Arc::clone(&self.coordination),
             self.mirror.clone(),
             Arc::clone(&self.catalog),
+            self.config.peer_access()?,
             new_identity()?,
             record,
         )?;

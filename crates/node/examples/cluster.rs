@@ -53,6 +53,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let servers = members.map(|member| Ok((start()?, member)));
     let servers: Vec<_> = servers.collect::<Result<_, Box<dyn Error>>>()?;
     let topology = Arc::new(Topology {
+        cluster: Identity::of(7),
+        revision: 1,
         epoch: 1,
         partitions: PartitionCount::try_from(PARTITIONS)?,
         owners: (0..PARTITIONS as usize)
@@ -63,6 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             .zip(&servers)
             .map(|(&id, ((server, _), _))| {
                 let node = TopologyNode {
+                    revision: 1,
                     resp: server.address().to_string(),
                     http: server.address().to_string(),
                     zone: String::new(),
@@ -76,6 +79,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         stores: BTreeMap::from([(
             "pymk".parse()?,
             TopologyStore {
+                revision: 1,
                 id: 1,
                 kind: StoreKind::Batch,
                 current: Some(VersionNumber::FIRST),

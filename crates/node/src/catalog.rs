@@ -15,7 +15,7 @@ use arc_swap::{ArcSwap, Guard};
 use fondaco_format::Version;
 use fondaco_model::cluster::Topology;
 use fondaco_model::{StoreKind, StoreName, VersionNumber};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::membership::Membership;
 
@@ -265,6 +265,7 @@ pub struct SharedCatalog {
     current: ArcSwap<Catalog>,
     /// The cluster in the current catalog, for those who wait for another one.
     topology: watch::Sender<Option<Arc<Topology>>>,
+    topology_wanted: Arc<Notify>,
     /// Former catalogs that readers may still hold.
     former: Mutex<Vec<Arc<Catalog>>>,
 }
@@ -281,6 +282,7 @@ impl SharedCatalog {
         Self {
             current: ArcSwap::default(),
             topology: watch::Sender::new(None),
+            topology_wanted: Arc::default(),
             former: Mutex::default(),
         }
     }
@@ -288,6 +290,11 @@ impl SharedCatalog {
     /// The cluster as the current catalog has it, and notice of each change; none before there is one.
     pub fn topology(&self) -> watch::Receiver<Option<Arc<Topology>>> {
         self.topology.subscribe()
+    }
+
+    /// Notified when a request found the topology to be old.
+    pub fn topology_wanted(&self) -> &Arc<Notify> {
+        &self.topology_wanted
     }
 
     /// The catalog of this moment. Takes no lock.

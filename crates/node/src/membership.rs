@@ -115,6 +115,7 @@ pub(crate) mod tests {
         let ids: Vec<NodeId> = (1..).take(addresses.len()).map(|n| NodeId::new(n).unwrap()).collect();
         let node = |(&id, &address): (&NodeId, &&str)| {
             let node = TopologyNode {
+                revision: 1,
                 resp: address.into(),
                 http: address.into(),
                 zone: "a".into(),
@@ -128,6 +129,7 @@ pub(crate) mod tests {
             from.take(ids.len().min(2)).collect()
         };
         let store = TopologyStore {
+            revision: 1,
             id: 1,
             kind: StoreKind::Batch,
             current: Some(VersionNumber::FIRST),
@@ -138,6 +140,8 @@ pub(crate) mod tests {
             versioned: None,
         };
         Topology {
+            cluster: Identity::of(7),
+            revision: 1,
             epoch: 1,
             partitions: PartitionCount::try_from(partitions).unwrap(),
             owners: (0..partitions).map(owners).collect(),

@@ -137,7 +137,7 @@ fn a_node_cut_off_from_all_others_is_done_without_and_returns() {
 }
 
 #[test]
-fn a_node_cut_off_from_zookeeper_alone_goes_on_serving_and_announces_itself_again() {
+fn a_node_cut_off_from_zookeeper_alone_goes_on_serving_and_sends_for_what_it_does_not_have() {
     let zookeeper = ZooKeeper::start();
     let own_way = Proxy::to(zookeeper.port());
     let mut cluster = Cluster::prepare(Shape::default(), &zookeeper.address());
@@ -151,9 +151,11 @@ fn a_node_cut_off_from_zookeeper_alone_goes_on_serving_and_announces_itself_agai
     cluster.until_live(number, false);
     assert_eq!(read_all(&mut cluster.get("node-3").redis()), Ok(1));
     assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(1));
-    // The others go on to a version that it does not hear of: whoever asks for that goes elsewhere.
+    // The others go on to a version that it does not fetch, and hears of from them.
     cluster.deploy(&cluster.build(2));
     assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(2));
+    let mut redis = cluster.get("node-3").redis();
+    until("it hears of the swap", || read_all(&mut redis) == Ok(2));
     own_way.heal();
     cluster.until_nobody_is_late();
     cluster.until_live(number, true);

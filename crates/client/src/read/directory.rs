@@ -115,7 +115,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use fondaco_model::cluster::TopologyNode;
-    use fondaco_model::{PartitionCount, StoreKind, VersionNumber};
+    use fondaco_model::{Identity, PartitionCount, StoreKind, VersionNumber};
 
     use super::*;
 
@@ -126,6 +126,7 @@ mod tests {
     fn topology(addresses: &[(u32, &str)]) -> Topology {
         let node = |&(number, address): &(u32, &str)| {
             let node = TopologyNode {
+                revision: 1,
                 resp: address.into(),
                 http: String::new(),
                 zone: format!("zone-{number}"),
@@ -135,6 +136,7 @@ mod tests {
             (id(number), node)
         };
         let store = TopologyStore {
+            revision: 1,
             id: 1,
             kind: StoreKind::Batch,
             current: Some(VersionNumber::FIRST),
@@ -145,6 +147,8 @@ mod tests {
             versioned: None,
         };
         Topology {
+            cluster: Identity::of(7),
+            revision: 1,
             epoch: 1,
             partitions: PartitionCount::try_from(2).unwrap(),
             owners: vec![vec![id(3), id(1), id(2)], vec![id(9), id(2)]],

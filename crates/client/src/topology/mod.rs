@@ -32,9 +32,9 @@ pub(crate) struct Topologies {
 }
 
 impl TopologySource {
-    /// Begins to follow the source. To be called within a tokio runtime.
-    pub(crate) fn follow(self, transport: &Arc<Transport>) -> Topologies {
-        let wanted = Arc::new(Notify::new());
+    /// Begins to follow the source. To be called within a tokio runtime. Who roams asks another server each
+    /// time.
+    pub(crate) fn follow(self, transport: &Arc<Transport>, wanted: Arc<Notify>, roams: bool) -> Topologies {
         let (trouble, heard) = watch::channel(Arc::from("nothing was heard yet"));
         match self {
             Self::Given(latest) => Topologies {
@@ -45,7 +45,8 @@ impl TopologySource {
             },
             Self::Seeds(seeds) => {
                 let (found, latest) = watch::channel(None);
-                let asking = seeds::Seeds::new(seeds, Arc::clone(transport), found, trouble, Arc::clone(&wanted));
+                let mut asking = seeds::Seeds::new(seeds, Arc::clone(transport), found, trouble, Arc::clone(&wanted));
+                asking.roams = roams;
                 Topologies {
                     latest,
                     trouble: heard,

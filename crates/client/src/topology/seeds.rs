@@ -3,7 +3,9 @@
 //! The answer is an array of two strings, a tag and the topology as JSON, or null when the tag that was
 //! sent is still that of the latest. One server is asked once a second, and soon after a request found
 //! the topology to be old; the next one when it does not answer, or keeps telling what is old. Servers
-//! that are not among the seeds are learnt from the topologies.
+//! that are not among the seeds are learnt from the topologies. What is known never goes back: of what a
+//! server tells that is behind, only what is newer is taken. A server of another cluster is believed if it
+//! is a seed: then that is where the cluster is now.
 
 use std::io;
 use std::sync::Arc;
@@ -30,6 +32,8 @@ pub(super) struct Seeds {
     wanted: Arc<Notify>,
     /// Where the next question goes, and the connection that is there already.
     turn: usize,
+    /// Whether each question goes to another server.
+    pub(super) roams: bool,
     connection: Option<Stream>,
     tag: Vec<u8>,
 }
@@ -56,6 +60,7 @@ impl Seeds {
             found,
             trouble,
             wanted,
+            roams: false,
             connection: None,
             tag: Vec::new(),
         }
@@ -70,7 +75,7 @@ impl Seeds {
                 Ok(told) => {
                     failures = 0;
                     // A server that knows no more than we do, when a node did, is behind itself.
-                    if urgent && matches!(told, Told::Unchanged) {
+                    if self.roams || urgent && matches!(told, Told::Unchanged) {
                         self.next_server();
                     }
                 }
@@ -109,23 +114,28 @@ impl Seeds {
         let Some([tag, topology]) = first_bulks(&reply, &items) else {
             return Err(io::Error::other("the answer is no tag and topology"));
         };
-        let topology: Topology = serde_json::from_slice(topology)?;
+        let mut topology: Topology = serde_json::from_slice(topology)?;
         self.tag = tag.to_vec();
         self.connection = Some(connection);
-        let topology = Arc::new(topology);
+        let is_seed = self.turn % self.servers() < self.seeds.len();
         let changed = self.found.send_if_modified(|latest| {
-            let changed = latest.as_ref() != Some(&topology);
+            if let Some(known) = latest
+                && (known.cluster == topology.cluster || !is_seed)
+            {
+                topology = known.joined(&topology);
+            }
+            let changed = latest.as_deref() != Some(&topology);
             if changed {
-                *latest = Some(topology);
+                *latest = Some(Arc::new(topology));
             }
             changed
         });
         Ok(if changed { Told::Newer } else { Told::Unchanged })
     }
 
+    /// The tag stays: whichever server knows the same calls it the same.
     fn next_server(&mut self) {
         self.connection = None;
-        self.tag.clear();
         self.turn = self.turn.wrapping_add(1);
     }
 

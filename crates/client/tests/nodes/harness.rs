@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fondaco_client::{Client, ClientBuilder, ReadOptions};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
-use fondaco_model::{NodeId, PartitionCount, StoreKind, StoreName, VersionNumber};
+use fondaco_model::{Identity, NodeId, PartitionCount, StoreKind, StoreName, VersionNumber};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -74,6 +74,7 @@ impl Cluster {
         self.change(|topology| {
             let id = topology.stores.len() as u16 + 1;
             let entry = topology.stores.entry(name(store)).or_insert_with(|| TopologyStore {
+                revision: 1,
                 id,
                 kind: StoreKind::Batch,
                 current: None,
@@ -106,6 +107,7 @@ pub fn topology(addresses: &[String], replicas: u32) -> Topology {
     let count = addresses.len() as u32;
     let node = |(place, address): (usize, &String)| {
         let node = TopologyNode {
+            revision: 1,
             resp: address.clone(),
             http: String::new(),
             zone: format!("zone-{}", place + 1),
@@ -120,6 +122,8 @@ pub fn topology(addresses: &[String], replicas: u32) -> Topology {
             .collect()
     };
     Topology {
+        cluster: Identity::of(7),
+        revision: 1,
         epoch: 1,
         partitions: PartitionCount::try_from(16).unwrap(),
         owners: (0..16).map(owners).collect(),

@@ -22,11 +22,11 @@ use crate::error::ControlError;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Memory {
     cluster: Option<ClusterRecord>,
-    routing: Option<RoutingTable>,
-    nodes: Vec<NodeRecord>,
+    routing: Option<Revised<RoutingTable>>,
+    nodes: Vec<Revised<NodeRecord>>,
     announcements: Vec<Announcement>,
     routers: Vec<(Identity, RouterRecord)>,
-    stores: Vec<StoreRecord>,
+    stores: Vec<Revised<StoreRecord>>,
 }
 
 impl Memory {
@@ -34,11 +34,11 @@ impl Memory {
     pub(crate) fn of(view: &ClusterView) -> Self {
         Self {
             cluster: view.cluster.clone(),
-            routing: view.routing.as_ref().map(|routing| routing.record.clone()),
-            nodes: view.nodes.values().map(|node| node.record.clone()).collect(),
+            routing: view.routing.clone(),
+            nodes: view.nodes.values().cloned().collect(),
             announcements: view.announcements.values().cloned().collect(),
             routers: view.routers.clone().into_iter().collect(),
-            stores: view.stores.values().map(|store| store.record.clone()).collect(),
+            stores: view.stores.values().cloned().collect(),
         }
     }
 
@@ -73,21 +73,17 @@ impl Memory {
 
     /// The view again.
     pub(crate) fn into_view(self) -> ClusterView {
-        // No write rests on a remembered view, so that revisions mean nothing in it.
-        fn revised<T>(record: T) -> Revised<T> {
-            Revised { record, revision: 0 }
-        }
         let announcements = self.announcements.into_iter();
         let stores = self.stores.into_iter();
         ClusterView {
             remembered: true,
             cluster: self.cluster,
-            routing: self.routing.map(revised),
-            nodes: self.nodes.into_iter().map(|node| (node.id, revised(node))).collect(),
+            routing: self.routing,
+            nodes: self.nodes.into_iter().map(|node| (node.record.id, node)).collect(),
             announcements: announcements.map(|one| (one.identity.clone(), one)).collect(),
             routers: self.routers.into_iter().collect(),
             stores: stores
-                .map(|store| (store.definition.name.clone(), revised(store)))
+                .map(|store| (store.record.definition.name.clone(), store))
                 .collect(),
             ..ClusterView::default()
         }

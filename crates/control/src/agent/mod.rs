@@ -23,13 +23,14 @@ use std::time::{Duration, Instant};
 use fondaco_coordination::Coordination;
 use fondaco_model::cluster::{Announcement, ReplicaKey};
 use fondaco_model::{NodeId, PartitionSet, StoreName, VersionNumber};
-use fondaco_node::{FetchProgress, NodeMetrics, PeerClient, Settings, SharedCatalog};
+use fondaco_node::{FetchProgress, NodeMetrics, PeerAccess, PeerClient, Settings, SharedCatalog};
 use tokio::sync::watch;
 
 use crate::bell::{Bell, Looks};
 use crate::data_dir::DataDir;
 use crate::error::ControlError;
 use crate::founding::Founding;
+use crate::hearsay::Hearsay;
 use crate::mirror::{Mirror, Origin, Sighting};
 use crate::worker::Worker;
 use disk::Disk;
@@ -59,6 +60,8 @@ pub(crate) struct AgentParts {
     pub(crate) metrics: Arc<NodeMetrics>,
     /// How other nodes are asked for files.
     pub(crate) peers: PeerClient,
+    /// How other nodes are asked for the topology.
+    pub(crate) peer_access: PeerAccess,
     /// How much of the disk must stay free, in bytes.
     pub(crate) reserve_bytes: u64,
     /// How much memory there is for the page cache to use, in bytes.
@@ -132,6 +135,7 @@ impl AgentWork {
             parts.announcement,
             parts.session_timeout,
         );
+        let wanted = Arc::clone(parts.catalog.topology_wanted());
         let mut work = Work::new(WorkParts {
             shared: Arc::clone(&shared),
             coordination: parts.coordination,
@@ -139,6 +143,7 @@ impl AgentWork {
             node_id: parts.node_id,
             node_file: parts.node_file,
             presence,
+            hearsay: Hearsay::new(parts.peer_access, wanted, Arc::clone(&bell)),
             publishing: Publishing::new(parts.catalog, disk),
             remembers: parts.remembers,
         });

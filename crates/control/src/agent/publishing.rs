@@ -28,12 +28,12 @@ impl Publishing {
 
     /// The topology of the moment. Seen by requests with the next [`publish`](Self::publish). Returns
     /// whether it is another one.
-    pub(crate) fn set_topology(&mut self, topology: Option<Topology>, node: NodeId) -> bool {
+    pub(crate) fn set_topology(&mut self, topology: Topology, node: NodeId) -> bool {
         let known = self.membership.as_ref().map(|membership| &**membership.topology());
-        if known == topology.as_ref() {
+        if known == Some(&topology) {
             return false;
         }
-        self.membership = topology.map(|topology| Arc::new(Membership::new(Arc::new(topology), Member::Node(node))));
+        self.membership = Some(Arc::new(Membership::new(Arc::new(topology), Member::Node(node))));
         true
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_coordination::Coordination;
 use fondaco_model::NodeId;
-use fondaco_model::cluster::{Agent, AgentAction, ClusterView, LocalReplicas, Membership, ServingSet, Topology};
+use fondaco_model::cluster::{Agent, AgentAction, ClusterView, LocalReplicas, Membership, ServingSet};
 
 use super::Shared;
 use super::fetches::Job;
@@ -16,7 +16,8 @@ use super::presence::{Announced, Presence};
 use super::publishing::Publishing;
 use crate::error::ControlError;
 use crate::founding::Founding;
-use crate::mirror::{Origin, Sighting};
+use crate::hearsay::Hearsay;
+use crate::mirror::Origin;
 use crate::worker::Ending;
 
 /// How often it looks when nothing changes.
@@ -30,6 +31,7 @@ pub(super) struct WorkParts {
     pub(super) node_id: Option<NodeId>,
     pub(super) node_file: NodeFile,
     pub(super) presence: Presence,
+    pub(super) hearsay: Hearsay,
     pub(super) publishing: Publishing,
     pub(super) remembers: bool,
 }
@@ -85,11 +87,12 @@ impl Work {
 
     /// Looks once, and does what is to be done.
     fn look(&mut self) -> Result<(), ControlError> {
-        let Sighting { mut view, origin, .. } = self.parts.shared.mirror.look();
+        let mut sighting = self.parts.shared.mirror.look();
+        let origin = sighting.origin;
         let is_true = origin == Origin::Service;
         if is_true {
             let mirror = &self.parts.shared.mirror;
-            if let (None, Some(remembered)) = (&view.cluster, &self.parts.node_file.cluster) {
+            if let (None, Some(remembered)) = (&sighting.view.cluster, &self.parts.node_file.cluster) {
                 return Err(ControlError::ClusterMissing {
                     remembered: remembered.clone(),
                 });
@@ -97,8 +100,9 @@ impl Work {
             if let Some(founding) = &self.parts.founding {
                 founding.found(&*self.parts.coordination, mirror)?;
             }
-            view = mirror.view();
+            sighting.view = mirror.view();
         }
+        let view = Arc::clone(&sighting.view);
         let membership = Membership {
             identity: self.parts.node_file.identity.clone(),
             cluster: self.parts.node_file.cluster.clone(),
@@ -113,11 +117,11 @@ impl Work {
         if is_true {
             self.remember_membership(&view, node)?;
         }
-        let is_new = !self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &view));
-        if is_new {
+        if let Some(topology) = self.parts.hearsay.look(&sighting, Some(node)) {
             // Requests see it with the catalog: which versions are current, and what of them is here.
-            self.is_dirty |= self.parts.publishing.set_topology(Topology::of(&view), node);
+            self.is_dirty |= self.parts.publishing.set_topology(topology, node);
         }
+        let is_new = !self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &view));
         self.act(&view, origin, node, matches!(announced, Ok(Some(true))));
         if is_new && is_true && self.parts.remembers {
             self.remember(&view);

@@ -1,4 +1,7 @@
 //! What those who send requests need to know of a cluster: where keys are, and which version is current.
+//!
+//! Each part of it says which write it knows: so whoever is told a topology by somebody else knows which parts
+//! of that are newer than its own, and never goes back ([`Topology::joined`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::view::ClusterView;
 use crate::definition::StoreKind;
 use crate::name::StoreName;
-use crate::node::NodeId;
+use crate::node::{Identity, NodeId};
 use crate::partition::{PartitionCount, PartitionId};
 use crate::version::VersionNumber;
 use crate::versioned::VersionedSettings;
@@ -15,6 +18,10 @@ use crate::versioned::VersionedSettings;
 /// Where keys are, at one moment. It may be old: nodes say so, and then a newer one is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
+    /// The cluster that it is of.
+    pub cluster: Identity,
+    /// The latest write that went into it, as the revision of what was written.
+    pub revision: u64,
     /// The epoch of the routing table.
     pub epoch: u64,
     /// How many partitions there are.
@@ -32,6 +39,8 @@ pub struct Topology {
 /// A node, for those who send requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopologyNode {
+    /// The revision of its record.
+    pub revision: u64,
     /// Where it serves RESP: host and port.
     pub resp: String,
     /// Where it serves HTTP: host and port.
@@ -47,6 +56,8 @@ pub struct TopologyNode {
 /// A store, for those who send requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopologyStore {
+    /// The revision of its record.
+    pub revision: u64,
     /// The number of the store.
     pub id: u16,
     /// Its kind.
@@ -68,10 +79,13 @@ pub struct TopologyStore {
 impl Topology {
     /// The topology of a cluster; `None` before it has a routing table.
     pub fn of(view: &ClusterView) -> Option<Self> {
-        let table = &view.routing.as_ref()?.record;
+        let cluster = view.cluster.as_ref()?;
+        let routing = view.routing.as_ref()?;
+        let table = &routing.record;
         let node = |(&id, node): (&NodeId, &super::view::Revised<super::record::NodeRecord>)| {
-            let record = &node.record;
+            let (revision, record) = (node.revision, &node.record);
             let node = TopologyNode {
+                revision,
                 resp: record.resp.clone(),
                 http: record.http.clone(),
                 zone: record.zone.clone(),
@@ -81,12 +95,13 @@ impl Topology {
             (id, node)
         };
         let store = |(name, store): (&StoreName, &super::view::Revised<super::record::StoreRecord>)| {
-            let record = &store.record;
+            let (revision, record) = (store.revision, &store.record);
             let current = record
                 .versions
                 .current()
                 .and_then(|version| record.details.get(&version));
             let store = TopologyStore {
+                revision,
                 id: record.id,
                 kind: record.definition.kind,
                 current: record.versions.current(),
@@ -98,7 +113,15 @@ impl Topology {
             };
             (name.clone(), store)
         };
+        let revisions = [
+            Some(routing.revision),
+            view.numbers.as_ref().map(|numbers| numbers.revision),
+            view.nodes.values().map(|node| node.revision).max(),
+            view.stores.values().map(|store| store.revision).max(),
+        ];
         Some(Self {
+            cluster: cluster.identity.clone(),
+            revision: revisions.into_iter().flatten().max().unwrap_or(routing.revision),
             epoch: table.epoch(),
             partitions: table.partitions(),
             owners: table.all_owners().to_vec(),
@@ -106,6 +129,39 @@ impl Topology {
             routers: view.routers.len() as u32,
             stores: view.stores.iter().map(store).collect(),
         })
+    }
+
+    /// What two know together, of whom one was told of the other's: the routing table, each node and each
+    /// store as the one knows them who has the later write of them. Which stores there are, and which nodes
+    /// and routers are alive, is as the one knows who has the latest write of all, or else as was told. What
+    /// is told of another cluster tells nothing.
+    pub fn joined(&self, told: &Self) -> Self {
+        if told.cluster != self.cluster {
+            return self.clone();
+        }
+        let (former, mut joined) = match told.revision >= self.revision {
+            true => (self, told.clone()),
+            false => (told, self.clone()),
+        };
+        if former.epoch > joined.epoch {
+            joined.epoch = former.epoch;
+            joined.owners.clone_from(&former.owners);
+        }
+        for (&id, node) in &former.nodes {
+            // No node is ever forgotten.
+            let known = joined.nodes.entry(id).or_insert_with(|| node.clone());
+            if node.revision > known.revision {
+                let live = known.live;
+                *known = TopologyNode { live, ..node.clone() };
+            }
+        }
+        for (name, known) in &mut joined.stores {
+            match former.stores.get(name) {
+                Some(store) if store.revision > known.revision => known.clone_from(store),
+                Some(_) | None => {}
+            }
+        }
+        joined
     }
 
     /// The nodes that may be asked for a partition of a store, in the order of preference, whether or
@@ -118,5 +174,142 @@ impl Topology {
         let owners = self.owners.get(partition.get() as usize).map_or(&[][..], Vec::as_slice);
         let holders = owners.iter().copied().take(store.replicas as usize);
         holders.filter(|node| !store.late.contains(node))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A history of a cluster: at each revision, one thing is written.
+    struct History(Vec<Topology>);
+
+    impl History {
+        fn of(writes: &[u8]) -> Self {
+            let mut states = vec![Topology {
+                cluster: Identity::of(1),
+                revision: 1,
+                epoch: 1,
+                partitions: PartitionCount::try_from(1).unwrap(),
+                owners: vec![vec![NodeId::FIRST]],
+                nodes: BTreeMap::new(),
+                routers: 0,
+                stores: BTreeMap::new(),
+            }];
+            for &write in writes {
+                let mut next = states[states.len() - 1].clone();
+                next.revision += 1;
+                match write % 8 {
+                    0 => {
+                        next.epoch += 1;
+                        next.owners[0].rotate_left(1);
+                    }
+                    1 => drop(next.nodes.insert(node_id(write), node(next.revision))),
+                    2 => drop(next.stores.remove(&name(write))),
+                    _ => drop(next.stores.insert(name(write), store(next.revision))),
+                }
+                states.push(next);
+            }
+            Self(states)
+        }
+    }
+
+    fn node_id(write: u8) -> NodeId {
+        NodeId::new(u32::from(write >> 3) % 3 + 1).unwrap()
+    }
+
+    fn name(write: u8) -> StoreName {
+        format!("s{}", (write >> 3) % 4).parse().unwrap()
+    }
+
+    fn node(revision: u64) -> TopologyNode {
+        TopologyNode {
+            revision,
+            resp: format!("a:{revision}"),
+            http: String::new(),
+            zone: String::new(),
+            group: None,
+            live: true,
+        }
+    }
+
+    fn store(revision: u64) -> TopologyStore {
+        TopologyStore {
+            revision,
+            id: 1,
+            kind: StoreKind::Batch,
+            current: VersionNumber::new(revision),
+            records: 0,
+            replicas: 1,
+            late: BTreeSet::new(),
+            read_keys_per_second: None,
+            versioned: None,
+        }
+    }
+
+    /// What somebody knows who sees the routing table, nodes and stores of different moments.
+    fn seen(history: &History, moments: [usize; 3]) -> Topology {
+        let [table, nodes, stores] = moments.map(|at| &history.0[at % history.0.len()]);
+        Topology {
+            revision: table.revision.max(nodes.revision).max(stores.revision),
+            nodes: nodes.nodes.clone(),
+            stores: stores.stores.clone(),
+            ..table.clone()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_known_never_goes_back_whatever_is_told(
+            writes in vec(any::<u8>(), 1..40),
+            moments in vec(any::<[u16; 3]>(), 1..20),
+        ) {
+            let history = History::of(&writes);
+            let mut known = history.0[0].clone();
+            for moments in moments {
+                let told = seen(&history, moments.map(usize::from));
+                let joined = known.joined(&told);
+                prop_assert_eq!(joined.revision, known.revision.max(told.revision));
+                prop_assert_eq!(joined.epoch, known.epoch.max(told.epoch));
+                for (id, node) in known.nodes.iter().chain(&told.nodes) {
+                    prop_assert!(joined.nodes[id].revision >= node.revision);
+                }
+                for (name, store) in known.stores.iter().chain(&told.stores) {
+                    prop_assert!(joined.stores.get(name).is_none_or(|joined| joined.revision >= store.revision));
+                }
+                prop_assert_eq!(&joined.joined(&told), &joined, "to hear it again tells nothing");
+                known = joined;
+            }
+            let present = &history.0[history.0.len() - 1];
+            prop_assert_eq!(&known.joined(present), present, "who hears of the present knows it");
+        }
+    }
+
+    #[test]
+    fn of_another_cluster_nothing_is_taken() {
+        let known = &History::of(&[3]).0[1];
+        let told = Topology {
+            cluster: Identity::of(2),
+            revision: 99,
+            epoch: 99,
+            ..known.clone()
+        };
+        assert_eq!(known.joined(&told), *known);
+    }
+
+    #[test]
+    fn who_knows_of_no_later_write_is_told_who_is_alive() {
+        let known = &History::of(&[1]).0[1];
+        let mut told = known.clone();
+        told.nodes.values_mut().for_each(|node| node.live = false);
+        assert_eq!(known.joined(&told), told);
+        let later = Topology {
+            revision: known.revision + 1,
+            ..known.clone()
+        };
+        assert_eq!(later.joined(&told), later);
     }
 }

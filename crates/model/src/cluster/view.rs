@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::record::{Announcement, ClusterRecord, NodeRecord, Numbers, ReportRecord, RouterRecord, StoreRecord};
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::routing::RoutingTable;
 
 /// An entry with its revision: a conditional write names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Revised<T> {
     /// The entry.
     pub record: T,

@@ -283,7 +283,11 @@ impl Forwarder {
             return Ok(client);
         }
         let peers = &self.shared.config.peers;
-        let mut builder = Client::builder().local().topology(self.shared.catalog.topology());
+        let catalog = &self.shared.catalog;
+        let mut builder = Client::builder()
+            .local()
+            .topology(catalog.topology())
+            .topology_wanted(Arc::clone(catalog.topology_wanted()));
         if let Some(password) = &peers.password {
             builder = builder.credentials(peers.user.clone(), password.clone());
         }

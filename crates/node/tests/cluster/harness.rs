@@ -170,6 +170,7 @@ impl Cluster {
             from.take(replicas).collect()
         };
         let described = nodes.iter().map(|node| TopologyNode {
+            revision: 1,
             resp: node.address.to_string(),
             http: "127.0.0.1:1".into(),
             zone: "a".into(),
@@ -177,6 +178,7 @@ impl Cluster {
             live: true,
         });
         let store = TopologyStore {
+            revision: 1,
             id: 1,
             kind: StoreKind::Batch,
             current: VersionNumber::new(1),
@@ -187,6 +189,8 @@ impl Cluster {
             versioned: None,
         };
         let topology = Topology {
+            cluster: Identity::of(7),
+            revision: 1,
             epoch: 1,
             partitions: PartitionCount::try_from(partitions).unwrap(),
             owners: (0..partitions).map(owners).collect(),

@@ -1,0 +1,156 @@
+//! What other servers say of the cluster while the coordination service says nothing.
+//!
+//! A process that is cut off from the service alone would answer from an old topology until nothing in it is
+//! true any more. So it asks the nodes that it knows, one after the other, and takes what is newer, part by
+//! part: what requests go by never goes back. When the service answers again, what was heard is forgotten: the
+//! service knows all that anybody can have heard.
+//!
+//! Requests go by it, and nothing else does: what is fetched, opened, dropped or decided follows from what
+//! the service said last.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use fondaco_client::Client;
+use fondaco_model::NodeId;
+use fondaco_model::cluster::{ClusterView, Topology};
+use fondaco_node::PeerAccess;
+use tokio::sync::{Notify, oneshot, watch};
+
+use crate::bell::Bell;
+use crate::error::ControlError;
+use crate::mirror::Sighting;
+
+/// The topology that requests go by, from whoever knows it.
+pub(crate) struct Hearsay {
+    access: PeerAccess,
+    /// Notified when a request found the topology to be old.
+    wanted: Arc<Notify>,
+    /// Rung when something was heard.
+    bell: Arc<Bell>,
+    /// The view that was looked at last.
+    seen: Option<Arc<ClusterView>>,
+    /// While the service says nothing.
+    asking: Option<Asking>,
+}
+
+/// The thread that asks.
+struct Asking {
+    told: watch::Receiver<Option<Arc<Topology>>>,
+    /// What the service said last, and all that was told since.
+    known: Topology,
+    _stop: oneshot::Sender<()>,
+    _thread: JoinHandle<()>,
+}
+
+impl Hearsay {
+    pub(crate) fn new(access: PeerAccess, wanted: Arc<Notify>, bell: Arc<Bell>) -> Self {
+        Self {
+            access,
+            wanted,
+            bell,
+            seen: None,
+            asking: None,
+        }
+    }
+
+    /// The topology to go by from now on, if that may be another one than at the last look; `own` is no use to
+    /// be asked.
+    pub(crate) fn look(&mut self, sighting: &Sighting, own: Option<NodeId>) -> Option<Topology> {
+        let view = &sighting.view;
+        let is_seen = self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, view));
+        if sighting.is_current {
+            let was_asking = self.asking.take().is_some();
+            self.seen = Some(Arc::clone(view));
+            return (was_asking || !is_seen).then(|| Topology::of(view)).flatten();
+        }
+        if !is_seen || self.asking.is_none() {
+            self.seen = Some(Arc::clone(view));
+            let said = Topology::of(view)?;
+            match &mut self.asking {
+                Some(asking) => asking.known = asking.known.joined(&said),
+                None => match self.ask(said.clone(), own) {
+                    Ok(asking) => self.asking = Some(asking),
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot ask other servers for the topology");
+                        return Some(said);
+                    }
+                },
+            }
+            return self.asking.as_ref().map(|asking| asking.known.clone());
+        }
+        self.asking.as_mut()?.hear()
+    }
+
+    fn ask(&self, known: Topology, own: Option<NodeId>) -> Result<Asking, ControlError> {
+        let others = known.nodes.iter().filter(|&(&node, _)| Some(node) != own);
+        let mut builder = Client::builder()
+            .seeds(others.map(|(_, node)| node.resp.clone()))
+            .topology_wanted(Arc::clone(&self.wanted));
+        let PeerAccess {
+            user, password, tls, ..
+        } = self.access.clone();
+        if let Some(password) = password {
+            builder = builder.credentials(user, password);
+        }
+        if let Some(tls) = tls {
+            builder = builder.tls(tls);
+        }
+        let failed = ControlError::io("start", "hearsay thread");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = match runtime {
+            Ok(runtime) => runtime,
+            Err(error) => return Err(failed(error)),
+        };
+        let guard = runtime.enter();
+        let told = builder.follow();
+        drop(guard);
+        let told = told.map_err(|error| ControlError::InvalidConfig(error.to_string()))?;
+        let (stop, mut stopped) = oneshot::channel::<()>();
+        let (mut heard, bell) = (told.clone(), Arc::clone(&self.bell));
+        let follow = move || {
+            runtime.block_on(async move {
+                loop {
+                    tokio::select! {
+                        // Whoever wants to know no more drops the other end.
+                        _ = &mut stopped => return,
+                        changed = heard.changed() => match changed {
+                            Ok(()) => bell.ring(),
+                            Err(_) => return,
+                        },
+                    }
+                }
+            });
+            // A name that is being looked up does not keep it.
+            runtime.shutdown_background();
+        };
+        let thread = std::thread::Builder::new().name("hearsay".into()).spawn(follow);
+        Ok(Asking {
+            told,
+            known,
+            _stop: stop,
+            _thread: thread.map_err(failed)?,
+        })
+    }
+}
+
+impl Asking {
+    /// What is known by now, if it is more than before.
+    fn hear(&mut self) -> Option<Topology> {
+        if !self.told.has_changed().unwrap_or(false) {
+            return None;
+        }
+        let told = self.told.borrow_and_update().clone()?;
+        let known = self.known.joined(&told);
+        if known == self.known {
+            return None;
+        }
+        tracing::info!(
+            epoch = known.epoch,
+            revision = known.revision,
+            "heard more of the cluster from another server than the coordination service said"
+        );
+        self.known = known.clone();
+        Some(known)
+    }
+}
