@@ -342,6 +342,11 @@ fn process_metrics(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     if let Some(files) = process::open_files() {
         gauge(encoder, "open_files", "files that the process has open", files)?;
     }
+    let (mappings, mappings_max) = fondaco_format::mappings();
+    let help = "memory mappings that files of versions take";
+    gauge(encoder, "version_mappings", help, mappings)?;
+    let help = "memory mappings that files of versions may take, most of vm.max_map_count";
+    gauge(encoder, "version_mappings_max", help, mappings_max)?;
     if let Some(seconds) = process::cpu_seconds() {
         let help = "processor time used";
         let mut metric = encoder.encode_descriptor("cpu_seconds", help, None, MetricType::Counter)?;

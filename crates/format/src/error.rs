@@ -57,6 +57,26 @@ pub enum FormatError {
         /// What is wrong with it.
         defect: FileDefect,
     },
+    /// The process has as many files of versions mapped as it may: one more, and it might get no memory.
+    #[error(
+        "cannot map {path:?}: files of versions take {mappings} memory mappings of this process already, and may take {mappings_max}; raise vm.max_map_count (sysctl), keep fewer versions, or build with a larger chunk size"
+    )]
+    TooManyMappings {
+        /// The file.
+        path: PathBuf,
+        /// How many mappings are taken.
+        mappings: u64,
+        /// How many may be: most of what the operating system allows.
+        mappings_max: u64,
+    },
+    /// The process has as many files open as it may.
+    #[error(
+        "cannot open {path:?}: the process has as many files open as it may; raise its hard limit (ulimit -Hn, LimitNOFILE= of systemd), keep fewer versions, or build with a larger chunk size"
+    )]
+    TooManyOpenFiles {
+        /// The file.
+        path: PathBuf,
+    },
     /// A key that may be in the version, but not in the part of it that is here.
     #[error("partition {partition} is not held here: ask a node that holds it")]
     NotHeld {

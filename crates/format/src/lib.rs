@@ -23,6 +23,7 @@ mod manifest;
 mod mapping;
 mod record;
 mod residency;
+mod room;
 mod verify;
 mod version;
 
@@ -37,6 +38,7 @@ pub use manifest::{
     ChunkEntry, Column, FileEntry, MANIFEST_FILE, Manifest, Schema, ValueEncoding, data_file_name, index_file_name,
 };
 pub use record::{RECORD_HEADER_BYTES, RecordSearch, search_records};
+pub use room::mappings;
 pub use verify::{VerifyReport, verify};
 pub use version::scan::{Record, Scan, ScanPosition};
 pub use version::{ColdRead, ColdStep, Lookup, Probe, Value, Version};

@@ -14,6 +14,10 @@ use memmap2::{Advice, Mmap, UncheckedAdvice};
 
 use crate::error::{FileDefect, FormatError};
 use crate::residency::{self, UNIT_BYTES};
+use crate::room::Taken;
+
+/// From this length on, the C library gives memory a mapping of its own.
+const OWN_MAPPING_BYTES: usize = 128 << 10;
 
 /// How much is taken out of the process by one system call.
 const UNMAP_STEP_BYTES: usize = 4 << 20;
@@ -29,6 +33,7 @@ pub(crate) struct Mapping {
     stamps: Box<[AtomicU16]>,
     /// `mincore` tells the truth only of files that the process owns or may write.
     mincore_is_truthful: bool,
+    _room: Taken,
 }
 
 impl Mapping {
@@ -43,6 +48,7 @@ impl Mapping {
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(missing(path, FileDefect::Absent)),
+            Err(e) if e.raw_os_error() == Some(libc::EMFILE) => return Err(FormatError::TooManyOpenFiles { path }),
             Err(e) => return Err(FormatError::io("open", path)(e)),
         };
         let metadata = file.metadata().map_err(FormatError::io("inspect", &path))?;
@@ -53,6 +59,18 @@ impl Mapping {
             };
             return Err(missing(path, defect));
         }
+        let units = (bytes as usize).div_ceil(UNIT_BYTES);
+        let mappings = 1 + u64::from(units * size_of::<AtomicU16>() >= OWN_MAPPING_BYTES);
+        let room = match Taken::new(mappings) {
+            Ok(room) => room,
+            Err((mappings, mappings_max)) => {
+                return Err(FormatError::TooManyMappings {
+                    path,
+                    mappings,
+                    mappings_max,
+                });
+            }
+        };
         // Each look-up reads exactly what it needs: readahead would fill memory with what nobody asked for.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
         // SAFETY: the files of a version are never written after they are complete, as the type's
@@ -62,13 +80,13 @@ impl Mapping {
         let mincore_is_truthful = rustix::process::geteuid().is_root()
             || metadata.uid() == rustix::process::geteuid().as_raw()
             || rustix::fs::access(&path, rustix::fs::Access::WRITE_OK).is_ok();
-        let units = map.len().div_ceil(UNIT_BYTES);
         Ok(Self {
             path,
             file,
             map,
             stamps: unseen(units),
             mincore_is_truthful,
+            _room: room,
         })
     }
 

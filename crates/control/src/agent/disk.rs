@@ -41,6 +41,7 @@ impl Disk {
             reaper,
         };
         disk.scan()?;
+        warn_of_mappings();
         Ok(disk)
     }
 
@@ -101,6 +102,7 @@ impl Disk {
             Some(Err(error)) => (Some(OnDisk::broken(&error)), Err(error.into())),
         };
         self.put(store, version, found);
+        warn_of_mappings();
         outcome
     }
 
@@ -226,6 +228,19 @@ impl OnDisk {
         );
         found.local.broken = is_corrupt.then(|| error.to_string());
         found
+    }
+}
+
+/// Says so while there still is room for another version or two.
+fn warn_of_mappings() {
+    let (mappings, mappings_max) = fondaco_format::mappings();
+    if mappings > mappings_max / 4 * 3 {
+        tracing::warn!(
+            mappings,
+            mappings_max,
+            "files of versions take most of the memory mappings that this process may have: raise vm.max_map_count, keep \
+             fewer versions, or build with a larger chunk size"
+        );
     }
 }
 
