@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::read::{NodeChoice, Sticky};
+use crate::read::{NodeChoice, Sticky, ValueRoom};
 
 /// What happens to a request of which some keys have no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,6 +28,9 @@ pub struct ReadOptions {
     pub hedge: bool,
     /// Which replica is asked first.
     pub choice: Arc<dyn NodeChoice>,
+    /// What bounds the values of all requests that share it, in bytes; nothing unless said. A key whose
+    /// value finds no room fails with [`ClientError::NoRoom`](crate::ClientError::NoRoom).
+    pub room: Option<Arc<ValueRoom>>,
 }
 
 impl Default for ReadOptions {
@@ -38,6 +41,7 @@ impl Default for ReadOptions {
             partial: Partial::default(),
             hedge: true,
             choice: Arc::new(Sticky),
+            room: None,
         }
     }
 }

@@ -31,6 +31,8 @@ pub enum Setting {
     ForwardTimeoutMs,
     /// How many keys may be under way from other nodes.
     ForwardKeysMax,
+    /// How many bytes of values of other nodes may wait to be sent to clients.
+    ForwardBytesMax,
     /// How many bytes of hot keys a router keeps; 0 is none.
     RouterCacheBytes,
 }
@@ -55,7 +57,7 @@ pub struct SettingSpec {
 }
 
 /// All settings.
-pub const SETTINGS: [SettingSpec; 9] = [
+pub const SETTINGS: [SettingSpec; 10] = [
     SettingSpec {
         setting: Setting::FetchRateBytesPerSecond,
         name: "fetch-rate-bytes-per-second",
@@ -127,6 +129,15 @@ pub const SETTINGS: [SettingSpec; 9] = [
         min: 1,
         max: 100_000_000,
         summary: "how many keys may be under way from other nodes; beyond it requests are refused",
+    },
+    SettingSpec {
+        setting: Setting::ForwardBytesMax,
+        name: "forward-bytes-max",
+        redis_name: None,
+        default: 256 * 1024 * 1024,
+        min: 1,
+        max: 1 << 40,
+        summary: "how many bytes of other nodes' values may wait to be sent to clients; beyond it requests are refused",
     },
     SettingSpec {
         setting: Setting::RouterCacheBytes,

@@ -34,7 +34,7 @@ impl Read {
                     }
                     match element {
                         Element::Value(value) => {
-                            self.answer(key as usize, value);
+                            self.answer(key as usize, value, steering);
                             came.values += 1;
                         }
                         Element::Error(error) => came.error(key, error),

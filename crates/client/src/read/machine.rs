@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use super::directory::Directory;
 use super::reply::{BatchReply, PinnedStore};
+use super::room::HeldRoom;
 use super::state::{KeyState, NEVER, Part, Purpose, Stage, Sub, SubId};
 use super::steering::Steering;
 use crate::error::ClientError;
@@ -54,6 +55,8 @@ pub struct Read {
     pub(super) repins: u32,
     pub(super) refresh: bool,
     pub(super) suspended: SmallVec<[NodeId; 1]>,
+    /// What the values take of the room that there is for them.
+    pub(super) room: HeldRoom,
     /// The error that the whole request fails with.
     pub(super) failed: Option<ClientError>,
 }
@@ -114,6 +117,7 @@ impl Read {
             repins: 0,
             refresh: false,
             suspended: SmallVec::new(),
+            room: HeldRoom::of(options.room.clone()),
             failed: None,
             keys,
             directory,
@@ -283,6 +287,7 @@ impl Read {
         };
         Ok(BatchReply {
             retried: sent(&[Purpose::Retry, Purpose::Redirect]),
+            room: self.room,
             hedged: sent(&[Purpose::Hedge]),
             sub_requests: sent(&[Purpose::First, Purpose::Retry, Purpose::Redirect, Purpose::Hedge]),
             stores: self.parts.into_iter().map(pinned).collect(),
@@ -294,8 +299,13 @@ impl Read {
         })
     }
 
-    /// A key has its value.
-    pub(super) fn answer(&mut self, key: usize, value: Option<Bytes>) {
+    /// A key has its value. It fails if there is no room for that.
+    pub(super) fn answer(&mut self, key: usize, value: Option<Bytes>, steering: &Steering) {
+        if let Some(value) = &value
+            && let Err(bytes_max) = self.room.take(value.len())
+        {
+            return self.give_up_key(key, ClientError::NoRoom { bytes_max }, steering);
+        }
         let state = &mut self.states[key];
         debug_assert!(state.answer.is_none());
         self.waiting -= usize::from(std::mem::replace(&mut state.waiting, false));

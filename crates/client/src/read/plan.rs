@@ -298,8 +298,11 @@ impl Read {
             if usize::from(state.part) != place {
                 continue;
             }
-            if state.answer.take().is_some() {
+            if let Some(answer) = state.answer.take() {
                 self.unanswered += 1;
+                if let Ok(Some(value)) = answer {
+                    self.room.give_back(value.len());
+                }
             }
             state.pending = 0;
             state.stranded = false;

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use fondaco_model::{StoreName, VersionNumber};
 use smallvec::SmallVec;
 
+use super::room::HeldRoom;
 use crate::error::ClientError;
 
 /// A store of a request, and the version that it was read at.
@@ -24,7 +25,7 @@ pub struct PinnedStore {
 ///
 /// Values are parts of the buffer that they were received in, which lives as long as one of them: who
 /// keeps a small value for long should copy it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct BatchReply {
     /// For each key, in order, its value, or none, or why that is not known.
     pub values: Vec<Result<Option<Bytes>, ClientError>>,
@@ -36,4 +37,6 @@ pub struct BatchReply {
     pub retried: u32,
     /// How many of these were hedges.
     pub hedged: u32,
+    /// The room that the values take: to be dropped with them.
+    pub room: HeldRoom,
 }

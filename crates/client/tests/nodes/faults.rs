@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fondaco_client::read::SteeringPolicy;
 use fondaco_client::{Client, ClientError, Partial, ReadOptions};
 use tokio::time::Instant;
 
@@ -192,4 +193,32 @@ async fn when_all_replicas_fail_the_error_says_what_the_last_one_said() {
         assert!(error.to_string().contains("out of sorts"), "{error}");
         assert_eq!(error.code(), "UNAVAILABLE");
     }
+}
+
+#[tokio::test]
+async fn no_more_is_tried_again_than_the_budget_has() {
+    let cluster = Cluster::start(2, 2).await;
+    let policy = SteeringPolicy {
+        retry_share: 0.1,
+        retry_stock_max: 10,
+        ..SteeringPolicy::default()
+    };
+    let client = cluster.connected(cluster.builder().steering(policy)).await;
+    for node in &cluster.nodes {
+        node.behave(Behaviour::Say("-ERR out of sorts\r\n"));
+    }
+    let no_hedge = ReadOptions {
+        hedge: false,
+        ..within(10_000)
+    };
+    for key in keys(200) {
+        let error = client.get_many(&[key], &no_hedge).await.unwrap_err();
+        assert!(matches!(error, ClientError::Unavailable { .. }), "{error:?}");
+    }
+    let counts = client.stats().reads;
+    assert!(
+        (20..=10 + 200 / 10).contains(&counts.retries),
+        "what was saved up, and a tenth of the requests: {counts:?}"
+    );
+    assert_eq!(counts.retries_denied, 200 - counts.retries);
 }

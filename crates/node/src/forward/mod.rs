@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use fondaco_client::read::{HeldRoom, ValueRoom};
 use fondaco_client::{Client, ClientError, Partial, ReadOptions, WireKey};
 use fondaco_model::VersionNumber;
 use tokio::sync::oneshot;
@@ -66,6 +67,16 @@ pub(crate) struct Found {
     pub(crate) value: Option<Bytes>,
 }
 
+/// What several keys were answered with.
+pub(crate) struct Answers {
+    /// One for each key, in order.
+    pub(crate) each: Vec<KeyAnswer>,
+    /// Whether all that was found of a store is of one version of it.
+    pub(crate) is_pinned: bool,
+    /// The room that the values take until they are sent.
+    pub(crate) room: HeldRoom,
+}
+
 /// What one event loop has of other nodes.
 pub(crate) struct Forwarder {
     shared: Arc<Shared>,
@@ -76,19 +87,24 @@ pub(crate) struct Forwarder {
     flights: Flights,
     /// How many keys are under way.
     under_way: Rc<Cell<usize>>,
+    /// What is left for values until they are sent to clients.
+    room: Arc<ValueRoom>,
 }
 
 impl Forwarder {
     /// To be called on the loop's own thread, within its runtime.
     pub(crate) fn new(shared: &Arc<Shared>, metrics: Arc<LoopMetrics>) -> Self {
+        let room = Arc::new(ValueRoom::new(0));
         Self {
             shared: Arc::clone(shared),
             metrics,
             client: OnceCell::new(),
             options: ReadOptions {
                 partial: Partial::PerKey,
+                room: Some(Arc::clone(&room)),
                 ..ReadOptions::default()
             },
+            room,
             cache: RefCell::new(None),
             flights: Flights::default(),
             under_way: Rc::default(),
@@ -98,17 +114,27 @@ impl Forwarder {
     /// Whether so many keys more may be asked for.
     ///
     /// # Errors
-    /// The error to answer with: too many are under way.
+    /// The error to answer with: too many are under way, or too many values wait to be sent.
     pub(crate) fn check_room(&self, keys: usize) -> Result<(), String> {
         let keys_max = self.shared.settings.get(Setting::ForwardKeysMax);
         // Each loop has its share, so that no loop has to know of the others. A single request may be
         // larger than that: it then has all of it.
         let share = (keys_max as usize / self.shared.config.loops.max(1)).max(1);
         let under_way = self.under_way.get();
-        if under_way == 0 || under_way + keys <= share {
+        let bytes_max = self.bytes_max();
+        self.room.resize(bytes_max);
+        let fits = under_way == 0 || under_way + keys <= share;
+        let bytes = self.room.bytes();
+        if fits && bytes < bytes_max {
             return Ok(());
         }
         self.metrics.add(Counter::Overloads, 1);
+        if fits {
+            return Err(format!(
+                "OVERLOADED {bytes} bytes of values of other nodes wait to be sent to clients, and {bytes_max} may: \
+                 send fewer requests at a time, or add routers"
+            ));
+        }
         Err(format!(
             "OVERLOADED {under_way} keys are under way from other nodes, and {share} may be: send fewer at a \
              time, or add routers"
@@ -144,17 +170,17 @@ impl Forwarder {
     }
 
     /// Reads keys from the nodes that have them, or, on a router, from what it keeps. One answer for each
-    /// key, in order; those of one store may be of different versions.
-    pub(crate) async fn read(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Vec<KeyAnswer> {
+    /// key, in order.
+    pub(crate) async fn read(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Answers {
         let is_router = catalog.membership().is_some_and(|membership| membership.is_router());
-        if is_router && self.has_cache() {
-            self.read_cached(catalog, keys).await
-        } else {
-            self.read_anew(catalog, keys).await
+        match is_router && self.has_cache() {
+            true => self.read_cached(catalog, keys).await,
+            false => self.read_anew(catalog, keys).await,
         }
     }
 
-    async fn read_cached(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Vec<KeyAnswer> {
+    async fn read_cached(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Answers {
+        let mut room = HeldRoom::default();
         let mut answers: Vec<Option<KeyAnswer>> = Vec::with_capacity(keys.len());
         let mut missing = Vec::new();
         let mut flights = Vec::new();
@@ -189,7 +215,8 @@ impl Forwarder {
         self.metrics.add(Counter::SharedLookups, waiting.len() as u64);
         if !missing.is_empty() {
             let read = self.read_anew(catalog, &missing).await;
-            for (((at, flight), wanted), answer) in flights.into_iter().zip(missing).zip(read) {
+            room.join(read.room);
+            for (((at, flight), wanted), answer) in flights.into_iter().zip(missing).zip(read.each) {
                 self.keep(wanted.key, &answer);
                 if let Some(flight) = flight {
                     flight.land(&answer);
@@ -209,22 +236,31 @@ impl Forwarder {
         if !abandoned.is_empty() {
             let again: Vec<Wanted<'_>> = abandoned.iter().map(|&at| keys[at]).collect();
             let read = self.read_anew(catalog, &again).await;
-            for (at, answer) in abandoned.into_iter().zip(read) {
+            room.join(read.room);
+            for (at, answer) in abandoned.into_iter().zip(read.each) {
                 answers[at] = Some(answer);
             }
         }
-        // Each key was found, read, waited for or read again.
-        answers.into_iter().flatten().collect()
+        Answers {
+            // Each key was found, read, waited for or read again.
+            each: answers.into_iter().flatten().collect(),
+            is_pinned: false,
+            room,
+        }
     }
 
     /// Reads keys from the nodes that have them. One answer for each key, in order; all those of one
     /// store are of one version, save for errors.
-    pub(crate) async fn read_anew(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Vec<KeyAnswer> {
+    pub(crate) async fn read_anew(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Answers {
         let count = keys.len();
-        let failed = |error: &ClientError| -> Vec<KeyAnswer> {
+        let failed = |error: &ClientError| {
             self.metrics.add(Counter::ForwardFailures, count as u64);
             let error = told(error);
-            (0..count).map(|_| Err(Arc::clone(&error))).collect()
+            Answers {
+                each: (0..count).map(|_| Err(Arc::clone(&error))).collect(),
+                is_pinned: true,
+                room: HeldRoom::default(),
+            }
         };
         let client = match self.client() {
             Ok(client) => client,
@@ -259,8 +295,13 @@ impl Forwarder {
         };
         let mut answers = Vec::with_capacity(count);
         let mut failures = 0;
+        // As a rule the same store as that of the key before.
+        let (mut store, mut source) = (None, None);
         for (wanted, value) in keys.iter().zip(reply.values) {
-            answers.push(match (value, source_of(wanted.store)) {
+            if store != Some(wanted.store) {
+                (store, source) = (Some(wanted.store), source_of(wanted.store));
+            }
+            answers.push(match (value, source) {
                 (Ok(value), Some(source)) => Ok(Found { source, value }),
                 (Ok(_), None) => Err("ERR the version that a value is of is not known".into()),
                 (Err(error), _) => {
@@ -270,7 +311,17 @@ impl Forwarder {
             });
         }
         self.metrics.add(Counter::ForwardFailures, failures);
-        answers
+        Answers {
+            each: answers,
+            is_pinned: true,
+            room: reply.room,
+        }
+    }
+
+    /// This loop's share of the bytes of values that may wait to be sent.
+    fn bytes_max(&self) -> u64 {
+        let loops = self.shared.config.loops.max(1) as u64;
+        (self.shared.settings.get(Setting::ForwardBytesMax) / loops).max(1)
     }
 
     fn deadline(&self) -> Duration {

@@ -108,6 +108,28 @@ fn what_is_too_much_is_refused_at_once() {
 }
 
 #[test]
+fn values_that_wait_to_be_sent_are_bounded_in_bytes() {
+    let cluster = Cluster::start(2, 1, 4, 100);
+    let router = cluster.router();
+    router.settings.set(Setting::RouterCacheBytes, 0).unwrap();
+    let bytes_max = 200;
+    router.settings.set(Setting::ForwardBytesMax, bytes_max).unwrap();
+    let mut connection = router.connect();
+    for _ in 0..3 {
+        let values = connection.mget(0..100).into_iter().enumerate();
+        let (read, refused): (Vec<_>, Vec<_>) = values
+            .map(|(key, found)| (key, found.unwrap()))
+            .partition(|(key, found)| *found == value(1, *key));
+        let bytes: usize = read.iter().map(|(_, value)| value.len()).sum();
+        assert!(bytes as u64 <= bytes_max / 2, "each of two loops has half: {bytes}");
+        assert!(bytes as u64 + 16 > bytes_max / 2, "it is used: {bytes}");
+        assert!(refused.iter().all(|(_, error)| error.starts_with("OVERLOADED")), "{refused:?}");
+    }
+    // What was sent waits no more.
+    assert_eq!(connection.mget([1]), [Some(value(1, 1))]);
+}
+
+#[test]
 fn many_clients_that_want_one_key_make_one_request() {
     let mut cluster = Cluster::start(2, 1, 4, 100);
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

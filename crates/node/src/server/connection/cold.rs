@@ -78,7 +78,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             let at = place.key;
             let mut reply = Reply::new(&mut self.output, self.session.protocol);
-            if let Some(Some(answer)) = others.get(at) {
+            if let Some(answer) = others.get(at) {
                 match answer {
                     Ok(found) => self.window.answer(&mut place, Ok(found.value.as_deref()), &mut reply),
                     Err(error) => self.window.answer(&mut place, Err(error), &mut reply),
@@ -141,7 +141,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         while reads.ahead < end && reads.under_way.len() < READS_MAX {
             let key = reads.ahead;
             reads.ahead += 1;
-            let is_answered = matches!(others.get(key), Some(Some(_)));
+            let is_answered = others.get(key).is_some();
             if !is_answered
                 && !self.window.is_elsewhere(key)
                 && let Ok(Lookup::Cold(read)) = self.window.look_up(key, catalog)

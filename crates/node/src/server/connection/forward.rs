@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fondaco_client::read::HeldRoom;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use super::{BUFFER_BYTES_KEPT, Connection, INPUT_BYTES};
@@ -17,7 +18,12 @@ use crate::server::event_loop::LoopContext;
 use crate::server::window::{Place, Window};
 
 /// What other nodes have answered for the keys of a window: nothing where none was asked.
-pub(super) type Others = Vec<Option<KeyAnswer>>;
+#[derive(Default)]
+pub(super) struct Others {
+    answers: Vec<Option<KeyAnswer>>,
+    /// What their values take until they are sent.
+    _room: HeldRoom,
+}
 
 /// How long a client that sends no more is taken to wait for replies still.
 const HALF_CLOSED_GRACE: Duration = Duration::from_millis(100);
@@ -26,7 +32,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Answers a window with keys that are not held here.
     pub(super) async fn run_split(&mut self, catalog: Arc<Catalog>, started: Instant) -> io::Result<()> {
         // What the disk is needed for goes on meanwhile.
-        let reads = self.look_ahead(&catalog, &Others::new());
+        let reads = self.look_ahead(&catalog, &Others::default());
         let others = tokio::select! {
             biased;
             others = ask_others(&self.context, &self.window, &catalog) => others,
@@ -58,21 +64,40 @@ async fn gone<S: AsyncRead + Unpin>(stream: &mut S, input: &mut Vec<u8>, context
 /// store, where one version of it can only be had so.
 async fn ask_others(context: &LoopContext, window: &Window, catalog: &Catalog) -> Others {
     let forwarder = &context.forwarder;
-    let mut others: Others = (0..window.key_count()).map(|_| None).collect();
     let keys: Vec<usize> = (0..window.key_count()).filter(|&at| window.is_elsewhere(at)).collect();
     let answers = forwarder.read(catalog, &wanted(window, &keys)).await;
-    for (&at, answer) in keys.iter().zip(answers) {
+    let mut room = answers.room;
+    if keys.len() == window.key_count() && answers.is_pinned {
+        return Others {
+            answers: answers.each.into_iter().map(Some).collect(),
+            _room: room,
+        };
+    }
+    let mut others: Vec<Option<KeyAnswer>> = (0..window.key_count()).map(|_| None).collect();
+    for (&at, answer) in keys.iter().zip(answers.each) {
         others[at] = Some(answer);
     }
     let keys = keys_of_several_versions(window, catalog, &others);
     if !keys.is_empty() {
         context.metrics.add(Counter::ForwardRepeats, keys.len() as u64);
         let answers = forwarder.read_anew(catalog, &wanted(window, &keys)).await;
-        for (&at, answer) in keys.iter().zip(answers) {
+        room.join(answers.room);
+        for (&at, answer) in keys.iter().zip(answers.each) {
             others[at] = Some(answer);
         }
     }
-    others
+    Others {
+        answers: others,
+        _room: room,
+    }
+}
+
+impl Others {
+    /// The answer for the key at a place; nothing if no other node was asked for it.
+    #[inline]
+    pub(super) fn get(&self, at: usize) -> Option<&KeyAnswer> {
+        self.answers.get(at)?.as_ref()
+    }
 }
 
 fn wanted<'a>(window: &'a Window, keys: &[usize]) -> Vec<Wanted<'a>> {
@@ -85,7 +110,7 @@ fn wanted<'a>(window: &'a Window, keys: &[usize]) -> Vec<Wanted<'a>> {
 
 /// All keys of those stores that are about to be answered from more than one version: this node is to
 /// look some up in its own, and others have answered from theirs.
-fn keys_of_several_versions(window: &Window, catalog: &Catalog, others: &Others) -> Vec<usize> {
+fn keys_of_several_versions(window: &Window, catalog: &Catalog, others: &[Option<KeyAnswer>]) -> Vec<usize> {
     let mut sources: Vec<(u16, Source)> = Vec::new();
     let mut mixed: Vec<u16> = Vec::new();
     for at in window.unpinned() {

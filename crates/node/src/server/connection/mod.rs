@@ -105,7 +105,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     Turn::Write => self.write(started).await?,
                     Turn::Wait(catalog, place, read) => {
                         let reads = self.start_at(place.key, &catalog, read);
-                        self.run_waiting(catalog, place, reads, Others::new(), started).await?;
+                        self.run_waiting(catalog, place, reads, Others::default(), started).await?;
                     }
                     Turn::Ask(catalog) => self.run_split(catalog, started).await?,
                     Turn::Run(command) => self.run_command(command).await,

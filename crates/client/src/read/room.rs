@@ -1,0 +1,156 @@
+//! How many bytes of values may be held at a time, by all requests that share a room.
+//!
+//! A request takes room for each value as it comes, and keeps it until its answer is dropped, so that
+//! nobody has to know beforehand how large values are. What finds no room is not held: its key fails. The
+//! invariant: what all have taken is never more than what the room had when they took it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Room for values, shared by requests.
+#[derive(Debug)]
+pub struct ValueRoom {
+    bytes_max: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What a request has taken of a room. It goes back when this is dropped.
+#[derive(Debug, Default)]
+pub struct HeldRoom {
+    room: Option<Arc<ValueRoom>>,
+    bytes: u64,
+}
+
+impl ValueRoom {
+    /// Room for so many bytes.
+    pub fn new(bytes_max: u64) -> Self {
+        Self {
+            bytes_max: AtomicU64::new(bytes_max),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// How many bytes there is room for.
+    pub fn bytes_max(&self) -> u64 {
+        self.bytes_max.load(Relaxed)
+    }
+
+    /// Changes how many bytes there is room for. What was taken stays taken.
+    pub fn resize(&self, bytes_max: u64) {
+        self.bytes_max.store(bytes_max, Relaxed);
+    }
+
+    /// How many bytes are taken.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        let with = self.bytes.fetch_add(bytes, Relaxed).saturating_add(bytes);
+        let fits = with <= self.bytes_max();
+        if !fits {
+            self.give_back(bytes);
+        }
+        fits
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Relaxed);
+    }
+}
+
+impl HeldRoom {
+    /// Nothing of this room; where there is none, there is room for everything.
+    pub(super) fn of(room: Option<Arc<ValueRoom>>) -> Self {
+        Self { room, bytes: 0 }
+    }
+
+    /// Takes over what another request has taken of the same room.
+    pub fn join(&mut self, mut other: Self) {
+        match (&self.room, &other.room) {
+            (None, _) => *self = other,
+            (Some(_), None) => {}
+            (Some(own), Some(others)) => {
+                debug_assert!(Arc::ptr_eq(own, others), "two rooms are not one");
+                self.bytes += std::mem::take(&mut other.bytes);
+            }
+        }
+    }
+
+    /// Takes room for a value.
+    ///
+    /// # Errors
+    /// How many bytes there is room for, when there is not enough left.
+    #[inline]
+    pub(super) fn take(&mut self, bytes: usize) -> Result<(), u64> {
+        let Some(room) = &self.room else { return Ok(()) };
+        if !room.take(bytes as u64) {
+            return Err(room.bytes_max());
+        }
+        self.bytes += bytes as u64;
+        Ok(())
+    }
+
+    /// A value that room was taken for is no longer held.
+    pub(super) fn give_back(&mut self, bytes: usize) {
+        if let Some(room) = &self.room {
+            debug_assert!(bytes as u64 <= self.bytes, "more goes back than was taken");
+            room.give_back(bytes as u64);
+            self.bytes -= bytes as u64;
+        }
+    }
+}
+
+/// As much, of whichever room.
+impl PartialEq for HeldRoom {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for HeldRoom {}
+
+impl Drop for HeldRoom {
+    fn drop(&mut self) {
+        if let Some(room) = &self.room {
+            room.give_back(self.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_more_is_held_than_there_is_room_for_and_all_of_it_goes_back(
+            steps in prop::collection::vec((0usize..4, 0usize..60), 0..200),
+        ) {
+            let room = Arc::new(ValueRoom::new(100));
+            let mut held: Vec<HeldRoom> = (0..4).map(|_| HeldRoom::of(Some(Arc::clone(&room)))).collect();
+            let mut taken = [0; 4];
+            for (who, bytes) in steps {
+                match held[who].take(bytes) {
+                    Ok(()) => taken[who] += bytes,
+                    Err(bytes_max) => {
+                        prop_assert_eq!(bytes_max, 100);
+                        prop_assert!(taken.iter().sum::<usize>() + bytes > 100, "there was room");
+                        let half = taken[who] / 2;
+                        held[who].give_back(half);
+                        taken[who] -= half;
+                    }
+                }
+                prop_assert_eq!(room.bytes(), taken.iter().sum::<usize>() as u64);
+                prop_assert!(room.bytes() <= 100);
+            }
+            let mut all = HeldRoom::default();
+            held.into_iter().for_each(|held| all.join(held));
+            prop_assert_eq!(room.bytes(), taken.iter().sum::<usize>() as u64);
+            drop(all);
+            prop_assert_eq!(room.bytes(), 0);
+        }
+    }
+}
