@@ -1,0 +1,468 @@
+//! One group of writes: what each of them makes of what is there, in the order in which they came, until all
+//! is written at once.
+//!
+//! A write sees those before it in its group. What is answered waits until the group is written: nothing is
+//! promised before it is kept.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use fondaco_client::quorum::{PutOver, ReplicaError, ReplicaErrorCode, ReplicaReply};
+use fondaco_engine::{Engine, EngineError, Table, VALUE_BYTES_MAX, WriteBatch};
+use fondaco_model::NodeId;
+use fondaco_model::versioned::{Durability, Over, Record, Update, VectorClock, WriteError};
+
+use crate::answer::Answer;
+use crate::committer::Dots;
+use crate::metrics::ReplicaCounter;
+use crate::partition::{Change, Partition};
+use crate::shared::Shared;
+use crate::store::{HeldStore, Place, gone, not_here};
+use crate::table_key::hint_key;
+
+/// The engine on disk, which keeps hints too.
+const HINTS_ENGINE_AT: usize = 0;
+
+/// A write that waits.
+pub(crate) struct Job {
+    /// The store that it is about; none for hints that were delivered.
+    pub(crate) store: Option<Arc<HeldStore>>,
+    /// Not to be begun after this.
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) task: Task,
+    pub(crate) answer: Answer,
+}
+
+/// What is to be done.
+pub(crate) enum Task {
+    /// A write that comes to this replica first.
+    Put {
+        place: Place,
+        over: PutOver,
+        context: VectorClock,
+        update: Update,
+    },
+    /// Records of other replicas.
+    Merge(Vec<(Place, Bytes)>),
+    /// Records that wait for another node.
+    Hint(NodeId, Vec<(Place, Bytes)>),
+    /// Hints that were delivered, as they were then.
+    Delivered(Vec<(Bytes, Bytes)>),
+    /// Records to be given up, if they still are as they were.
+    Collect(Vec<(Place, Bytes)>),
+    /// Keys of the table that lie in a partition that is no longer held.
+    Clear(Arc<Partition>, Vec<Bytes>),
+}
+
+/// A group that is being put together.
+pub(crate) struct Group<'a> {
+    shared: &'a Shared,
+    dots: &'a mut Dots,
+    now_unix_ms: u64,
+    /// One for each engine that is written to.
+    batches: Vec<Batch>,
+    changes: Vec<(Arc<Partition>, Change)>,
+    outcomes: Vec<Outcome>,
+    /// For whom there are hints, and of when.
+    hinted: Vec<(NodeId, u64)>,
+}
+
+struct Batch {
+    engine: Arc<dyn Engine>,
+    engine_at: usize,
+    changes: WriteBatch,
+    failed: Option<ReplicaError>,
+}
+
+/// What came of a job, if the group is written.
+struct Outcome {
+    answer: Answer,
+    reply: ReplicaReply,
+    /// Which engine must have been written.
+    engine_at: usize,
+    must_sync: bool,
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
+}
+
+impl<'a> Group<'a> {
+    pub(crate) fn new(shared: &'a Shared, dots: &'a mut Dots) -> Self {
+        Self {
+            shared,
+            dots,
+            now_unix_ms: unix_ms(),
+            batches: Vec::new(),
+            changes: Vec::new(),
+            outcomes: Vec::new(),
+            hinted: Vec::new(),
+        }
+    }
+
+    /// Takes a job into the group.
+    pub(crate) fn add(&mut self, job: Job) {
+        let Job {
+            store,
+            deadline,
+            task,
+            answer,
+        } = job;
+        let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
+        let (done, engine_at, must_sync) = match (store, task) {
+            (_, Task::Delivered(hints)) => (self.delivered(hints), HINTS_ENGINE_AT, false),
+            (None, _) => (Ok(ReplicaReply::Done), HINTS_ENGINE_AT, false),
+            (Some(store), task) => {
+                let engine_at = match task {
+                    Task::Hint(..) => HINTS_ENGINE_AT,
+                    _ => store.engine_at,
+                };
+                let is_write = matches!(task, Task::Put { .. } | Task::Merge(_) | Task::Hint(..));
+                let may = match is_late {
+                    true => Err(late()),
+                    false if store.is_gone() => Err(gone(&store.name)),
+                    false if is_write => self.check_space(engine_at),
+                    false => Ok(()),
+                };
+                // Also of what changes nothing: it may be what an earlier group wrote and could not sync.
+                let must_sync = is_write && store.settings.durability == Durability::Fsync;
+                (may.and_then(|()| self.carry_out(&store, task)), engine_at, must_sync)
+            }
+        };
+        self.outcomes.push(Outcome {
+            answer,
+            reply: done.unwrap_or_else(ReplicaReply::Error),
+            engine_at,
+            must_sync,
+        });
+    }
+
+    fn check_space(&self, engine_at: usize) -> Result<(), ReplicaError> {
+        if !self.shared.engines[engine_at].is_durable() {
+            return Ok(());
+        }
+        self.shared.space.check().map_err(|reason| {
+            self.shared.metrics.add(ReplicaCounter::FullDisk, 1);
+            ReplicaError::new(ReplicaErrorCode::DiskFull, reason)
+        })
+    }
+
+    fn carry_out(&mut self, store: &Arc<HeldStore>, task: Task) -> Result<ReplicaReply, ReplicaError> {
+        match task {
+            Task::Put {
+                place,
+                over,
+                context,
+                update,
+            } => self
+                .put(store, &place, over, &context, update)
+                .map(ReplicaReply::Written),
+            Task::Merge(records) => {
+                for (place, record) in &records {
+                    if !place.partition.is_held() {
+                        return Err(not_here(&store.name, place.partition.id()));
+                    }
+                    check_record(record)?;
+                }
+                for (place, record) in records {
+                    self.merge(store, &place, record)?;
+                }
+                Ok(ReplicaReply::Done)
+            }
+            Task::Hint(node, records) => {
+                for (_, record) in &records {
+                    check_record(record)?;
+                }
+                for (place, record) in records {
+                    self.hint(store, node, &place, record)?;
+                }
+                Ok(ReplicaReply::Done)
+            }
+            Task::Collect(records) => {
+                let mut collected = 0;
+                for (place, seen) in records {
+                    if self.current(store.engine_at, &*store.table, &place.table_key)?.as_ref() == Some(&seen) {
+                        self.batch(store.engine_at)
+                            .delete(&*store.table, place.table_key.clone());
+                        self.note(&place, Some(&seen), None);
+                        collected += 1;
+                    }
+                }
+                self.shared.metrics.add(ReplicaCounter::Collected, collected);
+                Ok(ReplicaReply::Done)
+            }
+            Task::Clear(partition, keys) => {
+                // Otherwise it was taken back meanwhile.
+                if !partition.is_held() {
+                    keys.into_iter()
+                        .for_each(|key| self.batch(store.engine_at).delete(&*store.table, key));
+                }
+                Ok(ReplicaReply::Done)
+            }
+            Task::Delivered(hints) => self.delivered(hints),
+        }
+    }
+
+    fn delivered(&mut self, hints: Vec<(Bytes, Bytes)>) -> Result<ReplicaReply, ReplicaError> {
+        let table = Arc::clone(&self.shared.hints);
+        for (key, delivered) in hints {
+            // Otherwise there is something new in it.
+            if self.current(HINTS_ENGINE_AT, &*table, &key)?.as_ref() == Some(&delivered) {
+                self.batch(HINTS_ENGINE_AT).delete(&*table, key);
+            }
+        }
+        Ok(ReplicaReply::Done)
+    }
+
+    fn put(
+        &mut self,
+        store: &HeldStore,
+        place: &Place,
+        over: PutOver,
+        context: &VectorClock,
+        update: Update,
+    ) -> Result<Bytes, ReplicaError> {
+        if !place.partition.is_held() {
+            return Err(not_here(&store.name, place.partition.id()));
+        }
+        let before = self.current(store.engine_at, &*store.table, &place.table_key)?;
+        let local = match &before {
+            Some(bytes) => Some(self.decode(place, bytes)?),
+            None => None,
+        };
+        let over = match over {
+            PutOver::Context => Over::Context(context),
+            PutOver::All => Over::All(context),
+            PutOver::Unchanged => Over::Unchanged(context),
+        };
+        let dots = self.dots.of(store.lasting());
+        let record = Record::write(local.as_ref(), dots, over, update).map_err(|error| {
+            let code = match error {
+                WriteError::Conflict => ReplicaErrorCode::Conflict,
+                _ => ReplicaErrorCode::Other,
+            };
+            ReplicaError::new(code, error.to_string())
+        })?;
+        let after = Bytes::from(record.to_bytes());
+        self.change(store, place, before.as_ref(), after.clone())?;
+        self.shared.metrics.add(ReplicaCounter::Puts, 1);
+        Ok(after)
+    }
+
+    /// The record was found to be one before.
+    fn merge(&mut self, store: &HeldStore, place: &Place, record: Bytes) -> Result<(), ReplicaError> {
+        self.shared.metrics.add(ReplicaCounter::Merges, 1);
+        let before = match self.current(store.engine_at, &*store.table, &place.table_key) {
+            // What is rotten is replaced by what others have of it.
+            Err(error) if error.code == ReplicaErrorCode::Corrupt => {
+                place.partition.forget_tree();
+                None
+            }
+            before => before?,
+        };
+        let after = match &before {
+            Some(before) if *before == record => None,
+            None if self.is_past(store, &record)? => None,
+            None => Some(record),
+            Some(bytes) => match self.decode(place, bytes) {
+                Ok(local) => {
+                    let merged = local.merge(&decode(record)?);
+                    (merged != local).then(|| merged.to_bytes().into())
+                }
+                Err(_) => Some(record),
+            },
+        };
+        match after {
+            Some(after) => self.change(store, place, before.as_ref(), after),
+            None => {
+                self.shared.metrics.add(ReplicaCounter::IdleMerges, 1);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a record has nothing but deletions that all replicas may have given up by now: one that does
+    /// not have the key has done so.
+    fn is_past(&self, store: &HeldStore, record: &Bytes) -> Result<bool, ReplicaError> {
+        let record = decode(record.clone())?;
+        Ok(crate::sweeper::is_past(&record, &store.settings, self.now_unix_ms))
+    }
+
+    fn hint(&mut self, store: &HeldStore, node: NodeId, place: &Place, record: Bytes) -> Result<(), ReplicaError> {
+        let table = Arc::clone(&self.shared.hints);
+        let key = hint_key(node, store.id, place.partition.id(), &place.key);
+        let record = match self.current(HINTS_ENGINE_AT, &*table, &key)? {
+            Some(before) => match decode(before) {
+                Ok(before) => before.merge(&decode(record)?).to_bytes().into(),
+                Err(_) => record,
+            },
+            None => record,
+        };
+        check_length(&record)?;
+        let written_unix_ms = decode(record.clone())?.quiet_since_unix_ms();
+        self.batch(HINTS_ENGINE_AT).put(&*table, key, record);
+        self.shared.metrics.add(ReplicaCounter::HintsStored, 1);
+        self.hinted.push((node, written_unix_ms));
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        store: &HeldStore,
+        place: &Place,
+        before: Option<&Bytes>,
+        after: Bytes,
+    ) -> Result<(), ReplicaError> {
+        check_length(&after)?;
+        self.note(place, before, Some(&after));
+        self.batch_of(store).put(&*store.table, place.table_key.clone(), after);
+        Ok(())
+    }
+
+    fn note(&mut self, place: &Place, before: Option<&Bytes>, after: Option<&Bytes>) {
+        let change = Change {
+            hash: place.hash,
+            before: before.map(|bytes| Record::digest(bytes)),
+            after: after.map(|bytes| Record::digest(bytes)),
+        };
+        self.changes.push((Arc::clone(&place.partition), change));
+    }
+
+    /// What is under a key, with what the group has written so far.
+    fn current(&self, engine_at: usize, table: &dyn Table, key: &[u8]) -> Result<Option<Bytes>, ReplicaError> {
+        let batch = self.batches.iter().find(|batch| batch.engine_at == engine_at);
+        if let Some(change) = batch.and_then(|batch| batch.changes.change_of(table, key)) {
+            return Ok(change.cloned());
+        }
+        table.get(key).map_err(|error| engine_error(self.shared, &error))
+    }
+
+    fn decode(&self, place: &Place, bytes: &Bytes) -> Result<Record, ReplicaError> {
+        Record::decode(bytes.clone()).map_err(|error| {
+            self.shared.metrics.add(ReplicaCounter::Corruptions, 1);
+            tracing::error!(?place, %error, "a stored record is damaged");
+            // It was counted in with other bytes than these.
+            place.partition.forget_tree();
+            ReplicaError::new(ReplicaErrorCode::Corrupt, error.to_string())
+        })
+    }
+
+    fn batch_of(&mut self, store: &HeldStore) -> &mut WriteBatch {
+        self.batch(store.engine_at)
+    }
+
+    fn batch(&mut self, engine_at: usize) -> &mut WriteBatch {
+        let found = self.batches.iter().position(|batch| batch.engine_at == engine_at);
+        let found = found.unwrap_or_else(|| {
+            self.batches.push(Batch {
+                engine: Arc::clone(&self.shared.engines[engine_at]),
+                engine_at,
+                changes: WriteBatch::new(),
+                failed: None,
+            });
+            self.batches.len() - 1
+        });
+        &mut self.batches[found].changes
+    }
+
+    /// Writes all of it, and tells who waits.
+    pub(crate) fn commit(mut self) {
+        for batch in self.batches.iter_mut().filter(|batch| !batch.changes.is_empty()) {
+            if let Err(error) = batch.engine.write(&batch.changes) {
+                tracing::warn!(%error, "a group of writes was not taken");
+                batch.failed = Some(engine_error(self.shared, &error));
+            }
+        }
+        self.shared.metrics.add(ReplicaCounter::Commits, 1);
+        let is_whole = self.batches.iter().all(|batch| batch.failed.is_none());
+        // The trees are those of what can be read from now on.
+        for (partition, change) in &self.changes {
+            match is_whole {
+                true => partition.changed(*change),
+                // What was written of it is not known.
+                false => partition.forget_tree(),
+            }
+        }
+        // Only now there is something to deliver.
+        for (node, written_unix_ms) in self.hinted.drain(..) {
+            self.shared.hinted(node, written_unix_ms);
+        }
+        let mut waiting = Vec::new();
+        for outcome in std::mem::take(&mut self.outcomes) {
+            let batch = self.batches.iter().find(|batch| batch.engine_at == outcome.engine_at);
+            let is_error = matches!(outcome.reply, ReplicaReply::Error(_));
+            match batch.and_then(|batch| batch.failed.clone()) {
+                Some(failed) if !is_error => outcome.answer.give(ReplicaReply::Error(failed)),
+                None if outcome.must_sync && !is_error => waiting.push(outcome),
+                _ => outcome.answer.give(outcome.reply),
+            }
+        }
+        self.sync(waiting);
+    }
+
+    /// Waits until all is on the disk, and tells those who wait for that.
+    fn sync(&self, waiting: Vec<Outcome>) {
+        let mut synced: Vec<(usize, Option<ReplicaError>)> = Vec::new();
+        for outcome in waiting {
+            let at = outcome.engine_at;
+            let known = synced.iter().find(|(engine_at, _)| *engine_at == at).cloned();
+            let (_, failure) = known.unwrap_or_else(|| {
+                self.shared.metrics.add(ReplicaCounter::Syncs, 1);
+                let failure = self.shared.engines[at].sync().err();
+                let failure = failure.map(|error| engine_error(self.shared, &error));
+                synced.push((at, failure.clone()));
+                (at, failure)
+            });
+            outcome.answer.give(failure.map_or(outcome.reply, ReplicaReply::Error));
+        }
+    }
+}
+
+fn late() -> ReplicaError {
+    ReplicaError::new(
+        ReplicaErrorCode::Timeout,
+        "the time of the request was over before its turn came: send fewer at a time, or give them more time",
+    )
+}
+
+/// What is told of an error of the engine.
+pub(crate) fn engine_error(shared: &Shared, error: &EngineError) -> ReplicaError {
+    let (code, counter) = match error {
+        EngineError::DiskFull { .. } => (ReplicaErrorCode::DiskFull, Some(ReplicaCounter::FullDisk)),
+        EngineError::Corrupt { .. } => (ReplicaErrorCode::Corrupt, Some(ReplicaCounter::Corruptions)),
+        EngineError::NoTable { .. } => (ReplicaErrorCode::NoStore, None),
+        _ => (ReplicaErrorCode::Other, None),
+    };
+    if let Some(counter) = counter {
+        shared.metrics.add(counter, 1);
+    }
+    ReplicaError::new(code, error.to_string())
+}
+
+fn decode(record: Bytes) -> Result<Record, ReplicaError> {
+    Record::decode(record).map_err(|error| {
+        let message = format!("not merged: {error}");
+        ReplicaError::new(ReplicaErrorCode::Other, message)
+    })
+}
+
+fn check_record(record: &Bytes) -> Result<(), ReplicaError> {
+    decode(record.clone()).map(drop)
+}
+
+fn check_length(record: &Bytes) -> Result<(), ReplicaError> {
+    if record.len() <= VALUE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(ReplicaError::new(
+        ReplicaErrorCode::Other,
+        format!(
+            "the record has {} bytes with all of its concurrent values, and {VALUE_BYTES_MAX} have room: read them, \
+             and write one with their context",
+            record.len()
+        ),
+    ))
+}

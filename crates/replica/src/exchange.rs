@@ -1,0 +1,222 @@
+//! An exchange: what two replicas of a partition compare, and in which order, until both hold the join of
+//! what they held. Without I/O, threads or clock: whoever drives it carries out each [`Step`] and says what
+//! came of it.
+//!
+//! First hashes are compared, from the root of the hash tree down to the leaves that differ, 16 children at
+//! a time; then, leaf by leaf, which keys. Of a key that both hold, contexts are compared before any record
+//! travels, so that a record goes only to the side that lacks it.
+//!
+//! Both trees have leaves as deep as they have keys for. The exchange goes down to the deeper ones: so the
+//! records in a leaf are few, also where one side is empty.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use fondaco_model::versioned::Causality;
+
+/// How many nodes of the tree one step compares.
+pub(crate) const NODES_MAX: usize = 128;
+
+/// How many leaves one step compares.
+pub(crate) const LEAVES_MAX: usize = 64;
+
+/// How many records one step fetches.
+pub(crate) const GET_KEYS_MAX: usize = 32;
+
+/// How many levels of the binary tree one comparison goes down.
+pub(crate) const STEP_BITS: u8 = 4;
+
+/// The deepest level that numbers of leaves have room for.
+pub(crate) const DEPTH_MAX: u8 = 32;
+
+/// Hashes of a tree: for each node that was asked about its 16 children.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hashes {
+    /// How deep the leaves are: how many bits of a hash tell which.
+    pub(crate) leaf_depth: u8,
+    /// The hashes.
+    pub(crate) nodes: Vec<[u64; 16]>,
+}
+
+/// A record of one's own, in a leaf.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LeafEntry {
+    pub(crate) key: Bytes,
+    /// Four bytes of the key's hash, and four of the record's digest.
+    pub(crate) digest: u64,
+    /// Whether it is nothing but a deletion that all may have forgotten: who does not have it need not get it.
+    pub(crate) is_past: bool,
+}
+
+/// What is to be done next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Ask the other for the hashes below these nodes, and compute one's own.
+    Compare { depth: u8, nodes: Vec<u32> },
+    /// Tell the other what one holds in these leaves, and merge what it answers.
+    Sync { depth: u8, leaves: Vec<u32> },
+    /// Fetch the records of these keys from the other, and merge them.
+    Get { keys: Vec<Bytes> },
+    /// Let the other merge one's own records of these keys.
+    Give { keys: Vec<Bytes> },
+    /// Both held the same, or hold it now.
+    Done,
+}
+
+/// What is known of a key that both hold, in different states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// How one's own context stands to the other's.
+    Context(Causality),
+    /// One's own record is no longer there, or cannot be read.
+    Missing,
+}
+
+/// One exchange about one partition, from the side of who began it.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    /// How deep the leaves are that are compared; not known before the roots were.
+    leaf_depth: Option<u8>,
+    compares: VecDeque<(u8, Vec<u32>)>,
+    leaves: Vec<u32>,
+    gets: Vec<Bytes>,
+    gives: Vec<Bytes>,
+}
+
+impl Exchange {
+    /// An exchange that begins at the roots.
+    pub(crate) fn new() -> Self {
+        Self {
+            leaf_depth: None,
+            compares: VecDeque::from([(0, vec![0])]),
+            leaves: Vec::new(),
+            gets: Vec::new(),
+            gives: Vec::new(),
+        }
+    }
+
+    /// What is to be done next. What came of it is to be told, where there is a method for it.
+    ///
+    /// Leaves go before hashes, and records before leaves, so that little is remembered at any time.
+    pub(crate) fn next(&mut self) -> Step {
+        if !self.gives.is_empty() {
+            let keys = std::mem::take(&mut self.gives);
+            return Step::Give { keys };
+        }
+        if !self.gets.is_empty() {
+            let rest = self.gets.len().saturating_sub(GET_KEYS_MAX);
+            let keys = self.gets.split_off(rest);
+            return Step::Get { keys };
+        }
+        let is_last = self.compares.is_empty();
+        if self.leaves.len() >= LEAVES_MAX || (is_last && !self.leaves.is_empty()) {
+            let rest = self.leaves.len().saturating_sub(LEAVES_MAX);
+            return Step::Sync {
+                // Leaves are found once the depth is known.
+                depth: self.leaf_depth.unwrap_or(STEP_BITS),
+                leaves: self.leaves.split_off(rest),
+            };
+        }
+        match self.compares.pop_front() {
+            Some((depth, nodes)) => Step::Compare { depth, nodes },
+            None => Step::Done,
+        }
+    }
+
+    /// The hashes below nodes at a depth, on both sides. Fewer nodes than were asked about are none that
+    /// differ: the next exchange will see.
+    pub(crate) fn compared(&mut self, depth: u8, nodes: &[u32], own: &Hashes, theirs: &Hashes) {
+        let leaf_depth = *self.leaf_depth.get_or_insert_with(|| {
+            let deeper = own.leaf_depth.max(theirs.leaf_depth);
+            deeper.clamp(STEP_BITS, DEPTH_MAX)
+        });
+        let below = depth + STEP_BITS;
+        let mut differing = Vec::new();
+        for (&node, (own, theirs)) in nodes.iter().zip(own.nodes.iter().zip(&theirs.nodes)) {
+            for (child, (own, theirs)) in (0u32..).zip(own.iter().zip(theirs)) {
+                if own != theirs {
+                    differing.push(node << STEP_BITS | child);
+                }
+            }
+        }
+        if below >= leaf_depth {
+            self.leaves.append(&mut differing);
+            return;
+        }
+        // The last step goes down less far than the others, to end at the leaves.
+        let asked = below.min(leaf_depth - STEP_BITS);
+        let mut nodes: Vec<u32> = differing.iter().map(|node| node >> (below - asked)).collect();
+        nodes.dedup();
+        // Depth first.
+        for chunk in nodes.chunks(NODES_MAX).rev() {
+            self.compares.push_front((asked, chunk.to_vec()));
+        }
+    }
+
+    /// What the other answered about leaves: which keys both hold in different states, with how one's own
+    /// stand to the other's, and which of one's own records it lacks.
+    pub(crate) fn synced(
+        &mut self,
+        own: &[LeafEntry],
+        differing: impl IntoIterator<Item = (Bytes, Own)>,
+        lacking: &[u64],
+    ) {
+        for (key, verdict) in differing {
+            let (get, give) = match verdict {
+                Own::Context(Causality::Before) | Own::Missing => (true, false),
+                Own::Context(Causality::After) => (false, true),
+                // Equal contexts of different records: what an earlier version wrote, or pruned clocks.
+                Own::Context(Causality::Concurrent | Causality::Equal) => (true, true),
+            };
+            if give {
+                self.gives.push(key.clone());
+            }
+            if get {
+                self.gets.push(key);
+            }
+        }
+        let lacking = own
+            .iter()
+            .filter(|entry| !entry.is_past && lacking.contains(&entry.digest));
+        self.gives.extend(lacking.map(|entry| entry.key.clone()));
+    }
+}
+
+/// What the one who is asked about leaves says of what it holds and what the asker holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Differences {
+    /// Keys of which the asker has none of that hash.
+    pub(crate) lacked_there: Vec<Bytes>,
+    /// Keys of which the asker has one of that hash, in another state.
+    pub(crate) differing: Vec<Bytes>,
+    /// The asker's digests, of keys of whose hash there is none here.
+    pub(crate) lacked_here: Vec<u64>,
+}
+
+/// Compares what is held here with what the asker says that it holds.
+pub(crate) fn differences(own: &[LeafEntry], theirs: &[u64]) -> Differences {
+    let hash_part = |digest: u64| digest >> 32;
+    let mut found = Differences::default();
+    for entry in own {
+        if theirs.contains(&entry.digest) {
+            continue;
+        }
+        match theirs
+            .iter()
+            .any(|&digest| hash_part(digest) == hash_part(entry.digest))
+        {
+            true => found.differing.push(entry.key.clone()),
+            false if entry.is_past => {}
+            false => found.lacked_there.push(entry.key.clone()),
+        }
+    }
+    let is_lacked = |digest: &u64| !own.iter().any(|entry| hash_part(entry.digest) == hash_part(*digest));
+    found.lacked_here.extend(theirs.iter().copied().filter(is_lacked));
+    found
+}
+
+/// The digest of a record in a leaf.
+pub(crate) fn leaf_digest(key_hash: u64, record_digest: u64) -> u64 {
+    // The first bits of the hash are those of the leaf: all in it have them.
+    key_hash << 32 | record_digest & u64::from(u32::MAX)
+}

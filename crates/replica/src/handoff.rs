@@ -1,0 +1,252 @@
+//! The thread that hands hints over: to the nodes that they are for, once these are there.
+//!
+//! A hint is deleted when its node has the record, as durably as the store says, and nothing was added to it
+//! meanwhile. One for a node that no longer owns the partition goes to the owners instead: it may be the only
+//! copy of a write that was acknowledged. Only with its store a hint is dropped undelivered.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use fondaco_client::quorum::{KeyRecord, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
+use fondaco_engine::EngineError;
+use fondaco_model::NodeId;
+use fondaco_model::versioned::Record;
+
+use crate::answer::Answer;
+use crate::commit::Task;
+use crate::metrics::ReplicaCounter;
+use crate::pace::Pace;
+use crate::peers::unexpected;
+use crate::shared::Shared;
+use crate::store::Holding;
+use crate::table_key::{HintKey, hints_of, parse_hint_key};
+use crate::worker::Signal;
+
+/// How many hints are taken at a time.
+const BATCH_HINTS_MAX: usize = 256;
+
+/// How many bytes of records, but for one alone.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// How long a node is left alone that failed; it doubles with each time.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// A hint as it was read.
+struct Hint {
+    table_key: Bytes,
+    key: HintKey,
+    record: Bytes,
+}
+
+/// A node that failed.
+struct Trouble {
+    again: Instant,
+    wait: Duration,
+    /// Whether it was said to be there: once that changes, it is tried at once.
+    was_live: bool,
+}
+
+/// Hands hints over until it is told to end.
+pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
+    let mut pace = Pace::new(shared.options.handoff_bytes_per_second);
+    let mut troubles: BTreeMap<NodeId, Trouble> = BTreeMap::new();
+    let mut is_known = false;
+    loop {
+        if !is_known {
+            match look_through(shared, &mut pace, signal) {
+                Ok(()) => is_known = true,
+                Err(error) => tracing::warn!(%error, "the hints cannot be looked through"),
+            }
+        }
+        for (node, added) in shared.hint_book.nodes() {
+            if signal.has_ended() {
+                return;
+            }
+            let is_live = shared.holding.load().is_live(node);
+            let waits = |trouble: &Trouble| trouble.again > Instant::now() && trouble.was_live == is_live;
+            if troubles.get(&node).is_some_and(waits) {
+                continue;
+            }
+            match deliver(shared, node, added, &mut pace, signal) {
+                Ok(()) => drop(troubles.remove(&node)),
+                Err(error) => {
+                    tracing::debug!(%node, %error, "hints cannot be delivered yet");
+                    let wait = troubles
+                        .get(&node)
+                        .map_or(RETRY_MIN, |trouble| (2 * trouble.wait).min(RETRY_MAX));
+                    let trouble = Trouble {
+                        again: Instant::now() + wait,
+                        wait,
+                        was_live: is_live,
+                    };
+                    troubles.insert(node, trouble);
+                }
+            }
+        }
+        if !signal.sleep(shared.options.handoff_period) {
+            return;
+        }
+    }
+}
+
+/// Writes the book of hints anew, by what an earlier life has left.
+fn look_through(shared: &Shared, pace: &mut Pace, signal: &Signal) -> Result<(), EngineError> {
+    for entry in shared.hints.scan(&[], None)? {
+        let (table_key, record) = entry?;
+        let bytes = table_key.len() + record.len();
+        if let Some(key) = parse_hint_key(&table_key) {
+            let record = Record::decode(record);
+            shared
+                .hint_book
+                .add(key.node, record.map_or(0, |record| record.quiet_since_unix_ms()));
+        }
+        if !pace.spend(bytes as u64, signal) {
+            return Ok(());
+        }
+    }
+    shared.hint_book.known();
+    Ok(())
+}
+
+/// Hands over all that waits for a node, if it is there; what is no longer for it goes elsewhere in any case.
+fn deliver(
+    shared: &Arc<Shared>,
+    node: NodeId,
+    added: u64,
+    pace: &mut Pace,
+    signal: &Signal,
+) -> Result<(), ReplicaError> {
+    let (mut from, to) = hints_of(node);
+    let mut is_empty = true;
+    while !signal.has_ended() {
+        let batch = read(shared, &from, to.as_deref())?;
+        let Some(last) = batch.last() else { break };
+        is_empty = false;
+        // What comes after the last one.
+        from = [&last.table_key[..], &[0]].concat().into();
+        let bytes: usize = batch.iter().map(|hint| hint.record.len()).sum();
+        hand_over(shared, node, batch)?;
+        if !pace.spend(bytes as u64, signal) {
+            return Ok(());
+        }
+    }
+    if is_empty {
+        shared.hint_book.none_for(node, added);
+    }
+    Ok(())
+}
+
+fn read(shared: &Shared, from: &[u8], to: Option<&[u8]>) -> Result<Vec<Hint>, ReplicaError> {
+    let failed = |error| crate::commit::engine_error(shared, &error);
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    for entry in shared.hints.scan(from, to).map_err(failed)? {
+        let (table_key, record) = entry.map_err(failed)?;
+        bytes += record.len();
+        if let Some(key) = parse_hint_key(&table_key) {
+            batch.push(Hint { table_key, key, record });
+        }
+        if batch.len() >= BATCH_HINTS_MAX || bytes >= BATCH_BYTES_MAX {
+            break;
+        }
+    }
+    Ok(batch)
+}
+
+/// Hands a batch over, store by store, to the node that it is for or to who owns the partitions now.
+fn hand_over(shared: &Arc<Shared>, node: NodeId, batch: Vec<Hint>) -> Result<(), ReplicaError> {
+    let holding = shared.holding.load_full();
+    let mut to_send: HashMap<(u16, NodeId), Vec<Hint>> = HashMap::new();
+    let mut to_drop = Vec::new();
+    let mut waits = None;
+    for hint in batch {
+        match destination(&holding, node, &hint.key) {
+            Destination::Node(node) => to_send.entry((hint.key.store, node)).or_default().push(hint),
+            Destination::Nowhere => to_drop.push(hint),
+            Destination::Away(node) => waits = Some(node),
+        }
+    }
+    if !to_drop.is_empty() {
+        tracing::info!(count = to_drop.len(), %node, "hints of stores that were dropped are dropped");
+        delivered(shared, to_drop)?;
+    }
+    for ((store, node), hints) in to_send {
+        let Some(store) = holding.stores.get(&store) else {
+            continue;
+        };
+        let pair = |hint: &Hint| KeyRecord {
+            key: hint.key.key.clone(),
+            record: hint.record.clone(),
+        };
+        let records: Vec<KeyRecord> = hints.iter().map(pair).collect();
+        let bytes: usize = records.iter().map(|pair| pair.record.len()).sum();
+        let request = shared.background(store, ReplicaOperation::Merge { records });
+        match shared.ask(node, request)? {
+            ReplicaReply::Done => {}
+            _ => return Err(unexpected(node)),
+        }
+        shared.metrics.add(ReplicaCounter::HintsDelivered, hints.len() as u64);
+        shared.metrics.add(ReplicaCounter::HintBytes, bytes as u64);
+        delivered(shared, hints)?;
+    }
+    match waits {
+        None => Ok(()),
+        Some(node) => Err(ReplicaError::new(
+            ReplicaErrorCode::Other,
+            format!("node {node} is not there"),
+        )),
+    }
+}
+
+/// Where a hint is to go.
+enum Destination {
+    Node(NodeId),
+    /// To a node that is not there.
+    Away(NodeId),
+    /// Its store is no more.
+    Nowhere,
+}
+
+fn destination(holding: &Holding, node: NodeId, hint: &HintKey) -> Destination {
+    let Some(cluster) = &holding.cluster else {
+        return Destination::Away(node);
+    };
+    let Some(store) = holding.stores.get(&hint.store) else {
+        return match cluster.is_remembered {
+            true => Destination::Away(node),
+            false => Destination::Nowhere,
+        };
+    };
+    let partition = holding.partition_of(&store.name, &hint.key);
+    if cluster.table.holds(node, partition, store.replicas) {
+        return match holding.is_live(node) {
+            true => Destination::Node(node),
+            false => Destination::Away(node),
+        };
+    }
+    let owners = holding.owners(store, partition);
+    let live = owners
+        .iter()
+        .find(|&&owner| owner == cluster.node || holding.is_live(owner));
+    live.map_or(Destination::Away(node), |&owner| Destination::Node(owner))
+}
+
+/// Deletes hints that need not be delivered any more, if they are as they were.
+fn delivered(shared: &Shared, hints: Vec<Hint>) -> Result<(), ReplicaError> {
+    let mut by_shard: HashMap<usize, Vec<(Bytes, Bytes)>> = HashMap::new();
+    for hint in hints {
+        let shard = shared.shard_of(hint.key.partition);
+        by_shard.entry(shard).or_default().push((hint.table_key, hint.record));
+    }
+    for (shard, hints) in by_shard {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let answer = Answer::To(Box::new(move |reply| drop(sender.try_send(reply))));
+        shared.enqueue(shard, 0, None, None, Task::Delivered(hints), answer);
+        if let Ok(ReplicaReply::Error(error)) = receiver.recv() {
+            return Err(error);
+        }
+    }
+    Ok(())
+}

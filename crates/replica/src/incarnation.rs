@@ -1,0 +1,191 @@
+//! Under which numbers this node's replicas give dots to writes, so that no dot is ever given twice.
+//!
+//! A dot is the node, an incarnation of its data, and a counter. The counter goes on as long as nothing that
+//! was written can have been lost. Where something can, since the process did not come to an orderly end,
+//! since the directory is new, or since an engine forgets everything with its process, a new incarnation
+//! counts from the beginning.
+//!
+//! The invariant: an incarnation is on the disk before its first dot is given, and said to have ended well
+//! only when all that was written under it is on the disk too.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use fondaco_model::NodeId;
+use fondaco_model::versioned::{DotSource, ReplicaId};
+use serde::{Deserialize, Serialize};
+
+use crate::error::ReplicasError;
+
+/// The file, in the directory of versioned stores.
+const FILE: &str = "incarnation.json";
+
+/// What is on the disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    /// The incarnation of what outlives the process.
+    durable: u32,
+    /// The incarnation of what does not.
+    volatile: u32,
+    /// The last counter that was given under `durable`, if it ended well; 0 as long as it lasts.
+    counted: u64,
+    /// Whether it ended well.
+    ended: bool,
+}
+
+/// Whether what a store holds outlives the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lasting {
+    /// It is on a disk.
+    Durable,
+    /// It is in memory alone.
+    Volatile,
+}
+
+/// Where dots begin.
+#[derive(Debug)]
+pub(crate) struct Incarnation {
+    path: PathBuf,
+    durable: u32,
+    volatile: u32,
+    /// The last counter given under `durable` in an earlier life.
+    counted: u64,
+}
+
+impl Incarnation {
+    /// Goes on with the incarnation of `dir`, or begins the next one. Seconds since 1970 keep a directory
+    /// that was lost, and with it the file, from beginning where the lost one did.
+    ///
+    /// # Errors
+    /// A file that cannot be read, understood or written.
+    pub(crate) fn open(dir: &Path, unix_s: u64) -> Result<Self, ReplicasError> {
+        let path = dir.join(FILE);
+        let stored = read(&path)?;
+        let first = u32::try_from(unix_s).unwrap_or(u32::MAX).max(1);
+        let raised = |last: u32| last.saturating_add(1).max(first);
+        let (durable, counted) = match &stored {
+            Some(stored) if stored.ended => (stored.durable, stored.counted),
+            Some(stored) => (raised(stored.durable), 0),
+            None => (first, 0),
+        };
+        let incarnation = Self {
+            durable,
+            volatile: stored.map_or(first, |stored| raised(stored.volatile)),
+            counted,
+            path,
+        };
+        incarnation.write(0, false)?;
+        Ok(incarnation)
+    }
+
+    /// The dots that a node may give from now on. Each key is to get all of its dots from one source.
+    pub(crate) fn dots(&self, node: NodeId, lasting: Lasting) -> DotSource {
+        let (incarnation, last) = match lasting {
+            Lasting::Durable => (self.durable, self.counted),
+            Lasting::Volatile => (self.volatile, 0),
+        };
+        DotSource::new(ReplicaId { node, incarnation }, last)
+    }
+
+    /// To be called with the last counter of all sources when no more dots are given and all that was
+    /// written is on the disk: the next start goes on from there.
+    ///
+    /// # Errors
+    /// A file that cannot be written: the next start then begins a new incarnation.
+    pub(crate) fn end(&self, last: u64) -> Result<(), ReplicasError> {
+        self.write(last.max(self.counted), true)
+    }
+
+    fn write(&self, counted: u64, ended: bool) -> Result<(), ReplicasError> {
+        let stored = Stored {
+            durable: self.durable,
+            volatile: self.volatile,
+            counted,
+            ended,
+        };
+        let text = serde_json::to_vec(&stored).map_err(io::Error::other);
+        text.and_then(|text| replace(&self.path, &text))
+            .map_err(ReplicasError::io("write", &self.path))
+    }
+}
+
+fn read(path: &Path) -> Result<Option<Stored>, ReplicasError> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(ReplicasError::io("read", path)(error)),
+    };
+    let stored = serde_json::from_slice(&text);
+    stored.map(Some).map_err(|error| ReplicasError::InvalidIncarnation {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+/// Replaces a file as a whole, durably.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begins(incarnation: &Incarnation, lasting: Lasting) -> (u32, u64) {
+        let dots = incarnation.dots(NodeId::FIRST, lasting);
+        (dots.replica().incarnation, dots.last())
+    }
+
+    #[test]
+    fn after_an_orderly_end_counting_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Incarnation::open(dir.path(), 100).unwrap();
+        assert_eq!(begins(&first, Lasting::Durable), (100, 0));
+        first.end(7).unwrap();
+        let second = Incarnation::open(dir.path(), 200).unwrap();
+        assert_eq!(begins(&second, Lasting::Durable), (100, 7));
+        second.end(0).unwrap();
+        let third = Incarnation::open(dir.path(), 300).unwrap();
+        assert_eq!(
+            begins(&third, Lasting::Durable),
+            (100, 7),
+            "nothing was given in between"
+        );
+    }
+
+    #[test]
+    fn after_any_other_end_a_new_incarnation_counts_even_if_the_clock_went_back() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Incarnation::open(dir.path(), 100).unwrap());
+        let second = Incarnation::open(dir.path(), 50).unwrap();
+        assert_eq!(begins(&second, Lasting::Durable), (101, 0));
+        drop(second);
+        let third = Incarnation::open(dir.path(), 500).unwrap();
+        assert_eq!(begins(&third, Lasting::Durable), (500, 0));
+    }
+
+    #[test]
+    fn what_the_process_takes_with_it_has_a_new_incarnation_at_each_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Incarnation::open(dir.path(), 100).unwrap();
+        assert_eq!(begins(&first, Lasting::Volatile), (100, 0));
+        first.end(7).unwrap();
+        let second = Incarnation::open(dir.path(), 100).unwrap();
+        assert_eq!(begins(&second, Lasting::Volatile), (101, 0));
+    }
+
+    #[test]
+    fn a_file_that_is_not_understood_stops_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(FILE), "{}").unwrap();
+        let error = Incarnation::open(dir.path(), 1).unwrap_err();
+        assert!(matches!(error, ReplicasError::InvalidIncarnation { .. }), "{error}");
+    }
+}

@@ -1,0 +1,49 @@
+//! What a node holds of the versioned stores: records under keys, kept by engines, changed by coordinators and
+//! by other replicas.
+//!
+//! - [`Replicas`]: told of the cluster by the agent, asked by coordinators ([`ReplicaRequest`]);
+//! - writes: a queue for each shard, and one thread that commits what waits in groups, so that a record is
+//!   read, changed and written without a lock (`committer`, `commit`);
+//! - reads: at once what memory has, on threads of their own what it has not (`reads`);
+//! - in the background: hints are handed over (`handoff`), hash trees made (`growing`), partitions compared with
+//!   other nodes' (`reconciling`, by the rules of `exchange`), and deletions forgotten (`sweeper`).
+//!
+//! It coordinates nothing: how many replicas must have a write, and which of several values is answered, is
+//! the business of [`fondaco_client::quorum`].
+//!
+//! [`ReplicaRequest`]: fondaco_client::quorum::ReplicaRequest
+
+mod answer;
+mod commit;
+mod committer;
+mod error;
+mod exchange;
+mod growing;
+mod handoff;
+mod hints;
+mod incarnation;
+mod listing;
+mod metrics;
+mod options;
+mod pace;
+mod partition;
+mod peers;
+mod queue;
+mod reads;
+mod reconciling;
+mod replicas;
+mod serving;
+mod shared;
+mod space;
+mod store;
+mod sweeper;
+mod table_key;
+mod worker;
+
+pub use error::ReplicasError;
+pub use listing::KeysListed;
+pub use metrics::{REPLICA_COUNTERS, ReplicaCounter};
+pub use options::{Engines, ReplicaOptions, ReplicaView, ReplicatedStore};
+pub use peers::Peers;
+pub use replicas::{ReplicaStatus, Replicas};
+pub use table_key::REPLICA_KEY_BYTES_MAX;

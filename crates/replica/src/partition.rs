@@ -1,0 +1,227 @@
+//! A partition of a store on a node: its hash tree, and how long ago it was compared with its other replicas.
+//!
+//! The tree is made by a scan, while writes go on. What is written meanwhile is remembered, and applied when
+//! the scan is through: the scan begins between two groups of writes of the partition's shard, so that each
+//! change is in exactly one of both.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fondaco_model::versioned::HashTree;
+use fondaco_model::{NodeId, PartitionId};
+
+/// How many changes are remembered while a tree is made. If there are more, it is made again.
+const MISSED_MAX: usize = 1 << 20;
+
+/// A partition of a store.
+#[derive(Debug)]
+pub(crate) struct Partition {
+    id: PartitionId,
+    /// Whether requests may still ask for it.
+    is_held: AtomicBool,
+    /// Whether all of it was deleted, since it is not held.
+    is_cleared: AtomicBool,
+    tree: Mutex<Tree>,
+    exchanges: Mutex<Exchanges>,
+}
+
+/// A change of a record: its key's hash, and the digests of what was there and of what is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) hash: u64,
+    pub(crate) before: Option<u64>,
+    pub(crate) after: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Tree {
+    /// The tree, as the table is; none before the first was made.
+    grown: Option<HashTree>,
+    /// What was changed since the scan began that the next one is made by; none while there is no such scan.
+    missed: Option<Vec<Change>>,
+}
+
+/// When exchanges with other replicas began that came to their end, in milliseconds since the process started.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Exchanges {
+    by_node: BTreeMap<NodeId, u64>,
+}
+
+impl Partition {
+    pub(crate) fn new(id: PartitionId) -> Self {
+        Self {
+            id,
+            is_held: AtomicBool::new(true),
+            is_cleared: AtomicBool::new(false),
+            tree: Mutex::default(),
+            exchanges: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn id(&self) -> PartitionId {
+        self.id
+    }
+
+    /// Whether requests may still ask for it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held.load(Relaxed)
+    }
+
+    /// Requests may ask for it again. Some of it may have been deleted meanwhile.
+    pub(crate) fn take_back(&self) {
+        self.exchanges().by_node.clear();
+        self.is_cleared.store(false, Relaxed);
+        self.is_held.store(true, Relaxed);
+    }
+
+    /// Requests must not ask for it any more.
+    pub(crate) fn give_up(&self) {
+        self.is_held.store(false, Relaxed);
+        self.exchanges().by_node.clear();
+    }
+
+    /// Whether all of it was deleted.
+    pub(crate) fn is_cleared(&self) -> bool {
+        self.is_cleared.load(Relaxed)
+    }
+
+    /// All of it was deleted.
+    pub(crate) fn cleared(&self) {
+        self.is_cleared.store(true, Relaxed);
+        self.forget_tree();
+    }
+
+    /// Something was written. Only the partition's shard.
+    pub(crate) fn changed(&self, change: Change) {
+        let mut tree = self.tree();
+        if let Some(grown) = &mut tree.grown {
+            apply(grown, change);
+        }
+        match &mut tree.missed {
+            Some(missed) if missed.len() < MISSED_MAX => missed.push(change),
+            missed => *missed = None,
+        }
+    }
+
+    /// Whether its tree is to be made: there is none, or it has become too small.
+    pub(crate) fn wants_tree(&self) -> bool {
+        let tree = self.tree();
+        tree.missed.is_none() && tree.grown.as_ref().is_none_or(HashTree::is_crowded)
+    }
+
+    /// Whether its tree has become too small.
+    pub(crate) fn has_crowded_tree(&self) -> bool {
+        self.with_tree(HashTree::is_crowded).unwrap_or(false)
+    }
+
+    /// A scan for its tree begins now. Only the partition's shard.
+    pub(crate) fn begin_tree(&self) {
+        self.tree().missed = Some(Vec::new());
+    }
+
+    /// The scan is through, and found this; `None` if it failed. Only the partition's shard.
+    pub(crate) fn end_tree(&self, scanned: Option<HashTree>) {
+        let mut tree = self.tree();
+        // There is none if too much was written meanwhile, or what is stored was found damaged.
+        if let (Some(missed), Some(mut scanned)) = (tree.missed.take(), scanned) {
+            missed.into_iter().for_each(|change| apply(&mut scanned, change));
+            tree.grown = Some(scanned);
+        }
+    }
+
+    /// What the tree says of the table is no longer so: it is made again.
+    pub(crate) fn forget_tree(&self) {
+        *self.tree() = Tree::default();
+    }
+
+    /// Asks the tree something; `None` while there is none.
+    pub(crate) fn with_tree<T>(&self, ask: impl FnOnce(&HashTree) -> T) -> Option<T> {
+        self.tree().grown.as_ref().map(ask)
+    }
+
+    /// An exchange that began then has come to its end: this replica and that of the node have seen the same.
+    pub(crate) fn exchanged(&self, node: NodeId, began_ms: u64) {
+        let mut exchanges = self.exchanges();
+        let last = exchanges.by_node.entry(node).or_default();
+        *last = began_ms.max(*last);
+    }
+
+    /// When the last exchange with a node began.
+    pub(crate) fn exchanged_with(&self, node: NodeId) -> Option<u64> {
+        self.exchanges().by_node.get(&node).copied()
+    }
+
+    /// Since when there has been an exchange with each of these nodes: the earliest of the last ones. `None`
+    /// if there was none with one of them.
+    pub(crate) fn exchanged_with_all(&self, nodes: &[NodeId]) -> Option<u64> {
+        let exchanges = self.exchanges();
+        nodes.iter().try_fold(u64::MAX, |earliest, node| {
+            let last = exchanges.by_node.get(node)?;
+            Some(earliest.min(*last))
+        })
+    }
+
+    fn tree(&self) -> MutexGuard<'_, Tree> {
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn exchanges(&self) -> MutexGuard<'_, Exchanges> {
+        self.exchanges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn apply(tree: &mut HashTree, change: Change) {
+    tree.replace(change.hash, change.before, change.after);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(hash: u64, before: Option<u64>, after: Option<u64>) -> Change {
+        Change { hash, before, after }
+    }
+
+    #[test]
+    fn what_is_written_while_the_tree_is_made_is_in_it() {
+        let partition = Partition::new(PartitionId::new(0));
+        assert!(partition.wants_tree());
+        partition.changed(change(1, None, Some(10)));
+        partition.begin_tree();
+        partition.changed(change(1, Some(10), Some(11)));
+        partition.changed(change(2, None, Some(20)));
+        assert!(partition.with_tree(|_| ()).is_none());
+        let mut scanned = HashTree::default();
+        scanned.replace(1, None, Some(10));
+        partition.end_tree(Some(scanned));
+        partition.changed(change(3, None, Some(30)));
+        let mut expected = HashTree::default();
+        for (hash, digest) in [(1, 11), (2, 20), (3, 30)] {
+            expected.replace(hash, None, Some(digest));
+        }
+        assert_eq!(partition.with_tree(HashTree::root), Some(expected.root()));
+    }
+
+    #[test]
+    fn a_tree_that_is_forgotten_while_it_is_made_is_made_again() {
+        let partition = Partition::new(PartitionId::new(0));
+        partition.begin_tree();
+        partition.forget_tree();
+        partition.end_tree(Some(HashTree::default()));
+        assert!(partition.wants_tree());
+    }
+
+    #[test]
+    fn all_have_exchanged_since_the_one_who_did_so_first() {
+        let partition = Partition::new(PartitionId::new(0));
+        let [one, two] = [1, 2].map(|number| NodeId::new(number).unwrap());
+        assert_eq!(partition.exchanged_with_all(&[]), Some(u64::MAX));
+        partition.exchanged(one, 50);
+        assert_eq!(partition.exchanged_with_all(&[one, two]), None);
+        partition.exchanged(two, 70);
+        partition.exchanged(one, 40);
+        assert_eq!(partition.exchanged_with_all(&[one, two]), Some(50));
+        assert_eq!(partition.exchanged_with(two), Some(70));
+    }
+}

@@ -1,0 +1,157 @@
+//! The queue of a shard: what waits to be committed, bounded by number and by bytes.
+//!
+//! Many put in, one takes out, and takes all that waits at once: what came while the disk was written to is
+//! committed together. Nobody waits for room: who finds none is refused, and says so.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The queue.
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    state: Mutex<State<T>>,
+    filled: Condvar,
+    items_max: usize,
+    bytes_max: usize,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    items: Vec<(T, usize)>,
+    bytes: usize,
+    is_waited_for: bool,
+    is_closed: bool,
+}
+
+impl<T> Queue<T> {
+    /// An empty queue that holds so much at most. One item is taken however long it is.
+    pub(crate) fn new(items_max: usize, bytes_max: usize) -> Self {
+        Self {
+            state: Mutex::new(State {
+                items: Vec::new(),
+                bytes: 0,
+                is_waited_for: false,
+                is_closed: false,
+            }),
+            filled: Condvar::new(),
+            items_max,
+            bytes_max,
+        }
+    }
+
+    /// Puts in an item of so many bytes.
+    ///
+    /// # Errors
+    /// The item, if there is no room or the queue is closed.
+    pub(crate) fn push(&self, item: T, bytes: usize) -> Result<(), T> {
+        let mut state = self.lock();
+        let is_full = state.items.len() >= self.items_max || state.bytes + bytes > self.bytes_max;
+        if state.is_closed || (is_full && !state.items.is_empty()) {
+            return Err(item);
+        }
+        self.put(&mut state, item, bytes);
+        Ok(())
+    }
+
+    /// Puts in an item that was let in before, in another part: there is always room for it.
+    ///
+    /// # Errors
+    /// The item, if the queue is closed.
+    pub(crate) fn push_always(&self, item: T, bytes: usize) -> Result<(), T> {
+        let mut state = self.lock();
+        if state.is_closed {
+            return Err(item);
+        }
+        self.put(&mut state, item, bytes);
+        Ok(())
+    }
+
+    fn put(&self, state: &mut State<T>, item: T, bytes: usize) {
+        state.items.push((item, bytes));
+        state.bytes += bytes;
+        // Waking costs a system call: only if there is somebody to be woken.
+        if std::mem::take(&mut state.is_waited_for) {
+            self.filled.notify_one();
+        }
+    }
+
+    /// Moves all that waits into `taken`, in order, and waits until there is something. Whether there will
+    /// be more: not once the queue is closed and empty.
+    pub(crate) fn take(&self, taken: &mut Vec<(T, usize)>) -> bool {
+        let mut state = self.lock();
+        while state.items.is_empty() && !state.is_closed {
+            state.is_waited_for = true;
+            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.is_waited_for = false;
+        state.bytes = 0;
+        let has_some = !state.items.is_empty();
+        taken.append(&mut state.items);
+        has_some
+    }
+
+    /// Lets nothing more in. What is in is still taken.
+    pub(crate) fn close(&self) {
+        self.lock().is_closed = true;
+        self.filled.notify_all();
+    }
+
+    /// How many items wait.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().items.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // Changed by steps that do not panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_beyond_either_bound_comes_back() {
+        let queue = Queue::new(2, 10);
+        assert_eq!(queue.push('a', 100), Ok(()), "one item is always let in");
+        assert_eq!(queue.push('b', 0), Err('b'));
+        let mut taken = Vec::new();
+        assert!(queue.take(&mut taken));
+        assert_eq!(taken, [('a', 100)]);
+        assert_eq!((queue.push('b', 5), queue.push('c', 5)), (Ok(()), Ok(())));
+        assert_eq!(queue.push('d', 0), Err('d'));
+        assert_eq!(queue.push_always('e', 50), Ok(()));
+        assert_eq!(queue.len(), 3);
+    }
+
+    #[test]
+    fn a_closed_queue_gives_what_it_has_and_then_ends() {
+        let queue = Queue::new(10, 10);
+        queue.push(1, 1).unwrap();
+        queue.close();
+        assert_eq!((queue.push(2, 1), queue.push_always(3, 1)), (Err(2), Err(3)));
+        let mut taken = Vec::new();
+        assert!(queue.take(&mut taken));
+        assert!(!queue.take(&mut taken));
+        assert_eq!(taken.len(), 1);
+    }
+
+    #[test]
+    fn who_waits_is_woken_by_what_comes_and_by_the_end() {
+        let queue = Queue::new(10, 10);
+        std::thread::scope(|scope| {
+            let taker = scope.spawn(|| {
+                let mut all = Vec::new();
+                while queue.take(&mut all) {}
+                all.len()
+            });
+            for item in 0..1000 {
+                while queue.push(item, 1).is_err() {
+                    std::thread::yield_now();
+                }
+            }
+            queue.close();
+            assert_eq!(taker.join().unwrap(), 1000);
+        });
+    }
+}

@@ -1,0 +1,175 @@
+//! Reads of records: at once what memory has, and on threads of their own what it has not, so that a read of
+//! the disk delays nobody else.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender, TrySendError};
+use fondaco_client::quorum::{OnReply, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaReply};
+use fondaco_engine::{EngineError, Hot};
+use fondaco_model::versioned::Record;
+
+use crate::commit::engine_error;
+use crate::error::ReplicasError;
+use crate::metrics::ReplicaCounter;
+use crate::shared::{Shared, overloaded};
+use crate::store::{HeldStore, Holding, Place};
+
+/// A record as it is read, or why it is not.
+type Read = Result<Option<Bytes>, ReplicaError>;
+
+/// What a thread is to do.
+type Reading = Box<dyn FnOnce() + Send>;
+
+/// The threads that read from the disk.
+pub(crate) struct Readers {
+    /// None once they have ended.
+    sender: Mutex<Option<Sender<Reading>>>,
+    receiver: Receiver<Reading>,
+}
+
+impl Readers {
+    /// Room for so many requests to wait.
+    pub(crate) fn new(waiting_max: usize) -> Self {
+        let (sender, receiver) = crossbeam_channel::bounded(waiting_max);
+        Self {
+            sender: Mutex::new(Some(sender)),
+            receiver,
+        }
+    }
+
+    /// Starts the threads. They end after [`close`](Self::close).
+    pub(crate) fn start(&self, count: usize) -> Result<Vec<JoinHandle<()>>, ReplicasError> {
+        let thread = |number| {
+            let receiver = self.receiver.clone();
+            let run = move || {
+                for reading in receiver.iter() {
+                    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(reading)).is_err() {
+                        tracing::error!("a read ended by a panic");
+                    }
+                }
+            };
+            std::thread::Builder::new()
+                .name(format!("read-{number}"))
+                .spawn(run)
+                .map_err(ReplicasError::io("start the thread", "read".as_ref()))
+        };
+        (0..count).map(thread).collect()
+    }
+
+    /// Lets something be done on one of the threads.
+    ///
+    /// # Errors
+    /// It, if too much waits already.
+    pub(crate) fn run(&self, reading: Reading) -> Result<(), Reading> {
+        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*sender {
+            Some(sender) => sender.try_send(reading).map_err(TrySendError::into_inner),
+            None => Err(reading),
+        }
+    }
+
+    /// Lets nothing more be done. The threads end when what waits is done.
+    pub(crate) fn close(&self) {
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+impl fmt::Debug for Readers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Readers({} waiting)", self.receiver.len())
+    }
+}
+
+/// Reads keys of a store.
+pub(crate) fn get(
+    shared: &Arc<Shared>,
+    holding: &Holding,
+    store: &Arc<HeldStore>,
+    part: RecordPart,
+    keys: &[Bytes],
+    deadline: Option<Instant>,
+    answer: OnReply,
+) {
+    shared.metrics.add(ReplicaCounter::Reads, keys.len() as u64);
+    let mut found: Vec<Read> = Vec::with_capacity(keys.len());
+    let mut cold: Vec<(usize, Place)> = Vec::new();
+    for key in keys {
+        let read = match holding.place(store, key) {
+            Err(error) => Err(error),
+            Ok(place) => match store.table.get_hot(&place.table_key) {
+                Ok(Hot::Found(record)) => taken(shared, &place, part, record),
+                Ok(Hot::Absent) => Ok(None),
+                Ok(Hot::Cold) => {
+                    cold.push((found.len(), place));
+                    Ok(None)
+                }
+                Err(error) => Err(read_error(shared, &error)),
+            },
+        };
+        found.push(read);
+    }
+    if cold.is_empty() {
+        return answer(ReplicaReply::Records(found));
+    }
+    shared.metrics.add(ReplicaCounter::ColdReads, cold.len() as u64);
+    let (task_shared, store) = (Arc::clone(shared), Arc::clone(store));
+    // Where the answer is when the request is refused after all.
+    let answer = Arc::new(Mutex::new(Some(answer)));
+    let theirs = Arc::clone(&answer);
+    let reading = move || {
+        let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
+        let reply = match is_late {
+            true => ReplicaReply::Error(ReplicaError::new(
+                ReplicaErrorCode::Timeout,
+                "the time of the request was over before the disk was read: ask for fewer at a time",
+            )),
+            false => {
+                for (at, place) in cold {
+                    found[at] = match store.table.get(&place.table_key) {
+                        Ok(Some(record)) => taken(&task_shared, &place, part, record),
+                        Ok(None) => Ok(None),
+                        Err(error) => Err(read_error(&task_shared, &error)),
+                    };
+                }
+                ReplicaReply::Records(found)
+            }
+        };
+        give(&theirs, reply);
+    };
+    if shared.readers.run(Box::new(reading)).is_err() {
+        shared.metrics.add(ReplicaCounter::Overloads, 1);
+        let message = "too many reads wait for the disk: send fewer at a time, or add memory or nodes";
+        give(&answer, ReplicaReply::Error(overloaded(message.to_owned())));
+    }
+}
+
+/// Gives an answer that two might give, once.
+pub(crate) fn give(answer: &Mutex<Option<OnReply>>, reply: ReplicaReply) {
+    let taken = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(answer) = taken {
+        answer(reply);
+    }
+}
+
+/// What is told of a record: all of it, or its context. Never of one that is damaged.
+fn taken(shared: &Shared, place: &Place, part: RecordPart, record: Bytes) -> Read {
+    let context = Record::decode_context(&record).map_err(|error| {
+        shared.metrics.add(ReplicaCounter::Corruptions, 1);
+        tracing::error!(?place, %error, "a stored record is damaged");
+        place.partition.forget_tree();
+        ReplicaError::new(ReplicaErrorCode::Corrupt, error.to_string())
+    })?;
+    Ok(Some(match part {
+        RecordPart::Full => record,
+        RecordPart::Context => context.to_bytes().into(),
+    }))
+}
+
+fn read_error(shared: &Shared, error: &EngineError) -> ReplicaError {
+    tracing::warn!(%error, "a record cannot be read");
+    engine_error(shared, error)
+}

@@ -1,0 +1,417 @@
+//! The replicas of a node, as others see them: told of the cluster, asked, and ended.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use arc_swap::{ArcSwap, Guard};
+use fondaco_client::quorum::{LocalReplica, OnReply, ReplicaReply, ReplicaRequest};
+use fondaco_engine::Table;
+use fondaco_model::versioned::HashTree;
+use fondaco_model::{NodeId, PartitionSet};
+
+use crate::commit::unix_ms;
+use crate::committer::Committers;
+use crate::error::ReplicasError;
+use crate::hints::HintBook;
+use crate::incarnation::Incarnation;
+use crate::metrics::{ReplicaCounter, ReplicaMetrics};
+use crate::options::{Engines, ReplicaOptions, ReplicaView, ReplicatedStore};
+use crate::partition::Partition;
+use crate::peers::Peers;
+use crate::queue::Queue;
+use crate::reads::Readers;
+use crate::shared::Shared;
+use crate::space::Space;
+use crate::store::{Cluster, HeldStore, Holding};
+use crate::table_key::{parse_record_key, range};
+use crate::worker::{Signal, Worker};
+use crate::{growing, handoff, reconciling, sweeper};
+
+/// The table of hints.
+const HINTS: &str = "hints";
+
+/// What the names of the tables of stores begin with.
+const STORE_PREFIX: &str = "store-";
+
+/// How many requests may wait to be read from the disk.
+const READS_WAITING_MAX: usize = 4096;
+
+/// What a node holds of the versioned stores. To be shared: event loops, the agent and the control port use it.
+/// Dropping it ends it in good order.
+#[derive(Debug)]
+pub struct Replicas {
+    shared: Arc<Shared>,
+    threads: Mutex<Option<Threads>>,
+    /// Held while the stores are changed.
+    changing: Mutex<()>,
+}
+
+/// The threads, in the order in which they end.
+#[derive(Debug)]
+struct Threads {
+    background: Vec<Worker>,
+    readers: Vec<JoinHandle<()>>,
+    committers: Committers,
+}
+
+/// How a node's part of a store is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaStatus {
+    /// The partitions that are held, for now or by the plan under way.
+    pub held: PartitionSet,
+    /// Of these, those that have all that the owners had when they came here.
+    pub synchronised: PartitionSet,
+    /// Partitions that are not held any more, and not deleted yet.
+    pub surplus: usize,
+    /// How many keys there are, deleted ones included, as far as hash trees are made.
+    pub keys: u64,
+    /// Of how many partitions the hash tree is not made yet, or made anew, since it became too small.
+    pub trees_missing: usize,
+}
+
+impl Replicas {
+    /// Opens what is in `dir`, and starts the threads. It holds nothing before it is told of the cluster.
+    ///
+    /// # Errors
+    /// A directory or an engine that cannot be used, or threads that cannot be had.
+    pub fn open(
+        dir: &Path,
+        engines: &Engines,
+        peers: Arc<dyn Peers>,
+        options: ReplicaOptions,
+    ) -> Result<Self, ReplicasError> {
+        fs::create_dir_all(dir).map_err(ReplicasError::io("create", dir))?;
+        let hints = engines.disk().open_table(HINTS)?;
+        let shard = |_| Queue::new(options.queue_items_max, options.queue_bytes_max);
+        let shared = Arc::new(Shared {
+            engines: engines.all().map(Arc::clone).collect(),
+            kinds: engines.kinds(),
+            hints,
+            hint_book: HintBook::default(),
+            holding: ArcSwap::default(),
+            incarnation: Incarnation::open(dir, unix_ms() / 1000)?,
+            metrics: ReplicaMetrics::default(),
+            space: Space::new(dir, options.reserve_bytes),
+            shards: (0..options.shards.max(1)).map(shard).collect(),
+            readers: Readers::new(READS_WAITING_MAX),
+            peers,
+            returned: Mutex::default(),
+            handoff: Arc::default(),
+            exchanging: Arc::default(),
+            growing: Arc::default(),
+            started: Instant::now(),
+            options,
+        });
+        let committers = Committers::start(&shared)?;
+        let readers = shared.readers.start(shared.options.readers.max(1))?;
+        let worker = |name, signal: &Arc<Signal>, run: fn(&Arc<Shared>, &Signal)| {
+            let theirs = Arc::clone(&shared);
+            Worker::start(name, Arc::clone(signal), move |signal| run(&theirs, signal))
+        };
+        let background = vec![
+            worker("handoff", &shared.handoff, handoff::run)?,
+            worker("reconcile", &shared.exchanging, reconciling::run)?,
+            worker("sweep", &Arc::default(), sweeper::run)?,
+            worker("grow", &shared.growing, growing::run)?,
+        ];
+        let threads = Threads {
+            background,
+            readers,
+            committers,
+        };
+        Ok(Self {
+            shared,
+            threads: Mutex::new(Some(threads)),
+            changing: Mutex::new(()),
+        })
+    }
+
+    /// Carries out what a coordinator or another replica asks. It never blocks; `answer` is called once, now or
+    /// later, on whichever thread has the answer, and must not block either.
+    pub fn request(&self, request: ReplicaRequest, answer: impl FnOnce(ReplicaReply) + Send + 'static) {
+        self.shared.request(request, Box::new(answer));
+    }
+
+    /// Takes in how the cluster is: which stores there are, and which of their partitions this node holds.
+    /// Tables of stores that are no more are deleted, unless the view is only remembered.
+    ///
+    /// # Errors
+    /// The first store whose table cannot be opened, or what cannot be deleted: all others are as they should
+    /// be, and it is to be told again.
+    pub fn set_view(&self, view: &ReplicaView) -> Result<(), ReplicasError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.shared.holding.load_full();
+        let mut holding = Holding {
+            cluster: Some(cluster_of(view)),
+            stores: HashMap::new(),
+        };
+        let mut failed = Ok(());
+        for store in &view.stores {
+            match self.hold(view, store, before.stores.get(&store.id)) {
+                Ok(held) => drop(holding.stores.insert(held.id, Arc::new(held))),
+                Err(error) => failed = failed.and(Err(error)),
+            }
+        }
+        let was_live = |node: &NodeId| before.is_live(*node);
+        let live = view
+            .nodes
+            .iter()
+            .filter(|&(_, &is_live)| is_live)
+            .map(|(&node, _)| node);
+        let returned: BTreeSet<NodeId> = live
+            .filter(|node| before.cluster.is_some() && !was_live(node))
+            .collect();
+        self.shared.holding.store(Arc::new(holding));
+        if !returned.is_empty() {
+            let mut waiting = self.shared.returned.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.extend(returned);
+        }
+        for signal in [&self.shared.growing, &self.shared.exchanging, &self.shared.handoff] {
+            signal.wake();
+        }
+        match view.is_remembered {
+            true => failed,
+            false => failed.and(self.drop_others(&before, view)),
+        }
+    }
+
+    /// The part of a store that this node holds.
+    fn hold(
+        &self,
+        view: &ReplicaView,
+        store: &ReplicatedStore,
+        before: Option<&Arc<HeldStore>>,
+    ) -> Result<HeldStore, ReplicasError> {
+        let name = table_name(store);
+        let before = before.filter(|before| before.table.name() == name);
+        let engine_at = self.shared.engine_at(store)?;
+        let engine = &self.shared.engines[engine_at];
+        let table = match before {
+            Some(before) => Arc::clone(&before.table),
+            None => engine.open_table(&name)?,
+        };
+        let mut known: BTreeMap<u32, Arc<Partition>> = match before {
+            Some(before) => before
+                .all_partitions()
+                .filter(|partition| !partition.is_cleared() || partition.is_held())
+                .map(|partition| (partition.id().get(), Arc::clone(partition)))
+                .collect(),
+            None => found_in(&*table)?,
+        };
+        let mut held = HashMap::new();
+        for id in view.table.partitions().partitions() {
+            if !view.table.holds(view.node, id, store.replicas) {
+                continue;
+            }
+            let partition = known.remove(&id.get()).unwrap_or_else(|| Arc::new(Partition::new(id)));
+            if !partition.is_held() {
+                partition.take_back();
+            }
+            held.insert(id.get(), partition);
+        }
+        let surplus: Vec<Arc<Partition>> = known.into_values().collect();
+        surplus
+            .iter()
+            .filter(|partition| partition.is_held())
+            .for_each(|partition| partition.give_up());
+        Ok(HeldStore {
+            id: store.id,
+            name: store.name.clone(),
+            replicas: store.replicas,
+            settings: store.settings,
+            engine: Arc::clone(engine),
+            engine_at,
+            table,
+            partitions: held,
+            surplus,
+            is_gone: before.map_or_else(Arc::default, |before| Arc::clone(&before.is_gone)),
+        })
+    }
+
+    /// Deletes the tables of stores that are no more, when nothing writes to them.
+    fn drop_others(&self, before: &Holding, view: &ReplicaView) -> Result<(), ReplicasError> {
+        let wanted: BTreeSet<String> = view.stores.iter().map(table_name).collect();
+        let gone = before
+            .stores
+            .values()
+            .filter(|store| !wanted.contains(store.table.name()));
+        let mut is_any = false;
+        for store in gone {
+            store.is_gone.store(true, Relaxed);
+            is_any = true;
+        }
+        if is_any {
+            self.wait_committed();
+        }
+        for engine in &self.shared.engines {
+            let tables = engine.tables()?;
+            for name in tables {
+                if name.starts_with(STORE_PREFIX) && !wanted.contains(&name) {
+                    engine.drop_table(&name)?;
+                    tracing::info!(table = name, "dropped, with its store");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all that waits now is written.
+    fn wait_committed(&self) {
+        let (sender, receiver) = mpsc::channel();
+        for shard in 0..self.shared.shards.len() {
+            let sender = sender.clone();
+            self.shared.between(shard, move || {
+                // It is waited for below.
+                let _ = sender.send(());
+            });
+        }
+        drop(sender);
+        // Ends when all have said so, or have ended.
+        receiver.iter().for_each(drop);
+    }
+
+    /// How this node's part of a store is; `None` for one that it does not know.
+    pub fn status(&self, store: u16) -> Option<ReplicaStatus> {
+        let holding = self.shared.holding.load();
+        let store = holding.stores.get(&store)?;
+        let mut status = ReplicaStatus {
+            held: PartitionSet::EMPTY,
+            synchronised: PartitionSet::EMPTY,
+            surplus: store.surplus.iter().filter(|partition| !partition.is_cleared()).count(),
+            keys: 0,
+            trees_missing: 0,
+        };
+        for partition in store.partitions.values() {
+            status.held.insert(partition.id());
+            if holding.is_synchronised(store, partition) {
+                status.synchronised.insert(partition.id());
+            }
+            match partition.with_tree(HashTree::keys) {
+                Some(keys) => status.keys += keys,
+                None => status.trees_missing += 1,
+            }
+            status.trees_missing += usize::from(partition.has_crowded_tree());
+        }
+        Some(status)
+    }
+
+    /// The time of the oldest record that waits for another node as a hint, or an earlier one, in milliseconds
+    /// since 1970; `None` if nothing waits.
+    pub fn oldest_hint_unix_ms(&self) -> Option<u64> {
+        self.shared.hint_book.oldest_unix_ms()
+    }
+
+    /// How many nodes hints wait for.
+    pub fn hinted_nodes(&self) -> usize {
+        self.shared.hint_book.nodes().len()
+    }
+
+    /// How many writes wait to be committed.
+    pub fn waiting(&self) -> usize {
+        self.shared.shards.iter().map(Queue::len).sum()
+    }
+
+    /// What the tables of all stores take, in bytes: on the disk, or in memory.
+    pub fn bytes(&self) -> u64 {
+        self.shared.engines.iter().map(|engine| engine.disk_bytes()).sum()
+    }
+
+    /// A counter, since the start.
+    pub fn counter(&self, counter: ReplicaCounter) -> u64 {
+        self.shared.metrics.get(counter)
+    }
+
+    /// What is held at this moment.
+    pub(crate) fn holding(&self) -> Guard<Arc<Holding>> {
+        self.shared.holding.load()
+    }
+
+    /// Ends the threads, when all that waits is written, and notes that nothing was lost. What is asked from
+    /// then on is refused.
+    pub fn close(&self) {
+        let Some(threads) = self.threads().take() else { return };
+        let Threads {
+            background,
+            readers,
+            mut committers,
+        } = threads;
+        drop(background);
+        let last = committers.end(&self.shared);
+        self.shared.readers.close();
+        let read = readers.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
+        debug_assert_eq!(read, 0, "a reader ended by a panic");
+        let synced = self.shared.engines.iter().try_for_each(|engine| engine.sync());
+        match (synced, last) {
+            (Ok(()), Some(last)) => {
+                if let Err(error) = self.shared.incarnation.end(last) {
+                    tracing::warn!(%error, "the next start begins a new incarnation");
+                }
+            }
+            (Err(error), _) => tracing::error!(%error, "what was written last may not survive a loss of power"),
+            (Ok(()), None) => tracing::error!("a thread that commits had ended by a panic"),
+        }
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Option<Threads>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LocalReplica for Replicas {
+    fn node(&self) -> Option<NodeId> {
+        self.shared.holding.load().cluster.as_ref().map(|cluster| cluster.node)
+    }
+
+    fn request(&self, request: ReplicaRequest, answer: OnReply) {
+        self.shared.request(request, answer);
+    }
+}
+
+impl Drop for Replicas {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The cluster, as the background looks at it: without nodes that are gone and hold nothing.
+fn cluster_of(view: &ReplicaView) -> Cluster {
+    let table = &view.table;
+    let lists = table.all_owners().iter().chain(table.next().into_iter().flatten());
+    let holders: BTreeSet<NodeId> = lists.flatten().copied().collect();
+    let nodes = view.nodes.iter().map(|(&node, &is_live)| (node, is_live));
+    Cluster {
+        node: view.node,
+        table: Arc::clone(table),
+        nodes: nodes
+            .filter(|(node, is_live)| *is_live || holders.contains(node))
+            .collect(),
+        is_remembered: view.is_remembered,
+    }
+}
+
+/// The name of a store's table. The number may be given again, after thousands of others; the time is not.
+fn table_name(store: &ReplicatedStore) -> String {
+    format!("{STORE_PREFIX}{}-{}", store.id, store.created_unix_ms)
+}
+
+/// The partitions of which there is something in a table.
+fn found_in(table: &dyn Table) -> Result<BTreeMap<u32, Arc<Partition>>, ReplicasError> {
+    let mut found = BTreeMap::new();
+    let mut from = bytes::Bytes::new();
+    loop {
+        let first = table.scan(&from, None)?.next().transpose()?;
+        let Some((id, ..)) = first.and_then(|(key, _)| parse_record_key(&key)) else {
+            return Ok(found);
+        };
+        found.insert(id.get(), Arc::new(Partition::new(id)));
+        match range(id, 0, 0).1 {
+            Some(next) => from = next,
+            None => return Ok(found),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! What all threads of the replicas share.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use fondaco_client::quorum::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
+use fondaco_engine::{Engine, Table};
+use fondaco_model::versioned::{Change, EngineKind, Update};
+use fondaco_model::{NodeId, PartitionId};
+
+use crate::answer::{Answer, Parts};
+use crate::commit::{Job, Task};
+use crate::committer::{Work, shard_of};
+use crate::error::ReplicasError;
+use crate::hints::HintBook;
+use crate::incarnation::Incarnation;
+use crate::metrics::{ReplicaCounter, ReplicaMetrics};
+use crate::options::{ReplicaOptions, ReplicatedStore};
+use crate::peers::{self, Peers};
+use crate::queue::Queue;
+use crate::reads::Readers;
+use crate::space::Space;
+use crate::store::{HeldStore, Holding, Place};
+use crate::worker::Signal;
+
+/// What a job takes of a queue besides what it brings, in bytes.
+const JOB_BYTES: usize = 256;
+
+/// What all threads share.
+pub(crate) struct Shared {
+    pub(crate) options: ReplicaOptions,
+    /// The one on disk is the first.
+    pub(crate) engines: Vec<Arc<dyn Engine>>,
+    pub(crate) kinds: Vec<EngineKind>,
+    pub(crate) hints: Arc<dyn Table>,
+    pub(crate) hint_book: HintBook,
+    pub(crate) holding: ArcSwap<Holding>,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) metrics: ReplicaMetrics,
+    pub(crate) space: Space,
+    pub(crate) shards: Vec<Queue<Work>>,
+    pub(crate) readers: Readers,
+    pub(crate) peers: Arc<dyn Peers>,
+    /// Nodes that came back, and were not compared with since.
+    pub(crate) returned: Mutex<BTreeSet<NodeId>>,
+    pub(crate) handoff: Arc<Signal>,
+    pub(crate) exchanging: Arc<Signal>,
+    pub(crate) growing: Arc<Signal>,
+    pub(crate) started: Instant,
+}
+
+impl Shared {
+    /// Milliseconds since the start.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    /// Where the engine of a store stands among all.
+    pub(crate) fn engine_at(&self, store: &ReplicatedStore) -> Result<usize, ReplicasError> {
+        let wanted = store.settings.engine;
+        let found = self.kinds.iter().position(|kind| *kind == wanted);
+        found.ok_or_else(|| ReplicasError::NoEngine {
+            store: store.name.to_string(),
+            engine: wanted.to_string(),
+        })
+    }
+
+    /// There is a hint for a node.
+    pub(crate) fn hinted(&self, node: NodeId, written_unix_ms: u64) {
+        if self.hint_book.add(node, written_unix_ms) {
+            self.handoff.wake();
+        }
+    }
+
+    /// Carries a request out. It returns at once; `answer` is called on whichever thread has the answer.
+    pub(crate) fn request(self: &Arc<Self>, request: ReplicaRequest, answer: OnReply) {
+        let holding = self.holding.load();
+        let store = match holding.store(&request) {
+            Ok(store) => store,
+            Err(error) => return answer(ReplicaReply::Error(error)),
+        };
+        let deadline = Instant::now().checked_add(Duration::from_millis(request.timeout_ms));
+        match request.operation {
+            ReplicaOperation::Get { part, keys } => {
+                crate::reads::get(self, &holding, store, part, &keys, deadline, answer);
+            }
+            ReplicaOperation::Put {
+                over,
+                key,
+                context,
+                update,
+            } => match holding.place(store, &key) {
+                Ok(place) => {
+                    let bytes = key.len() + value_bytes(&update);
+                    let shard = self.shard_of(place.partition.id());
+                    let task = Task::Put {
+                        place,
+                        over,
+                        context,
+                        update,
+                    };
+                    self.enqueue(shard, bytes, Some(store), deadline, task, Answer::To(answer));
+                }
+                Err(error) => answer(ReplicaReply::Error(error)),
+            },
+            ReplicaOperation::Merge { records } => {
+                let place = |key: &Bytes| holding.place(store, key);
+                self.split(store, deadline, records, place, Task::Merge, answer);
+            }
+            ReplicaOperation::Hint { target, records } => {
+                let is_own = holding.cluster.as_ref().is_some_and(|cluster| cluster.node == target);
+                match is_own {
+                    true => {
+                        let place = |key: &Bytes| holding.place(store, key);
+                        self.split(store, deadline, records, place, Task::Merge, answer);
+                    }
+                    false => {
+                        let place = |key: &Bytes| holding.place_anywhere(store, key);
+                        self.split(
+                            store,
+                            deadline,
+                            records,
+                            place,
+                            |records| Task::Hint(target, records),
+                            answer,
+                        );
+                    }
+                }
+            }
+            ReplicaOperation::Tree {
+                partition,
+                depth,
+                nodes,
+            } => crate::serving::tree(self, store, partition, depth, nodes, answer),
+            ReplicaOperation::Sync {
+                partition,
+                depth,
+                leaves,
+            } => crate::serving::sync(self, store, partition, depth, leaves, answer),
+            ReplicaOperation::OldestHint => answer(ReplicaReply::OldestHint(self.hint_book.oldest_unix_ms())),
+        }
+    }
+
+    /// Gives each shard its part of a request.
+    fn split(
+        &self,
+        store: &Arc<HeldStore>,
+        deadline: Option<Instant>,
+        records: Vec<fondaco_client::quorum::KeyRecord>,
+        place: impl Fn(&Bytes) -> Result<Place, ReplicaError>,
+        task: impl Fn(Vec<(Place, Bytes)>) -> Task,
+        answer: OnReply,
+    ) {
+        let mut by_shard: Vec<(usize, usize, Vec<(Place, Bytes)>)> = Vec::new();
+        for pair in records {
+            let place = match place(&pair.key) {
+                Ok(place) => place,
+                Err(error) => return answer(ReplicaReply::Error(error)),
+            };
+            let shard = self.shard_of(place.partition.id());
+            let at = by_shard.iter().position(|(own, ..)| *own == shard);
+            let at = at.unwrap_or_else(|| {
+                by_shard.push((shard, 0, Vec::new()));
+                by_shard.len() - 1
+            });
+            by_shard[at].1 += pair.key.len() + pair.record.len();
+            by_shard[at].2.push((place, pair.record));
+        }
+        match by_shard.len() {
+            0 => answer(ReplicaReply::Done),
+            1 => {
+                for (shard, bytes, records) in by_shard {
+                    return self.enqueue(shard, bytes, Some(store), deadline, task(records), Answer::To(answer));
+                }
+            }
+            count => {
+                let parts = Parts::new(count, answer);
+                for (shard, bytes, records) in by_shard {
+                    let answer = Answer::Part(Arc::clone(&parts));
+                    self.enqueue(shard, bytes, Some(store), deadline, task(records), answer);
+                }
+            }
+        }
+    }
+
+    /// Lets a job wait for its shard, or says that too many do.
+    pub(crate) fn enqueue(
+        &self,
+        shard: usize,
+        bytes: usize,
+        store: Option<&Arc<HeldStore>>,
+        deadline: Option<Instant>,
+        task: Task,
+        answer: Answer,
+    ) {
+        let job = Job {
+            store: store.map(Arc::clone),
+            deadline,
+            task,
+            answer,
+        };
+        if let Err(Work::Job(job)) = self.shards[shard].push(Work::Job(job), bytes + JOB_BYTES) {
+            self.metrics.add(ReplicaCounter::Overloads, 1);
+            job.answer.give(ReplicaReply::Error(overloaded(format!(
+                "{} writes wait for this part of the node's data: send fewer at a time, or add nodes",
+                self.shards[shard].len()
+            ))));
+        }
+    }
+
+    /// Does something between two groups of a shard. Not at all, if the shard has ended.
+    pub(crate) fn between(&self, shard: usize, action: impl FnOnce() + Send + 'static) {
+        // Whoever waits for it sees that it was dropped.
+        drop(self.shards[shard].push_always(Work::Between(Box::new(action)), 0));
+    }
+
+    /// Which shard a partition belongs to.
+    pub(crate) fn shard_of(&self, partition: PartitionId) -> usize {
+        shard_of(partition, self.shards.len())
+    }
+
+    /// Asks a node, this one included, and waits for the answer. Not to be called on a shard's thread.
+    pub(crate) fn ask(self: &Arc<Self>, node: NodeId, request: ReplicaRequest) -> Result<ReplicaReply, ReplicaError> {
+        let is_own = self
+            .holding
+            .load()
+            .cluster
+            .as_ref()
+            .is_some_and(|cluster| cluster.node == node);
+        match is_own {
+            true => peers::wait(node, request.timeout_ms, |answer| self.request(request, answer)),
+            false => peers::wait(node, request.timeout_ms, |answer| self.peers.ask(node, request, answer)),
+        }
+    }
+
+    /// A request about a store, of the background.
+    pub(crate) fn background(&self, store: &HeldStore, operation: ReplicaOperation) -> ReplicaRequest {
+        ReplicaRequest {
+            store_id: store.id,
+            store: store.name.clone(),
+            timeout_ms: self.options.peer_timeout.as_millis() as u64,
+            operation,
+        }
+    }
+
+    /// Takes the nodes that came back since it was asked last.
+    pub(crate) fn take_returned(&self) -> BTreeSet<NodeId> {
+        std::mem::take(&mut self.returned.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn value_bytes(update: &Update) -> usize {
+    match &update.change {
+        Change::Put(value) => value.len(),
+        Change::Delete | Change::Add(_) | Change::SetCounter { .. } => 0,
+    }
+}
+
+/// The error of who asks for too much at once.
+pub(crate) fn overloaded(message: String) -> ReplicaError {
+    ReplicaError::new(ReplicaErrorCode::Overloaded, message)
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}

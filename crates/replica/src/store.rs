@@ -1,0 +1,237 @@
+//! What a node holds of the versioned stores: their tables, and the partitions that are its own.
+//!
+//! A [`Holding`] is immutable, and replaced whole when the cluster changes; the partitions in it go on from one
+//! to the next. What requests name is looked up here: the store by its number and its name, the partition by the
+//! key.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use bytes::Bytes;
+use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode, ReplicaRequest};
+use fondaco_engine::{Engine, Table};
+use fondaco_model::versioned::VersionedSettings;
+use fondaco_model::{NodeId, PartitionCount, PartitionId, RoutingTable, StoreName, slot_of_key};
+
+use crate::incarnation::Lasting;
+use crate::partition::Partition;
+use crate::table_key::{REPLICA_KEY_BYTES_MAX, key_hash, record_key};
+
+/// All that a node holds, at one moment.
+#[derive(Default)]
+pub(crate) struct Holding {
+    pub(crate) cluster: Option<Cluster>,
+    pub(crate) stores: HashMap<u16, Arc<HeldStore>>,
+}
+
+/// The cluster around the node.
+pub(crate) struct Cluster {
+    pub(crate) node: NodeId,
+    pub(crate) table: Arc<RoutingTable>,
+    pub(crate) nodes: BTreeMap<NodeId, bool>,
+    /// Whether it is what the process remembers: then nothing is given up by it.
+    pub(crate) is_remembered: bool,
+}
+
+/// A versioned store on a node.
+pub(crate) struct HeldStore {
+    pub(crate) id: u16,
+    pub(crate) name: StoreName,
+    pub(crate) replicas: usize,
+    pub(crate) settings: VersionedSettings,
+    pub(crate) engine: Arc<dyn Engine>,
+    /// The place of the engine among all of the node.
+    pub(crate) engine_at: usize,
+    pub(crate) table: Arc<dyn Table>,
+    /// Those that requests may ask for.
+    pub(crate) partitions: HashMap<u32, Arc<Partition>>,
+    /// Those that it had, and that are deleted once their owners have all that is in them.
+    pub(crate) surplus: Vec<Arc<Partition>>,
+    /// Set when the store was dropped, before its table is.
+    pub(crate) is_gone: Arc<AtomicBool>,
+}
+
+/// Where a key is.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) partition: Arc<Partition>,
+    pub(crate) hash: u64,
+    pub(crate) key: Bytes,
+    /// The key in the store's table.
+    pub(crate) table_key: Bytes,
+}
+
+impl Holding {
+    /// The store that a request is about.
+    ///
+    /// # Errors
+    /// `NOSTORE`.
+    pub(crate) fn store(&self, request: &ReplicaRequest) -> Result<&Arc<HeldStore>, ReplicaError> {
+        let store = self.stores.get(&request.store_id);
+        store.filter(|store| store.name == request.store).ok_or_else(|| {
+            let ReplicaRequest { store, store_id, .. } = request;
+            ReplicaError::new(
+                ReplicaErrorCode::NoStore,
+                format!("this node knows no versioned store {store:?} with number {store_id}: ask again in a moment"),
+            )
+        })
+    }
+
+    /// The partition of a key.
+    pub(crate) fn partition_of(&self, store: &StoreName, key: &[u8]) -> PartitionId {
+        let count = self.cluster.as_ref().map(|cluster| cluster.table.partitions());
+        count.map_or(PartitionId::new(0), |count| partition_of(count, store, key))
+    }
+
+    /// Where a key of a store is.
+    ///
+    /// # Errors
+    /// `NOTHERE`, or `BADKEY`.
+    pub(crate) fn place(&self, store: &HeldStore, key: &Bytes) -> Result<Place, ReplicaError> {
+        check_key(key)?;
+        let id = self.partition_of(&store.name, key);
+        Ok(place_in(store.partition(id)?, key))
+    }
+
+    /// Where a key of a store is, or would be if it were held here.
+    ///
+    /// # Errors
+    /// `BADKEY`.
+    pub(crate) fn place_anywhere(&self, store: &HeldStore, key: &Bytes) -> Result<Place, ReplicaError> {
+        check_key(key)?;
+        let id = self.partition_of(&store.name, key);
+        Ok(place_in(&Arc::new(Partition::new(id)), key))
+    }
+
+    /// The other nodes that hold a partition of a store, or are to.
+    pub(crate) fn others(&self, store: &HeldStore, partition: PartitionId) -> Vec<NodeId> {
+        let Some(cluster) = &self.cluster else {
+            return Vec::new();
+        };
+        let next = cluster.table.next().map(|next| &next[partition.get() as usize]);
+        let owners = cluster.table.owners(partition).iter().take(store.replicas);
+        let all = owners.chain(next.into_iter().flat_map(|next| next.iter().take(store.replicas)));
+        let mut others: Vec<NodeId> = all.copied().filter(|&node| node != cluster.node).collect();
+        others.sort_unstable();
+        others.dedup();
+        others
+    }
+
+    /// The nodes that own a partition of a store now.
+    pub(crate) fn owners(&self, store: &HeldStore, partition: PartitionId) -> &[NodeId] {
+        let Some(cluster) = &self.cluster else { return &[] };
+        let owners = cluster.table.owners(partition);
+        &owners[..owners.len().min(store.replicas)]
+    }
+
+    /// Whether a partition has what the owners had when it came to this node: it is an owner, or was compared
+    /// with all of them that are there.
+    pub(crate) fn is_synchronised(&self, store: &HeldStore, partition: &Partition) -> bool {
+        let Some(cluster) = &self.cluster else { return false };
+        let owners = self.owners(store, partition.id());
+        let mut live = owners.iter().filter(|&&owner| self.is_live(owner)).peekable();
+        owners.contains(&cluster.node)
+            || (live.peek().is_some() && live.all(|&owner| partition.exchanged_with(owner).is_some()))
+    }
+
+    /// Whether a node is there.
+    pub(crate) fn is_live(&self, node: NodeId) -> bool {
+        let cluster = self.cluster.as_ref();
+        cluster.is_some_and(|cluster| cluster.nodes.get(&node).copied().unwrap_or(false))
+    }
+}
+
+impl HeldStore {
+    /// A partition that is held.
+    ///
+    /// # Errors
+    /// `NOTHERE`.
+    pub(crate) fn partition(&self, id: PartitionId) -> Result<&Arc<Partition>, ReplicaError> {
+        self.partitions.get(&id.get()).ok_or_else(|| not_here(&self.name, id))
+    }
+
+    /// All of which there is something in its table.
+    pub(crate) fn all_partitions(&self) -> impl Iterator<Item = &Arc<Partition>> {
+        self.partitions.values().chain(&self.surplus)
+    }
+
+    /// Whether what it holds outlives the process.
+    pub(crate) fn lasting(&self) -> Lasting {
+        match self.engine.is_durable() {
+            true => Lasting::Durable,
+            false => Lasting::Volatile,
+        }
+    }
+
+    /// Whether the store is no more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(Relaxed)
+    }
+}
+
+/// The key in its store's table.
+pub(crate) fn record_key_of(partition: PartitionId, key: &[u8]) -> Bytes {
+    record_key(partition, key_hash(key), key)
+}
+
+/// Where a key of a partition is.
+pub(crate) fn place_in(partition: &Arc<Partition>, key: &Bytes) -> Place {
+    let hash = key_hash(key);
+    Place {
+        table_key: record_key(partition.id(), hash, key),
+        partition: Arc::clone(partition),
+        hash,
+        key: key.clone(),
+    }
+}
+
+fn check_key(key: &[u8]) -> Result<(), ReplicaError> {
+    if (1..=REPLICA_KEY_BYTES_MAX).contains(&key.len()) {
+        return Ok(());
+    }
+    Err(ReplicaError::new(
+        ReplicaErrorCode::BadKey,
+        format!(
+            "the key has {} bytes: keys of versioned stores have 1 to {REPLICA_KEY_BYTES_MAX}",
+            key.len()
+        ),
+    ))
+}
+
+/// The partition that a key of a store lies in.
+pub(crate) fn partition_of(count: PartitionCount, store: &StoreName, key: &[u8]) -> PartitionId {
+    count.partition_of(slot_of_key(store, key))
+}
+
+/// The error of who is asked for a partition that it does not hold.
+pub(crate) fn not_here(store: &StoreName, id: PartitionId) -> ReplicaError {
+    ReplicaError::new(
+        ReplicaErrorCode::NotHere,
+        format!("this node does not hold partition {id} of store {store:?}: ask for a newer topology"),
+    )
+}
+
+/// The error of who is asked for a store that was dropped.
+pub(crate) fn gone(store: &StoreName) -> ReplicaError {
+    ReplicaError::new(
+        ReplicaErrorCode::NoStore,
+        format!("store {store:?} was dropped: ask for a newer topology"),
+    )
+}
+
+impl fmt::Debug for HeldStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldStore")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Place({:?} in partition {})", self.key, self.partition.id())
+    }
+}

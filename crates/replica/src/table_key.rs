@@ -1,0 +1,164 @@
+//! Keys of tables: where the record of a key stands.
+//!
+//! ```text
+//! a store's table    partition (u16) ++ hash of the key (u64) ++ key          → record
+//! the hints' table   node (u32) ++ store (u16) ++ partition (u16) ++ hash (u64) ++ key → record
+//! ```
+//!
+//! All numbers are big-endian, so that a partition, and within it any node of its hash tree, is one range;
+//! and so is all that waits for one node.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use fondaco_engine::KEY_BYTES_MAX as TABLE_KEY_BYTES_MAX;
+use fondaco_model::{NodeId, PartitionId};
+
+/// What stands before the key in a store's table.
+const PREFIX_BYTES: usize = 2 + 8;
+
+/// What stands before that in the table of hints.
+const HINT_BYTES: usize = 4 + 2;
+
+/// The longest key of a versioned store, in bytes: what both tables have room for.
+pub const REPLICA_KEY_BYTES_MAX: usize = TABLE_KEY_BYTES_MAX - PREFIX_BYTES - HINT_BYTES;
+
+/// The hash of a key: its place within its partition.
+pub(crate) fn key_hash(key: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(key)
+}
+
+/// Where a key stands in its store's table.
+pub(crate) fn record_key(partition: PartitionId, hash: u64, key: &[u8]) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + key.len());
+    put_prefix(&mut bytes, partition, hash);
+    bytes.put_slice(key);
+    bytes.freeze()
+}
+
+/// The partition, the hash and the key that stand in a store's table; `None` for what was not put there.
+pub(crate) fn parse_record_key(table_key: &Bytes) -> Option<(PartitionId, u64, Bytes)> {
+    let (partition, rest) = table_key.split_first_chunk::<2>()?;
+    let (hash, _) = rest.split_first_chunk::<8>()?;
+    let partition = PartitionId::new(u16::from_be_bytes(*partition).into());
+    Some((partition, u64::from_be_bytes(*hash), table_key.slice(PREFIX_BYTES..)))
+}
+
+/// Where the keys of a partition begin whose hashes have these first `bits` bits, and where those after them
+/// do; nothing is after the last.
+pub(crate) fn range(partition: PartitionId, bits: u32, first_bits: u64) -> (Bytes, Option<Bytes>) {
+    let bound = |at: u64| match bits {
+        0 => partition_bound(partition.get() + at as u32),
+        1..64 if at >> bits != 0 => partition_bound(partition.get() + 1),
+        _ => {
+            let mut bytes = BytesMut::with_capacity(PREFIX_BYTES);
+            put_prefix(&mut bytes, partition, at << (64 - bits));
+            Some(bytes.freeze())
+        }
+    };
+    let after = match first_bits.checked_add(1) {
+        Some(after) => bound(after),
+        None => partition_bound(partition.get() + 1),
+    };
+    (bound(first_bits).unwrap_or_default(), after)
+}
+
+/// Where a partition begins; `None` behind the last that can be.
+fn partition_bound(partition: u32) -> Option<Bytes> {
+    let number = u16::try_from(partition).ok()?;
+    Some(Bytes::copy_from_slice(&number.to_be_bytes()))
+}
+
+fn put_prefix(bytes: &mut BytesMut, partition: PartitionId, hash: u64) {
+    // There are at most as many partitions as slots.
+    bytes.put_u16(partition.get() as u16);
+    bytes.put_u64(hash);
+}
+
+/// What waits for a node: a record of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HintKey {
+    pub(crate) node: NodeId,
+    pub(crate) store: u16,
+    /// The partition of the key.
+    pub(crate) partition: PartitionId,
+    pub(crate) key: Bytes,
+}
+
+/// Where a hint stands.
+pub(crate) fn hint_key(node: NodeId, store: u16, partition: PartitionId, key: &[u8]) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(HINT_BYTES + PREFIX_BYTES + key.len());
+    bytes.put_u32(node.get());
+    bytes.put_u16(store);
+    put_prefix(&mut bytes, partition, key_hash(key));
+    bytes.put_slice(key);
+    bytes.freeze()
+}
+
+/// What a key of the table of hints means; `None` for what was not put there.
+pub(crate) fn parse_hint_key(table_key: &Bytes) -> Option<HintKey> {
+    let (node, rest) = table_key.split_first_chunk::<4>()?;
+    let (store, rest) = rest.split_first_chunk::<2>()?;
+    let (partition, rest) = rest.split_first_chunk::<2>()?;
+    rest.split_first_chunk::<8>()?;
+    Some(HintKey {
+        node: NodeId::new(u32::from_be_bytes(*node))?,
+        store: u16::from_be_bytes(*store),
+        partition: PartitionId::new(u16::from_be_bytes(*partition).into()),
+        key: table_key.slice(HINT_BYTES + PREFIX_BYTES..),
+    })
+}
+
+/// Where the hints for a node begin, and where those for the next one do.
+pub(crate) fn hints_of(node: NodeId) -> (Bytes, Option<Bytes>) {
+    let bound = |number: u32| Bytes::copy_from_slice(&number.to_be_bytes());
+    (bound(node.get()), node.get().checked_add(1).map(bound))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_key_stands_in_the_range_of_its_hash_and_in_no_other(
+            partition in 0..16384u32, bits in prop_oneof![0..20u32, Just(64)], key in prop::collection::vec(any::<u8>(), 1..40), off in 0..64u64,
+        ) {
+            let partition = PartitionId::new(partition);
+            let hash = key_hash(&key);
+            let stored = record_key(partition, hash, &key);
+            let own = hash.checked_shr(64 - bits).unwrap_or(0);
+            let asked = (own ^ off) & 1u64.checked_shl(bits).map_or(u64::MAX, |end| end - 1);
+            let (from, to) = range(partition, bits, asked);
+            let inside = stored >= from && to.is_none_or(|to| stored < to);
+            prop_assert_eq!(inside, asked == own);
+            prop_assert_eq!(parse_record_key(&stored), Some((partition, hash, Bytes::from(key))));
+        }
+
+        #[test]
+        fn what_waits_for_a_node_stands_in_its_range(node in 1..u32::MAX, other in 1..u32::MAX, key in prop::collection::vec(any::<u8>(), 1..40)) {
+            let (node, other) = (NodeId::new(node).unwrap(), NodeId::new(other).unwrap());
+            let partition = PartitionId::new(3);
+            let stored = hint_key(node, 7, partition, &key);
+            let parsed = parse_hint_key(&stored).unwrap();
+            prop_assert_eq!(parsed, HintKey { node, store: 7, partition, key: Bytes::from(key) });
+            let (from, to) = hints_of(other);
+            prop_assert_eq!(stored >= from && to.is_none_or(|to| stored < to), node == other);
+        }
+    }
+
+    #[test]
+    fn the_longest_key_has_room_in_both_tables() {
+        let key = vec![0; REPLICA_KEY_BYTES_MAX];
+        let node = NodeId::FIRST;
+        assert!(hint_key(node, 1, PartitionId::new(0), &key).len() <= TABLE_KEY_BYTES_MAX);
+        assert!(record_key(PartitionId::new(0), 0, &key).len() <= TABLE_KEY_BYTES_MAX);
+    }
+
+    #[test]
+    fn other_bytes_are_no_keys() {
+        assert_eq!(parse_record_key(&Bytes::from_static(b"123456789")), None);
+        assert_eq!(parse_hint_key(&Bytes::from_static(b"\0\0\0\x01")), None);
+        assert_eq!(parse_hint_key(&Bytes::from_static(&[0; 40])), None);
+    }
+}

@@ -1,0 +1,318 @@
+//! Several nodes' replicas in one process, with a network between them that can be cut and counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use fondaco_client::quorum::{
+    KeyRecord, OnReply, PutOver, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
+    ReplicaRequest,
+};
+use fondaco_engine::{Engine, MemoryEngine};
+use fondaco_model::versioned::{Durability, Record, Update, VectorClock, VersionedSettings};
+use fondaco_model::{NodeId, PartitionCount, RoutingTable, StoreName};
+use fondaco_replica::{Engines, Peers, ReplicaOptions, ReplicaView, Replicas, ReplicatedStore};
+
+/// How long anything may take.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The store of the tests.
+pub const STORE_ID: u16 = 1;
+
+/// The network: requests go straight to the other replicas, and are counted.
+#[derive(Default)]
+pub struct Network {
+    nodes: Mutex<BTreeMap<NodeId, Weak<Replicas>>>,
+    cut: Mutex<BTreeSet<NodeId>>,
+    bytes: AtomicU64,
+}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Network")
+    }
+}
+
+impl Network {
+    pub fn cut(&self, node: NodeId) {
+        self.cut.lock().unwrap().insert(node);
+    }
+
+    pub fn mend(&self, node: NodeId) {
+        self.cut.lock().unwrap().remove(&node);
+    }
+
+    /// The bytes of all requests and replies, as they would be on the wire, without what stands around them.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    fn wire_bytes(&self, write: impl FnOnce(&mut fondaco_resp::Reply<'_>)) {
+        let mut bytes = Vec::new();
+        write(&mut fondaco_resp::Reply::new(&mut bytes, fondaco_resp::Protocol::Resp2));
+        self.bytes.fetch_add(bytes.len() as u64, Relaxed);
+    }
+}
+
+/// The way of one node to the others.
+#[derive(Debug)]
+pub struct Way {
+    network: Arc<Network>,
+    from: NodeId,
+}
+
+impl Peers for Way {
+    fn ask(&self, node: NodeId, request: ReplicaRequest, answer: OnReply) {
+        let is_cut = {
+            let cut = self.network.cut.lock().unwrap();
+            cut.contains(&node) || cut.contains(&self.from)
+        };
+        let peer = self.network.nodes.lock().unwrap().get(&node).and_then(Weak::upgrade);
+        let Some(peer) = peer.filter(|_| !is_cut) else {
+            let error = ReplicaError::new(ReplicaErrorCode::Other, "the network is cut");
+            return answer(ReplicaReply::Error(error));
+        };
+        self.network
+            .wire_bytes(|writer| request.write(request.timeout_ms, writer));
+        let network = Arc::clone(&self.network);
+        peer.request(request, move |reply| {
+            network.wire_bytes(|writer| reply.write(writer));
+            answer(reply);
+        });
+    }
+}
+
+/// A cluster of nodes 1 to `n`, all of which hold all partitions of store `s`.
+pub struct Cluster {
+    pub network: Arc<Network>,
+    pub nodes: BTreeMap<NodeId, Arc<Replicas>>,
+    pub live: BTreeSet<NodeId>,
+    pub table: Arc<RoutingTable>,
+    pub settings: VersionedSettings,
+    pub stores: Vec<(u16, &'static str)>,
+    pub replicas: usize,
+}
+
+pub fn node(number: u32) -> NodeId {
+    NodeId::new(number).unwrap()
+}
+
+pub fn store() -> StoreName {
+    "s".parse().unwrap()
+}
+
+/// Options that do nothing in the background unless it is told.
+pub fn quiet() -> ReplicaOptions {
+    ReplicaOptions {
+        shards: 2,
+        readers: 2,
+        exchange_period: Duration::from_secs(3600),
+        handoff_period: Duration::from_millis(20),
+        sweep_period: Duration::from_secs(3600),
+        handoff_bytes_per_second: None,
+        exchange_bytes_per_second: None,
+        scan_bytes_per_second: None,
+        ..ReplicaOptions::default()
+    }
+}
+
+impl Cluster {
+    /// A cluster of so many nodes and partitions, in memory.
+    pub fn in_memory(dir: &Path, nodes: u32, partitions: u32, options: &ReplicaOptions) -> Self {
+        Self::of(dir, nodes, partitions, options, |_| Arc::new(MemoryEngine::new()))
+    }
+
+    pub fn of(
+        dir: &Path,
+        nodes: u32,
+        partitions: u32,
+        options: &ReplicaOptions,
+        engine: impl Fn(&Path) -> Arc<dyn Engine>,
+    ) -> Self {
+        let partitions = PartitionCount::try_from(partitions).unwrap();
+        let owners: Vec<NodeId> = (1..=nodes).map(node).collect();
+        let table = RoutingTable::first(partitions, vec![owners.clone(); partitions.get() as usize]).unwrap();
+        let network = Arc::new(Network::default());
+        let mut cluster = Self {
+            network,
+            nodes: BTreeMap::new(),
+            live: owners.iter().copied().collect(),
+            table: Arc::new(table),
+            settings: VersionedSettings::of(nodes),
+            stores: vec![(STORE_ID, "s")],
+            replicas: nodes as usize,
+        };
+        for id in owners {
+            cluster.start(dir, id, options, &engine);
+        }
+        cluster
+    }
+
+    /// Starts a node, for the first time or again.
+    pub fn start(
+        &mut self,
+        dir: &Path,
+        id: NodeId,
+        options: &ReplicaOptions,
+        engine: impl Fn(&Path) -> Arc<dyn Engine>,
+    ) {
+        let dir = dir.join(id.to_string());
+        std::fs::create_dir_all(&dir).unwrap();
+        let way = Way {
+            network: Arc::clone(&self.network),
+            from: id,
+        };
+        let engines = Engines::new(engine(&dir));
+        let replicas = Arc::new(Replicas::open(&dir, &engines, Arc::new(way), options.clone()).unwrap());
+        replicas.set_view(&self.view(id)).unwrap();
+        self.network.nodes.lock().unwrap().insert(id, Arc::downgrade(&replicas));
+        self.nodes.insert(id, replicas);
+    }
+
+    /// Ends a node in good order.
+    pub fn stop(&mut self, id: NodeId) {
+        let replicas = self.nodes.remove(&id).unwrap();
+        self.network.nodes.lock().unwrap().remove(&id);
+        replicas.close();
+    }
+
+    pub fn view(&self, id: NodeId) -> ReplicaView {
+        let nodes: BTreeSet<NodeId> = self.nodes.keys().chain(&self.live).copied().collect();
+        let store = |&(id, name): &(u16, &str)| ReplicatedStore {
+            id: id,
+            name: name.parse().unwrap(),
+            created_unix_ms: 7,
+            replicas: self.replicas,
+            settings: self.settings,
+        };
+        ReplicaView {
+            node: id,
+            table: Arc::clone(&self.table),
+            nodes: nodes
+                .into_iter()
+                .map(|node| (node, self.live.contains(&node)))
+                .collect(),
+            stores: self.stores.iter().map(store).collect(),
+            is_remembered: false,
+        }
+    }
+
+    /// Tells all nodes how the cluster is.
+    pub fn tell(&self) {
+        for (&id, replicas) in &self.nodes {
+            replicas.set_view(&self.view(id)).unwrap();
+        }
+    }
+
+    pub fn set_live(&mut self, id: NodeId, is_live: bool) {
+        match is_live {
+            true => drop(self.live.insert(id)),
+            false => drop(self.live.remove(&id)),
+        }
+        self.tell();
+    }
+
+    pub fn node(&self, number: u32) -> &Arc<Replicas> {
+        &self.nodes[&node(number)]
+    }
+
+    /// The record that a node has under a key.
+    pub fn record(&self, number: u32, key: &str) -> Option<Record> {
+        let operation = ReplicaOperation::Get {
+            part: RecordPart::Full,
+            keys: vec![Bytes::copy_from_slice(key.as_bytes())],
+        };
+        match ask(self.node(number), operation) {
+            ReplicaReply::Records(mut records) => {
+                let record = records.pop().unwrap().unwrap();
+                record.map(|record| Record::decode(record).unwrap())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The values that a node has under a key.
+    pub fn values(&self, number: u32, key: &str) -> Vec<Bytes> {
+        let record = self.record(number, key).unwrap_or_default();
+        record
+            .siblings()
+            .iter()
+            .filter_map(|sibling| sibling.value.clone())
+            .collect()
+    }
+}
+
+/// Asks replicas, and waits for the answer.
+pub fn ask(replicas: &Replicas, operation: ReplicaOperation) -> ReplicaReply {
+    let (sender, receiver) = mpsc::channel();
+    replicas.request(request(operation), move |reply| drop(sender.send(reply)));
+    receiver.recv_timeout(PATIENCE).unwrap()
+}
+
+pub fn request(operation: ReplicaOperation) -> ReplicaRequest {
+    ReplicaRequest {
+        store_id: STORE_ID,
+        store: store(),
+        timeout_ms: PATIENCE.as_millis() as u64,
+        operation,
+    }
+}
+
+/// Writes to one node, over all that it has. The record that came of it.
+pub fn put(replicas: &Replicas, key: &str, update: Update) -> Bytes {
+    match ask(replicas, putting(key, update)) {
+        ReplicaReply::Written(record) => record,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn putting(key: &str, update: Update) -> ReplicaOperation {
+    ReplicaOperation::Put {
+        over: PutOver::All,
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        context: VectorClock::new(),
+        update,
+    }
+}
+
+pub fn merging(key: &str, record: Bytes) -> ReplicaOperation {
+    ReplicaOperation::Merge {
+        records: vec![pair(key, record)],
+    }
+}
+
+pub fn pair(key: &str, record: Bytes) -> KeyRecord {
+    KeyRecord {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        record,
+    }
+}
+
+pub fn value(text: &str) -> Update {
+    Update::put(Bytes::copy_from_slice(text.as_bytes()), now_unix_ms(), None)
+}
+
+pub fn now_unix_ms() -> u64 {
+    std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64
+}
+
+/// Waits until something is so.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Settings of a store that acknowledges what is on the disk.
+pub fn fsync(settings: VersionedSettings) -> VersionedSettings {
+    VersionedSettings {
+        durability: Durability::Fsync,
+        ..settings
+    }
+}

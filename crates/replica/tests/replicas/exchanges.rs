@@ -1,0 +1,187 @@
+//! Replicas that missed writes come to hold them, and little else travels.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fondaco_client::quorum::{KeyRecord, ReplicaOperation, ReplicaReply};
+use fondaco_model::versioned::Update;
+use fondaco_replica::{ReplicaCounter, ReplicaOptions};
+
+use crate::cluster::{Cluster, ask, merging, node, now_unix_ms, put, quiet, until, value};
+
+/// Options by which replicas are compared all the time.
+fn busy() -> ReplicaOptions {
+    ReplicaOptions {
+        exchange_period: Duration::from_millis(50),
+        ..quiet()
+    }
+}
+
+fn kib(seed: usize) -> Update {
+    let value: Vec<u8> = (0..1024).map(|at| (seed.wrapping_mul(31) + at * 7) as u8).collect();
+    Update::put(Bytes::from(value), now_unix_ms(), None)
+}
+
+/// Lets a node merge records, many at a time.
+fn merge_all(cluster: &Cluster, number: u32, records: &[KeyRecord]) {
+    for records in records.chunks(512) {
+        let operation = ReplicaOperation::Merge {
+            records: records.to_vec(),
+        };
+        assert_eq!(ask(cluster.node(number), operation), ReplicaReply::Done);
+    }
+}
+
+fn write(cluster: &Cluster, number: u32, keys: impl Iterator<Item = usize>, seed: usize) -> Vec<KeyRecord> {
+    let written = keys.map(|key| {
+        let name = format!("key-{key}");
+        let record = put(cluster.node(number), &name, kib(key + seed));
+        KeyRecord {
+            key: name.into(),
+            record,
+        }
+    });
+    written.collect()
+}
+
+#[test]
+fn replicas_that_missed_writes_of_each_other_come_to_hold_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::in_memory(dir.path(), 3, 4, &busy());
+    for number in 0..300 {
+        let key = format!("k{number}");
+        let record = put(cluster.node(number % 3 + 1), &key, value("a"));
+        if number % 2 == 0 {
+            ask(cluster.node((number + 1) % 3 + 1), merging(&key, record));
+        }
+        if number % 5 == 0 {
+            // Concurrent with it.
+            put(cluster.node((number + 2) % 3 + 1), &key, value("b"));
+        }
+    }
+    until("the same on all", || {
+        (0..300).all(|number| {
+            let key = format!("k{number}");
+            let first = cluster.record(1, &key);
+            first.is_some() && cluster.record(2, &key) == first && cluster.record(3, &key) == first
+        })
+    });
+    assert_eq!(cluster.values(1, "k0").len(), 2);
+    assert_eq!(cluster.values(1, "k1").len(), 1);
+}
+
+/// The one percent of a node's keys that it missed, among keys that it has.
+fn one_percent(missed_has_older: bool) {
+    const KEYS: usize = 20_000;
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::in_memory(dir.path(), 2, 4, &quiet());
+    let records = write(&cluster, 1, 0..KEYS, 0);
+    let (missed, had): (Vec<_>, Vec<_>) = records
+        .into_iter()
+        .enumerate()
+        .partition(|(at, _)| at % 100 == 0 && !missed_has_older);
+    drop(missed);
+    let had: Vec<KeyRecord> = had.into_iter().map(|(_, record)| record).collect();
+    merge_all(&cluster, 2, &had);
+    if missed_has_older {
+        write(&cluster, 1, (0..KEYS).step_by(100), 1);
+    }
+    for number in [1, 2] {
+        until("trees", || trees_are_made(&cluster, number));
+    }
+    let (bytes, repairs) = (cluster.network.bytes(), repaired(&cluster));
+    cluster.set_live(node(1), false);
+    cluster.set_live(node(1), true);
+    until("the same on both", || {
+        (0..KEYS)
+            .step_by(100)
+            .all(|key| cluster.record(1, &format!("key-{key}")) == cluster.record(2, &format!("key-{key}")))
+    });
+    let bytes = cluster.network.bytes() - bytes;
+    let differing = (KEYS / 100) as u64 * 1024;
+    assert!(bytes >= differing);
+    assert!(2 * bytes <= 3 * differing, "{bytes} bytes for {differing} that differ");
+    assert!(
+        repaired(&cluster) - repairs <= 2 * (KEYS / 100) as u64,
+        "records went that did not differ"
+    );
+    println!(
+        "{bytes} bytes for {differing} that differ: {:.2}",
+        bytes as f64 / differing as f64
+    );
+}
+
+/// How many records node 2 got from node 1 in exchanges.
+fn repaired(cluster: &Cluster) -> u64 {
+    let sent = cluster.node(1).counter(ReplicaCounter::RepairsOut);
+    sent + cluster.node(2).counter(ReplicaCounter::RepairsIn)
+}
+
+fn trees_are_made(cluster: &Cluster, number: u32) -> bool {
+    let status = cluster.node(number).status(1).unwrap();
+    status.trees_missing == 0
+}
+
+#[test]
+fn of_one_percent_that_a_node_never_had_little_more_travels_than_that() {
+    one_percent(false);
+}
+
+#[test]
+fn of_one_percent_of_which_a_node_has_older_values_little_more_travels_than_the_newer() {
+    one_percent(true);
+}
+
+#[test]
+fn replicas_that_are_equal_exchange_one_message_a_partition() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::in_memory(dir.path(), 2, 4, &quiet());
+    let records = write(&cluster, 1, 0..2000, 0);
+    merge_all(&cluster, 2, &records);
+    until("the first exchanges", || exchanges(&cluster) >= 8);
+    let (before, bytes) = (exchanges(&cluster), cluster.network.bytes());
+    cluster.set_live(node(1), false);
+    cluster.set_live(node(1), true);
+    until("the exchanges of the one that saw the other return", || {
+        exchanges(&cluster) >= before + 4
+    });
+    let (done, bytes) = (exchanges(&cluster) - before, cluster.network.bytes() - bytes);
+    assert!(bytes < done * 400, "{bytes} bytes for {done} exchanges");
+}
+
+fn exchanges(cluster: &Cluster) -> u64 {
+    let of = |number| cluster.node(number).counter(ReplicaCounter::Exchanges);
+    of(1) + of(2)
+}
+
+#[test]
+fn a_node_that_lost_everything_gets_it_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::in_memory(dir.path(), 2, 2, &busy());
+    write(&cluster, 1, 0..3000, 0);
+    until("the copy", || cluster.values(2, "key-2999").len() == 1);
+    cluster.stop(node(2));
+    std::fs::remove_dir_all(dir.path().join("2")).unwrap();
+    cluster.start(dir.path(), node(2), &busy(), |_| {
+        std::sync::Arc::new(fondaco_engine::MemoryEngine::new())
+    });
+    until("all of it", || {
+        (0..3000).all(|key| cluster.record(2, &format!("key-{key}")) == cluster.record(1, &format!("key-{key}")))
+    });
+}
+
+#[test]
+fn an_exchange_that_breaks_goes_on_when_the_network_is_mended() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::in_memory(dir.path(), 2, 2, &busy());
+    cluster.network.cut(node(2));
+    write(&cluster, 1, 0..100, 0);
+    until("failures", || {
+        cluster.node(1).counter(ReplicaCounter::ExchangeFailures) > 2
+    });
+    assert_eq!(cluster.record(2, "key-1"), None);
+    cluster.network.mend(node(2));
+    until("the copy", || {
+        (0..100).all(|key| cluster.values(2, &format!("key-{key}")).len() == 1)
+    });
+}

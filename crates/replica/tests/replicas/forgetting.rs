@@ -1,0 +1,160 @@
+//! Deletions and expired records are forgotten when all have them, and what they deleted never comes back.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fondaco_client::quorum::{ReplicaOperation, ReplicaReply};
+use fondaco_model::versioned::{Update, VersionedSettings};
+use fondaco_replica::{ReplicaCounter, ReplicaOptions};
+
+use crate::cluster::{Cluster, ask, merging, node, now_unix_ms, pair, put, quiet, until, value};
+
+/// Everything in the background all the time.
+fn busy() -> ReplicaOptions {
+    ReplicaOptions {
+        exchange_period: Duration::from_millis(30),
+        sweep_period: Duration::from_millis(30),
+        ..quiet()
+    }
+}
+
+/// A cluster whose store remembers deletions for so long.
+fn with_grace(dir: &std::path::Path, nodes: u32, grace_ms: u64) -> Cluster {
+    let mut cluster = Cluster::in_memory(dir, nodes, 2, &busy());
+    cluster.settings = VersionedSettings {
+        tombstone_grace_ms: grace_ms,
+        ..cluster.settings
+    };
+    cluster.tell();
+    cluster
+}
+
+fn write_everywhere(cluster: &Cluster, key: &str, update: Update) -> Bytes {
+    let record = put(cluster.node(1), key, update);
+    for &id in cluster.nodes.keys().skip(1) {
+        assert_eq!(
+            ask(cluster.node(id.get()), merging(key, record.clone())),
+            ReplicaReply::Done
+        );
+    }
+    record
+}
+
+#[test]
+fn a_deletion_is_forgotten_by_all_once_all_have_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = with_grace(dir.path(), 3, 50);
+    write_everywhere(&cluster, "k", value("a"));
+    write_everywhere(&cluster, "stays", value("b"));
+    put(cluster.node(2), "k", Update::delete(now_unix_ms()));
+    until("forgetting", || {
+        (1..=3).all(|number| cluster.record(number, "k").is_none())
+    });
+    assert!((1..=3).all(|number| cluster.values(number, "stays") == ["b"]));
+    assert!(cluster.node(1).counter(ReplicaCounter::Collected) >= 1);
+}
+
+#[test]
+fn a_node_alone_forgets_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = with_grace(dir.path(), 1, 50);
+    put(cluster.node(1), "k", value("a"));
+    put(cluster.node(1), "k", Update::delete(now_unix_ms()));
+    until("forgetting", || cluster.record(1, "k").is_none());
+}
+
+#[test]
+fn an_expired_record_is_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = with_grace(dir.path(), 2, 50);
+    let now = now_unix_ms();
+    write_everywhere(&cluster, "k", Update::put("a".into(), now, Some(now + 100)));
+    write_everywhere(&cluster, "later", Update::put("a".into(), now, Some(now + 3_600_000)));
+    until("forgetting", || {
+        (1..=2).all(|number| cluster.record(number, "k").is_none())
+    });
+    assert!((1..=2).all(|number| cluster.record(number, "later").is_some()));
+}
+
+#[test]
+fn within_its_grace_a_deletion_is_remembered() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = with_grace(dir.path(), 2, 3_600_000);
+    write_everywhere(&cluster, "k", value("a"));
+    write_everywhere(&cluster, "k", Update::delete(now_unix_ms()));
+    let swept = || cluster.node(1).counter(ReplicaCounter::Sweeps);
+    let before = swept();
+    until("sweeps", || swept() > before + 5);
+    assert!(cluster.record(1, "k").is_some() && cluster.record(2, "k").is_some());
+}
+
+/// Whether nothing is forgotten by node 1 while many sweeps go by.
+fn remembers(cluster: &Cluster, key: &str) {
+    let swept = || cluster.node(1).counter(ReplicaCounter::Sweeps);
+    let before = swept();
+    until("sweeps", || swept() > before + 10);
+    assert!(cluster.record(1, key).is_some());
+}
+
+#[test]
+fn while_a_replica_is_away_nothing_is_forgotten_and_what_it_has_does_not_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = with_grace(dir.path(), 3, 50);
+    write_everywhere(&cluster, "k", value("a"));
+    cluster.set_live(node(3), false);
+    cluster.network.cut(node(3));
+    let deleted = put(cluster.node(1), "k", Update::delete(now_unix_ms()));
+    ask(cluster.node(2), merging("k", deleted));
+    remembers(&cluster, "k");
+    cluster.network.mend(node(3));
+    cluster.set_live(node(3), true);
+    until("forgetting", || {
+        (1..=3).all(|number| cluster.record(number, "k").is_none())
+    });
+    remembered_nowhere(&cluster);
+}
+
+#[test]
+fn while_a_hint_waits_that_is_older_nothing_is_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = with_grace(dir.path(), 3, 50);
+    // Node 4 is no owner, and not there: a hint for it waits, since no owner can take it either.
+    let old = write_everywhere(&cluster, "k", value("a"));
+    cluster.network.cut(node(3));
+    let operation = ReplicaOperation::Hint {
+        target: node(3),
+        records: vec![pair("k", old)],
+    };
+    assert_eq!(ask(cluster.node(2), operation), ReplicaReply::Done);
+    let deleted = put(cluster.node(1), "k", Update::delete(now_unix_ms()));
+    ask(cluster.node(2), merging("k", deleted.clone()));
+    ask(cluster.node(3), merging("k", deleted));
+    remembers(&cluster, "k");
+    cluster.network.mend(node(3));
+    cluster.tell();
+    until("forgetting", || {
+        (1..=3).all(|number| cluster.record(number, "k").is_none())
+    });
+    remembered_nowhere(&cluster);
+    cluster.stop(node(3));
+}
+
+fn remembered_nowhere(cluster: &Cluster) {
+    let exchanged = || cluster.node(1).counter(ReplicaCounter::Exchanges);
+    let before = exchanged();
+    until("exchanges", || exchanged() > before + 10);
+    assert!(
+        (1..=3).all(|number| cluster.record(number, "k").is_none()),
+        "it came back"
+    );
+}
+
+#[test]
+fn a_deletion_that_is_long_past_is_not_taken_by_who_does_not_have_the_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = with_grace(dir.path(), 2, 0);
+    cluster.network.cut(node(1));
+    let deleted = put(cluster.node(1), "k", Update::delete(1000));
+    assert_eq!(ask(cluster.node(2), merging("k", deleted)), ReplicaReply::Done);
+    assert_eq!(cluster.record(2, "k"), None);
+}

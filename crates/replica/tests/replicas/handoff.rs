@@ -1,0 +1,115 @@
+//! Records that wait for another node.
+
+use std::sync::Arc;
+
+use fondaco_client::quorum::{ReplicaOperation, ReplicaReply};
+use fondaco_engine::{Engine, MemoryEngine};
+use fondaco_replica::ReplicaCounter;
+
+use crate::cluster::{Cluster, ask, node, pair, put, quiet, until, value};
+
+/// A cluster of three, of which node 3 is away, and node 2 keeps so many hints for it.
+fn with_hints(dir: &std::path::Path, count: usize) -> Cluster {
+    let mut cluster = Cluster::in_memory(dir, 3, 4, &quiet());
+    cluster.set_live(node(3), false);
+    cluster.network.cut(node(3));
+    for number in 0..count {
+        let key = format!("k{number}");
+        let record = put(cluster.node(1), &key, value("a"));
+        hint(&cluster, &key, record);
+    }
+    cluster
+}
+
+fn hint(cluster: &Cluster, key: &str, record: bytes::Bytes) {
+    let operation = ReplicaOperation::Hint {
+        target: node(3),
+        records: vec![pair(key, record)],
+    };
+    assert_eq!(ask(cluster.node(2), operation), ReplicaReply::Done);
+}
+
+#[test]
+fn hints_wait_until_their_node_is_there_and_are_gone_when_it_has_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = with_hints(dir.path(), 1000);
+    assert_eq!(cluster.node(2).hinted_nodes(), 1);
+    assert!(cluster.node(2).oldest_hint_unix_ms().is_some());
+    assert_eq!(cluster.node(2).counter(ReplicaCounter::HintsDelivered), 0);
+    cluster.network.mend(node(3));
+    cluster.set_live(node(3), true);
+    until("the delivery", || cluster.node(2).hinted_nodes() == 0);
+    assert_eq!(cluster.node(2).oldest_hint_unix_ms(), None);
+    for number in 0..1000 {
+        assert_eq!(cluster.values(3, &format!("k{number}")), ["a"]);
+    }
+    assert_eq!(cluster.node(2).counter(ReplicaCounter::HintsDelivered), 1000);
+}
+
+#[test]
+fn a_node_that_is_said_to_be_there_and_is_not_gets_its_hints_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = with_hints(dir.path(), 10);
+    // The network is still cut.
+    cluster.set_live(node(3), true);
+    cluster.network.mend(node(3));
+    until("the delivery", || cluster.node(2).hinted_nodes() == 0);
+    assert_eq!(cluster.values(3, "k9"), ["a"]);
+}
+
+#[test]
+fn hints_of_one_key_are_one_and_have_all_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = with_hints(dir.path(), 1);
+    let other = put(cluster.node(2), "k0", value("b"));
+    hint(&cluster, "k0", other);
+    cluster.network.mend(node(3));
+    cluster.set_live(node(3), true);
+    until("the delivery", || cluster.node(2).hinted_nodes() == 0);
+    let mut values = cluster.values(3, "k0");
+    values.sort();
+    assert_eq!(values, ["a", "b"]);
+    assert_eq!(cluster.node(2).counter(ReplicaCounter::HintsDelivered), 1);
+}
+
+#[test]
+fn hints_outlive_the_process_that_keeps_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = with_hints(dir.path(), 0);
+    let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
+    cluster.stop(node(2));
+    cluster.start(dir.path(), node(2), &quiet(), |_| Arc::clone(&engine));
+    let record = put(cluster.node(1), "k", value("a"));
+    hint(&cluster, "k", record);
+    cluster.stop(node(2));
+    cluster.start(dir.path(), node(2), &quiet(), |_| Arc::clone(&engine));
+    until("the book of hints", || cluster.node(2).hinted_nodes() == 1);
+    cluster.network.mend(node(3));
+    cluster.set_live(node(3), true);
+    until("the delivery", || cluster.node(2).hinted_nodes() == 0);
+    assert_eq!(cluster.values(3, "k"), ["a"]);
+}
+
+#[test]
+fn a_hint_for_a_node_that_no_longer_owns_the_partition_goes_to_who_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = with_hints(dir.path(), 0);
+    // Node 2 alone has this write, and for node 3.
+    let record = put(cluster.node(2), "k", value("a"));
+    hint(&cluster, "k", record);
+    let next = vec![vec![node(1)]; 4];
+    cluster.table = Arc::new(cluster.table.with_plan(next).unwrap().finished());
+    cluster.tell();
+    until("the delivery", || cluster.node(2).hinted_nodes() == 0);
+    assert_eq!(cluster.values(1, "k"), ["a"]);
+}
+
+#[test]
+fn hints_of_a_store_that_was_dropped_go_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = with_hints(dir.path(), 10);
+    cluster.stores.clear();
+    cluster.tell();
+    until("the purge", || cluster.node(2).hinted_nodes() == 0);
+    assert_eq!(cluster.node(2).counter(ReplicaCounter::HintsDelivered), 0);
+}

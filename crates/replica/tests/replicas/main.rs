@@ -1,0 +1,9 @@
+//! The replicas of nodes: what they hold, what survives, and how they come to hold the same.
+
+mod cluster;
+mod exchanges;
+mod forgetting;
+mod handoff;
+mod kills;
+mod moves;
+mod writes;

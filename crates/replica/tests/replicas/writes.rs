@@ -1,0 +1,240 @@
+//! What one replica makes of what it is asked.
+
+use std::sync::mpsc;
+
+use bytes::Bytes;
+use fondaco_client::quorum::{PutOver, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
+use fondaco_model::versioned::{Record, Update, VectorClock};
+use fondaco_replica::{REPLICA_KEY_BYTES_MAX, ReplicaCounter, ReplicaOptions};
+
+use crate::cluster::{Cluster, ask, merging, node, now_unix_ms, put, putting, quiet, request, value};
+
+fn code(reply: ReplicaReply) -> ReplicaErrorCode {
+    match reply {
+        ReplicaReply::Error(error) => error.code,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_was_written_is_read_and_another_replica_that_merges_it_has_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::in_memory(dir.path(), 2, 4, &quiet());
+    assert_eq!(cluster.record(1, "k"), None);
+    put(cluster.node(1), "k", value("a"));
+    let record = put(cluster.node(1), "k", value("b"));
+    assert_eq!(cluster.values(1, "k"), ["b"]);
+    assert_eq!(ask(cluster.node(2), merging("k", record)), ReplicaReply::Done);
+    assert_eq!(cluster.record(2, "k"), cluster.record(1, "k"));
+}
+
+#[test]
+fn writers_at_the_same_time_all_stay_unless_they_have_seen_each_other() {
+    const WRITERS: usize = 8;
+    const WRITES: usize = 200;
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::in_memory(dir.path(), 1, 4, &quiet());
+    let replicas = cluster.node(1);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            scope.spawn(move || {
+                for write in 0..WRITES {
+                    let key = format!("k{}", write % 4);
+                    // What each has seen of its own only: of the others nothing is made obsolete.
+                    let operation = ReplicaOperation::Put {
+                        over: PutOver::Context,
+                        key: key.clone().into(),
+                        context: VectorClock::new(),
+                        update: value(&format!("{writer}")),
+                    };
+                    // The bound on siblings refuses further ones by name.
+                    match ask(replicas, operation) {
+                        ReplicaReply::Written(_) => {}
+                        other => assert_eq!(code(other), ReplicaErrorCode::Other),
+                    }
+                }
+            });
+        }
+    });
+    for key in ["k0", "k1", "k2", "k3"] {
+        let record = cluster.record(1, key).unwrap();
+        assert_eq!(record.siblings().len(), fondaco_model::versioned::SIBLINGS_MAX);
+        put(replicas, key, value("all"));
+        assert_eq!(cluster.values(1, key), ["all"]);
+    }
+}
+
+#[test]
+fn who_changes_what_it_has_read_is_told_of_a_write_in_between() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    let replicas = cluster.node(1);
+    let read = Record::decode(put(replicas, "k", value("a"))).unwrap();
+    let unchanged = |text: &str| ReplicaOperation::Put {
+        over: PutOver::Unchanged,
+        key: "k".into(),
+        context: read.context().clone(),
+        update: value(text),
+    };
+    assert!(matches!(ask(replicas, unchanged("b")), ReplicaReply::Written(_)));
+    assert_eq!(code(ask(replicas, unchanged("c"))), ReplicaErrorCode::Conflict);
+    assert_eq!(cluster.values(1, "k"), ["b"]);
+}
+
+#[test]
+fn counting_up_by_many_at_once_loses_nothing() {
+    const WRITERS: u64 = 4;
+    const WRITES: u64 = 250;
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    let replicas = cluster.node(1);
+    std::thread::scope(|scope| {
+        for _ in 0..WRITERS {
+            scope.spawn(|| {
+                for _ in 0..WRITES {
+                    put(replicas, "count", Update::add(1, now_unix_ms(), None));
+                }
+            });
+        }
+    });
+    assert_eq!(cluster.values(1, "count"), [(WRITERS * WRITES).to_string()]);
+    assert_eq!(replicas.counter(ReplicaCounter::Puts), WRITERS * WRITES);
+}
+
+#[test]
+fn what_is_not_held_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::in_memory(dir.path(), 2, 2, &quiet());
+    let replicas = cluster.node(1).clone();
+    let ask_of = |store: &str, store_id: u16| {
+        let (sender, receiver) = mpsc::channel();
+        let request = ReplicaRequest {
+            store: store.parse().unwrap(),
+            store_id,
+            ..request(putting("k", value("a")))
+        };
+        replicas.request(request, move |reply| sender.send(reply).unwrap());
+        code(receiver.recv().unwrap())
+    };
+    assert_eq!(ask_of("other", 1), ReplicaErrorCode::NoStore);
+    assert_eq!(ask_of("s", 2), ReplicaErrorCode::NoStore);
+    let long = "x".repeat(REPLICA_KEY_BYTES_MAX + 1);
+    assert_eq!(
+        code(ask(&replicas, putting(&long, value("a")))),
+        ReplicaErrorCode::BadKey
+    );
+    let longest = "x".repeat(REPLICA_KEY_BYTES_MAX);
+    put(&replicas, &longest, value("a"));
+    assert_eq!(cluster.values(1, &longest), ["a"]);
+    // With one replica each partition is one node's alone.
+    cluster.replicas = 1;
+    cluster.table = alternating(&cluster);
+    cluster.tell();
+    let refused = (0..20).map(|number| ask(&replicas, putting(&format!("k{number}"), value("a"))));
+    let codes: Vec<_> = refused
+        .filter(|reply| matches!(reply, ReplicaReply::Error(_)))
+        .map(code)
+        .collect();
+    assert!(!codes.is_empty() && codes.len() < 20);
+    assert!(codes.iter().all(|code| *code == ReplicaErrorCode::NotHere), "{codes:?}");
+}
+
+fn alternating(cluster: &Cluster) -> std::sync::Arc<fondaco_model::RoutingTable> {
+    let table = cluster.table.with_plan(vec![vec![node(1)], vec![node(2)]]).unwrap();
+    std::sync::Arc::new(table.finished())
+}
+
+#[test]
+fn bytes_that_are_no_record_are_not_merged_and_neither_is_what_came_with_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::in_memory(dir.path(), 2, 1, &quiet());
+    let good = put(cluster.node(1), "good", value("a"));
+    let mut bad = good.to_vec();
+    *bad.last_mut().unwrap() ^= 1;
+    let operation = ReplicaOperation::Merge {
+        records: vec![
+            crate::cluster::pair("good", good),
+            crate::cluster::pair("bad", Bytes::from(bad)),
+        ],
+    };
+    assert_eq!(code(ask(cluster.node(2), operation)), ReplicaErrorCode::Other);
+    assert_eq!(cluster.record(2, "good"), None);
+}
+
+#[test]
+fn what_is_late_is_not_begun_and_what_is_too_much_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ReplicaOptions {
+        queue_items_max: 4,
+        shards: 1,
+        ..quiet()
+    };
+    let cluster = Cluster::in_memory(dir.path(), 1, 1, &options);
+    let replicas = cluster.node(1);
+    let (sender, receiver) = mpsc::channel();
+    let late = ReplicaRequest {
+        timeout_ms: 0,
+        ..request(putting("late", value("a")))
+    };
+    replicas.request(late, move |reply| sender.send(reply).unwrap());
+    assert_eq!(code(receiver.recv().unwrap()), ReplicaErrorCode::Timeout);
+    assert_eq!(cluster.record(1, "late"), None);
+    // The answer to the first keeps the only shard busy.
+    let (sender, receiver) = mpsc::channel();
+    let (go_on, waits) = mpsc::channel::<()>();
+    let (holds, held) = mpsc::channel();
+    replicas.request(request(putting("k", value("a"))), move |_| {
+        holds.send(()).unwrap();
+        drop(waits.recv());
+    });
+    held.recv().unwrap();
+    for number in 0..6 {
+        let sender = sender.clone();
+        let operation = putting(&format!("k{number}"), value("a"));
+        replicas.request(request(operation), move |reply| sender.send(reply).unwrap());
+    }
+    drop((sender, go_on));
+    let replies: Vec<ReplicaReply> = receiver.iter().collect();
+    let (written, refused): (Vec<_>, Vec<_>) = replies
+        .into_iter()
+        .partition(|reply| matches!(reply, ReplicaReply::Written(_)));
+    assert_eq!((written.len(), refused.len()), (4, 2));
+    assert!(
+        refused
+            .into_iter()
+            .all(|reply| code(reply) == ReplicaErrorCode::Overloaded)
+    );
+    assert_eq!(replicas.counter(ReplicaCounter::Overloads), 2);
+}
+
+#[test]
+fn a_context_is_told_without_the_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    let record = Record::decode(put(cluster.node(1), "k", value("a"))).unwrap();
+    let operation = ReplicaOperation::Get {
+        part: RecordPart::Context,
+        keys: vec!["k".into(), "absent".into()],
+    };
+    let ReplicaReply::Records(found) = ask(cluster.node(1), operation) else {
+        panic!()
+    };
+    let [Ok(Some(context)), Ok(None)] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!(&VectorClock::decode(context).unwrap(), record.context());
+}
+
+#[test]
+fn a_store_of_the_same_name_and_number_made_later_has_nothing_of_the_one_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    put(cluster.node(1), "k", value("a"));
+    let mut view = cluster.view(node(1));
+    view.stores[0].created_unix_ms += 1;
+    cluster.node(1).set_view(&view).unwrap();
+    assert_eq!(cluster.record(1, "k"), None);
+    // Also not what was dropped in between: its table is gone.
+    cluster.tell();
+    assert_eq!(cluster.record(1, "k"), None);
+}
