@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::thread;
 use std::time::Duration;
 
-use fondaco_storage::{Location, S3Options, Secret, StorageError, StorageOptions};
+use fondaco_storage::{FileReader, FileWriter, Location, S3Options, Secret, StorageError, StorageOptions};
 use fondaco_testing::{Hdfs, S3, free_port, wait_until};
 
 use crate::place::{content, on_hdfs, on_s3, options, write};
@@ -38,60 +38,80 @@ fn a_replaced_object_is_not_mixed_with_the_one_that_was_opened() {
 fn an_s3_server_that_dies_in_the_middle_is_named_and_goes_on_when_it_returns() {
     let mut server = S3::start();
     let location = on_s3(&server);
-    let written = content(30_000_000);
-    write(&location, "x", &written);
-    let mut interrupted = location.create_file("y").unwrap();
-    interrupted.write_all(&written[..20_000_000]).unwrap();
-    let mut reader = location.open("x", 0).unwrap();
-    let first = reader.next_piece().unwrap().unwrap();
+    let interrupted = Interrupted::begin(&location);
     server.kill();
-
-    let mut rest = Vec::new();
-    let error = reader.read_to_end(&mut rest).unwrap_err();
-    assert!(error.to_string().contains("s3://versions/"), "{error}");
-    assert!(interrupted.finish().is_err());
-
+    let rest = interrupted.fail("s3://versions/");
     server.restart();
-    assert!(!location.exists("y").unwrap(), "an interrupted upload left a file");
-    let offset = first.len() + rest.len();
-    assert!(rest[..] == written[first.len()..offset]);
-    let mut more = Vec::new();
-    location
-        .open("x", offset as u64)
-        .unwrap()
-        .read_to_end(&mut more)
-        .unwrap();
-    assert!(more[..] == written[offset..]);
+    rest.goes_on(&location);
 }
 
 #[test]
 fn an_hdfs_that_dies_in_the_middle_is_named_and_goes_on_when_it_returns() {
     let mut server = Hdfs::start();
     let location = on_hdfs(&server);
-    location.create_directory().unwrap();
-    let written = content(30_000_000);
-    write(&location, "x", &written);
-    let mut interrupted = location.create_file("y").unwrap();
-    interrupted.write_all(&written[..20_000_000]).unwrap();
-    let mut reader = location.open("x", 0).unwrap();
-    let first = reader.next_piece().unwrap().unwrap();
+    let interrupted = Interrupted::begin(&location);
     server.kill();
-
-    let mut rest = Vec::new();
-    let error = reader.read_to_end(&mut rest).unwrap_err();
-    assert!(error.to_string().contains(&server.url()), "{error}");
-    assert!(interrupted.finish().is_err());
-
+    let rest = interrupted.fail(&server.url());
     server.restart();
-    assert!(!location.exists("y").unwrap(), "an interrupted upload left a file");
-    let offset = first.len() + rest.len();
-    let mut more = Vec::new();
-    location
-        .open("x", offset as u64)
-        .unwrap()
-        .read_to_end(&mut more)
-        .unwrap();
-    assert!(more[..] == written[offset..]);
+    rest.goes_on(&location);
+}
+
+/// A file that is being read, and one that is being written, while their server dies.
+struct Interrupted {
+    content: Vec<u8>,
+    reader: FileReader,
+    /// How much was read before it died, in bytes.
+    read: usize,
+    writer: FileWriter,
+}
+
+/// What can be had once it is back.
+struct Rest {
+    content: Vec<u8>,
+    /// How much of it was read, in bytes.
+    read: usize,
+}
+
+impl Interrupted {
+    fn begin(location: &Location) -> Self {
+        location.create_directory().unwrap();
+        let content = content(30_000_000);
+        write(location, "x", &content);
+        let mut writer = location.create_file("y").unwrap();
+        writer.write_all(&content[..20_000_000]).unwrap();
+        let mut reader = location.open("x", 0).unwrap();
+        let read = reader.next_piece().unwrap().unwrap().len();
+        Self {
+            content,
+            reader,
+            read,
+            writer,
+        }
+    }
+
+    /// Both end with an error, the reader's with the name of the server, and what came before it is right.
+    fn fail(mut self, server: &str) -> Rest {
+        let mut rest = Vec::new();
+        let error = self.reader.read_to_end(&mut rest).unwrap_err();
+        assert!(error.to_string().contains(server), "{error}");
+        assert!(self.writer.finish().is_err());
+        let read = self.read + rest.len();
+        assert!(rest[..] == self.content[self.read..read]);
+        Rest {
+            content: self.content,
+            read,
+        }
+    }
+}
+
+impl Rest {
+    fn goes_on(&self, location: &Location) {
+        assert!(!location.exists("y").unwrap(), "an interrupted upload left a file");
+        let mut more = Vec::new();
+        let mut reader = location.open("x", self.read as u64).unwrap();
+        reader.read_to_end(&mut more).unwrap();
+        assert!(more[..] == self.content[self.read..]);
+    }
 }
 
 #[test]
