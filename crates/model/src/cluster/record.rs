@@ -223,10 +223,6 @@ pub struct ReportRecord {
     pub epoch: u64,
     /// Each store of which the node is to hold something.
     pub stores: BTreeMap<StoreName, StoreReport>,
-    /// When the oldest write was made that the node keeps for another one, in milliseconds since 1970. As
-    /// long as it is not delivered, no replica forgets deletions that are newer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hints_oldest_unix_ms: Option<u64>,
 }
 
 /// A store on a node.

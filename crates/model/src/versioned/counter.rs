@@ -101,39 +101,37 @@ fn earlier(sibling: &Sibling) -> &[Seen] {
     }
 }
 
-/// The sum that a replica goes on with.
+/// The sum of a replica that adds to a counter.
 pub(super) struct OwnSum {
     replica: ReplicaId,
-    pub(super) since: u64,
-    pub(super) total: i64,
     now_unix_ms: u64,
+    /// Which of its sums goes on, and what it comes to then. None if a new one is to be begun: there is none that
+    /// lives, or none that has room for more.
+    pub(super) continued: Option<(u64, i64)>,
 }
 
 impl OwnSum {
-    /// Whether it takes the place of this sibling.
+    /// What a replica does to add this much.
+    pub(super) fn of(local: &Record, replica: ReplicaId, by: i64, now_unix_ms: u64) -> Self {
+        let own = local.siblings.iter().filter(|sibling| sibling.dot.replica == replica);
+        let mut living = own
+            .filter(|sibling| !sibling.has_expired(now_unix_ms))
+            .filter_map(Seen::of);
+        Self {
+            replica,
+            now_unix_ms,
+            continued: living.find_map(|sum| Some((sum.since, sum.total.checked_add(by)?))),
+        }
+    }
+
+    /// Whether it takes the place of this sibling: of the sum that goes on, and of those that have expired.
     pub(super) fn replaces(&self, sibling: &Sibling) -> bool {
         let Count::Added { since } = sibling.count else {
             return false;
         };
-        sibling.dot.replica == self.replica && (since == self.since || sibling.has_expired(self.now_unix_ms))
+        let is_continued = self.continued.is_some_and(|(continued, _)| continued == since);
+        sibling.dot.replica == self.replica && (is_continued || sibling.has_expired(self.now_unix_ms))
     }
-}
-
-/// The sum of a replica with more added; `None` if a new one is to be begun, since it has none that lives,
-/// or none that has room for it.
-pub(super) fn own_sum(local: &Record, replica: ReplicaId, by: i64, now_unix_ms: u64) -> Option<OwnSum> {
-    let own = local.siblings.iter().filter(|sibling| sibling.dot.replica == replica);
-    let mut living = own
-        .filter(|sibling| !sibling.has_expired(now_unix_ms))
-        .filter_map(Seen::of);
-    living.find_map(|sum| {
-        Some(OwnSum {
-            replica,
-            since: sum.since,
-            total: sum.total.checked_add(by)?,
-            now_unix_ms,
-        })
-    })
 }
 
 /// What a counter comes to; `None` if it is not there. One that was set to what is no number is that.

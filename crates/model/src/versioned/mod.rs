@@ -4,13 +4,19 @@
 //! - [`Record`]: what a replica stores under a key: [siblings](Sibling) with their [dots](Dot), and the
 //!   [clock](VectorClock) of what has been seen. Records are [merged](Record::merge), and changed by
 //!   [writes](Record::write);
-//! - [`resolve`]: what a record is to who asks for one value.
+//! - [`resolve`]: what a record is to who asks for one value;
+//! - [`VersionedSettings`]: what an operator says of a store;
+//! - [`HashTree`]: how replicas find what they do not both have;
+//! - [`hint_keepers`]: who keeps a write for a replica that is away;
+//! - [`Horizon`]: when deletions may be forgotten.
 //!
 //! What it does not know is where a record comes from: engines, replicas and coordinators are elsewhere.
 
 mod clock;
 mod codec;
+mod collection;
 mod counter;
+mod handoff;
 mod record;
 mod replica;
 mod resolution;
@@ -22,7 +28,9 @@ mod write;
 
 pub use clock::{Causality, ClockEntry, ENTRIES_MAX, ENTRIES_READ_MAX, VectorClock};
 pub use codec::RecordError;
+pub use collection::{Horizon, Remembered};
 pub use counter::{Count, SEEN_MAX, Seen};
+pub use handoff::{KEEPERS_MAX, hint_keepers};
 pub use record::{Record, SIBLINGS_BYTES_MAX, SIBLINGS_MAX, SIBLINGS_READ_MAX, Sibling};
 pub use replica::{COUNTER_MAX, Dot, DotSource, ReplicaId};
 pub use resolution::{Resolution, Resolved, resolve};

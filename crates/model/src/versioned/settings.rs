@@ -316,7 +316,8 @@ mod tests {
 
     #[test]
     fn what_is_not_possible_is_refused_by_name() {
-        let spoil: [(fn(&mut VersionedSettings), &str); 12] = [
+        type Spoil = fn(&mut VersionedSettings);
+        let spoil: [(Spoil, &str); 12] = [
             (|settings| settings.reads = 0, "reads 0"),
             (|settings| settings.reads = 4, "reads 4"),
             (|settings| settings.writes = 0, "writes 0"),

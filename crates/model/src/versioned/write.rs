@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use super::clock::VectorClock;
-use super::counter::{Count, Seen, own_sum, text};
+use super::counter::{Count, OwnSum, Seen, text};
 use super::record::{Record, SIBLINGS_BYTES_MAX, SIBLINGS_MAX, Sibling};
 use super::replica::{DotSource, ReplicaId};
 
@@ -150,7 +150,10 @@ impl Record {
         // Who adds has seen nothing: a clock would hide what it covers and is not here.
         let nothing = VectorClock::new();
         let (over, sum) = match change {
-            Change::Add(by) => (Over::Context(&nothing), own_sum(local, replica, by, given_unix_ms)),
+            Change::Add(by) => {
+                let sum = OwnSum::of(local, replica, by, given_unix_ms);
+                (Over::Context(&nothing), Some(sum))
+            }
             // What was added meanwhile, and is not in what was seen, stays.
             Change::SetCounter { .. } => (Over::Context(over.clock()), None),
             Change::Put(_) | Change::Delete => (over, None),
@@ -176,10 +179,11 @@ impl Record {
             Change::Put(value) => (Some(value), Count::Whole),
             Change::Delete => (None, Count::Whole),
             Change::SetCounter { value, seen } => (value.map(text), Count::Set { seen }),
-            Change::Add(by) => match &sum {
-                Some(sum) => (Some(text(sum.total)), Count::Added { since: sum.since }),
-                None => (Some(text(by)), Count::Added { since: dot.counter }),
-            },
+            Change::Add(by) => {
+                let continued = sum.as_ref().and_then(|sum| sum.continued);
+                let (since, total) = continued.unwrap_or((dot.counter, by));
+                (Some(text(total)), Count::Added { since })
+            }
         };
         context.increment(dot, written_unix_ms);
         let mut record = Self {

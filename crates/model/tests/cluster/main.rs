@@ -7,3 +7,4 @@ mod nodes;
 mod operator;
 mod plans;
 mod pushes;
+mod versioned;

@@ -19,8 +19,6 @@ pub struct LocalReplicas {
     pub fetches: BTreeMap<ReplicaKey, LocalFetch>,
     /// The versioned stores of which it holds anything.
     pub versioned: BTreeMap<StoreName, LocalVersioned>,
-    /// When the oldest write was made that it keeps for another node, in milliseconds since 1970.
-    pub hints_oldest_unix_ms: Option<u64>,
 }
 
 /// The partitions of a versioned store.

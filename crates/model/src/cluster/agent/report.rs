@@ -42,7 +42,6 @@ impl Agent {
         let mut report = ReportRecord {
             epoch: view.routing.as_ref().map_or(0, |table| table.record.epoch()),
             stores: BTreeMap::new(),
-            hints_oldest_unix_ms: local.hints_oldest_unix_ms,
         };
         for (key, want) in wants {
             let (name, version) = key;

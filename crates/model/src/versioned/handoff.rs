@@ -1,0 +1,70 @@
+//! Who keeps a write for a replica that does not take it: hinted handoff (DeCandia et al. 2007).
+
+use smallvec::SmallVec;
+
+use super::settings::Handoff;
+use crate::cluster::{Topology, TopologyStore};
+use crate::node::NodeId;
+use crate::partition::PartitionId;
+
+/// How many nodes are named at most to keep one write.
+pub const KEEPERS_MAX: usize = 8;
+
+/// The nodes that may keep a write to a key with this hash for a replica, in the order in which they are to be
+/// asked; only those that are there.
+///
+/// - *consistent*: those that follow the replica by number: what is kept for it is on few nodes;
+/// - *any*: those that follow another number for each key: all nodes share what is kept;
+/// - *proximity*: as *any*, and those of the coordinator's zone first, those of the replica's zone last. A
+///   replica that is away may be so with its whole zone, unless the coordinator is of the same.
+///
+/// Nodes that have the partition themselves come after all others: what they keep besides their own copy makes
+/// the write no safer, it only lets the replica have it sooner. None if the store says so.
+pub fn hint_keepers(
+    topology: &Topology,
+    store: &TopologyStore,
+    partition: PartitionId,
+    replica: NodeId,
+    home_zone: Option<&str>,
+    key_hash: u64,
+) -> SmallVec<[NodeId; KEEPERS_MAX]> {
+    let strategy = store.versioned.map_or(Handoff::None, |settings| settings.handoff);
+    let first = match strategy {
+        Handoff::None => return SmallVec::new(),
+        Handoff::Consistent => replica,
+        Handoff::Any | Handoff::Proximity => {
+            let numbers = topology.nodes.keys().last().map_or(1, |last| u64::from(last.get()));
+            NodeId::new((key_hash % numbers) as u32 + 1).unwrap_or(replica)
+        }
+    };
+    let owners = topology
+        .owners
+        .get(partition.get() as usize)
+        .map_or(&[][..], Vec::as_slice);
+    let owners = &owners[..owners.len().min(store.replicas as usize)];
+    let zone_of_replica = topology.nodes.get(&replica).map(|node| node.zone.as_str());
+    let rank = |node: &NodeId, zone: &str| {
+        let distance = match strategy {
+            Handoff::Proximity if Some(zone) == home_zone => 0,
+            Handoff::Proximity if Some(zone) == zone_of_replica => 2,
+            _ => 1,
+        };
+        (owners.contains(node), distance)
+    };
+    // The nodes in a ring, of which each rank takes the first that it finds.
+    let ring = topology.nodes.range(first..).chain(topology.nodes.range(..first));
+    let candidates = ring.filter(|(node, member)| member.live && **node != replica);
+    let mut ranks: [SmallVec<[NodeId; KEEPERS_MAX]>; 6] = Default::default();
+    for (node, member) in candidates {
+        let (is_owner, distance) = rank(node, &member.zone);
+        let of_rank = &mut ranks[usize::from(is_owner) * 3 + distance];
+        if of_rank.len() < KEEPERS_MAX {
+            of_rank.push(*node);
+        }
+        let is_best = !is_owner && (strategy != Handoff::Proximity || distance == 0);
+        if is_best && of_rank.len() == KEEPERS_MAX {
+            break;
+        }
+    }
+    ranks.into_iter().flatten().take(KEEPERS_MAX).collect()
+}

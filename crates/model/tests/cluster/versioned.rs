@@ -1,0 +1,289 @@
+//! Versioned stores of a cluster: created, altered, moved, and who keeps what for a node that is away.
+
+use fondaco_model::cluster::operator::{self, OperatorError, RoutingRequest, StoreChange, versioned_settings};
+use fondaco_model::cluster::{Agent, AgentAction, LocalReplicas, LocalVersioned, ReportRecord, Topology};
+use fondaco_model::versioned::{
+    EngineKind, Handoff, KEEPERS_MAX, SettingsError, VersionedChange, VersionedSettings, hint_keepers,
+};
+use fondaco_model::{NodeId, PartitionId, PartitionSet, StoreDefinition, StoreKind};
+
+use crate::fixture::{Cluster, announcement, detail, name, node};
+
+fn create(cluster: &mut Cluster, store: &str, change: &VersionedChange) -> Result<(), OperatorError> {
+    let settings = versioned_settings(&cluster.view, None, change)?;
+    let definition = StoreDefinition::versioned(name(store), settings);
+    let change = operator::create_store(&cluster.view, definition, 7)?;
+    assert!(cluster.apply(&change));
+    Ok(())
+}
+
+/// Nodes 1 to `nodes`, of which those from `remote` on are in another zone, with a versioned store of 3 replicas.
+fn zoned(nodes: u32, remote: u32, handoff: Handoff) -> Cluster {
+    let mut cluster = Cluster::empty(nodes, 16, 3);
+    for number in 1..=nodes {
+        let mut announcement = announcement(number);
+        announcement.zone = if number < remote { "near" } else { "remote" }.to_owned();
+        cluster.announce(announcement);
+    }
+    cluster.settle();
+    let change = VersionedChange {
+        handoff: Some(handoff),
+        ..VersionedChange::default()
+    };
+    create(&mut cluster, "v", &change).unwrap();
+    cluster
+}
+
+fn keepers(cluster: &Cluster, partition: u32, replica: u32, home: &str, hash: u64) -> Vec<u32> {
+    let topology = Topology::of(&cluster.view).unwrap();
+    let store = &topology.stores["v"];
+    let keepers = hint_keepers(
+        &topology,
+        store,
+        PartitionId::new(partition),
+        node(replica),
+        Some(home),
+        hash,
+    );
+    keepers.into_iter().map(NodeId::get).collect()
+}
+
+fn owners(cluster: &Cluster, partition: u32) -> Vec<u32> {
+    let table = &cluster.view.routing.as_ref().unwrap().record;
+    table
+        .owners(PartitionId::new(partition))
+        .iter()
+        .map(|node| node.get())
+        .collect()
+}
+
+#[test]
+fn a_majority_of_the_cluster_s_replicas_reads_and_writes() {
+    let mut cluster = Cluster::of(3, 8, 3);
+    create(&mut cluster, "v", &VersionedChange::default()).unwrap();
+    let topology = Topology::of(&cluster.view).unwrap();
+    let store = &topology.stores["v"];
+    assert_eq!((store.kind, store.replicas), (StoreKind::Versioned, 3));
+    assert_eq!(store.versioned, Some(VersionedSettings::of(3)));
+}
+
+#[test]
+fn settings_that_are_not_possible_are_refused() {
+    let mut cluster = Cluster::of(3, 8, 3);
+    let refused = create(
+        &mut cluster,
+        "v",
+        &VersionedChange {
+            reads: Some(4),
+            ..VersionedChange::default()
+        },
+    );
+    let error = SettingsError::Quorum {
+        what: "reads",
+        given: 4,
+        replicas: 3,
+    };
+    let store = name("v");
+    assert_eq!(refused, Err(OperatorError::InvalidSettings { store, error }));
+    let zones = VersionedChange {
+        zone_writes: Some(1),
+        ..VersionedChange::default()
+    };
+    let refused = create(&mut cluster, "v", &zones).unwrap_err().to_string();
+    assert!(
+        refused.contains("zone writes 1: use 0 to 0"),
+        "all nodes are in one zone: {refused}"
+    );
+    let mut batch = StoreDefinition::batch(name("v"));
+    batch.versioned = Some(VersionedSettings::of(3));
+    let refused = operator::create_store(&cluster.view, batch, 7);
+    assert_eq!(refused, Err(OperatorError::NotVersioned { store: name("v") }));
+    let mut bare = StoreDefinition::versioned(name("v"), VersionedSettings::of(3));
+    bare.versioned = None;
+    assert!(operator::create_store(&cluster.view, bare, 7).is_err());
+}
+
+#[test]
+fn what_needs_no_data_moved_can_be_altered() {
+    let mut cluster = Cluster::of(3, 8, 3);
+    create(&mut cluster, "v", &VersionedChange::default()).unwrap();
+    let alter = |cluster: &Cluster, change: StoreChange| operator::alter_store(&cluster.view, &name("v"), &change);
+    let versioned = |change: VersionedChange| StoreChange {
+        versioned: Some(change),
+        ..StoreChange::default()
+    };
+    let one_read = versioned(VersionedChange {
+        reads: Some(1),
+        ..VersionedChange::default()
+    });
+    let change = alter(&cluster, one_read.clone()).unwrap();
+    assert!(cluster.apply(&change));
+    assert_eq!(cluster.store("v").definition.versioned.unwrap().reads, 1);
+    let engine = versioned(VersionedChange {
+        engine: Some(EngineKind::Memory),
+        ..VersionedChange::default()
+    });
+    let replicas = StoreChange {
+        replicas: Some(Some(2)),
+        ..StoreChange::default()
+    };
+    for (change, what) in [(engine, "engine"), (replicas, "number of replicas")] {
+        let store = name("v");
+        assert_eq!(
+            alter(&cluster, change),
+            Err(OperatorError::Unchangeable { store, what })
+        );
+    }
+    cluster.create("b");
+    let refused = operator::alter_store(&cluster.view, &name("b"), &one_read);
+    assert_eq!(refused, Err(OperatorError::NotVersioned { store: name("b") }));
+}
+
+#[test]
+fn a_versioned_store_has_nothing_to_push_swap_or_roll_back_to() {
+    let mut cluster = Cluster::of(3, 8, 3);
+    create(&mut cluster, "v", &VersionedChange::default()).unwrap();
+    let (view, store) = (&cluster.view, name("v"));
+    let refused = Some(OperatorError::Versioned { store: store.clone() });
+    assert_eq!(operator::push(view, &store, detail("a"), 8).err(), refused);
+    assert_eq!(operator::cancel_push(view, &store, 8).err(), refused);
+    assert_eq!(operator::roll_back(view, &store, None).err(), refused);
+    assert_eq!(operator::swap(view, &store, crate::fixture::version(1)).err(), refused);
+    let change = operator::drop_store(view, &store).unwrap();
+    assert!(cluster.apply(&change));
+    assert!(!cluster.view.stores.contains_key("v"));
+}
+
+#[test]
+fn a_plan_is_finished_when_all_who_get_partitions_have_what_is_in_them() {
+    let mut cluster = Cluster::of(3, 16, 2);
+    create(&mut cluster, "v", &VersionedChange::default()).unwrap();
+    cluster.announce(announcement(4));
+    cluster.settle();
+    let request = RoutingRequest {
+        add: [node(4)].into(),
+        ..RoutingRequest::default()
+    };
+    let (_, change) = operator::plan_routing(&cluster.view, &request).unwrap();
+    assert!(cluster.apply(&change));
+    let all: PartitionSet = (0..16).map(PartitionId::new).collect();
+    let report = |cluster: &Cluster, number: u32, synchronised: PartitionSet| -> ReportRecord {
+        let id = cluster.store("v").id;
+        let mut local = LocalReplicas::default();
+        local.versioned.insert(name("v"), LocalVersioned { id, synchronised });
+        let actions = Agent::new(node(number)).decide(&cluster.view, &local, 0);
+        let report = actions.into_iter().find_map(|action| match action {
+            AgentAction::Report(report) => Some(report),
+            _ => None,
+        });
+        report.unwrap()
+    };
+    for number in 1..=4 {
+        let synchronised = if number == 4 { PartitionSet::EMPTY } else { all.clone() };
+        let report = report(&cluster, number, synchronised);
+        cluster.view.reports.insert(node(number), report);
+    }
+    cluster.wait(60_000);
+    assert!(
+        cluster.view.routing.as_ref().unwrap().record.next().is_some(),
+        "node 4 has nothing yet"
+    );
+    let complete = report(&cluster, 4, all);
+    cluster.view.reports.insert(node(4), complete);
+    cluster.settle();
+    let table = &cluster.view.routing.as_ref().unwrap().record;
+    assert!(table.next().is_none());
+    assert!(table.all_owners().iter().flatten().any(|&owner| owner == node(4)));
+}
+
+#[test]
+fn hints_are_kept_by_nodes_without_the_partition_first_and_never_by_the_replica_or_who_is_away() {
+    for handoff in [Handoff::Consistent, Handoff::Any, Handoff::Proximity] {
+        let mut cluster = zoned(6, 4, handoff);
+        cluster.leave(6);
+        for partition in 0..16 {
+            let owners = owners(&cluster, partition);
+            let keepers = keepers(&cluster, partition, owners[0], "near", u64::from(partition) * 77);
+            assert!(
+                !keepers.contains(&owners[0]) && !keepers.contains(&6),
+                "{handoff} {keepers:?}"
+            );
+            let others = (1..6).filter(|number| !owners.contains(number)).count();
+            assert!(
+                keepers[..others].iter().all(|keeper| !owners.contains(keeper)),
+                "{handoff} {keepers:?}"
+            );
+            assert!(
+                keepers[others..].iter().all(|keeper| owners.contains(keeper)),
+                "{handoff} {keepers:?}"
+            );
+            assert_eq!(keepers.len(), if owners[0] == 6 { 5 } else { 4 });
+        }
+    }
+}
+
+#[test]
+fn where_all_nodes_have_the_partition_the_others_keep_hints() {
+    let cluster = zoned(3, 9, Handoff::Consistent);
+    assert_eq!(keepers(&cluster, 0, 1, "near", 0), [2, 3]);
+    assert_eq!(keepers(&cluster, 0, 2, "near", 0), [3, 1]);
+}
+
+#[test]
+fn consistent_hints_for_a_replica_are_on_the_nodes_that_follow_it_whatever_the_key() {
+    let cluster = zoned(9, 99, Handoff::Consistent);
+    let owners = owners(&cluster, 0);
+    let following: Vec<u32> = (1..9).map(|step| (owners[0] - 1 + step) % 9 + 1).collect();
+    let expected = following
+        .iter()
+        .copied()
+        .find(|number| !owners.contains(number))
+        .unwrap();
+    for hash in 0..50 {
+        assert_eq!(keepers(&cluster, 0, owners[0], "near", hash)[0], expected);
+    }
+}
+
+#[test]
+fn any_hints_are_spread_over_all_nodes() {
+    let cluster = zoned(9, 99, Handoff::Any);
+    let owners = owners(&cluster, 0);
+    let mut first: Vec<u32> = (0..50)
+        .map(|hash| keepers(&cluster, 0, owners[0], "near", hash)[0])
+        .collect();
+    first.sort_unstable();
+    first.dedup();
+    assert_eq!(first.len(), 6, "all that do not have the partition: {first:?}");
+}
+
+/// A lost zone: its replicas' hints go to the zone of the coordinator, and stay out of the lost one.
+#[test]
+fn proximity_hints_are_near_the_coordinator_and_last_in_the_zone_that_is_lost() {
+    let cluster = zoned(12, 7, Handoff::Proximity);
+    let remote = |number: &u32| *number >= 7;
+    for partition in 0..16 {
+        let owners = owners(&cluster, partition);
+        for &owner in &owners {
+            let keepers = keepers(&cluster, partition, owner, "near", u64::from(partition) << 20);
+            let free: Vec<u32> = keepers
+                .iter()
+                .copied()
+                .filter(|keeper| !owners.contains(keeper))
+                .collect();
+            let (near, far): (Vec<u32>, Vec<u32>) = free.iter().partition(|number| !remote(number));
+            assert_eq!(free, [near.clone(), far].concat(), "first near, then remote");
+            assert!(near.len() >= 3);
+        }
+    }
+}
+
+#[test]
+fn no_more_keepers_are_named_than_are_asked_and_none_if_nobody_is_to() {
+    let cluster = zoned(40, 20, Handoff::Proximity);
+    assert_eq!(
+        keepers(&cluster, 0, owners(&cluster, 0)[0], "near", 3).len(),
+        KEEPERS_MAX
+    );
+    let cluster = zoned(9, 99, Handoff::None);
+    assert!(keepers(&cluster, 0, owners(&cluster, 0)[0], "near", 3).is_empty());
+}

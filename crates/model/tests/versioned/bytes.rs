@@ -1,0 +1,160 @@
+//! Records, updates and clocks as bytes.
+
+use bytes::Bytes;
+use fondaco_model::versioned::{Change, DotSource, Record, RecordError, Seen, TIME_UNIX_MS_MAX, Update, VectorClock};
+use proptest::prelude::*;
+
+use crate::history::{History, clock, put, replica, steps, written};
+
+fn small() -> Record {
+    let mut dots = DotSource::new(replica(1), 0);
+    let now_unix_ms = 1_700_000_000_000;
+    written(
+        &Record::default(),
+        &mut dots,
+        &VectorClock::new(),
+        put("value", now_unix_ms),
+    )
+}
+
+/// The bytes with the checksum that they should have.
+fn sealed(mut bytes: Vec<u8>) -> Bytes {
+    if bytes.len() >= 5 {
+        let checksum = xxhash_rust::xxh3::xxh3_64(&bytes[5..]) as u32;
+        bytes[1..5].copy_from_slice(&checksum.to_le_bytes());
+    }
+    bytes.into()
+}
+
+fn updates() -> impl Strategy<Value = Update> {
+    let seen = (1..5u32, 1..100u64, 0..100u64, any::<i64>()).prop_map(|(number, since, more, total)| Seen {
+        replica: replica(number),
+        since,
+        counter: since + more,
+        total,
+    });
+    let seen = prop::collection::vec(seen, 0..4).prop_map(|mut seen| {
+        seen.sort_unstable();
+        seen.dedup_by_key(|sum| (sum.replica, sum.since));
+        seen.into_boxed_slice()
+    });
+    let change = prop_oneof![
+        any::<Vec<u8>>().prop_map(|value| Change::Put(value.into())),
+        Just(Change::Delete),
+        any::<i64>().prop_map(Change::Add),
+        (any::<Option<i64>>(), seen).prop_map(|(value, seen)| Change::SetCounter { value, seen }),
+    ];
+    (0..=TIME_UNIX_MS_MAX, prop::option::of(any::<u64>()), change).prop_map(
+        |(written_unix_ms, expires_unix_ms, change)| Update {
+            written_unix_ms,
+            expires_unix_ms,
+            change,
+        },
+    )
+}
+
+#[test]
+fn a_small_record_has_few_bytes_more_than_its_value() {
+    let bytes = small().to_bytes();
+    assert!(bytes.len() - "value".len() <= 24, "{}", bytes.len());
+}
+
+#[test]
+fn values_are_parts_of_the_bytes_that_were_read() {
+    let bytes = Bytes::from(small().to_bytes());
+    let record = Record::decode(bytes.clone()).unwrap();
+    let value = record.siblings()[0].value.as_ref().unwrap();
+    assert!(bytes.as_ptr_range().contains(&value.as_ptr()));
+}
+
+#[test]
+fn any_changed_bit_is_noticed() {
+    let bytes = small().to_bytes();
+    for bit in 0..bytes.len() * 8 {
+        let mut changed = bytes.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        let read = Record::decode(changed.clone().into());
+        let expected = match bit / 8 {
+            0 => matches!(read, Err(RecordError::UnknownVersion { .. })),
+            _ => matches!(read, Err(RecordError::Checksum { .. })),
+        };
+        assert!(expected, "bit {bit}: {read:?}");
+        assert!(Record::decode_context(&changed).is_err());
+    }
+    for length in 0..bytes.len() {
+        assert!(Record::decode(Bytes::copy_from_slice(&bytes[..length])).is_err());
+    }
+}
+
+#[test]
+fn no_bytes_are_an_empty_clock_and_the_other_way_round() {
+    assert_eq!(VectorClock::decode(b""), Ok(VectorClock::new()));
+    assert_eq!(VectorClock::new().to_bytes(), b"");
+}
+
+proptest! {
+    #[test]
+    fn records_are_read_as_they_were_written(steps in steps(4, 60), updates in prop::collection::vec(updates(), 0..5)) {
+        let history = History::run(4, &steps);
+        let mut dots = DotSource::new(replica(9), 0);
+        let mut record = history.replicas[0].record.clone();
+        for update in updates {
+            record = written(&record, &mut dots, &VectorClock::new(), update);
+        }
+        let mut bytes = b"before".to_vec();
+        record.encode(&mut bytes);
+        let bytes = Bytes::from(bytes).slice(6..);
+        prop_assert_eq!(&Record::decode(bytes.clone()), &Ok(record.clone()));
+        prop_assert_eq!(&Record::decode_context(&bytes), &Ok(record.context().clone()));
+        prop_assert_eq!(VectorClock::decode(&record.context().to_bytes()), Ok(record.context().clone()));
+    }
+
+    #[test]
+    fn updates_are_read_as_they_were_written(update in updates()) {
+        prop_assert_eq!(Update::decode(update.to_bytes().into()), Ok(update));
+    }
+
+    #[test]
+    fn clocks_are_read_as_they_were_written(seen in prop::collection::btree_map(1..u32::MAX, 1..1u64 << 62, 0..20)) {
+        let clock = clock(&seen.into_iter().collect::<Vec<_>>());
+        prop_assert_eq!(VectorClock::decode(&clock.to_bytes()), Ok(clock));
+    }
+
+    /// So that replicas that have the same are equal bytes, also if one of them was told of it by who writes other
+    /// bytes for it.
+    #[test]
+    fn what_is_read_of_any_bytes_would_be_written_the_same(bytes: Vec<u8>) {
+        let mut bytes = bytes;
+        if let Some(version) = bytes.first_mut() {
+            *version = 1;
+        }
+        let bytes = sealed(bytes);
+        if let Ok(record) = Record::decode(bytes.clone()) {
+            prop_assert_eq!(record.to_bytes(), &bytes[..]);
+        }
+        if let Ok(update) = Update::decode(bytes.clone()) {
+            prop_assert_eq!(update.to_bytes(), &bytes[..]);
+        }
+        if let Ok(clock) = VectorClock::decode(&bytes) {
+            let again = VectorClock::decode(&clock.to_bytes());
+            prop_assert_eq!(again, Ok(clock));
+        }
+    }
+
+    #[test]
+    fn what_is_read_of_damaged_records_would_be_written_the_same(
+        steps in steps(3, 30), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut bytes = History::run(3, &steps).replicas[0].record.to_bytes();
+        for (place, byte) in changes {
+            let place = 5 + place.index(bytes.len() - 5);
+            bytes[place] = byte;
+        }
+        let bytes = sealed(bytes);
+        if let Ok(record) = Record::decode(bytes.clone()) {
+            prop_assert_eq!(record.to_bytes(), &bytes[..]);
+            let merged = record.merge(&record);
+            prop_assert_eq!(merged, record);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Counters that many add to at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fondaco_model::versioned::{Dot, DotSource, Over, Record, Resolution, Update, VectorClock, resolve};
+use proptest::prelude::*;
+
+use crate::history::{put, replica, written};
+
+fn add(record: &Record, dots: &mut DotSource, by: i64) -> Record {
+    written(record, dots, &VectorClock::new(), Update::add(by, 0, None))
+}
+
+fn set(record: &Record, dots: &mut DotSource, read: &Record, value: Option<i64>) -> Record {
+    written(record, dots, read.context(), Update::set_counter(read, value, 0, None))
+}
+
+fn value_at(record: &Record, now_unix_ms: u64) -> Option<i64> {
+    let resolved = resolve(record, Resolution::Counter, now_unix_ms);
+    resolved
+        .value()
+        .map(|value| std::str::from_utf8(value).unwrap().parse().unwrap())
+}
+
+fn value(record: &Record) -> Option<i64> {
+    value_at(record, 0)
+}
+
+#[test]
+fn what_is_added_through_one_replica_is_one_sum() {
+    let mut dots = DotSource::new(replica(1), 0);
+    let mut record = Record::default();
+    for by in [5, -2, 4] {
+        record = add(&record, &mut dots, by);
+    }
+    assert_eq!((value(&record), record.siblings().len()), (Some(7), 1));
+    assert_eq!(value(&Record::default()), None);
+}
+
+#[test]
+fn what_is_added_while_a_counter_is_set_is_neither_lost_nor_doubled() {
+    let [mut x, mut y] = [1, 2].map(|number| DotSource::new(replica(number), 0));
+    let five = add(&Record::default(), &mut x, 5);
+    // One sets it to 100, knowing of the five; meanwhile three are added where nobody has heard of that.
+    let hundred = set(&Record::default(), &mut y, &five, Some(100));
+    let eight = add(&five, &mut x, 3);
+    let merged = hundred.merge(&eight);
+    assert_eq!(value(&merged), Some(103));
+    assert_eq!(value(&add(&merged, &mut x, 1)), Some(104));
+    // And again, over what is there now.
+    let fifty = set(&merged, &mut y, &merged, Some(50));
+    assert_eq!(value(&fifty.merge(&eight)), Some(50));
+}
+
+#[test]
+fn what_is_added_while_a_counter_is_deleted_is_all_that_is_left() {
+    let [mut x, mut y] = [1, 2].map(|number| DotSource::new(replica(number), 0));
+    let five = add(&Record::default(), &mut x, 5);
+    let deleted = set(&five, &mut y, &five, None);
+    assert_eq!(value(&deleted), None);
+    assert!(deleted.is_deleted(0));
+    let eight = add(&five, &mut x, 3);
+    assert_eq!(value(&deleted.merge(&eight)), Some(3));
+    assert_eq!(value(&add(&deleted, &mut y, 1)), Some(1));
+}
+
+#[test]
+fn a_counter_that_was_a_value_goes_on_from_it() {
+    let mut dots = DotSource::new(replica(1), 0);
+    let ten = written(&Record::default(), &mut dots, &VectorClock::new(), put("10", 0));
+    assert_eq!(value(&add(&ten, &mut dots, 1)), Some(11));
+    let words = written(&Record::default(), &mut dots, &VectorClock::new(), put("words", 0));
+    let added = add(&words, &mut dots, 1);
+    assert_eq!(resolve(&added, Resolution::Counter, 0).value().unwrap(), "words");
+}
+
+#[test]
+fn a_sum_that_is_full_is_continued_by_another() {
+    let mut dots = DotSource::new(replica(1), 0);
+    let record = add(&Record::default(), &mut dots, i64::MAX);
+    let record = add(&record, &mut dots, i64::MAX);
+    assert_eq!(value(&record), Some(i64::MAX), "as much as a counter can say");
+    let record = add(&record, &mut dots, -i64::MAX);
+    assert_eq!(value(&record), Some(i64::MAX));
+    assert_eq!(value(&add(&record, &mut dots, -1)), Some(i64::MAX - 1));
+}
+
+#[test]
+fn a_counter_expires_with_what_was_added_to_it() {
+    let mut dots = DotSource::new(replica(1), 0);
+    let nothing = VectorClock::new();
+    let record = written(&Record::default(), &mut dots, &nothing, Update::add(5, 0, Some(100)));
+    assert_eq!((value_at(&record, 99), value_at(&record, 100)), (Some(5), None));
+    let record = written(&record, &mut dots, &nothing, Update::add(1, 100, None));
+    assert_eq!((value_at(&record, 100), record.siblings().len()), (Some(1), 1));
+}
+
+/// Something that happens to a counter.
+#[derive(Debug, Clone)]
+enum Step {
+    Add {
+        at: usize,
+        by: i64,
+    },
+    Set {
+        at: usize,
+        read: usize,
+        value: Option<i64>,
+        time: u64,
+    },
+    Merge {
+        into: usize,
+        from: usize,
+    },
+}
+
+fn steps(replicas: usize) -> impl Strategy<Value = Vec<Step>> {
+    let all = 0..replicas;
+    let step = prop_oneof![
+        4 => (all.clone(), -9..10i64).prop_map(|(at, by)| Step::Add { at, by }),
+        1 => (all.clone(), all.clone(), prop::option::of(0..100i64), 0..20u64)
+            .prop_map(|(at, read, value, time)| Step::Set { at, read, value, time }),
+        3 => (all.clone(), all).prop_map(|(into, from)| Step::Merge { into, from }),
+    ];
+    prop::collection::vec(step, 0..60)
+}
+
+proptest! {
+    #[test]
+    fn a_counter_is_the_newest_that_it_was_set_to_and_all_that_no_setting_has_seen(steps in steps(3)) {
+        let mut sources: Vec<_> = (1..=3).map(|number| DotSource::new(replica(number), 0)).collect();
+        let mut records = vec![Record::default(); 3];
+        // What each replica has heard of: numbers of additions.
+        let mut heard = vec![BTreeSet::<usize>::new(); 3];
+        let mut added = Vec::new();
+        let mut overwritten = BTreeSet::new();
+        let mut settings: BTreeMap<Dot, Option<i64>> = BTreeMap::new();
+        for step in &steps {
+            match *step {
+                Step::Add { at, by } => {
+                    records[at] = add(&records[at], &mut sources[at], by);
+                    heard[at].insert(added.len());
+                    added.push(by);
+                }
+                Step::Set { at, read, value, time } => {
+                    let read_record = records[read].clone();
+                    let update = Update::set_counter(&read_record, value, time, None);
+                    let before: BTreeSet<Dot> = records[at].siblings().iter().map(|sibling| sibling.dot).collect();
+                    let over = Over::Context(read_record.context());
+                    records[at] = Record::write(Some(&records[at]), &mut sources[at], over, update).unwrap();
+                    let new = records[at].siblings().iter().find(|sibling| !before.contains(&sibling.dot)).unwrap();
+                    settings.insert(new.dot, value);
+                    overwritten.extend(heard[read].iter().copied());
+                    let known = heard[read].clone();
+                    heard[at].extend(known);
+                }
+                Step::Merge { into, from } => {
+                    records[into] = records[into].merge(&records[from]);
+                    let known = heard[from].clone();
+                    heard[into].extend(known);
+                }
+            }
+        }
+        let merged = records.iter().fold(Record::default(), |all, record| all.merge(record));
+        let of_settings = merged.siblings().iter().filter(|sibling| settings.contains_key(&sibling.dot));
+        let newest = of_settings.max_by_key(|sibling| (sibling.written_unix_ms, sibling.dot));
+        let base = newest.and_then(|sibling| settings[&sibling.dot]);
+        let counted: Vec<i64> =
+            (0..added.len()).filter(|number| !overwritten.contains(number)).map(|number| added[number]).collect();
+        let expected = (base.is_some() || !counted.is_empty()).then(|| base.unwrap_or(0) + counted.iter().sum::<i64>());
+        prop_assert_eq!(value(&merged), expected, "{:?}", merged);
+        prop_assert_eq!(Record::decode(merged.to_bytes().into()), Ok(merged));
+    }
+}

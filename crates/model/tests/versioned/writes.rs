@@ -1,0 +1,132 @@
+//! What a write does to the record of the replica that takes it first.
+
+use fondaco_model::versioned::{
+    COUNTER_MAX, DotSource, Over, Record, SIBLINGS_MAX, TIME_UNIX_MS_MAX, Update, VectorClock, WriteError,
+};
+
+use crate::history::{clock, put, replica, values, written};
+
+fn source(number: u32) -> DotSource {
+    DotSource::new(replica(number), 0)
+}
+
+fn write(local: &Record, dots: &mut DotSource, over: Over<'_>, update: Update) -> Result<Record, WriteError> {
+    Record::write(Some(local), dots, over, update)
+}
+
+#[test]
+fn a_write_over_all_makes_everything_here_obsolete_and_what_others_were_said_to_have() {
+    let elsewhere = written(
+        &Record::default(),
+        &mut source(2),
+        &VectorClock::new(),
+        put("elsewhere", 0),
+    );
+    let here = written(&Record::default(), &mut source(1), &VectorClock::new(), put("here", 0));
+    let mut dots = DotSource::new(replica(1), 1);
+    let after = write(&here, &mut dots, Over::All(elsewhere.context()), put("new", 0)).unwrap();
+    assert_eq!(values(&after.merge(&elsewhere)).len(), 1);
+    let unread = write(&here, &mut dots, Over::All(&VectorClock::new()), put("new", 0)).unwrap();
+    assert_eq!(values(&unread.merge(&elsewhere)).len(), 2, "what nobody told of stays");
+}
+
+#[test]
+fn a_write_over_what_is_unchanged_is_refused_if_it_has_changed() {
+    let mut dots = source(1);
+    let first = written(&Record::default(), &mut dots, &VectorClock::new(), put("1", 0));
+    let second = write(&first, &mut dots, Over::Unchanged(first.context()), put("2", 0)).unwrap();
+    let late = write(&second, &mut dots, Over::Unchanged(first.context()), put("3", 0));
+    assert_eq!(late, Err(WriteError::Conflict));
+    let absent = Record::write(None, &mut dots, Over::Unchanged(&VectorClock::new()), put("1", 0));
+    assert_eq!(values(&absent.unwrap()).len(), 1);
+    let created = write(&second, &mut dots, Over::Unchanged(&VectorClock::new()), put("1", 0));
+    assert_eq!(created, Err(WriteError::Conflict));
+}
+
+#[test]
+fn a_write_is_later_than_what_it_knew_of_whatever_the_clocks_say() {
+    let mut dots = source(1);
+    let ahead = written(&Record::default(), &mut dots, &VectorClock::new(), put("ahead", 5000));
+    let by_context = written(&ahead, &mut dots, ahead.context(), put("behind", 10));
+    assert_eq!(by_context.siblings()[0].written_unix_ms, 5001);
+    // Also where what it knew of is not.
+    let elsewhere = written(&Record::default(), &mut source(2), ahead.context(), put("behind", 10));
+    assert_eq!(elsewhere.siblings()[0].written_unix_ms, 5001);
+    let over_all = write(&ahead, &mut dots, Over::All(&VectorClock::new()), put("behind", 10)).unwrap();
+    assert_eq!(over_all.siblings()[0].written_unix_ms, 5001);
+    let concurrent = written(&ahead, &mut dots, &VectorClock::new(), put("behind", 10));
+    assert!(
+        concurrent
+            .siblings()
+            .iter()
+            .any(|sibling| sibling.written_unix_ms == 10)
+    );
+}
+
+/// A record that was evicted, moved away or collected here, and that others still have.
+#[test]
+fn a_replica_that_has_lost_a_record_does_not_count_from_the_start_again() {
+    let mut dots = source(1);
+    let deleted = written(&Record::default(), &mut dots, &VectorClock::new(), Update::delete(1000));
+    let elsewhere = deleted.clone();
+    let after = written(&Record::default(), &mut dots, &VectorClock::new(), put("new", 1000));
+    assert_eq!(values(&elsewhere.merge(&after)).len(), 1);
+    // Nor one that starts again, and whose clock has gone on.
+    let mut restarted = source(1);
+    let after = written(
+        &Record::default(),
+        &mut restarted,
+        &VectorClock::new(),
+        put("new", 2000),
+    );
+    assert_eq!(values(&elsewhere.merge(&after)).len(), 1);
+}
+
+#[test]
+fn a_key_has_a_limit_of_concurrent_values() {
+    let mut dots = source(1);
+    let mut record = Record::default();
+    for _ in 0..SIBLINGS_MAX {
+        record = written(&record, &mut dots, &VectorClock::new(), put("v", 0));
+    }
+    let one_more = write(&record, &mut dots, Over::Context(&VectorClock::new()), put("v", 0));
+    assert_eq!(
+        one_more,
+        Err(WriteError::TooManySiblings {
+            siblings: SIBLINGS_MAX,
+            bytes: SIBLINGS_MAX
+        })
+    );
+    let resolved = written(&record, &mut dots, record.context(), put("one", 0));
+    assert_eq!(values(&resolved).len(), 1);
+}
+
+#[test]
+fn a_time_that_is_not_possible_is_refused() {
+    let update = put("v", TIME_UNIX_MS_MAX + 1);
+    let refused = Record::write(None, &mut source(1), Over::All(&VectorClock::new()), update);
+    assert!(matches!(refused, Err(WriteError::TimeOutOfRange { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_context_that_somebody_made_up_spoils_its_own_key_only() {
+    let mut dots = source(1);
+    let made_up = clock(&[(1, COUNTER_MAX)]);
+    let refused = Record::write(None, &mut dots, Over::Context(&made_up), put("v", 0));
+    assert_eq!(refused, Err(WriteError::CounterUsedUp { replica: replica(1) }));
+    let almost = clock(&[(1, COUNTER_MAX - 1)]);
+    Record::write(None, &mut dots, Over::Context(&almost), put("v", 0)).unwrap();
+    assert!(dots.last() < 10, "{dots:?}");
+}
+
+#[test]
+fn a_deletion_hides_what_it_knew_of_and_nothing_else() {
+    let [mut x, mut y] = [1, 2].map(source);
+    let first = written(&Record::default(), &mut x, &VectorClock::new(), put("first", 0));
+    let deleted = written(&first, &mut x, first.context(), Update::delete(5));
+    assert!(deleted.is_deleted(5) && !first.is_deleted(5));
+    let concurrent = written(&first, &mut y, first.context(), put("concurrent", 1));
+    let merged = deleted.merge(&concurrent);
+    assert_eq!(values(&merged).len(), 1);
+    assert!(!merged.is_deleted(5));
+}
