@@ -111,6 +111,7 @@ fn start() -> Result<(Server, Arc<SharedCatalog>), Box<dyn Error>> {
         loops: 1,
         tls: None,
         access: Access::default(),
+        replicas: None,
         peers: PeerAccess::default(),
         program_version: env!("CARGO_PKG_VERSION"),
     };

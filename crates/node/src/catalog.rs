@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::{ArcSwap, Guard};
 use fondaco_format::Version;
 use fondaco_model::cluster::Topology;
-use fondaco_model::{StoreKind, StoreName, VersionNumber};
+use fondaco_model::versioned::VersionedSettings;
+use fondaco_model::{SlotPrefix, StoreKind, StoreName, VersionNumber};
 use tokio::sync::{Notify, watch};
 
 use crate::membership::Membership;
@@ -30,6 +31,8 @@ pub struct Catalog {
     open: Vec<OpenVersion>,
     /// For each store its current version.
     current: Vec<Current>,
+    /// For each store what is to be known of it if clients write it.
+    versioned: Vec<Option<Arc<VersionedStore>>>,
     membership: Option<Arc<Membership>>,
 }
 
@@ -51,8 +54,10 @@ struct Current {
 
 /// In the place of a version: there is none here.
 pub(crate) const NOT_OPEN: u16 = u16::MAX;
+/// In the place of a version: the store has none, being a versioned one.
+pub(crate) const HELD: u16 = NOT_OPEN - 1;
 /// More open versions than this are not looked into: with 4095 stores, every store may have 16.
-const OPEN_MAX: usize = NOT_OPEN as usize;
+const OPEN_MAX: usize = HELD as usize;
 
 /// One store, at one moment.
 pub struct ServingStore {
@@ -67,6 +72,17 @@ pub struct ServingStore {
     /// Versions that are open besides: kept for rollback, or ready to be swapped in. Requests that name
     /// their version are answered from them.
     pub others: Vec<(VersionNumber, Arc<Version>)>,
+}
+
+/// A store that clients write: what those who read and write it need to know.
+#[derive(Debug)]
+pub(crate) struct VersionedStore {
+    pub(crate) name: StoreName,
+    pub(crate) id: StoreId,
+    pub(crate) settings: VersionedSettings,
+    /// How many nodes hold each partition.
+    pub(crate) replicas: u32,
+    pub(crate) slots: SlotPrefix,
 }
 
 /// The number of a store, from 1.
@@ -149,11 +165,23 @@ impl Catalog {
                 number: wanted,
             });
         }
+        let versioned = |store: &Arc<ServingStore>| {
+            let known = membership.as_ref()?.topology().stores.get(&store.name)?;
+            Some(Arc::new(VersionedStore {
+                name: store.name.clone(),
+                id: store.id,
+                settings: known.versioned?,
+                replicas: known.replicas,
+                slots: SlotPrefix::of(&store.name),
+            }))
+        };
+        let versioned = stores.iter().map(versioned).collect();
         Self {
             stores,
             places,
             open,
             current,
+            versioned,
             membership,
         }
     }
@@ -192,6 +220,12 @@ impl Catalog {
     #[inline]
     pub(crate) fn current_number(&self, store: u16) -> Option<VersionNumber> {
         self.current[store as usize].number
+    }
+
+    /// What is to be known of the store at this place if clients write it.
+    #[inline]
+    pub(crate) fn versioned(&self, store: u16) -> Option<&Arc<VersionedStore>> {
+        self.versioned[store as usize].as_ref()
     }
 
     /// Where a version of the store at this place is among the open ones.

@@ -19,6 +19,7 @@ mod forward;
 mod membership;
 mod metrics;
 mod priority;
+mod resolved;
 mod server;
 mod settings;
 

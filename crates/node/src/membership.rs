@@ -93,6 +93,12 @@ impl Membership {
             .filter(|(_, node)| node.live)
     }
 
+    /// How many partitions clients that ask for whole slots ask this process for.
+    pub fn led(&self) -> usize {
+        let partitions = self.topology.partitions.partitions();
+        partitions.filter(|&partition| self.leads(partition)).count()
+    }
+
     /// Whether clients that ask for whole slots ask this process for a partition: it is the first of the
     /// owners that are there.
     pub fn leads(&self, partition: PartitionId) -> bool {

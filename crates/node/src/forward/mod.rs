@@ -9,6 +9,7 @@ mod cache;
 mod flights;
 mod quota;
 mod scan;
+mod versioned;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -17,6 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use fondaco_client::quorum::LocalReplica;
 use fondaco_client::read::{HeldRoom, ValueRoom};
 use fondaco_client::{Client, ClientError, Partial, ReadOptions, WireKey};
 use fondaco_model::VersionNumber;
@@ -29,6 +31,7 @@ use crate::settings::Setting;
 use cache::{EntryRef, HotKeys};
 use flights::{Boarding, Flights};
 pub(crate) use quota::Quotas;
+pub(crate) use versioned::ValueAnswer;
 
 /// A key to be asked for.
 #[derive(Clone, Copy)]
@@ -339,6 +342,9 @@ impl Forwarder {
             .local()
             .topology(catalog.topology())
             .topology_wanted(Arc::clone(catalog.topology_wanted()));
+        if let Some(replicas) = &self.shared.config.replicas {
+            builder = builder.replica(Arc::clone(replicas) as Arc<dyn LocalReplica>);
+        }
         if let Some(password) = &peers.password {
             builder = builder.credentials(peers.user.clone(), password.clone());
         }
@@ -392,7 +398,7 @@ impl Forwarder {
 }
 
 /// Keys that are under way, until this is dropped: with the client that wants them, at the latest.
-struct UnderWay {
+pub(crate) struct UnderWay {
     of_loop: Rc<Cell<usize>>,
     shared: Arc<Shared>,
     keys: usize,
@@ -433,7 +439,7 @@ fn wire_keys(catalog: &Catalog, keys: &[Wanted<'_>]) -> Result<Vec<WireKey>, Cli
 }
 
 /// An error of the client library as it is answered.
-fn told(error: &ClientError) -> Arc<str> {
+pub(crate) fn told(error: &ClientError) -> Arc<str> {
     let code = match error {
         // What clients of Redis Cluster know, and try again after.
         ClientError::NoReplica { .. } | ClientError::NoTopology { .. } => "CLUSTERDOWN",

@@ -31,6 +31,7 @@ use crate::forward::Quotas;
 use crate::metrics::NodeMetrics;
 use crate::settings::Settings;
 use clients::Clients;
+use fondaco_replica::Replicas;
 
 /// What a server is started with.
 #[derive(Debug, Clone)]
@@ -45,6 +46,8 @@ pub struct ServerConfig {
     pub access: Access,
     /// How other nodes are reached.
     pub peers: PeerAccess,
+    /// What this node holds of versioned stores; nothing of a router.
+    pub replicas: Option<Arc<Replicas>>,
     /// The version of the program, for `HELLO` and `INFO`.
     pub program_version: &'static str,
 }
@@ -74,6 +77,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<NodeMetrics>,
     pub(crate) clients: Clients,
     pub(crate) quotas: Quotas,
+    /// Of writes.
+    pub(crate) write_quotas: Quotas,
     pub(crate) started: Instant,
     pub(crate) started_at: SystemTime,
 }
@@ -147,6 +152,7 @@ impl Server {
             metrics,
             clients: Clients::default(),
             quotas: Quotas::new(),
+            write_quotas: Quotas::new(),
             started: Instant::now(),
             started_at: SystemTime::now(),
         });

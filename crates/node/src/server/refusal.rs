@@ -23,8 +23,19 @@ pub(super) fn no_store(name: &[u8]) -> String {
 }
 
 #[cold]
-pub(super) fn no_right(store: &ServingStore) -> String {
-    format!("NOPERM this user may not read store {:?}", store.name)
+pub(super) fn no_right_to_read(store: &StoreName) -> String {
+    format!("NOPERM this user may not read store {store:?}")
+}
+
+#[cold]
+pub(super) fn no_right_to_write(store: &StoreName) -> String {
+    format!("NOPERM this user may not write store {store:?}")
+}
+
+/// A write to a store that is not written to.
+#[cold]
+pub(super) fn takes_no_writes(store: &StoreName) -> String {
+    format!("READONLY {store:?} is a batch store: its data comes by push, see fondaco push")
 }
 
 #[cold]

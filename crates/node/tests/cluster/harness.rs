@@ -74,6 +74,7 @@ impl Node {
             loops: LOOPS,
             tls: None,
             access,
+            replicas: None,
             peers,
             program_version: "test",
         };

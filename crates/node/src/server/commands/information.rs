@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use fondaco_model::StoreKind;
 use fondaco_resp::Reply;
 use fondaco_resp::command::all;
 
@@ -10,6 +11,7 @@ use super::{Call, keyword};
 use crate::catalog::{Catalog, Serving, ServingStore};
 use crate::membership::{Member, Membership};
 use crate::metrics::{COUNTERS, Counter};
+use crate::server::Shared;
 
 const SECTIONS: [&str; 7] = [
     "SERVER",
@@ -22,17 +24,46 @@ const SECTIONS: [&str; 7] = [
 ];
 
 pub(super) fn dbsize(call: &Call<'_>, reply: &mut Reply<'_>) {
-    let catalog = call.context.shared.catalog.load();
+    let shared = &call.context.shared;
+    let catalog = shared.catalog.load();
     let readable = catalog.stores().iter();
     let readable = readable.filter(|store| call.session.may_read(&store.name));
     let records: u64 = match catalog.membership() {
         // A client that knows of slots asks every node, and adds up.
-        Some(membership) if call.session.follows_slots && !membership.is_router() => {
-            readable.map(|store| records_led(store, membership)).sum()
-        }
-        _ => readable.map(|store| catalog.records(store)).sum(),
+        Some(membership) if call.session.follows_slots && !membership.is_router() => readable
+            .map(|store| match store.kind {
+                StoreKind::Batch => records_led(store, membership),
+                StoreKind::Versioned => keys_written(shared, store, membership.led()),
+            })
+            .sum(),
+        _ => readable.map(|store| records(shared, &catalog, store)).sum(),
     };
     reply.integer(records as i64);
+}
+
+/// How many keys a store has, here and elsewhere.
+fn records(shared: &Shared, catalog: &Catalog, store: &ServingStore) -> u64 {
+    match (store.kind, catalog.membership()) {
+        (StoreKind::Versioned, Some(membership)) => {
+            keys_written(shared, store, membership.topology().partitions.get() as usize)
+        }
+        _ => catalog.records(store),
+    }
+}
+
+/// About how many keys a versioned store has in so many partitions, if all have as many as those that are held
+/// here. Deleted ones count until they are forgotten. A router holds none, and knows of none.
+fn keys_written(shared: &Shared, store: &ServingStore, partitions: usize) -> u64 {
+    let status = shared
+        .config
+        .replicas
+        .as_ref()
+        .and_then(|replicas| replicas.status(store.id.get()));
+    let (keys, held) = status.map_or((0, 0), |status| (status.keys, status.held.len()));
+    match held {
+        0 => 0,
+        held => (u128::from(keys) * partitions as u128 / held as u128) as u64,
+    }
 }
 
 /// The records of a store in those partitions that clients ask this node for.
@@ -155,16 +186,19 @@ fn write_section(call: &Call<'_>, section: &str, text: &mut String) {
                 .filter(|store| call.session.may_read(&store.name));
             let mut keys = 0;
             for store in stores {
-                keys += catalog.records(store);
-                line(&format!("store_{}", store.name), &store_line(store, &catalog));
+                keys += records(shared, &catalog, store);
+                line(&format!("store_{}", store.name), &store_line(shared, store, &catalog));
             }
             line("db0", &format!("keys={keys},expires=0,avg_ttl=0"));
         }
     }
 }
 
-fn store_line(store: &ServingStore, catalog: &Catalog) -> String {
-    let keys = catalog.records(store);
+fn store_line(shared: &Shared, store: &ServingStore, catalog: &Catalog) -> String {
+    let keys = records(shared, catalog, store);
+    if store.kind == StoreKind::Versioned {
+        return format!("kind=versioned,keys={keys}");
+    }
     match &store.serving {
         Serving::Version(number, version) => format!(
             "version={number},keys={keys},bytes={}",

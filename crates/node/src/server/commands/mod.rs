@@ -5,6 +5,7 @@ mod configuration;
 mod connection;
 mod information;
 mod scan;
+pub(super) mod versioned;
 
 use std::rc::Rc;
 
@@ -116,17 +117,24 @@ fn help(container: &[u8], reply: &mut Reply<'_>) {
     }
 }
 
-/// The error for all commands that would write.
+/// The error for all commands that would write, and are not done on versioned stores.
 fn no_writes(call: &Call<'_>) -> Refusal {
     let name = String::from_utf8_lossy(call.arguments[0]).to_uppercase();
     let wire_key = call.arguments.get(1).copied().unwrap_or_default();
-    match memchr::memchr(b':', wire_key) {
-        Some(colon) => format!(
-            "READONLY {name} writes, and {:?} is a batch store: its data comes by push, see fondaco push",
-            String::from_utf8_lossy(&wire_key[..colon])
-        ),
-        None => format!("READONLY {name} writes, and batch stores get their data by push, see fondaco push"),
+    let Some(colon) = memchr::memchr(b':', wire_key) else {
+        return format!("READONLY {name} writes, and no store does it: see COMMAND DOCS for those that write one key");
+    };
+    let catalog = call.context.shared.catalog.load();
+    let store = catalog.store_on_wire(&wire_key[..colon]);
+    if store.is_some_and(|store| catalog.versioned(store).is_some()) {
+        return format!(
+            "ERR versioned stores do what concerns one key, and {name} does more: write the keys one by one"
+        );
     }
+    format!(
+        "READONLY {name} writes, and {:?} is a batch store: its data comes by push, see fondaco push",
+        String::from_utf8_lossy(&wire_key[..colon])
+    )
 }
 
 /// An argument as text, for comparing with keywords.

@@ -10,6 +10,9 @@
 //!       store     partition   first bits of the hash, rounded up
 //! ```
 //!
+//! Of versioned stores the records of one replica of each partition are listed, by the hash of the key: what the
+//! replica has yet to hear of is missing, and what was deleted is not shown.
+//!
 //! Partitions that are not held here are listed by nodes that hold them, with `FONDACO.SCAN`. A client
 //! that knows of slots scans every node, so it is given of each only the partitions that this node leads.
 
@@ -22,7 +25,7 @@ use fondaco_resp::{Reply, glob_matches, parse_integer};
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR, keyword};
 use crate::catalog::{Catalog, NOT_OPEN, StoreId};
 use crate::cold::on_a_thread;
-use crate::server::refusal::{failure, no_right, no_store, no_version, version_gone};
+use crate::server::refusal::{failure, no_right_to_read, no_store, no_version, version_gone};
 
 const HASH_BITS: u32 = 38;
 const PARTITION_BITS: u32 = 14;
@@ -86,7 +89,8 @@ pub(super) async fn scan(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), R
         Some(only) => store == only,
         None => {
             let name = &catalog.stores()[place as usize].name;
-            call.session.may_read(name) && catalog.current_number(place).is_some()
+            let has_keys = catalog.current_number(place).is_some() || catalog.versioned(place).is_some();
+            call.session.may_read(name) && has_keys
         }
     };
     let places: Vec<(StoreId, u16)> = catalog.stores().iter().map(|store| store.id).zip(0..).collect();
@@ -149,20 +153,27 @@ pub(super) async fn scan_partition(call: &Call<'_>, reply: &mut Reply<'_>) -> Re
     let catalog = Arc::clone(&call.context.shared.catalog.load());
     let store = catalog.store_on_wire(name).ok_or_else(|| no_store(name))?;
     if !call.session.may_read(&catalog.stores()[store as usize].name) {
-        return Err(no_right(&catalog.stores()[store as usize]));
+        return Err(no_right_to_read(&catalog.stores()[store as usize].name));
     }
-    let version = match catalog.current(store) {
-        NOT_OPEN => return Err(version_gone(&catalog, store, None::<VersionNumber>)),
-        open => catalog.version(open),
-    };
     let partition = PartitionId::new(u32::try_from(partition).map_err(|_| NOT_AN_INTEGER)?);
-    if !version.holds(partition) {
-        return Err(format!("NOTHERE partition {partition} is not held here"));
-    }
-    let end = PartitionId::new(partition.get() + 1);
     let position = ScanPosition { partition, hash };
     let count = count.clamp(1, COUNT_MAX as u64) as usize;
-    let (keys, next) = keys_between(version, position, end, count).await?;
+    let not_here = || format!("NOTHERE partition {partition} is not held here");
+    let (keys, next) = match (catalog.versioned(store), catalog.current(store)) {
+        (Some(versioned), _) => {
+            let listed = keys_of_replica(call, versioned.id, position, count).await?;
+            listed.ok_or_else(not_here)?
+        }
+        (None, NOT_OPEN) => return Err(version_gone(&catalog, store, None::<VersionNumber>)),
+        (None, open) => {
+            let version = catalog.version(open);
+            if !version.holds(partition) {
+                return Err(not_here());
+            }
+            let end = PartitionId::new(partition.get() + 1);
+            keys_between(version, position, end, count).await?
+        }
+    };
     reply.array(2);
     match next.filter(|next| next.partition == partition) {
         Some(next) => reply.bulk(next.hash.to_string().as_bytes()),
@@ -187,6 +198,11 @@ impl Walk<'_> {
         let partition = position.partition;
         if !self.is_wanted(partition) {
             return Ok((Vec::new(), self.start_of(partition.get() + 1)));
+        }
+        if let Some(versioned) = self.catalog.versioned(self.store)
+            && let Some((keys, next)) = keys_of_replica(self.call, versioned.id, position, count).await?
+        {
+            return Ok((keys, next.or_else(|| self.start_of(partition.get() + 1))));
         }
         if let Some(version) = self.holder(partition) {
             let later = partition.get() + 1..self.partitions();
@@ -263,6 +279,25 @@ async fn keys_between(
     scanned.await.map_err(|error| failure(&error))
 }
 
+/// Keys of a partition of a versioned store from a position on, as this node's replica has them, and where to
+/// go on in the partition; `None` if it has none.
+async fn keys_of_replica(
+    call: &Call<'_>,
+    store: StoreId,
+    position: ScanPosition,
+    count: usize,
+) -> Result<Option<Listed>, Refusal> {
+    let Some(replicas) = call.context.shared.config.replicas.clone() else {
+        return Ok(None);
+    };
+    let ScanPosition { partition, hash } = position;
+    let listed = tokio::task::spawn_blocking(move || replicas.keys_from(store.get(), partition, hash, count)).await;
+    let listed = listed.map_err(|error| format!("ERR the scan did not end: {error}"))?;
+    let Some((keys, next)) = listed? else { return Ok(None) };
+    let keys = keys.into_iter().map(Vec::from).collect();
+    Ok(Some((keys, next.map(|hash| ScanPosition { partition, hash }))))
+}
+
 fn parse<'a>(arguments: &[&'a [u8]]) -> Result<Request<'a>, Refusal> {
     let number = std::str::from_utf8(arguments[1])
         .ok()
@@ -309,9 +344,9 @@ fn only_store(request: &Request<'_>, catalog: &Catalog, call: &Call<'_>) -> Resu
     let place = catalog.store_on_wire(name).ok_or_else(|| no_store(name))?;
     let store = &catalog.stores()[place as usize];
     if !call.session.may_read(&store.name) {
-        return Err(no_right(store));
+        return Err(no_right_to_read(&store.name));
     }
-    if catalog.current_number(place).is_none() {
+    if catalog.current_number(place).is_none() && catalog.versioned(place).is_none() {
         return Err(no_version(store));
     }
     Ok(Some(store.id))

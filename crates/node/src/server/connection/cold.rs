@@ -85,6 +85,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
                 continue;
             }
+            if let Some(answer) = self.window.held(at) {
+                self.tally.count_held(answer);
+                self.window.answer_with(&mut place, answer, &mut reply);
+                continue;
+            }
             self.look_ahead_from(&mut reads, at, &catalog, &others);
             let found = match reads.take(at) {
                 Some(read) => self.finish(&place, &catalog, read, started).await,
@@ -143,7 +148,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             reads.ahead += 1;
             let is_answered = others.get(key).is_some();
             if !is_answered
-                && !self.window.is_elsewhere(key)
+                && self.window.version(key, catalog).is_some()
                 && let Ok(Lookup::Cold(read)) = self.window.look_up(key, catalog)
             {
                 let read = self.start(key, catalog, read);

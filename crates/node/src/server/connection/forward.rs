@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use super::{BUFFER_BYTES_KEPT, Connection, INPUT_BYTES};
 use crate::catalog::Catalog;
-use crate::forward::{KeyAnswer, Source, Wanted};
+use crate::forward::{KeyAnswer, Source, ValueAnswer, Wanted};
 use crate::metrics::Counter;
 use crate::server::event_loop::LoopContext;
 use crate::server::window::{Place, Window};
@@ -33,15 +33,34 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(super) async fn run_split(&mut self, catalog: Arc<Catalog>, started: Instant) -> io::Result<()> {
         // What the disk is needed for goes on meanwhile.
         let reads = self.look_ahead(&catalog, &Others::default());
-        let others = tokio::select! {
+        let (others, held) = tokio::select! {
             biased;
-            others = ask_others(&self.context, &self.window, &catalog) => others,
+            answers = ask_all(&self.context, &self.window, &catalog) => answers,
             // Nobody wants the answer any more: what is under way for it is given up.
             error = gone(&mut self.stream, &mut self.input, &self.context) => return Err(error),
         };
+        self.window.answer_held(held);
         let place = Place::default();
         self.run_waiting(catalog, place, reads, others, started).await
     }
+}
+
+/// What other nodes answer for keys of batch stores, and what replicas answer for those of versioned ones.
+async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> (Others, Vec<ValueAnswer>) {
+    let others = async {
+        match window.has_elsewhere() {
+            true => ask_others(context, window, catalog).await,
+            false => Others::default(),
+        }
+    };
+    let held = async {
+        let keys: Vec<usize> = window.unanswered().collect();
+        match keys[..] {
+            [] => Vec::new(),
+            _ => context.forwarder.read_versioned(catalog, &wanted(window, &keys)).await,
+        }
+    };
+    tokio::join!(others, held)
 }
 
 /// Waits until the client is gone. What it sends meanwhile is kept for later.

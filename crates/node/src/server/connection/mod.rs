@@ -5,6 +5,7 @@
 
 mod cold;
 mod forward;
+mod pipeline;
 
 use std::io;
 use std::rc::Rc;
@@ -17,6 +18,7 @@ use fondaco_resp::{Arguments, Limits, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::clients::{Entered, Phase};
+use super::commands::versioned::Pipeline;
 use super::commands::{self, Outcome};
 use super::event_loop::LoopContext;
 use super::session::{Replies, Session};
@@ -51,6 +53,7 @@ where
         window_start: 0,
         answered: Vec::new(),
         tally: Tally::default(),
+        pipeline: None,
     };
     // A client that is gone is no error of ours.
     let _ = connection.run().await;
@@ -76,6 +79,8 @@ struct Connection<S> {
     /// Which commands were answered since the last read, and how often.
     answered: Vec<(CommandId, u64)>,
     tally: Tally,
+    /// Requests on versioned stores, between two runs of them none; made for the first.
+    pipeline: Option<Box<Pipeline>>,
 }
 
 /// What the input leads to.
@@ -89,8 +94,19 @@ enum Turn {
     Ask(Arc<Catalog>),
     /// This command is to be carried out; its arguments are parsed.
     Run(CommandId),
+    /// The next requests are on versioned stores.
+    Pipeline,
     /// The replies are to be written first.
     Write,
+}
+
+/// What the next request is.
+enum Next {
+    /// One that was put into the window.
+    LookUp,
+    /// One that is carried out beside others.
+    Pipeline,
+    Command(CommandId),
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -105,10 +121,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     Turn::Write => self.write(started).await?,
                     Turn::Wait(catalog, place, read) => {
                         let reads = self.start_at(place.key, &catalog, read);
-                        self.run_waiting(catalog, place, reads, Others::default(), started).await?;
+                        self.run_waiting(catalog, place, reads, Others::default(), started)
+                            .await?;
                     }
                     Turn::Ask(catalog) => self.run_split(catalog, started).await?,
                     Turn::Run(command) => self.run_command(command).await,
+                    Turn::Pipeline => self.run_pipeline(started).await?,
                 }
             }
             self.write(started).await?;
@@ -177,16 +195,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         if !self.session.is_authenticated() && !commands::without_authentication(command) {
                             return Err("NOAUTH Authentication required.".into());
                         }
+                        if pipeline::begins(command, &self.arguments, rest, &catalog) {
+                            return Ok(Next::Pipeline);
+                        }
                         let admission = Admission {
                             catalog: &catalog,
                             session: &self.session,
                             forwarder: &context.forwarder,
                         };
                         let is_look_up = self.window.add(command, &self.arguments, rest, &admission)?;
-                        Ok((!is_look_up).then_some(command))
+                        Ok(match is_look_up {
+                            true => Next::LookUp,
+                            false => Next::Command(command),
+                        })
                     });
                     match resolved {
-                        Ok(None) => {
+                        Ok(Next::LookUp) => {
                             self.consumed += consumed;
                             if (self.window.is_full() || self.session.replies != Replies::On)
                                 && let Some(turn) = self.run_window(&catalog)
@@ -200,7 +224,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                                 return turn;
                             }
                         }
-                        Ok(Some(command)) => {
+                        Ok(Next::Pipeline) => return Turn::Pipeline,
+                        Ok(Next::Command(command)) => {
                             self.request_start = self.consumed;
                             self.consumed += consumed;
                             return Turn::Run(command);

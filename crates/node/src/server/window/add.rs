@@ -10,8 +10,9 @@ use fondaco_resp::command::CommandId;
 use fondaco_resp::{Arguments, parse_integer};
 
 use super::{Detail, Key, Request, Window};
-use crate::catalog::{Catalog, NOT_OPEN};
+use crate::catalog::{Catalog, HELD, NOT_OPEN, VersionedStore};
 use crate::forward::Forwarder;
+use crate::server::commands::versioned::is_replica;
 use crate::server::refusal;
 use crate::server::session::Session;
 
@@ -28,6 +29,8 @@ struct Mark {
     keys: usize,
     bytes: usize,
     elsewhere: usize,
+    held: usize,
+    unanswered: usize,
 }
 
 impl Window {
@@ -67,7 +70,7 @@ impl Window {
                 return Err(error);
             }
         }
-        if self.elsewhere > before.elsewhere
+        if (self.elsewhere > before.elsewhere || self.unanswered > before.unanswered)
             && let Err(error) = self.check_elsewhere(before, admission)
         {
             self.return_to(before);
@@ -91,6 +94,8 @@ impl Window {
             keys: self.keys.len(),
             bytes: self.key_bytes.len(),
             elsewhere: self.elsewhere,
+            held: self.held.len(),
+            unanswered: self.unanswered,
         }
     }
 
@@ -98,6 +103,8 @@ impl Window {
         self.keys.truncate(mark.keys);
         self.key_bytes.truncate(mark.bytes);
         self.elsewhere = mark.elsewhere;
+        self.held.truncate(mark.held);
+        self.unanswered = mark.unanswered;
     }
 
     #[inline]
@@ -123,7 +130,19 @@ impl Window {
                 return Ok(());
             }
         }
+        if let Some(versioned) = catalog.versioned(store) {
+            self.push_held(key, store, versioned, admission);
+            return Ok(());
+        }
         self.push_elsewhere(key, store, catalog)
+    }
+
+    /// A key of a versioned store, with its answer if this node has it in memory and need ask nobody else.
+    fn push_held(&mut self, key: &[u8], store: u16, versioned: &VersionedStore, admission: &Admission<'_>) {
+        let answer = admission.forwarder.recall(admission.catalog, versioned, key);
+        self.unanswered += usize::from(answer.is_none());
+        self.held.push((self.keys.len() as u32, answer));
+        self.push_key(key, store, HELD, Probe::NOT_HELD);
     }
 
     #[cold]
@@ -191,12 +210,20 @@ impl Window {
             && !membership.is_router()
         {
             let slots = keys.iter().map(|key| self.slot(key, catalog));
-            if let Some(slot) = only(slots) {
+            // A replica may have to ask others, and is the right one to do so.
+            let is_replica = |key: &Key| {
+                let partition = membership.topology().partitions.partition_of(self.slot(key, catalog));
+                let store = catalog.versioned(key.store);
+                store.is_some_and(|store| is_replica(membership, store, partition))
+            };
+            if let Some(slot) = only(slots)
+                && !keys.iter().any(is_replica)
+            {
                 let store = &catalog.stores()[keys[0].store as usize].name;
                 return Err(refusal::moved(membership, store, slot));
             }
         }
-        admission.forwarder.check_room(self.elsewhere)?;
+        admission.forwarder.check_room(self.elsewhere + self.unanswered)?;
         let mut rest = keys;
         while let Some(first) = rest.first() {
             let run = rest.iter().take_while(|key| key.store == first.store).count();
@@ -220,7 +247,7 @@ fn readable_store(name: &[u8], admission: &Admission<'_>) -> Result<u16, String>
     let store = &catalog.stores()[place as usize];
     match admission.session.may_read(&store.name) {
         true => Ok(place),
-        false => Err(refusal::no_right(store)),
+        false => Err(refusal::no_right_to_read(&store.name)),
     }
 }
 

@@ -19,7 +19,8 @@ use fondaco_resp::Reply;
 use fondaco_resp::command::CommandId;
 
 use super::refusal;
-use crate::catalog::{Catalog, NOT_OPEN};
+use crate::catalog::{Catalog, HELD, NOT_OPEN};
+use crate::forward::ValueAnswer;
 pub(in crate::server) use add::Admission;
 
 /// When a window holds so many keys, it is run before more requests are read.
@@ -30,6 +31,9 @@ const PREFETCH_DISTANCE: usize = 8;
 /// Replies are sent when they pass this, also in the middle of a pipeline or of an `MGET`.
 pub(in crate::server) const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 
+/// The answer for a key for which there is none.
+const UNANSWERED: &str = "ERR the replicas were asked for fewer keys than were wanted";
+
 /// Requests that wait to be answered together.
 #[derive(Default)]
 pub(in crate::server) struct Window {
@@ -39,6 +43,11 @@ pub(in crate::server) struct Window {
     key_bytes: Vec<u8>,
     /// How many keys other nodes have to be asked for.
     elsewhere: usize,
+    /// The places of keys of versioned stores, in order, with their answers: none where replicas have to be
+    /// asked.
+    held: Vec<(u32, Option<ValueAnswer>)>,
+    /// How many of those replicas have to be asked for.
+    unanswered: usize,
 }
 
 struct Request {
@@ -64,7 +73,7 @@ struct Key {
     /// Its place in [`Catalog::stores`].
     store: u16,
     /// The place of the version that it is looked up in among the catalog's open ones; [`NOT_OPEN`] if
-    /// other nodes have to be asked.
+    /// other nodes have to be asked, [`HELD`] if its store has no versions.
     version: u16,
     probe: Probe,
 }
@@ -97,6 +106,19 @@ pub(in crate::server) struct Tally {
     pub(in crate::server) failed: u64,
 }
 
+impl Tally {
+    /// Counts the answer for a key of a versioned store.
+    pub(in crate::server) fn count_held(&mut self, answer: &ValueAnswer) {
+        match answer {
+            Ok(value) => {
+                self.hot += 1;
+                self.absent += u64::from(value.is_none());
+            }
+            Err(_) => self.failed += 1,
+        }
+    }
+}
+
 /// The answer for one key: its value, or why it is not known, as an error begins with its code.
 pub(in crate::server) type Answer<'a> = Result<Option<&'a [u8]>, &'a dyn Display>;
 
@@ -116,7 +138,37 @@ impl Window {
     /// Whether other nodes have to be asked.
     #[inline]
     pub(in crate::server) fn is_split(&self) -> bool {
+        self.elsewhere > 0 || self.unanswered > 0
+    }
+
+    /// Whether other nodes have to be asked for keys of batch stores.
+    pub(in crate::server) fn has_elsewhere(&self) -> bool {
         self.elsewhere > 0
+    }
+
+    /// The places of the keys of versioned stores that replicas have to be asked for.
+    pub(in crate::server) fn unanswered(&self) -> impl Iterator<Item = usize> {
+        let unanswered = self.held.iter().filter(|(_, answer)| answer.is_none());
+        unanswered.map(|&(at, _)| at as usize)
+    }
+
+    /// Takes the answers for the keys that replicas had to be asked for, in order.
+    pub(in crate::server) fn answer_held(&mut self, answers: impl IntoIterator<Item = ValueAnswer>) {
+        let mut answers = answers.into_iter();
+        for (_, held) in self.held.iter_mut().filter(|(_, answer)| answer.is_none()) {
+            *held = Some(answers.next().unwrap_or_else(|| Err(UNANSWERED.into())));
+        }
+        self.unanswered = 0;
+    }
+
+    /// The answer for the key at a place, if its store is a versioned one.
+    #[inline]
+    pub(in crate::server) fn held(&self, at: usize) -> Option<&ValueAnswer> {
+        if self.keys[at].version != HELD {
+            return None;
+        }
+        let place = self.held.binary_search_by_key(&(at as u32), |&(at, _)| at).ok()?;
+        self.held[place].1.as_ref()
     }
 
     /// The commands of all requests.
@@ -130,7 +182,10 @@ impl Window {
         self.keys.clear();
         self.key_bytes.clear();
         self.elsewhere = 0;
+        self.held.clear();
+        self.unanswered = 0;
         self.keys.shrink_to(KEPT_MAX);
+        self.held.shrink_to(KEPT_MAX);
         self.key_bytes.shrink_to(KEPT_MAX * 16);
     }
 
@@ -143,7 +198,7 @@ impl Window {
     /// The version that the key at a place is looked up in; `None` if other nodes have to be asked.
     pub(in crate::server) fn version<'a>(&self, at: usize, catalog: &'a Catalog) -> Option<&'a Arc<Version>> {
         let version = self.keys[at].version;
-        (version != NOT_OPEN).then(|| catalog.version(version))
+        (version < HELD).then(|| catalog.version(version))
     }
 
     /// Whether other nodes have to be asked for the key at a place.
@@ -178,7 +233,9 @@ impl Window {
 
     #[inline]
     fn prefetch(&self, at: usize, catalog: &Catalog) {
-        if let Some(key) = self.keys.get(at) {
+        if let Some(key) = self.keys.get(at)
+            && key.version != HELD
+        {
             catalog.version(key.version).prefetch(&key.probe);
         }
     }
@@ -198,6 +255,11 @@ impl Window {
             }
             if several {
                 self.prefetch(place.key + PREFETCH_DISTANCE, catalog);
+            }
+            if let Some(answer) = self.held(place.key) {
+                tally.count_held(answer);
+                self.answer_with(&mut place, answer, reply);
+                continue;
             }
             match self.look_up(place.key, catalog) {
                 Ok(Lookup::Found(value)) => {
@@ -241,6 +303,14 @@ impl Window {
             place.request += 1;
         }
         false
+    }
+
+    /// Answers the key at a place, whose store is a versioned one, and moves on to the next.
+    pub(in crate::server) fn answer_with(&self, place: &mut Place, answer: &ValueAnswer, reply: &mut Reply<'_>) {
+        match answer {
+            Ok(value) => self.answer(place, Ok(value.as_deref()), reply),
+            Err(error) => self.answer(place, Err(error), reply),
+        }
     }
 
     /// Answers the key at a place, and moves on to the next.

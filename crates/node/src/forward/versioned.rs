@@ -1,0 +1,148 @@
+//! Keys of versioned stores: read and written at the quorums of their replicas, wherever those are, this node
+//! included.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fondaco_client::quorum::{Decide, Intent, Updated, WriteTimes, Written};
+use fondaco_client::{ClientError, ReadOptions, WireKey};
+use fondaco_model::versioned::{Record, Update};
+
+use super::{Forwarder, UnderWay, Wanted, told, wire_keys};
+use crate::catalog::{Catalog, VersionedStore};
+use crate::membership::Member;
+use crate::metrics::Counter;
+use crate::resolved::{now_unix_ms, value_of};
+
+/// The value of a key of a versioned store, or the error to answer with.
+pub(crate) type ValueAnswer = Result<Option<Bytes>, Arc<str>>;
+
+impl Forwarder {
+    /// The value of a key, if this node has it in memory and need ask nobody else: its store is read from one
+    /// replica.
+    pub(crate) fn recall(&self, catalog: &Catalog, store: &VersionedStore, key: &[u8]) -> Option<ValueAnswer> {
+        let settings = &store.settings;
+        if settings.reads > 1 || settings.preferred_reads > 1 || settings.zone_reads > 0 {
+            return None;
+        }
+        let replicas = self.shared.config.replicas.as_ref()?;
+        let partitions = catalog.membership()?.topology().partitions;
+        let record = replicas.recall(store.id.get(), partitions.partition_of(store.slots.slot(key)), key)?;
+        let Some(record) = record else { return Some(Ok(None)) };
+        let current = value_of(&record, settings.resolution, now_unix_ms());
+        Some(
+            current
+                .map(|current| current.map(|current| current.value))
+                .map_err(Arc::from),
+        )
+    }
+    /// The values of keys of versioned stores, one answer for each key, in order.
+    pub(crate) async fn read_versioned(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Vec<ValueAnswer> {
+        let failed = |error: &ClientError| -> Vec<ValueAnswer> {
+            let error = told(error);
+            keys.iter().map(|_| Err(Arc::clone(&error))).collect()
+        };
+        let records = match (self.client(), wire_keys(catalog, keys)) {
+            (Ok(client), Ok(wire_keys)) => {
+                let _under_way = self.under_way(keys.len());
+                client.get_records(wire_keys, &self.read_options()).await
+            }
+            (Err(error), _) | (_, Err(error)) => return failed(&error),
+        };
+        let records = match records {
+            Ok(records) => records,
+            Err(error) => return failed(&error),
+        };
+        let now_unix_ms = now_unix_ms();
+        let value = |(wanted, record): (&Wanted<'_>, Result<Record, ClientError>)| {
+            let record = record.map_err(|error| told(&error))?;
+            let store = catalog.versioned(wanted.store);
+            let resolution = store.map(|store| store.settings.resolution).unwrap_or_default();
+            let current = value_of(&record, resolution, now_unix_ms)?;
+            Ok(current.map(|current| current.value))
+        };
+        keys.iter().zip(records).map(value).collect()
+    }
+
+    /// The record of a key: what the replicas that were asked hold together.
+    ///
+    /// # Errors
+    /// The error to answer with.
+    pub(crate) async fn read_record(&self, key: WireKey) -> Result<Record, String> {
+        let failed = |error: ClientError| told(&error).to_string();
+        let client = self.client().map_err(failed)?;
+        let mut records = client
+            .get_records(vec![key], &self.read_options())
+            .await
+            .map_err(failed)?;
+        // One key has one record.
+        records.pop().unwrap_or(Ok(Record::default())).map_err(failed)
+    }
+
+    /// Writes a key.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being written; a conflict, if that was asked for.
+    pub(crate) async fn write_record(
+        &self,
+        key: WireKey,
+        intent: Intent,
+        update: Update,
+    ) -> Result<Written, ClientError> {
+        self.client()?.write(key, intent, update, self.write_times()).await
+    }
+
+    /// Changes a key: what is decided on what is there is written, if nobody else writes meanwhile.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being read or written; a conflict, when others were faster again and again.
+    pub(crate) async fn edit_record(&self, key: WireKey, decide: Decide) -> Result<Updated, ClientError> {
+        self.client()?.edit(key, decide, self.write_times()).await
+    }
+
+    /// Keys that are under way from now until the result is dropped.
+    pub(crate) fn under_way(&self, keys: usize) -> UnderWay {
+        UnderWay::of(self, keys)
+    }
+
+    /// Charges a store's quota of writes with so many keys. Routers have it together, and so have the nodes
+    /// that clients write to: each its share.
+    ///
+    /// # Errors
+    /// The error to answer with: the quota is used up.
+    pub(crate) fn charge_writes(&self, catalog: &Catalog, store: &VersionedStore, keys: usize) -> Result<(), String> {
+        let (Some(quota), Some(membership)) = (store.settings.write_keys_per_second, catalog.membership()) else {
+            return Ok(());
+        };
+        let topology = membership.topology();
+        let sharing = match membership.member() {
+            Member::Router(_) => u64::from(topology.routers),
+            Member::Node(_) => topology.nodes.values().filter(|node| node.live).count() as u64,
+        };
+        let share = (quota / sharing.max(1)).max(1);
+        let now_ns = self.shared.started.elapsed().as_nanos() as u64;
+        if self.shared.write_quotas.take(store.id, keys, share, now_ns) {
+            return Ok(());
+        }
+        self.metrics.add(Counter::QuotaRefusals, 1);
+        Err(format!(
+            "QUOTA store {:?} may be written at {quota} keys a second, {share} through this process: send fewer, or \
+             raise it with fondaco store alter",
+            store.name
+        ))
+    }
+
+    fn write_times(&self) -> WriteTimes {
+        WriteTimes {
+            deadline: self.deadline(),
+            attempt: None,
+        }
+    }
+
+    fn read_options(&self) -> ReadOptions {
+        ReadOptions {
+            deadline: self.deadline(),
+            ..self.options.clone()
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! What goes before a request on versioned stores is carried out: whose it is, whether the client may ask it,
+//! and whether it is to be asked here.
+//!
+//! A request is let in whole or not at all.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fondaco_client::quorum::{ReplicaCommand, ReplicaRequest};
+use fondaco_model::{PartitionId, Slot};
+use fondaco_resp::Arguments;
+use fondaco_resp::command::CommandId;
+
+use super::super::Refusal;
+use super::operation::Operation;
+use super::parse::Asked;
+use crate::catalog::{Catalog, VersionedStore};
+use crate::forward::Forwarder;
+use crate::membership::Membership;
+use crate::server::refusal;
+use crate::server::session::Session;
+
+/// A key of a versioned store, on the wire, and what is asked of it.
+pub(in crate::server) type Admitted = (Arc<VersionedStore>, Bytes, Operation);
+
+/// Whether a command on keys of a versioned store is carried out for itself, and not as one of many look-ups.
+pub(in crate::server) fn is_operation(command: CommandId) -> bool {
+    use CommandId as Id;
+    matches!(
+        command,
+        Id::Set
+            | Id::SetNx
+            | Id::SetEx
+            | Id::PSetEx
+            | Id::GetSet
+            | Id::MSet
+            | Id::Del
+            | Id::Unlink
+            | Id::GetDel
+            | Id::GetEx
+            | Id::Append
+            | Id::SetRange
+            | Id::Incr
+            | Id::Decr
+            | Id::IncrBy
+            | Id::DecrBy
+            | Id::Expire
+            | Id::PExpire
+            | Id::ExpireAt
+            | Id::PExpireAt
+            | Id::Persist
+            | Id::Ttl
+            | Id::PTtl
+            | Id::FondacoGet
+            | Id::FondacoPut
+            | Id::FondacoDel
+    )
+}
+
+/// Whether a command may be carried out for itself where others before it are still under way. `MGET` is
+/// not: its keys are looked up together.
+pub(in crate::server) fn is_look_up(command: CommandId) -> bool {
+    use CommandId as Id;
+    matches!(command, Id::Get | Id::StrLen | Id::Type | Id::Exists)
+}
+
+/// Whether the first key of a request names a versioned store.
+pub(in crate::server) fn is_on_versioned_store(arguments: &Arguments, buffer: &[u8], catalog: &Catalog) -> bool {
+    let wire_key = arguments.get(1, buffer).unwrap_or_default();
+    let store = memchr::memchr(b':', wire_key).and_then(|colon| catalog.store_on_wire(&wire_key[..colon]));
+    store.is_some_and(|store| catalog.versioned(store).is_some())
+}
+
+/// What a command asks of this node's own replica, if it does.
+pub(in crate::server) fn replica_command(command: CommandId) -> Option<ReplicaCommand> {
+    use CommandId as Id;
+    Some(match command {
+        Id::FondacoRGet => ReplicaCommand::Get,
+        Id::FondacoRPut => ReplicaCommand::Put,
+        Id::FondacoRMerge => ReplicaCommand::Merge,
+        Id::FondacoRHint => ReplicaCommand::Hint,
+        Id::FondacoRTree => ReplicaCommand::Tree,
+        Id::FondacoRSync => ReplicaCommand::Sync,
+        Id::FondacoRHints => ReplicaCommand::OldestHint,
+        _ => return None,
+    })
+}
+
+/// Who asks, of whom, at which moment.
+pub(in crate::server) struct Admission<'a> {
+    pub(in crate::server) catalog: &'a Catalog,
+    pub(in crate::server) session: &'a Session,
+    pub(in crate::server) forwarder: &'a Forwarder,
+}
+
+impl Admission<'_> {
+    /// The request that other nodes and routers make of this node's own replica.
+    ///
+    /// # Errors
+    /// The error to answer with: arguments that are none, no right to read or write the store.
+    pub(in crate::server) fn replica_request<'b>(
+        &self,
+        command: ReplicaCommand,
+        arguments: impl Iterator<Item = &'b [u8]> + Clone,
+    ) -> Result<ReplicaRequest, Refusal> {
+        let request = ReplicaRequest::parse(command, arguments).map_err(|error| format!("ERR {error}"))?;
+        let is_let_in = match command {
+            ReplicaCommand::Get | ReplicaCommand::Tree | ReplicaCommand::Sync | ReplicaCommand::OldestHint => {
+                self.session.may_read(&request.store)
+            }
+            ReplicaCommand::Put | ReplicaCommand::Merge | ReplicaCommand::Hint => {
+                self.session.may_write(&request.store)
+            }
+        };
+        match (is_let_in, command) {
+            (true, _) => Ok(request),
+            (false, ReplicaCommand::Get | ReplicaCommand::Tree | ReplicaCommand::Sync | ReplicaCommand::OldestHint) => {
+                Err(refusal::no_right_to_read(&request.store))
+            }
+            (false, _) => Err(refusal::no_right_to_write(&request.store)),
+        }
+    }
+
+    /// Lets a request on keys in.
+    ///
+    /// # Errors
+    /// The error to answer with: a key without a store, a store that is none or takes no writes, no right, no
+    /// room, another node to go to, a quota that is used up.
+    pub(in crate::server) fn keys(&self, asked: Asked) -> Result<Vec<Admitted>, Refusal> {
+        let mut admitted = Vec::with_capacity(asked.keys.len());
+        for (wire_key, operation) in asked.keys {
+            admitted.push((self.store(&wire_key, &operation)?, wire_key, operation));
+        }
+        self.check_place(&admitted)?;
+        self.forwarder.check_room(admitted.len())?;
+        let mut rest = &admitted[..];
+        while let Some((store, ..)) = rest.first() {
+            let run = rest.iter().take_while(|(other, ..)| other.id == store.id).count();
+            let (own, others) = rest.split_at(run);
+            let writes = own.iter().filter(|(.., operation)| !operation.is_read()).count();
+            if writes > 0 {
+                self.forwarder.charge_writes(self.catalog, store, writes)?;
+            }
+            rest = others;
+        }
+        Ok(admitted)
+    }
+
+    fn store(&self, wire_key: &[u8], operation: &Operation) -> Result<Arc<VersionedStore>, Refusal> {
+        let Some(colon) = memchr::memchr(b':', wire_key) else {
+            return Err(refusal::no_colon(wire_key));
+        };
+        let name = &wire_key[..colon];
+        let place = self
+            .catalog
+            .store_on_wire(name)
+            .ok_or_else(|| refusal::no_store(name))?;
+        let store = &self.catalog.stores()[place as usize];
+        if !self.session.may_read(&store.name) {
+            return Err(refusal::no_right_to_read(&store.name));
+        }
+        let Some(versioned) = self.catalog.versioned(place) else {
+            return Err(refusal::takes_no_writes(&store.name));
+        };
+        if !operation.is_read() && !self.session.may_write(&store.name) {
+            return Err(refusal::no_right_to_write(&store.name));
+        }
+        if colon + 1 == wire_key.len() {
+            return Err(refusal::EMPTY_KEY.into());
+        }
+        Ok(Arc::clone(versioned))
+    }
+
+    /// Whether a client that goes where keys are is to be sent elsewhere: none of the keys is held here.
+    fn check_place(&self, admitted: &[Admitted]) -> Result<(), Refusal> {
+        let Some(membership) = self.catalog.membership() else {
+            return Ok(());
+        };
+        if !self.session.goes_where_keys_are() || membership.is_router() {
+            return Ok(());
+        }
+        let mut slots = admitted
+            .iter()
+            .map(|(store, wire_key, _)| (store, store.slot(wire_key)));
+        let Some((store, first)) = slots.next() else {
+            return Ok(());
+        };
+        let is_here = |store: &VersionedStore, slot: Slot| {
+            let partition = membership.topology().partitions.partition_of(slot);
+            is_replica(membership, store, partition)
+        };
+        if is_here(store, first) || !slots.all(|(other, slot)| slot == first && !is_here(other, slot)) {
+            return Ok(());
+        }
+        Err(refusal::moved(membership, &store.name, first))
+    }
+}
+
+/// Whether this node holds a partition of a store.
+pub(in crate::server) fn is_replica(membership: &Membership, store: &VersionedStore, partition: PartitionId) -> bool {
+    let topology = membership.topology();
+    let known = topology.stores.get(&store.name);
+    known.is_some_and(|known| topology.replicas(known, partition).any(|node| membership.is(node)))
+}
+
+impl VersionedStore {
+    /// The slot of a key on the wire.
+    pub(in crate::server) fn slot(&self, wire_key: &Bytes) -> Slot {
+        self.slots.slot(&wire_key[self.name.as_str().len() + 1..])
+    }
+}

@@ -1,0 +1,210 @@
+//! Carrying operations out: through the coordinator, on the replicas of a key; and what others ask of this
+//! node's own replica.
+//!
+//! A plain write goes to replicas as it is. What depends on the value reads it, says what follows, and writes
+//! that on condition that nobody else has written meanwhile; if somebody has, it begins again.
+
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use fondaco_client::quorum::{Edit, Expiry, Intent, ReplicaError, ReplicaErrorCode, ReplicaReply, Written};
+use fondaco_client::{ClientError, WireKey};
+use fondaco_model::versioned::{Record, RecordError, Resolution, Update, VectorClock};
+
+use super::operation::{Answer, Change, Circumstances, Lifetime, Operation, Set};
+use super::pipeline::{Part, Work};
+use crate::catalog::VersionedStore;
+use crate::forward::{Forwarder, told};
+use crate::resolved::{Current, now_unix_ms, value_of};
+use crate::server::event_loop::LoopContext;
+use crate::settings::Setting;
+
+/// Begins work, which is told to its connection when it is done. What was begun goes on if that ends.
+pub(in crate::server) fn begin(context: &Rc<LoopContext>, work: Work) {
+    match work {
+        Work::Replica(request, teller) => match &context.shared.config.replicas {
+            Some(replicas) => replicas.request(request, Box::new(move |reply| teller.reply(reply))),
+            None => teller.reply(ReplicaReply::Error(ReplicaError::new(
+                ReplicaErrorCode::NotHere,
+                "this process is a router, and holds no data",
+            ))),
+        },
+        Work::Part(part, teller) => {
+            let context = Rc::clone(context);
+            tokio::task::spawn_local(async move {
+                let _under_way = context.forwarder.under_way(1);
+                let answer = carry_out(&context, &part).await;
+                teller.answer(answer.unwrap_or_else(Answer::Error));
+            });
+        }
+    }
+}
+
+/// An operation on its key.
+struct Carrying<'a> {
+    forwarder: &'a Forwarder,
+    store: &'a VersionedStore,
+    key: WireKey,
+    value_bytes_max: usize,
+}
+
+async fn carry_out(context: &LoopContext, part: &Part) -> Result<Answer, String> {
+    let carrying = Carrying {
+        forwarder: &context.forwarder,
+        store: &part.store,
+        key: WireKey::parse(part.wire_key.clone()).map_err(|error| told(&error).to_string())?,
+        value_bytes_max: context.shared.settings.get(Setting::BulkBytesMax) as usize,
+    };
+    let is_counter = part.store.settings.resolution == Resolution::Counter;
+    match &part.operation {
+        Operation::Siblings => carrying.siblings().await,
+        Operation::PutOver {
+            context,
+            value,
+            lifetime,
+        } => {
+            let here = carrying.here();
+            let update = Update::put(value.clone(), here.now_unix_ms, here.end_of(*lifetime, None));
+            carrying.write_over(context, update).await
+        }
+        Operation::DeleteOver { context } => carrying.write_over(context, Update::delete(now_unix_ms())).await,
+        Operation::Add(by) if is_counter => carrying.count(*by).await,
+        operation => match operation.unconditional() {
+            Some(set) if !is_counter => carrying.set(set).await,
+            _ => carrying.change(operation).await,
+        },
+    }
+}
+
+impl Carrying<'_> {
+    fn here(&self) -> Circumstances {
+        Circumstances {
+            now_unix_ms: now_unix_ms(),
+            ttl_ms: self.store.settings.ttl_ms,
+            value_bytes_max: self.value_bytes_max,
+        }
+    }
+
+    async fn read(&self) -> Result<Record, String> {
+        self.forwarder.read_record(self.key.clone()).await
+    }
+
+    async fn write(&self, intent: Intent, update: Update) -> Result<Written, ClientError> {
+        self.forwarder.write_record(self.key.clone(), intent, update).await
+    }
+
+    fn value_of(&self, record: &Record, here: &Circumstances) -> Result<Option<Current>, String> {
+        value_of(record, self.store.settings.resolution, here.now_unix_ms)
+    }
+
+    /// All values, with their context.
+    async fn siblings(&self) -> Result<Answer, String> {
+        let record = self.read().await?;
+        let now_unix_ms = now_unix_ms();
+        let values = match self.store.settings.resolution {
+            // Its siblings are sums, which say nothing by themselves.
+            Resolution::Counter => self
+                .value_of(&record, &self.here())?
+                .map(|current| current.value)
+                .into_iter()
+                .collect(),
+            _ => {
+                let siblings = record.siblings().iter();
+                siblings
+                    .filter_map(|sibling| sibling.value_at(now_unix_ms).cloned())
+                    .collect()
+            }
+        };
+        Ok(Answer::Siblings(record.context().to_bytes().into(), values))
+    }
+
+    /// A write over what a client has read.
+    async fn write_over(&self, context: &Bytes, update: Update) -> Result<Answer, String> {
+        let context = match context.is_empty() {
+            true => Ok(VectorClock::default()),
+            false => VectorClock::decode(context),
+        };
+        let context = context.map_err(|error| invalid_context(&error))?;
+        let written = self.write(Intent::Context(context), update).await;
+        let written = written.map_err(|error| told(&error).to_string())?;
+        Ok(Answer::Bulk(written.context.to_bytes().into()))
+    }
+
+    /// A write over all that there is.
+    async fn set(&self, set: &Set) -> Result<Answer, String> {
+        let here = self.here();
+        let update = Update::put(set.value.clone(), here.now_unix_ms, here.end_of(set.lifetime, None));
+        let written = self.write(Intent::All, update).await;
+        written.map_err(|error| told(&error).to_string())?;
+        Ok(Answer::Ok)
+    }
+
+    /// What is added to a counter never conflicts: it is read only for the reply, and to see that it is a
+    /// number.
+    async fn count(&self, by: i64) -> Result<Answer, String> {
+        let here = self.here();
+        let current = self.value_of(&self.read().await?, &here)?;
+        let (change, answer) = Operation::Add(by).apply(current.as_ref(), &here);
+        if matches!(change, Change::Write(_)) {
+            let expires_unix_ms = here.end_of(Lifetime::Kept, current.as_ref());
+            let update = Update::add(by, here.now_unix_ms, expires_unix_ms);
+            let written = self.write(Intent::Context(VectorClock::default()), update).await;
+            written.map_err(|error| told(&error).to_string())?;
+        }
+        Ok(answer)
+    }
+
+    /// What follows from the value, if nobody else writes meanwhile.
+    async fn change(&self, operation: &Operation) -> Result<Answer, String> {
+        let answered = Arc::new(Mutex::new(None));
+        let decide = {
+            let (operation, answered) = (operation.clone(), Arc::clone(&answered));
+            let (resolution, here) = (self.store.settings.resolution, self.here());
+            move |record: &Record, now_unix_ms| {
+                let here = Circumstances { now_unix_ms, ..here };
+                let (change, answer) = match value_of(record, resolution, now_unix_ms) {
+                    Ok(current) => operation.apply(current.as_ref(), &here),
+                    Err(error) => (Change::None, Answer::Error(error)),
+                };
+                *answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+                edit(change)
+            }
+        };
+        let edited = self.forwarder.edit_record(self.key.clone(), Box::new(decide)).await;
+        let updated = edited.map_err(|error| told(&error).to_string())?;
+        if *operation == Operation::Delete && updated.context.is_none() && !self.sees_all() {
+            // Replicas may have what was not seen: it is deleted unseen.
+            let written = self.write(Intent::All, Update::delete(now_unix_ms())).await;
+            written.map_err(|error| told(&error).to_string())?;
+        }
+        let answer = answered.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Whoever decided has said what is to be answered.
+        Ok(answer.unwrap_or(Answer::Null))
+    }
+
+    /// Whether a read sees every write that was acknowledged before it.
+    fn sees_all(&self) -> bool {
+        let settings = &self.store.settings;
+        settings.reads + settings.writes > self.store.replicas && !settings.sloppy
+    }
+}
+
+/// A change as the coordinator takes it.
+fn edit(change: Change) -> Edit {
+    match change {
+        Change::None => Edit::Keep,
+        Change::Delete => Edit::Delete,
+        Change::Write(Current { value, expires_unix_ms }) => Edit::Put {
+            value,
+            expiry: match expires_unix_ms {
+                Some(unix_ms) => Expiry::At { unix_ms },
+                None => Expiry::Never,
+            },
+        },
+    }
+}
+
+fn invalid_context(error: &RecordError) -> String {
+    format!("ERR invalid context: {error}; use what FONDACO.GET or FONDACO.PUT answered, as it was, or nothing")
+}

@@ -1,0 +1,23 @@
+//! Commands on keys of versioned stores, and what nodes ask of one another's replicas.
+//!
+//! - `parse`: what a request asks of which keys;
+//! - `operation`: what that does to a value, and how it is answered;
+//! - `admission`: who may ask what, and where;
+//! - `pipeline`: which requests of a connection are under way;
+//! - `coordinate`: reading and writing on replicas.
+
+mod admission;
+mod coordinate;
+mod operation;
+mod parse;
+mod pipeline;
+
+pub(in crate::server) use admission::{
+    Admission, is_look_up, is_on_versioned_store, is_operation, is_replica, replica_command,
+};
+pub(in crate::server) use coordinate::begin;
+pub(in crate::server) use parse::{Request, parse};
+pub(in crate::server) use pipeline::{Accepted, Pipeline};
+
+/// What no store does: it would have to change several keys at once, or all.
+pub(in crate::server) const NOT_DONE: &str = "ERR versioned stores do what concerns one key: this is not done";

@@ -1,0 +1,359 @@
+//! Requests of one connection that are carried out side by side: what is to be begun, what is under way, and
+//! what is to be answered next.
+//!
+//! Requests on different keys are under way together, those on one key one after the other, in the order in
+//! which they came; replies are in the order of requests, whichever is done first. How much is under way is
+//! bounded: the connection reads no more requests than [`Pipeline::has_room`] lets in. No I/O is done here.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use fondaco_client::quorum::{ReplicaReply, ReplicaRequest};
+use fondaco_resp::Reply;
+use fondaco_resp::command::CommandId;
+use tokio::sync::mpsc;
+
+use super::operation::{Answer, Operation};
+use super::parse::Combined;
+use crate::catalog::VersionedStore;
+
+/// How many requests wait for their answers before no more are read.
+const REQUESTS_MAX: usize = 1024;
+/// How many bytes of requests wait before no more are read.
+const BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How many keys are worked on at a time.
+const RUNNING_MAX: usize = 256;
+
+/// The requests of a connection that are not answered yet.
+pub(in crate::server) struct Pipeline {
+    slots: VecDeque<Slot>,
+    /// The number of the first of them.
+    first: u64,
+    bytes: usize,
+    /// Keys that are worked on, each with the work that waits for it.
+    busy: HashMap<Bytes, VecDeque<Part>>,
+    /// What may be begun.
+    startable: VecDeque<Work>,
+    running: usize,
+    told: mpsc::UnboundedSender<Done>,
+    done: mpsc::UnboundedReceiver<Done>,
+}
+
+/// A request, and what is known of its reply.
+struct Slot {
+    command: CommandId,
+    began: Instant,
+    bytes: usize,
+    is_muted: bool,
+    left: usize,
+    outcome: Outcome,
+}
+
+enum Outcome {
+    /// Answers for keys.
+    Keys(Vec<Option<Answer>>, Combined),
+    /// The answer of this node's own replica.
+    Replica(Option<ReplicaReply>),
+    /// It was refused.
+    Refused(String),
+}
+
+/// What a request asks of one key.
+pub(in crate::server) struct Part {
+    place: Place,
+    pub(in crate::server) store: Arc<VersionedStore>,
+    /// With the name of the store before it.
+    pub(in crate::server) wire_key: Bytes,
+    pub(in crate::server) operation: Operation,
+}
+
+/// Work to be begun, and whom to tell when it is done.
+pub(in crate::server) enum Work {
+    /// For the coordinator.
+    Part(Part, Teller),
+    /// For this node's own replica.
+    Replica(ReplicaRequest, Teller),
+}
+
+/// Where an answer belongs: a request, and a key of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    slot: u64,
+    key: usize,
+}
+
+/// Work that is done.
+pub(in crate::server) struct Done {
+    place: Place,
+    /// The key that may be worked on further.
+    wire_key: Option<Bytes>,
+    result: Finding,
+}
+
+enum Finding {
+    Key(Answer),
+    Replica(ReplicaReply),
+    Lost,
+}
+
+/// Tells a connection that work is done: in any case, once.
+pub(in crate::server) struct Teller {
+    told: mpsc::UnboundedSender<Done>,
+    done: Option<Done>,
+}
+
+impl Teller {
+    fn new(told: &mpsc::UnboundedSender<Done>, place: Place, wire_key: Option<Bytes>) -> Self {
+        Self {
+            told: told.clone(),
+            done: Some(Done {
+                place,
+                wire_key,
+                result: Finding::Lost,
+            }),
+        }
+    }
+
+    /// Says what came of a key.
+    pub(in crate::server) fn answer(self, answer: Answer) {
+        self.tell(Finding::Key(answer));
+    }
+
+    /// Says what the replica has answered.
+    pub(in crate::server) fn reply(self, reply: ReplicaReply) {
+        self.tell(Finding::Replica(reply));
+    }
+
+    fn tell(mut self, result: Finding) {
+        if let Some(done) = &mut self.done {
+            done.result = result;
+        }
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        if let Some(done) = self.done.take() {
+            // A client that has gone wants no answer.
+            let _ = self.told.send(done);
+        }
+    }
+}
+
+impl Default for Pipeline {
+    fn default() -> Self {
+        let (told, done) = mpsc::unbounded_channel();
+        Self {
+            slots: VecDeque::new(),
+            first: 0,
+            bytes: 0,
+            busy: HashMap::new(),
+            startable: VecDeque::new(),
+            running: 0,
+            told,
+            done,
+        }
+    }
+}
+
+impl Pipeline {
+    pub(in crate::server) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Whether more requests may be let in.
+    pub(in crate::server) fn has_room(&self) -> bool {
+        self.slots.len() < REQUESTS_MAX && self.bytes < BYTES_MAX
+    }
+
+    /// Whether there is work that may be begun.
+    pub(in crate::server) fn has_work(&self) -> bool {
+        self.running < RUNNING_MAX && !self.startable.is_empty()
+    }
+
+    /// Lets in a request on keys.
+    pub(in crate::server) fn push_keys(
+        &mut self,
+        request: Accepted,
+        combined: Combined,
+        keys: impl ExactSizeIterator<Item = (Arc<VersionedStore>, Bytes, Operation)>,
+    ) {
+        let slot = self.push(request, keys.len(), Outcome::Keys(vec![None; keys.len()], combined));
+        for (key, (store, wire_key, operation)) in keys.enumerate() {
+            let part = Part {
+                place: Place { slot, key },
+                store,
+                wire_key,
+                operation,
+            };
+            match self.busy.get_mut(&part.wire_key) {
+                Some(waiting) => waiting.push_back(part),
+                None => {
+                    self.busy.insert(part.wire_key.clone(), VecDeque::new());
+                    self.make_startable(part);
+                }
+            }
+        }
+    }
+
+    /// Lets in a request for this node's own replica.
+    pub(in crate::server) fn push_replica(&mut self, accepted: Accepted, request: ReplicaRequest) {
+        let slot = self.push(accepted, 1, Outcome::Replica(None));
+        let teller = Teller::new(&self.told, Place { slot, key: 0 }, None);
+        self.startable.push_back(Work::Replica(request, teller));
+    }
+
+    /// Lets in a request that is refused.
+    pub(in crate::server) fn push_refused(&mut self, accepted: Accepted, refusal: String) {
+        self.push(accepted, 0, Outcome::Refused(refusal));
+    }
+
+    fn push(&mut self, accepted: Accepted, left: usize, outcome: Outcome) -> u64 {
+        self.bytes += accepted.bytes;
+        self.slots.push_back(Slot {
+            command: accepted.command,
+            began: accepted.began,
+            bytes: accepted.bytes,
+            is_muted: accepted.is_muted,
+            left,
+            outcome,
+        });
+        self.first + self.slots.len() as u64 - 1
+    }
+
+    fn make_startable(&mut self, part: Part) {
+        let teller = Teller::new(&self.told, part.place, Some(part.wire_key.clone()));
+        self.startable.push_back(Work::Part(part, teller));
+    }
+
+    /// The next work to be begun; none while enough is under way.
+    pub(in crate::server) fn next_work(&mut self) -> Option<Work> {
+        if !self.has_work() {
+            return None;
+        }
+        let work = self.startable.pop_front()?;
+        self.running += 1;
+        Some(work)
+    }
+
+    /// Waits for work to be done.
+    pub(in crate::server) async fn next_done(&mut self) {
+        // It holds a sender itself, so that there always may be more.
+        if let Some(done) = self.done.recv().await {
+            self.take(done);
+        }
+    }
+
+    /// Takes note of what is done by now.
+    pub(in crate::server) fn take_done(&mut self) {
+        while let Ok(done) = self.done.try_recv() {
+            self.take(done);
+        }
+    }
+
+    fn take(&mut self, done: Done) {
+        self.running -= 1;
+        if let Some(wire_key) = done.wire_key
+            && let Some(waiting) = self.busy.get_mut(&wire_key)
+        {
+            match waiting.pop_front() {
+                Some(part) => self.make_startable(part),
+                None => {
+                    self.busy.remove(&wire_key);
+                }
+            }
+        }
+        let Place { slot, key } = done.place;
+        let slot = &mut self.slots[(slot - self.first) as usize];
+        slot.left -= 1;
+        match (&mut slot.outcome, done.result) {
+            (Outcome::Keys(answers, _), Finding::Key(answer)) => answers[key] = Some(answer),
+            (Outcome::Replica(reply), Finding::Replica(answered)) => *reply = Some(answered),
+            _ => {}
+        }
+    }
+
+    /// Writes the reply to the first request, if that is done: which command it was to, when it began, and
+    /// whether it failed.
+    pub(in crate::server) fn answer_next(&mut self, reply: &mut Reply<'_>) -> Option<Answered> {
+        let slot = self.slots.pop_front_if(|slot| slot.left == 0)?;
+        self.first += 1;
+        self.bytes -= slot.bytes;
+        let start = reply.buffer.len();
+        let has_failed = slot.outcome.write(reply);
+        if slot.is_muted {
+            reply.buffer.truncate(start);
+        }
+        Some(Answered {
+            command: slot.command,
+            began: slot.began,
+            has_failed,
+        })
+    }
+}
+
+/// A request that is let in.
+pub(in crate::server) struct Accepted {
+    pub(in crate::server) command: CommandId,
+    pub(in crate::server) began: Instant,
+    pub(in crate::server) bytes: usize,
+    /// Whether the client wants no reply to it.
+    pub(in crate::server) is_muted: bool,
+}
+
+/// A request that is answered.
+pub(in crate::server) struct Answered {
+    pub(in crate::server) command: CommandId,
+    pub(in crate::server) began: Instant,
+    pub(in crate::server) has_failed: bool,
+}
+
+/// What became of work whose task ended before it was done.
+const LOST: &str = "ERR the server could not finish the request, and does not know what came of it";
+
+impl Outcome {
+    /// Whether it is an error.
+    fn write(self, reply: &mut Reply<'_>) -> bool {
+        match self {
+            Self::Refused(refusal) => {
+                reply.error(&refusal);
+                true
+            }
+            Self::Replica(None) => {
+                reply.error(LOST);
+                true
+            }
+            Self::Replica(Some(answered)) => {
+                answered.write(reply);
+                matches!(answered, ReplicaReply::Error(_))
+            }
+            Self::Keys(answers, combined) => {
+                let answer = combined.of(answers);
+                answer.write(reply);
+                matches!(answer, Answer::Error(_))
+            }
+        }
+    }
+}
+
+impl Combined {
+    /// One answer out of those for all keys: the first error, if there is one.
+    fn of(self, answers: Vec<Option<Answer>>) -> Answer {
+        let mut sum = 0;
+        let mut last = None;
+        for answer in answers {
+            match answer.unwrap_or_else(|| Answer::Error(LOST.into())) {
+                Answer::Error(error) => return Answer::Error(error),
+                Answer::Integer(number) if self == Self::Sum => sum += number,
+                answer => last = Some(answer),
+            }
+        }
+        match (self, last) {
+            (Self::Only, Some(answer)) => answer,
+            (Self::Ok, _) => Answer::Ok,
+            _ => Answer::Integer(sum),
+        }
+    }
+}

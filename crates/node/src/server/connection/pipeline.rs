@@ -1,0 +1,214 @@
+//! Requests on versioned stores, and those for this node's replica: many of one connection are under way at a
+//! time, while more are read.
+//!
+//! They are answered in the order in which they came. What is no such request ends the run: it is taken again
+//! when all before it is answered.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use fondaco_resp::command::{CommandId, resolve};
+use fondaco_resp::{Arguments, Parse, Reply, parse_request};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+
+use super::{BUFFER_BYTES_KEPT, Connection, INPUT_BYTES};
+use crate::catalog::Catalog;
+use crate::metrics::Counter;
+use crate::resolved::now_unix_ms;
+use crate::server::clients::Phase;
+use crate::server::commands::versioned::{
+    self, Accepted, Admission, Pipeline, Request, is_look_up, is_on_versioned_store, is_operation, replica_command,
+};
+use crate::server::session::Replies;
+use crate::server::window::OUTPUT_BYTES_MAX;
+
+/// Why no more requests are let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pause {
+    /// The input holds no further request.
+    Starved,
+    /// Enough is under way.
+    Full,
+    /// The next request is none of ours, or breaks the protocol.
+    Other,
+    /// The client sends no more.
+    Ended,
+}
+
+/// What is waited for.
+enum Wake {
+    Done,
+    Input(usize),
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    /// Carries requests out until there is one of another kind, or none is left.
+    pub(super) async fn run_pipeline(&mut self, started: Instant) -> io::Result<()> {
+        // What is under way when the client goes is carried out all the same, and told to nobody.
+        let mut pipeline = self.pipeline.take().unwrap_or_default();
+        let mut has_ended = false;
+        loop {
+            let pause = match has_ended {
+                true => Pause::Ended,
+                false => self.let_in(&mut pipeline),
+            };
+            while let Some(work) = pipeline.next_work() {
+                versioned::begin(&self.context, work);
+            }
+            pipeline.take_done();
+            self.answer_done(&mut pipeline);
+            if self.output.len() > OUTPUT_BYTES_MAX {
+                self.write(started).await?;
+            }
+            if pipeline.is_empty() && pause != Pause::Full {
+                break;
+            }
+            if pipeline.has_work() || pipeline.is_empty() {
+                continue;
+            }
+            // Replies that are ready do not wait for those that are not.
+            self.write(started).await?;
+            let wake = match pause {
+                Pause::Starved => {
+                    self.drop_taken();
+                    self.input.reserve(INPUT_BYTES);
+                    tokio::select! {
+                        biased;
+                        () = pipeline.next_done() => Wake::Done,
+                        count = self.stream.read_buf(&mut self.input) => Wake::Input(count?),
+                    }
+                }
+                Pause::Full | Pause::Other | Pause::Ended => {
+                    pipeline.next_done().await;
+                    Wake::Done
+                }
+            };
+            match wake {
+                Wake::Done => {}
+                Wake::Input(0) => has_ended = true,
+                Wake::Input(count) => {
+                    self.context.metrics.add(Counter::BytesIn, count as u64);
+                    self.client.note(Phase::Waiting, self.context.shared.now_ms());
+                }
+            }
+        }
+        self.pipeline = Some(pipeline);
+        Ok(())
+    }
+
+    /// Lets in requests of the input, as long as they are ours and there is room.
+    fn let_in(&mut self, pipeline: &mut Pipeline) -> Pause {
+        let context = Rc::clone(&self.context);
+        let limits = self.limits();
+        let catalog = context.shared.catalog.load();
+        loop {
+            if self.consumed == self.input.len() {
+                self.needed = 0;
+                return Pause::Starved;
+            }
+            if !pipeline.has_room() {
+                return Pause::Full;
+            }
+            let rest = &self.input[self.consumed..];
+            if rest.len() < self.needed {
+                return Pause::Starved;
+            }
+            let consumed = match parse_request(rest, &limits, &mut self.arguments) {
+                Ok(Parse::Complete { consumed }) => consumed,
+                Ok(Parse::Empty { consumed }) => {
+                    self.consumed += consumed;
+                    continue;
+                }
+                Ok(Parse::Incomplete { needed }) => {
+                    self.needed = needed;
+                    return Pause::Starved;
+                }
+                Err(_) => return Pause::Other,
+            };
+            self.needed = 0;
+            let Ok(spec) = resolve(&self.arguments, rest) else {
+                return Pause::Other;
+            };
+            let command = spec.id;
+            let admission = Admission {
+                catalog: &catalog,
+                session: &self.session,
+                forwarder: &context.forwarder,
+            };
+            let accepted = Accepted {
+                command,
+                began: Instant::now(),
+                bytes: consumed,
+                is_muted: self.session.replies != Replies::On,
+            };
+            if let Some(asked) = replica_command(command) {
+                match admission.replica_request(asked, self.arguments.iter(rest).skip(1)) {
+                    Ok(request) => pipeline.push_replica(accepted, request),
+                    Err(refusal) => pipeline.push_refused(accepted, refusal),
+                }
+            } else if (is_operation(command) || is_look_up(command))
+                && is_on_versioned_store(&self.arguments, rest, &catalog)
+            {
+                let request = Request {
+                    bytes: Bytes::copy_from_slice(&rest[..consumed]),
+                    arguments: &self.arguments,
+                };
+                let admitted = versioned::parse(command, &request, now_unix_ms()).and_then(|asked| match asked {
+                    Some(asked) => {
+                        let reply = asked.reply;
+                        Ok((reply, admission.keys(asked)?))
+                    }
+                    None => Err(versioned::NOT_DONE.into()),
+                });
+                match admitted {
+                    Ok((reply, keys)) => pipeline.push_keys(accepted, reply, keys.into_iter()),
+                    Err(refusal) => {
+                        if refusal.starts_with("MOVED ") {
+                            context.metrics.add(Counter::Moved, 1);
+                        }
+                        pipeline.push_refused(accepted, refusal);
+                    }
+                }
+            } else {
+                return Pause::Other;
+            }
+            self.consumed += consumed;
+            self.session.asking = false;
+            if self.session.replies == Replies::SkipNext {
+                self.session.replies = Replies::On;
+            }
+        }
+    }
+
+    /// Writes the replies to those requests, from the first on, that are done.
+    fn answer_done(&mut self, pipeline: &mut Pipeline) {
+        let mut reply = Reply::new(&mut self.output, self.session.protocol);
+        while let Some(answered) = pipeline.answer_next(&mut reply) {
+            if answered.has_failed {
+                self.context.metrics.record_error(answered.command);
+            }
+            self.context
+                .metrics
+                .record(answered.command, answered.began.elapsed(), 1);
+            self.client.note_command(answered.command);
+        }
+    }
+
+    /// Drops what was taken of the input, before more is read behind it.
+    fn drop_taken(&mut self) {
+        if self.consumed == self.input.len() {
+            self.input.clear();
+        } else {
+            self.input.drain(..self.consumed);
+        }
+        self.consumed = 0;
+        self.input.shrink_to(BUFFER_BYTES_KEPT.max(self.needed));
+    }
+}
+
+/// Whether a request begins a run of those that are carried out side by side.
+pub(super) fn begins(command: CommandId, arguments: &Arguments, buffer: &[u8], catalog: &Catalog) -> bool {
+    replica_command(command).is_some() || (is_operation(command) && is_on_versioned_store(arguments, buffer, catalog))
+}
