@@ -1,5 +1,6 @@
 //! How a client is made: where its cluster is, and how it is to behave.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::clock::Clock;
 use crate::error::ClientError;
 use crate::link::{Credentials, Transport};
 use crate::options::ReadOptions;
+use crate::quorum::{LocalReplica, QuorumCounters};
 use crate::read::{HealthPolicy, KEYS_MAX, Steering, SteeringPolicy};
 use crate::topology::TopologySource;
 
@@ -31,6 +33,7 @@ pub struct ClientBuilder {
     health: HealthPolicy,
     steering: SteeringPolicy,
     transport: Transport,
+    replica: Option<Arc<dyn LocalReplica>>,
 }
 
 impl ClientBuilder {
@@ -56,6 +59,7 @@ impl ClientBuilder {
                 },
                 is_local: false,
             },
+            replica: None,
         }
     }
 
@@ -87,6 +91,12 @@ impl ClientBuilder {
     /// The zone that the client stands in, for [`NearestFirst`](crate::read::NearestFirst).
     pub fn zone(mut self, zone: impl Into<String>) -> Self {
         self.zone = Some(zone.into());
+        self
+    }
+
+    /// What the node holds itself that the client is in: it is asked without a connection.
+    pub fn replica(mut self, replica: Arc<dyn LocalReplica>) -> Self {
+        self.replica = Some(replica);
         self
     }
 
@@ -176,6 +186,9 @@ impl ClientBuilder {
             transport,
             zone: self.zone,
             health: self.health,
+            replica: self.replica,
+            counters: QuorumCounters::default(),
+            background: AtomicUsize::new(0),
             tasks: OnceLock::new(),
         });
         let first = latest.borrow_and_update().clone();

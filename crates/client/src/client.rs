@@ -1,6 +1,7 @@
 //! The client: what applications and servers hold.
 
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use crate::error::ClientError;
 use crate::key::WireKey;
 use crate::link::{Link, Transport};
 use crate::options::ReadOptions;
+use crate::quorum::{Home, LocalReplica, QuorumCounters};
 use crate::read::{BatchReply, Directory, HealthPolicy, Steering};
 use crate::stats::ClientStats;
 
@@ -45,6 +47,11 @@ pub(crate) struct Inner {
     pub(crate) transport: Arc<Transport>,
     pub(crate) zone: Option<String>,
     pub(crate) health: HealthPolicy,
+    /// What the node that the client is in holds itself.
+    pub(crate) replica: Option<Arc<dyn LocalReplica>>,
+    pub(crate) counters: QuorumCounters,
+    /// How many operations on versioned stores go on though they were answered.
+    pub(crate) background: AtomicUsize,
     /// Ended with the client.
     pub(crate) tasks: OnceLock<Vec<JoinHandle<()>>>,
 }
@@ -53,6 +60,10 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) directory: Arc<Directory>,
+    /// Where the client stands in it.
+    pub(crate) home: Arc<Home>,
+    /// Whether there are versioned stores.
+    pub(crate) has_versioned: bool,
     /// One for each member, in their order.
     links: Vec<Arc<Link>>,
 }
@@ -75,11 +86,16 @@ impl Client {
         Self { inner }
     }
 
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
     pub(crate) fn transport(&self) -> &Transport {
         &self.inner.transport
     }
 
-    /// The value of one key, with the client's own options.
+    /// The value of one key, with the client's own options. Of several values of a key of a versioned store, the
+    /// one that the store's settings resolve them to, or the latest.
     ///
     /// # Errors
     /// Whatever keeps it from being read: see [`ClientError`].
@@ -118,7 +134,10 @@ impl Client {
     /// # Errors
     /// As [`Client::get_many`].
     pub async fn read(&self, keys: Vec<WireKey>, options: &ReadOptions) -> Result<BatchReply, ClientError> {
-        self.inner.read(keys, options).await
+        match self.inner.any_versioned(&keys) {
+            false => self.inner.read(keys, options).await,
+            true => self.inner.read_mixed(keys, options).await,
+        }
     }
 
     /// Waits until the cluster is known.
@@ -146,6 +165,7 @@ impl Client {
         let snapshot = current.as_deref();
         ClientStats {
             reads: self.inner.steering.counts(),
+            quorums: self.inner.counters.read(),
             topology_epoch: snapshot.map(|snapshot| snapshot.directory.topology().epoch),
             hedge_after_us: self.inner.steering.hedge_threshold_us(1),
             nodes: snapshot.map_or_else(Vec::new, |snapshot| {
@@ -164,7 +184,11 @@ impl Inner {
         let former = self.current.load_full();
         let former = former.as_deref();
         let known = former.map(|former| &*former.directory);
-        let directory = Directory::new(topology, self.zone.as_deref(), self.health, known);
+        let node = self.replica.as_ref().and_then(|replica| replica.node());
+        let zone = || Some(topology.nodes.get(&node?)?.zone.clone());
+        let zone = self.zone.clone().or_else(zone);
+        let has_versioned = topology.stores.values().any(|store| store.versioned.is_some());
+        let directory = Directory::new(topology, zone.as_deref(), self.health, known);
         let link = |member: &crate::read::Member| {
             let known = former.and_then(|former| Some((former.directory.member(member.id)?, former.link(member.id)?)));
             match known.filter(|(known, _)| Arc::ptr_eq(&known.address, &member.address)) {
@@ -175,6 +199,8 @@ impl Inner {
         let links = directory.members().iter().map(link).collect();
         let snapshot = Arc::new(Snapshot {
             directory: Arc::new(directory),
+            home: Arc::new(Home { node, zone }),
+            has_versioned,
             links,
         });
         self.current.store(Some(Arc::clone(&snapshot)));

@@ -120,7 +120,7 @@ impl Inner {
 }
 
 /// The next snapshot; never, where none is waited for.
-async fn next_snapshot(newer: Option<&mut watch::Receiver<Option<Arc<Snapshot>>>>) -> Arc<Snapshot> {
+pub(crate) async fn next_snapshot(newer: Option<&mut watch::Receiver<Option<Arc<Snapshot>>>>) -> Arc<Snapshot> {
     if let Some(newer) = newer {
         while newer.changed().await.is_ok() {
             let snapshot = newer.borrow_and_update().clone();

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fondaco_model::versioned::VectorClock;
+
 use crate::read::{NodeChoice, Sticky, ValueRoom};
 
 /// What happens to a request of which some keys have no answer.
@@ -31,6 +33,31 @@ pub struct ReadOptions {
     /// What bounds the values of all requests that share it, in bytes; nothing unless said. A key whose
     /// value finds no room fails with [`ClientError::NoRoom`](crate::ClientError::NoRoom).
     pub room: Option<Arc<ValueRoom>>,
+}
+
+/// How a key of a versioned store is to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutOptions {
+    /// What the write takes the place of: what was read with this context. Of all that was acknowledged before,
+    /// unless said.
+    pub context: Option<VectorClock>,
+    /// How long the value is there; as the settings of the store say, unless said.
+    pub ttl: Option<Duration>,
+    /// How long it may take until the write is acknowledged. 1 s unless said.
+    pub deadline: Duration,
+    /// How long one replica may take before it is counted on no more; a quarter of the deadline unless said.
+    pub attempt: Option<Duration>,
+}
+
+impl Default for PutOptions {
+    fn default() -> Self {
+        Self {
+            context: None,
+            ttl: None,
+            deadline: Duration::from_secs(1),
+            attempt: None,
+        }
+    }
 }
 
 impl Default for ReadOptions {

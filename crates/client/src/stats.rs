@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fondaco_model::NodeId;
 
 use crate::link::Link;
+use crate::quorum::QuorumCounts;
 use crate::read::{Member, ReadCounts};
 
 /// What a client has done, and how it sees its nodes.
@@ -12,6 +13,8 @@ use crate::read::{Member, ReadCounts};
 pub struct ClientStats {
     /// Counts since the client was made.
     pub reads: ReadCounts,
+    /// The same, of operations on versioned stores.
+    pub quorums: QuorumCounts,
     /// The epoch of the routing table in use; `None` before there is a topology.
     pub topology_epoch: Option<u64>,
     /// After how long a second node is asked for a single key, in microseconds; `None` before that is

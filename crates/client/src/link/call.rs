@@ -3,7 +3,6 @@
 //! Beside [`Ask`](super::Ask), which is about the keys of one look-up, a [`Call`] carries a whole request of its
 //! own. However it ends, whoever waits for it hears of it, once.
 
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -12,7 +11,7 @@ use bytes::Bytes;
 use fondaco_resp::{Reply, ReplyItem};
 use smallvec::SmallVec;
 
-use crate::quorum::{AskId, ReplicaReply, ReplicaRequest};
+use crate::quorum::{AskId, Outgoing, ReplicaReply, ReplicaRequest};
 use crate::read::Failure;
 
 /// What came back for a request to a replica.
@@ -61,48 +60,31 @@ impl Replies {
     }
 }
 
-/// Who is told of the end of a call.
-pub(crate) enum Teller {
-    /// An operation that waits.
-    Operation(Arc<Replies>, AskId),
-    /// Whoever made it, to count what nobody waits for.
-    Function(Box<dyn FnOnce(CallOutcome) + Send>),
-}
-
-impl Teller {
-    pub(crate) fn tell(self, outcome: CallOutcome) {
-        match self {
-            Self::Operation(replies, id) => replies.push(id, outcome),
-            Self::Function(function) => function(outcome),
-        }
-    }
-}
-
-impl fmt::Debug for Teller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Operation(_, id) => f.debug_tuple("Operation").field(id).finish_non_exhaustive(),
-            Self::Function(_) => f.debug_tuple("Function").finish_non_exhaustive(),
-        }
-    }
-}
-
 /// A request to a replica on its way.
 #[derive(Debug)]
 pub(crate) struct Call {
     request: ReplicaRequest,
     pub(super) deadline_us: u64,
-    /// Nothing once it was told.
-    teller: Option<Teller>,
+    /// Who is told of its end; nothing once it was.
+    replies: Option<Arc<Replies>>,
+    id: AskId,
     in_flight: Option<Arc<AtomicUsize>>,
 }
 
 impl Call {
-    pub(crate) fn new(request: ReplicaRequest, deadline_us: u64, teller: Teller) -> Self {
+    /// A request of the operation that waits for these replies.
+    pub(crate) fn new(outgoing: Outgoing, replies: &Arc<Replies>) -> Self {
+        let Outgoing {
+            id,
+            deadline_us,
+            request,
+            ..
+        } = outgoing;
         Self {
             request,
             deadline_us,
-            teller: Some(teller),
+            replies: Some(Arc::clone(replies)),
+            id,
             in_flight: None,
         }
     }
@@ -134,8 +116,8 @@ impl Call {
     }
 
     fn tell(&mut self, outcome: CallOutcome) {
-        if let Some(teller) = self.teller.take() {
-            teller.tell(outcome);
+        if let Some(replies) = self.replies.take() {
+            replies.push(self.id, outcome);
         }
     }
 }

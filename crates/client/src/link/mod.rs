@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use tokio::sync::mpsc;
 
-pub(crate) use call::{Call, CallOutcomes, Replies, Teller};
+pub(crate) use call::{Call, CallOutcomes, Replies};
 pub(crate) use exchange::{Ask, Event, Events, Exchange};
 pub(crate) use transport::{Credentials, Stream, Transport, call, first_bulks};
 

@@ -40,17 +40,14 @@ counts! {
     conflicts,
     /// Records sent to replicas that had answered a read with less.
     repairs,
-    /// Repairs that were not sent, since too many were under way.
-    repairs_dropped,
     /// Repairs that a replica did not take.
     repairs_failed,
     /// Hints stored for replicas that did not take a write.
     hints,
     /// Replicas that did not take a write, and for which nobody could be found to keep a hint.
     hints_failed,
-    /// Writes that were acknowledged while some of their replicas had not been heard of yet, and which nobody
-    /// could go on waiting for, since too many were waited for.
-    stragglers_dropped,
+    /// Operations that were answered, and whose repairs or hints were not waited for, since too many others were.
+    abandoned,
     /// Operations that failed for want of a quorum.
     no_quorum,
 }

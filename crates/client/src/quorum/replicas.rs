@@ -90,7 +90,13 @@ impl Home {
 
 /// The nodes that may keep a hint for one that did not take a write, in the order in which they are asked; none
 /// where the store wants no hints.
-pub(super) fn hint_keepers(store: &Store, key: &WireKey, target: NodeId, home: &Home, directory: &Directory) -> SmallVec<[NodeId; KEEPERS_MAX]> {
+pub(super) fn hint_keepers(
+    store: &Store,
+    key: &WireKey,
+    target: NodeId,
+    home: &Home,
+    directory: &Directory,
+) -> SmallVec<[NodeId; KEEPERS_MAX]> {
     let Some((_, settings)) = directory.store(store.name.as_str()) else {
         return SmallVec::new();
     };

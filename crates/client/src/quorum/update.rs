@@ -99,10 +99,11 @@ enum Phase {
 }
 
 impl Expiry {
-    /// The time that it means for a value written now to a store, in milliseconds since 1970; none for never.
-    pub(super) fn unix_ms(self, store: &Store, now_unix_ms: u64) -> Option<u64> {
+    /// The time that it means for a value written now, in milliseconds since 1970, where the settings of the store
+    /// say this; none for never.
+    pub(crate) fn unix_ms(self, ttl_ms: Option<u64>, now_unix_ms: u64) -> Option<u64> {
         match self {
-            Self::Store => store.settings.ttl_ms.map(|ttl_ms| now_unix_ms.saturating_add(ttl_ms)),
+            Self::Store => ttl_ms.map(|ttl_ms| now_unix_ms.saturating_add(ttl_ms)),
             Self::Never => None,
             Self::At { unix_ms } => Some(unix_ms),
         }
@@ -225,7 +226,7 @@ impl Update {
             }
             Edit::Delete => (Intent::Unchanged(context), versioned::Update::delete(now_unix_ms)),
             Edit::Put { value, expiry } => {
-                let expires = expiry.unix_ms(&store, now_unix_ms);
+                let expires = expiry.unix_ms(store.settings.ttl_ms, now_unix_ms);
                 let number = fondaco_resp::parse_integer(&value).filter(|_| is_counter);
                 match number {
                     Some(number) => {

@@ -1,0 +1,293 @@
+//! Versioned stores, as applications and servers use them: read, write, change.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fondaco_model::StoreName;
+use fondaco_model::versioned::{Record, Resolution, Update, VectorClock, resolve};
+
+use crate::client::{Client, Inner};
+use crate::coordinate::now_unix_ms;
+use crate::error::ClientError;
+use crate::key::WireKey;
+use crate::options::{PutOptions, ReadOptions};
+use crate::quorum::{Decide, Edit, Expiry, Get, Intent, Updated, Write, WriteTimes, Written};
+use crate::read::BatchReply;
+
+/// All values of a key: several, if they were written at the same time and none knew of the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Siblings {
+    /// What has been seen of the key's writes: a write with this context takes the place of all values here, and
+    /// of nothing that was written meanwhile.
+    pub context: VectorClock,
+    /// The values, the latest first; none if the key is not there.
+    pub values: Vec<Bytes>,
+}
+
+impl Client {
+    /// All values of a key of a versioned store, with the context to write over them.
+    ///
+    /// # Errors
+    /// [`ClientError::NoQuorum`], [`ClientError::NotVersioned`], and whatever else keeps it from being read.
+    pub async fn get_siblings(&self, store: &StoreName, key: &[u8]) -> Result<Siblings, ClientError> {
+        let keys = vec![WireKey::new(store, key)?];
+        let mut records = self.get_records(keys, &self.inner().options).await?;
+        // One key has one record: there is no read that yields fewer than it has keys.
+        let record = records.pop().unwrap_or_else(|| Ok(Record::default()))?;
+        let values = resolve(&record, Resolution::All, now_unix_ms()).values;
+        Ok(Siblings {
+            context: record.context().clone(),
+            values: values.into_vec(),
+        })
+    }
+
+    /// Gives a key of a versioned store a value. Without a context it takes the place of all that was acknowledged
+    /// before. Answers the context after it.
+    ///
+    /// # Errors
+    /// [`ClientError::NoQuorum`]: then the value may be on some replicas nevertheless, and come to the others.
+    pub async fn put(
+        &self,
+        store: &StoreName,
+        key: &[u8],
+        value: impl Into<Bytes>,
+        options: &PutOptions,
+    ) -> Result<VectorClock, ClientError> {
+        let expiry = options.ttl.map_or(Expiry::Store, |ttl| Expiry::At {
+            unix_ms: now_unix_ms().saturating_add(ttl.as_millis() as u64),
+        });
+        let value = value.into();
+        self.replace(WireKey::new(store, key)?, Edit::Put { value, expiry }, options)
+            .await
+    }
+
+    /// Deletes a key of a versioned store. Without a context, all that was acknowledged before is gone. Answers the
+    /// context after it.
+    ///
+    /// # Errors
+    /// As [`Client::put`].
+    pub async fn delete(
+        &self,
+        store: &StoreName,
+        key: &[u8],
+        options: &PutOptions,
+    ) -> Result<VectorClock, ClientError> {
+        self.replace(WireKey::new(store, key)?, Edit::Delete, options).await
+    }
+
+    /// Changes a key of a versioned store: reads it, asks `change` what it is to be, and writes that if nobody else
+    /// wrote meanwhile; else again. `change` gets the value, none if the key is not there, and answers the value
+    /// that is to be, none for none. Answers that.
+    ///
+    /// # Errors
+    /// [`ClientError::NoQuorum`]; [`ClientError::Conflict`] when others were faster again and again.
+    pub async fn update(
+        &self,
+        store: &StoreName,
+        key: &[u8],
+        mut change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>> + Send + 'static,
+    ) -> Result<Option<Bytes>, ClientError> {
+        let key = WireKey::new(store, key)?;
+        let resolution = self.inner().resolution(key.store())?;
+        let decided = Arc::new(Mutex::new(None));
+        let decide: Decide = {
+            let decided = Arc::clone(&decided);
+            Box::new(move |record, now_unix_ms| {
+                let before = resolve(record, resolution, now_unix_ms);
+                let after = change(before.value().map(|value| &**value)).map(Bytes::from);
+                *decided.lock().unwrap_or_else(PoisonError::into_inner) = after.clone();
+                match after {
+                    after if after.as_ref() == before.value() => Edit::Keep,
+                    None => Edit::Delete,
+                    Some(value) => Edit::Put {
+                        value,
+                        expiry: Expiry::Store,
+                    },
+                }
+            })
+        };
+        let times = WriteTimes::from(&PutOptions::default());
+        self.edit(key, decide, times).await?;
+        let decided = decided.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(decided)
+    }
+
+    /// The records of keys of versioned stores, in the order of the keys: what [`Client::get_siblings`] rests on,
+    /// for servers.
+    ///
+    /// # Errors
+    /// As [`Client::get_many`].
+    pub async fn get_records(
+        &self,
+        keys: Vec<WireKey>,
+        options: &ReadOptions,
+    ) -> Result<Vec<Result<Record, ClientError>>, ClientError> {
+        let (keys, options) = (Arc::new(keys), options.clone());
+        self.inner()
+            .coordinate(
+                |snapshot, moment| Get::start(keys, options, Arc::clone(&snapshot.home), None, moment),
+                Get::take_answer,
+            )
+            .await
+    }
+
+    /// Writes a key of a versioned store: what [`Client::put`] and [`Client::delete`] rest on, for servers.
+    ///
+    /// # Errors
+    /// As [`Client::put`]; with [`Intent::Unchanged`] also [`ClientError::Conflict`].
+    pub async fn write(
+        &self,
+        key: WireKey,
+        intent: Intent,
+        update: Update,
+        times: impl Into<WriteTimes>,
+    ) -> Result<Written, ClientError> {
+        let times = times.into();
+        self.inner()
+            .coordinate(
+                |snapshot, moment| Write::start(key, intent, update, times, Arc::clone(&snapshot.home), moment),
+                Write::take_answer,
+            )
+            .await
+    }
+
+    /// Changes a key of a versioned store as `decide` says, which may be asked several times: what
+    /// [`Client::update`] rests on, for servers.
+    ///
+    /// # Errors
+    /// As [`Client::update`].
+    pub async fn edit(
+        &self,
+        key: WireKey,
+        decide: Decide,
+        times: impl Into<WriteTimes>,
+    ) -> Result<Updated, ClientError> {
+        let times = times.into();
+        let seed = fastrand::u64(..);
+        self.inner()
+            .coordinate(
+                |snapshot, moment| {
+                    let home = Arc::clone(&snapshot.home);
+                    crate::quorum::Update::start(key, decide, times, home, seed, moment)
+                },
+                crate::quorum::Update::take_answer,
+            )
+            .await
+    }
+
+    /// Writes without having read.
+    async fn replace(&self, key: WireKey, edit: Edit, options: &PutOptions) -> Result<VectorClock, ClientError> {
+        let times = WriteTimes::from(options);
+        // To set a counter, one must know what has been added.
+        if self.inner().resolution(key.store())? == Resolution::Counter && options.context.is_none() {
+            let decide: Decide = Box::new(move |_, _| edit.clone());
+            let updated = self.edit(key, decide, times).await?;
+            return Ok(updated.context.unwrap_or_default());
+        }
+        let now_unix_ms = now_unix_ms();
+        let update = match edit {
+            Edit::Put { value, expiry } => {
+                let expires = expiry.unix_ms(self.inner().ttl_ms(key.store())?, now_unix_ms);
+                Update::put(value, now_unix_ms, expires)
+            }
+            Edit::Keep | Edit::Delete => Update::delete(now_unix_ms),
+        };
+        let intent = options.context.clone().map_or(Intent::All, Intent::Context);
+        Ok(self.write(key, intent, update, times).await?.context)
+    }
+}
+
+impl Inner {
+    /// Whether one of these keys is of a versioned store, as far as is known.
+    pub(crate) fn any_versioned(&self, keys: &[WireKey]) -> bool {
+        let current = self.current.load();
+        let Some(snapshot) = current.as_ref().filter(|snapshot| snapshot.has_versioned) else {
+            return false;
+        };
+        let store = |key: &WireKey| snapshot.directory.store(key.store());
+        keys.iter()
+            .any(|key| store(key).is_some_and(|(_, store)| store.versioned.is_some()))
+    }
+
+    /// How a versioned store resolves siblings.
+    fn resolution(&self, store: &str) -> Result<Resolution, ClientError> {
+        Ok(self.settings(store)?.resolution)
+    }
+
+    fn ttl_ms(&self, store: &str) -> Result<Option<u64>, ClientError> {
+        Ok(self.settings(store)?.ttl_ms)
+    }
+
+    fn settings(&self, store: &str) -> Result<fondaco_model::versioned::VersionedSettings, ClientError> {
+        let current = self.current.load();
+        let snapshot = current.as_ref().ok_or_else(|| self.no_topology(0))?;
+        let Some((name, known)) = snapshot.directory.store(store) else {
+            return Err(ClientError::UnknownStore { store: store.into() });
+        };
+        known
+            .versioned
+            .ok_or_else(|| ClientError::NotVersioned { store: name.clone() })
+    }
+
+    /// Reads keys of which some are of versioned stores: these at their quorums, the others at their versions, both
+    /// at once.
+    pub(crate) async fn read_mixed(
+        self: &Arc<Self>,
+        keys: Vec<WireKey>,
+        options: &ReadOptions,
+    ) -> Result<BatchReply, ClientError> {
+        let resolutions: Vec<Option<Resolution>> = keys.iter().map(|key| self.resolution(key.store()).ok()).collect();
+        let mut sides = [Vec::new(), Vec::new()];
+        for (key, resolution) in keys.into_iter().zip(&resolutions) {
+            sides[usize::from(resolution.is_some())].push(key);
+        }
+        let [batch, versioned] = sides;
+        let (batch, versioned) = tokio::join!(self.read(batch, options), self.read_versioned(versioned, options));
+        let (mut reply, (records, requests)) = (batch?, versioned?);
+        reply.sub_requests += requests;
+        let (mut values, mut records) = (std::mem::take(&mut reply.values).into_iter(), records.into_iter());
+        let now_unix_ms = now_unix_ms();
+        let value = |resolution: Option<Resolution>| match resolution {
+            None => values.next(),
+            Some(resolution) => records.next().map(|record| {
+                let resolved = resolve(&record?, resolution, now_unix_ms);
+                Ok(resolved.values.into_iter().next())
+            }),
+        };
+        reply.values = resolutions.into_iter().filter_map(value).collect();
+        Ok(reply)
+    }
+
+    async fn read_versioned(
+        self: &Arc<Self>,
+        keys: Vec<WireKey>,
+        options: &ReadOptions,
+    ) -> Result<(Vec<Result<Record, ClientError>>, u32), ClientError> {
+        let (keys, options) = (Arc::new(keys), options.clone());
+        let take = |get: &mut Get| Ok((get.take_answer()?, get.requests()));
+        self.coordinate(
+            |snapshot, moment| Get::start(keys, options, Arc::clone(&snapshot.home), None, moment),
+            take,
+        )
+        .await
+    }
+}
+
+impl From<&PutOptions> for WriteTimes {
+    fn from(options: &PutOptions) -> Self {
+        Self {
+            deadline: options.deadline,
+            attempt: options.attempt,
+        }
+    }
+}
+
+impl From<Duration> for WriteTimes {
+    fn from(deadline: Duration) -> Self {
+        Self {
+            deadline,
+            attempt: None,
+        }
+    }
+}
