@@ -87,6 +87,26 @@ pub enum EngineError {
         source: io::Error,
     },
 
+    /// The database server does not answer.
+    #[error("cannot reach the database at {server}: {reason}; check that it runs, and the address")]
+    Unreachable {
+        /// Its address and database, without the password.
+        server: String,
+        /// What was said.
+        reason: String,
+    },
+
+    /// The database server does not do what it was asked.
+    #[error("the database at {server} refused to {action}: {reason}")]
+    Refused {
+        /// Its address and database, without the password.
+        server: String,
+        /// What was attempted.
+        action: &'static str,
+        /// What it said, or what to do.
+        reason: String,
+    },
+
     /// The storage stopped, after an error that was told before, and could not be started again.
     #[error("the storage in {dir:?} has stopped: {reason}; see the first error, and start the process again")]
     Stopped {

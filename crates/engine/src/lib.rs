@@ -22,7 +22,11 @@ mod engine;
 mod error;
 mod limits;
 mod memory;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod name;
+mod open_table;
+mod record_cache;
 
 pub use batch::WriteBatch;
 pub use disk::{DamagedLog, DiskEngine, DiskOptions};
@@ -30,3 +34,5 @@ pub use engine::{Engine, Hot, Scan, Table};
 pub use error::EngineError;
 pub use limits::{KEY_BYTES_MAX, TABLE_NAME_BYTES_MAX, VALUE_BYTES_MAX};
 pub use memory::{CacheEngine, MemoryEngine};
+#[cfg(feature = "mysql")]
+pub use mysql::{MySqlEngine, MySqlOptions};

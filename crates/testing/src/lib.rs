@@ -7,6 +7,7 @@
 mod hdfs;
 mod jars;
 mod java;
+mod mariadb;
 mod port;
 mod process;
 mod proxy;
@@ -15,6 +16,7 @@ mod wait;
 mod zookeeper;
 
 pub use hdfs::Hdfs;
+pub use mariadb::MariaDb;
 pub use port::free_port;
 pub use process::ServerProcess;
 pub use proxy::Proxy;

@@ -10,7 +10,11 @@ use crate::error::EngineError;
 /// Names an error of fjall.
 pub(super) fn name(action: &'static str, dir: &Path, error: Error) -> EngineError {
     match error {
-        Error::Io(source) | Error::Storage(LsmError::Io(source)) => io(action, dir, source),
+        Error::Io(source) | Error::Storage(LsmError::Io(source)) => match source.kind() {
+            // It looks for nothing that its own lists do not name.
+            io::ErrorKind::NotFound => corrupt(dir, "a file is missing, or misnamed in a list"),
+            _ => io(action, dir, source),
+        },
         Error::Locked => EngineError::Locked { dir: dir.to_owned() },
         Error::Poisoned => stopped(dir, "an earlier write or a merge of its files failed"),
         Error::Storage(error) => corrupt(dir, error.to_string()),

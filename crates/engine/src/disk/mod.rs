@@ -8,7 +8,6 @@
 mod failure;
 mod journal;
 mod opened;
-mod record_cache;
 mod space;
 mod table;
 
@@ -22,13 +21,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use fjall::PersistMode;
 
 use self::opened::{Opened, Slot};
-use self::record_cache::RecordCache;
 use self::space::Space;
-use self::table::{DiskTable, TableState};
+use self::table::DiskTable;
 use crate::batch::WriteBatch;
 use crate::engine::{Engine, Table};
 use crate::error::EngineError;
 use crate::name;
+use crate::open_table::OpenTable;
+use crate::record_cache::RecordCache;
 
 /// How much of the machine an engine on disk may take.
 #[derive(Clone, Debug)]
@@ -81,7 +81,7 @@ struct Shared {
     options: DiskOptions,
     cache: RecordCache,
     slot: Slot,
-    tables: RwLock<HashMap<String, Arc<TableState>>>,
+    tables: RwLock<HashMap<String, Arc<OpenTable>>>,
     /// Held while writing: the cache is to see batches in the order in which the log does.
     writer: Mutex<Writer>,
     /// How many batches were written, and how many of them the last sync covers.
@@ -107,16 +107,17 @@ impl DiskEngine {
     pub fn open(dir: &Path, options: DiskOptions) -> Result<Self, EngineError> {
         fs::create_dir_all(dir).map_err(|error| failure::io("create", dir, error))?;
         let lock = lock(dir)?;
-        let damage = journal::damage(dir)?;
+        let database = opened::database_in(dir, &options)?;
+        let damage = journal::damage(&database)?;
         if let Some(damage) = &damage {
             match options.damaged_log {
                 DamagedLog::Refuse => return Err(failure::corrupt(dir, damage.describe())),
                 DamagedLog::CutOff => damage.cut_off()?,
             }
         }
-        let slot = Slot::open(dir, &options)?;
+        let slot = Slot::open(&database, &options)?;
         let shared = Shared {
-            dir: dir.to_owned(),
+            dir: database,
             cache: RecordCache::new(options.cache_bytes / 2),
             slot,
             tables: RwLock::default(),
@@ -154,7 +155,7 @@ impl Shared {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn state_of(&self, name: &str) -> Option<Arc<TableState>> {
+    fn state_of(&self, name: &str) -> Option<Arc<OpenTable>> {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
         tables.get(name).cloned()
     }
@@ -225,7 +226,7 @@ impl Shared {
         let state = match self.state_of(name) {
             Some(state) => state,
             None => {
-                let state = Arc::new(TableState::new(name, writer.next_table));
+                let state = Arc::new(OpenTable::new(name, writer.next_table));
                 let opened = self.slot.working(&self.dir, &self.options, &self.cache)?;
                 opened.open_keyspace(&self.dir, &self.options, &state)?;
                 writer.next_table += 1;

@@ -4,18 +4,19 @@
 //! until it is opened again. It is then opened again here, by the next write, when all who read have let go.
 
 use std::collections::HashMap;
+use std::fs::{self, File};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
-use super::record_cache::RecordCache;
-use super::table::TableState;
 use super::{DiskOptions, failure};
 use crate::error::EngineError;
+use crate::open_table::OpenTable;
+use crate::record_cache::RecordCache;
 
 /// How long a write waits for readers to let go of a database that has given up.
 const LET_GO_MAX: Duration = Duration::from_secs(5);
@@ -34,6 +35,22 @@ pub(super) struct Slot(RwLock<Option<Arc<Opened>>>);
 pub(super) struct Opened {
     keyspaces: RwLock<HashMap<u64, Keyspace>>,
     database: Database,
+}
+
+/// The directory of the database, which is made if it is not there. A crash while fjall makes one would leave what it
+/// does not open: so it gets its name when it is complete.
+pub(super) fn database_in(dir: &Path, options: &DiskOptions) -> Result<PathBuf, EngineError> {
+    let (complete, begun) = (dir.join("fjall"), dir.join("fjall.begun"));
+    if complete.exists() {
+        return Ok(complete);
+    }
+    if begun.exists() {
+        fs::remove_dir_all(&begun).map_err(|error| failure::io("delete", &begun, error))?;
+    }
+    drop(Opened::open(&begun, options)?);
+    let renamed = fs::rename(&begun, &complete).and_then(|()| File::open(dir)?.sync_all());
+    renamed.map_err(|error| failure::io("create", &complete, error))?;
+    Ok(complete)
 }
 
 impl Slot {
@@ -123,7 +140,7 @@ impl Opened {
     }
 
     /// The tree of a table that is open.
-    pub(super) fn keyspace(&self, table: &TableState) -> Result<Keyspace, EngineError> {
+    pub(super) fn keyspace(&self, table: &OpenTable) -> Result<Keyspace, EngineError> {
         table.check()?;
         {
             let keyspaces = self.keyspaces.read().unwrap_or_else(PoisonError::into_inner);
@@ -132,14 +149,11 @@ impl Opened {
             }
         }
         // Opened again since: it is there, under its name.
-        let no_table = || EngineError::NoTable {
-            table: table.name().to_owned(),
-        };
         if !self.database.keyspace_exists(table.name()) {
-            return Err(no_table());
+            return Err(table.gone());
         }
         let found = self.database.keyspace(table.name(), KeyspaceCreateOptions::default);
-        let keyspace = found.map_err(|_| no_table())?;
+        let keyspace = found.map_err(|_| table.gone())?;
         let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
         keyspaces.insert(table.number(), keyspace.clone());
         Ok(keyspace)
@@ -150,7 +164,7 @@ impl Opened {
         &self,
         dir: &Path,
         options: &DiskOptions,
-        table: &TableState,
+        table: &OpenTable,
     ) -> Result<(), EngineError> {
         let create = || KeyspaceCreateOptions::default().max_memtable_size(options.table_buffer_bytes);
         let keyspace = self.database.keyspace(table.name(), create);
@@ -172,7 +186,7 @@ impl Opened {
     }
 
     /// Lets go of the tree of a table that was dropped.
-    pub(super) fn forget(&self, table: &TableState) {
+    pub(super) fn forget(&self, table: &OpenTable) {
         let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
         keyspaces.remove(&table.number());
     }

@@ -2,7 +2,6 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use fjall::{AbstractTree, Keyspace, Readable};
@@ -12,52 +11,15 @@ use super::{Shared, failure};
 use crate::engine::{Hot, Scan, Table};
 use crate::error::EngineError;
 use crate::limits::KEY_BYTES_MAX;
-
-/// What all handles to a table share. Its number is its own as long as the process lasts.
-pub(super) struct TableState {
-    name: String,
-    number: u64,
-    dropped: AtomicBool,
-}
-
-impl TableState {
-    pub(super) fn new(name: &str, number: u64) -> Self {
-        Self {
-            name: name.to_owned(),
-            number,
-            dropped: AtomicBool::new(false),
-        }
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-
-    pub(super) fn set_dropped(&self) {
-        self.dropped.store(true, Ordering::Release);
-    }
-
-    /// Fails if it was dropped.
-    pub(super) fn check(&self) -> Result<(), EngineError> {
-        if self.dropped.load(Ordering::Acquire) {
-            let table = self.name.clone();
-            return Err(EngineError::NoTable { table });
-        }
-        Ok(())
-    }
-}
+use crate::open_table::OpenTable;
 
 pub(super) struct DiskTable {
     shared: Arc<Shared>,
-    state: Arc<TableState>,
+    state: Arc<OpenTable>,
 }
 
 impl DiskTable {
-    pub(super) fn new(shared: Arc<Shared>, state: Arc<TableState>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, state: Arc<OpenTable>) -> Self {
         Self { shared, state }
     }
 
@@ -76,6 +38,9 @@ impl Table for DiskTable {
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         self.state.check()?;
+        if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
+            return Ok(None);
+        }
         self.shared
             .cache
             .get_or_read(self.state.number(), key, || self.read(key))
@@ -83,11 +48,7 @@ impl Table for DiskTable {
 
     fn get_hot(&self, key: &[u8]) -> Result<Hot, EngineError> {
         self.state.check()?;
-        Ok(match self.shared.cache.get(self.state.number(), key) {
-            Some(Some(value)) => Hot::Found(value),
-            Some(None) => Hot::Absent,
-            None => Hot::Cold,
-        })
+        Ok(self.shared.cache.get_hot(self.state.number(), key))
     }
 
     fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError> {
@@ -98,7 +59,8 @@ impl Table for DiskTable {
             // A tree would panic.
             return Ok(Box::new(std::iter::empty()));
         }
-        let entries = snapshot.range(&keyspace, (lower_bound(from), to.map_or(Bound::Unbounded, upper_bound)));
+        let entries =
+            snapshot.range::<&[u8], _>(&keyspace, (lower_bound(from), to.map_or(Bound::Unbounded, upper_bound)));
         Ok(Box::new(DiskScan {
             entries,
             shared: self.shared.clone(),

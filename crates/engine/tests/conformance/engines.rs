@@ -1,6 +1,13 @@
 //! The engines under test, and how each is opened again.
 
-use fondaco_engine::{CacheEngine, DiskEngine, DiskOptions, Engine, MemoryEngine, Table, WriteBatch};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fondaco_engine::{
+    CacheEngine, DiskEngine, DiskOptions, Engine, MemoryEngine, MySqlEngine, MySqlOptions, Table, WriteBatch,
+};
+use fondaco_testing::MariaDb;
+use mysql::prelude::Queryable;
 use tempfile::TempDir;
 
 /// Where the data of an engine is, as long as a test lasts.
@@ -60,6 +67,41 @@ impl UnderTest for Disk {
 
     fn many_tables(&self) -> usize {
         64
+    }
+}
+
+/// A database of its own in a server that all share, which ends with the process.
+pub struct MySql {
+    url: String,
+}
+
+impl Default for MySql {
+    fn default() -> Self {
+        static SERVER: OnceLock<MariaDb> = OnceLock::new();
+        static DATABASES: AtomicUsize = AtomicUsize::new(0);
+        let server = SERVER.get_or_init(|| MariaDb::start(&["--max-allowed-packet=256M"]));
+        let name = format!("conformance_{}", DATABASES.fetch_add(1, Ordering::Relaxed));
+        let mut connection = mysql::Conn::new(mysql::Opts::from_url(&server.url("mysql")).unwrap()).unwrap();
+        connection.query_drop(format!("CREATE DATABASE {name}")).unwrap();
+        Self { url: server.url(&name) }
+    }
+}
+
+impl UnderTest for MySql {
+    fn open(&self) -> Box<dyn Engine> {
+        let options = MySqlOptions {
+            url: self.url.clone(),
+            cache_bytes: 1 << 20,
+        };
+        Box::new(MySqlEngine::open(&options).unwrap())
+    }
+
+    fn many_tables(&self) -> usize {
+        32
+    }
+
+    fn operations_max(&self) -> usize {
+        60
     }
 }
 

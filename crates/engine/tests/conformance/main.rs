@@ -7,7 +7,7 @@ mod model;
 mod scans;
 mod tables;
 
-use engines::{Cache, Disk, Memory};
+use engines::{Cache, Disk, Memory, MySql};
 
 /// All cases, for each engine.
 macro_rules! conformance {
@@ -50,4 +50,5 @@ conformance! {
     memory: Memory,
     cache: Cache,
     disk: Disk,
+    in_mysql: MySql,
 }

@@ -10,13 +10,15 @@ use bytes::Bytes;
 use quick_cache::sync::{Cache, GuardResult};
 use quick_cache::{Equivalent, Weighter};
 
+use crate::engine::Hot;
+
 /// What an entry takes beside its key and value, about: places in two tables, two allocations.
 const ENTRY_OVERHEAD_BYTES: u64 = 144;
 
 /// For how many entries there is room before the cache grows: about one for so many bytes.
 const BYTES_PER_ENTRY: u64 = 1024;
 
-pub(super) struct RecordCache {
+pub(crate) struct RecordCache {
     records: Cache<Key, Option<Bytes>, Weight>,
 }
 
@@ -56,7 +58,7 @@ impl Weighter<Key, Option<Bytes>> for Weight {
 }
 
 impl RecordCache {
-    pub(super) fn new(bytes_max: u64) -> Self {
+    pub(crate) fn new(bytes_max: u64) -> Self {
         let entries = (bytes_max / BYTES_PER_ENTRY) as usize;
         Self {
             records: Cache::with_weighter(entries, bytes_max, Weight),
@@ -64,12 +66,21 @@ impl RecordCache {
     }
 
     /// What is known of a key: its value, that it has none, or nothing.
-    pub(super) fn get(&self, table: u64, key: &[u8]) -> Option<Option<Bytes>> {
+    pub(crate) fn get(&self, table: u64, key: &[u8]) -> Option<Option<Bytes>> {
         self.records.get(&KeyRef { table, key })
     }
 
+    /// What [`Table::get_hot`](crate::Table::get_hot) answers.
+    pub(crate) fn get_hot(&self, table: u64, key: &[u8]) -> Hot {
+        match self.get(table, key) {
+            Some(Some(value)) => Hot::Found(value),
+            Some(None) => Hot::Absent,
+            None => Hot::Cold,
+        }
+    }
+
     /// What is known of a key, or what reading it says, of which many who ask at once share one.
-    pub(super) fn get_or_read<E>(
+    pub(crate) fn get_or_read<E>(
         &self,
         table: u64,
         key: &[u8],
@@ -97,7 +108,7 @@ impl RecordCache {
     }
 
     /// Notes what was written.
-    pub(super) fn put(&self, table: u64, key: &[u8], value: Option<&[u8]>) {
+    pub(crate) fn put(&self, table: u64, key: &[u8], value: Option<&[u8]>) {
         let key = Key {
             table,
             key: Bytes::copy_from_slice(key),
@@ -105,13 +116,19 @@ impl RecordCache {
         self.records.insert(key, value.map(Bytes::copy_from_slice));
     }
 
+    /// Forgets a key.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn forget(&self, table: u64, key: &[u8]) {
+        self.records.remove(&KeyRef { table, key });
+    }
+
     /// Forgets everything.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.records.clear();
     }
 
     /// How much it holds.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.records.weight()
     }
 }

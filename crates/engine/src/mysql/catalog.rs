@@ -1,0 +1,99 @@
+//! Which tables there are. A table of ours is a row with a name and a number, and a table of the server under the
+//! number: dropping one is deleting its row, which waits for no reader, and no number is given twice.
+
+use mysql::prelude::Queryable;
+use mysql::{Error, PooledConn};
+
+use super::failure;
+
+/// Longer parts of keys do not fit into an index of InnoDB: see [`super::rows`].
+pub(super) const HEAD_BYTES_MAX: usize = 2048;
+
+/// The table of the server that has the rows of one of ours.
+pub(super) fn rows_of(number: u64) -> String {
+    format!("`fondaco_rows_{number}`")
+}
+
+/// Makes the list of tables, if it is not there, and deletes what a dropped one has left.
+pub(super) fn prepare(connection: &mut PooledConn) -> Result<(), Error> {
+    connection.query_drop(
+        "CREATE TABLE IF NOT EXISTS fondaco_tables (
+             number BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
+             name VARBINARY(64) NOT NULL UNIQUE
+         ) ENGINE = InnoDB",
+    )?;
+    sweep(connection)
+}
+
+/// The number of a table, which is made if it is not there.
+pub(super) fn open_table(connection: &mut PooledConn, name: &str) -> Result<u64, Error> {
+    let find = "SELECT number FROM fondaco_tables WHERE name = ?";
+    let number = match connection.exec_first(find, (name.as_bytes(),))? {
+        Some(number) => number,
+        None => {
+            connection.exec_drop("INSERT INTO fondaco_tables (name) VALUES (?)", (name.as_bytes(),))?;
+            connection.last_insert_id()
+        }
+    };
+    let rows = rows_of(number);
+    connection.query_drop(format!(
+        "CREATE TABLE IF NOT EXISTS {rows} (
+             head VARBINARY({HEAD_BYTES_MAX}) NOT NULL,
+             tail_hash VARBINARY(16) NOT NULL,
+             tail MEDIUMBLOB NOT NULL,
+             value LONGBLOB NOT NULL,
+             PRIMARY KEY (head, tail_hash)
+         ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC"
+    ))?;
+    Ok(number)
+}
+
+/// Deletes a table's name, after which nobody finds it.
+pub(super) fn forget_table(connection: &mut PooledConn, name: &str) -> Result<(), Error> {
+    connection.exec_drop("DELETE FROM fondaco_tables WHERE name = ?", (name.as_bytes(),))
+}
+
+/// Deletes the rows of tables without a name, but for those that are still read.
+pub(super) fn sweep(connection: &mut PooledConn) -> Result<(), Error> {
+    let nameless: Vec<String> = connection.query(
+        "SELECT CONVERT(table_name USING utf8mb4) FROM information_schema.tables
+         WHERE table_schema = DATABASE() AND table_name LIKE 'fondaco\\_rows\\_%'
+         AND table_name NOT IN (SELECT CONCAT('fondaco_rows_', number) FROM fondaco_tables)",
+    )?;
+    for rows in nameless {
+        match connection.query_drop(format!("DROP TABLE IF EXISTS `{rows}`")) {
+            Err(error) if !failure::others_were_in_the_way(&error) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The names of all tables, sorted.
+pub(super) fn table_names(connection: &mut PooledConn) -> Result<Vec<String>, Error> {
+    let names: Vec<Vec<u8>> = connection.query("SELECT name FROM fondaco_tables ORDER BY name")?;
+    // All are ASCII: they were checked before they came here.
+    Ok(names
+        .iter()
+        .map(|name| String::from_utf8_lossy(name).into_owned())
+        .collect())
+}
+
+/// How many rows a table has, about.
+pub(super) fn approximate_len(connection: &mut PooledConn, number: u64) -> Result<u64, Error> {
+    let rows: Option<Option<u64>> = connection.exec_first(
+        "SELECT table_rows FROM information_schema.tables
+         WHERE table_schema = DATABASE() AND table_name = CONCAT('fondaco_rows_', ?)",
+        (number,),
+    )?;
+    Ok(rows.flatten().unwrap_or(0))
+}
+
+/// What all tables take on the server's disk.
+pub(super) fn disk_bytes(connection: &mut PooledConn) -> Result<u64, Error> {
+    let bytes: Option<Option<u64>> = connection.query_first(
+        "SELECT CAST(SUM(data_length + index_length) AS UNSIGNED) FROM information_schema.tables
+         WHERE table_schema = DATABASE()",
+    )?;
+    Ok(bytes.flatten().unwrap_or(0))
+}

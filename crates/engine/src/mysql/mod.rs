@@ -1,0 +1,269 @@
+//! An engine in a MySQL or MariaDB server: one InnoDB table for each of ours, in a database of this node alone.
+//!
+//! It is for those who have such a server, with its backups and its people, and want their records there. What a
+//! call of `write` returned for has been committed. Whether that survives a loss of power is the server's setting
+//! (`innodb_flush_log_at_trx_commit`), and `sync` fails where it does not.
+
+mod catalog;
+mod failure;
+mod rows;
+mod scan;
+mod table;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use mysql::prelude::Queryable;
+use mysql::{Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, PooledConn, TxOpts};
+
+use self::failure::Failure;
+use self::table::MySqlTable;
+use crate::batch::WriteBatch;
+use crate::engine::{Engine, Table};
+use crate::error::EngineError;
+use crate::name;
+use crate::open_table::OpenTable;
+use crate::record_cache::RecordCache;
+
+/// How long a server may take to connect, or to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// How often a transaction is tried that others are in the way of.
+const ATTEMPTS_MAX: usize = 10;
+/// Statements are told apart by how many rows they have, for each table.
+const STATEMENTS_MAX: usize = 512;
+const CONNECTIONS_MAX: usize = 16;
+
+/// Where the server is.
+#[derive(Clone)]
+pub struct MySqlOptions {
+    /// `mysql://user:password@host:port/database`. The database is there, and nobody else writes to it.
+    pub url: String,
+    /// Memory for records that were read or written, of all tables together.
+    pub cache_bytes: u64,
+}
+
+impl fmt::Debug for MySqlOptions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the URL: it has a password.
+        formatter
+            .debug_struct("MySqlOptions")
+            .field("cache_bytes", &self.cache_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Tables in a database server.
+pub struct MySqlEngine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    pool: Pool,
+    /// For messages: without the password.
+    server: String,
+    cache: RecordCache,
+    tables: RwLock<HashMap<String, Arc<OpenTable>>>,
+    /// Held while writing: the cache is to see batches in the order in which the server does.
+    writer: Mutex<()>,
+    /// A lock on the database lasts as long as its connection.
+    _lock: Mutex<PooledConn>,
+}
+
+impl MySqlEngine {
+    /// Connects to a server, and takes its database for itself.
+    ///
+    /// # Errors
+    /// [`EngineError::Unreachable`]; [`EngineError::Refused`] if the URL, the user or the database is wrong, or
+    /// another engine has the database.
+    pub fn open(options: &MySqlOptions) -> Result<Self, EngineError> {
+        let parsed = Opts::from_url(&options.url).map_err(|error| EngineError::Refused {
+            server: "(an address that cannot be read)".to_owned(),
+            action: "be connected to",
+            reason: format!("{error}; use mysql://user:password@host:port/database"),
+        })?;
+        let database = parsed.get_db_name().unwrap_or_default().to_owned();
+        let server = format!("{}:{}/{database}", parsed.get_ip_or_hostname(), parsed.get_tcp_port());
+        let failure = Failure { server: &server };
+        if database.is_empty() {
+            return Err(failure.refused("open", "the address names no database: add /database at its end"));
+        }
+        let constraints = PoolConstraints::new(1, CONNECTIONS_MAX).unwrap_or(PoolConstraints::DEFAULT);
+        // Resetting a connection would forget its statements. Scans end their transactions themselves.
+        let pool = PoolOpts::new()
+            .with_constraints(constraints)
+            .with_reset_connection(false);
+        let builder = OptsBuilder::from_opts(parsed)
+            .pool_opts(pool)
+            .stmt_cache_size(STATEMENTS_MAX)
+            .tcp_connect_timeout(Some(ANSWER_MAX))
+            .read_timeout(Some(ANSWER_MAX))
+            .write_timeout(Some(ANSWER_MAX))
+            .init(vec![
+                "SET SESSION sql_mode = 'STRICT_ALL_TABLES', lock_wait_timeout = 1, innodb_lock_wait_timeout = 10",
+            ]);
+        let pool = Pool::new(builder).map_err(|error| failure.name("connect", error))?;
+        let mut connection = pool.get_conn().map_err(|error| failure.name("connect", error))?;
+        let locked = connection.exec_first("SELECT GET_LOCK(CONCAT('fondaco.', DATABASE()), 1)", ());
+        let locked: Option<Option<u8>> = locked.map_err(|error| failure.name("lock the database", error))?;
+        if locked != Some(Some(1)) {
+            return Err(failure.refused("lock the database", "another node uses it: give each node its own"));
+        }
+        catalog::prepare(&mut connection).map_err(|error| failure.name("create the list of tables", error))?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                pool,
+                cache: RecordCache::new(options.cache_bytes),
+                tables: RwLock::default(),
+                writer: Mutex::default(),
+                _lock: Mutex::new(connection),
+                server,
+            }),
+        })
+    }
+}
+
+impl Shared {
+    fn failure(&self) -> Failure<'_> {
+        Failure { server: &self.server }
+    }
+
+    fn connection(&self) -> Result<PooledConn, EngineError> {
+        self.pool
+            .get_conn()
+            .map_err(|error| self.failure().name("connect", error))
+    }
+
+    fn writer(&self) -> MutexGuard<'_, ()> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open_table_of(&self, name: &str) -> Option<Arc<OpenTable>> {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        tables.get(name).cloned()
+    }
+
+    fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
+        let mut tables = Vec::new();
+        for (name, changes) in batch.tables() {
+            let no_table = || EngineError::NoTable { table: name.to_owned() };
+            tables.push((self.open_table_of(name).ok_or_else(no_table)?, changes));
+        }
+        let _writer = self.writer();
+        let mut connection = self.connection()?;
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let mut transact = || {
+                let mut transaction = connection.start_transaction(TxOpts::default())?;
+                for (table, changes) in &tables {
+                    rows::change(&mut transaction, table.number(), changes)?;
+                }
+                transaction.commit()
+            };
+            match transact() {
+                Ok(()) => break,
+                Err(error) if failure::others_were_in_the_way(&error) && attempts < ATTEMPTS_MAX => {}
+                Err(error) => {
+                    // It may have been made nevertheless.
+                    for (table, changes) in &tables {
+                        changes.keys().for_each(|key| self.cache.forget(table.number(), key));
+                    }
+                    return Err(self.failure().name("write", error));
+                }
+            }
+        }
+        for (table, changes) in &tables {
+            for (key, value) in *changes {
+                self.cache.put(table.number(), key, value.as_deref());
+            }
+        }
+        Ok(())
+    }
+
+    fn open_table(self: &Arc<Self>, name: &str) -> Result<Arc<dyn Table>, EngineError> {
+        name::check(name)?;
+        let _writer = self.writer();
+        let table = match self.open_table_of(name) {
+            Some(table) => table,
+            None => {
+                let number = catalog::open_table(&mut self.connection()?, name);
+                let number = number.map_err(|error| self.failure().name("create a table", error))?;
+                let table = Arc::new(OpenTable::new(name, number));
+                let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+                tables.insert(name.to_owned(), table.clone());
+                table
+            }
+        };
+        Ok(Arc::new(MySqlTable::new(self.clone(), table)))
+    }
+
+    fn drop_table(&self, name: &str) -> Result<(), EngineError> {
+        let _writer = self.writer();
+        let mut connection = self.connection()?;
+        let forgotten = catalog::forget_table(&mut connection, name);
+        forgotten.map_err(|error| self.failure().name("drop a table", error))?;
+        {
+            let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+            if let Some(table) = tables.remove(name) {
+                table.set_dropped();
+            }
+        }
+        // What a scan still reads goes with a later one.
+        catalog::sweep(&mut connection).map_err(|error| self.failure().name("drop a table", error))
+    }
+
+    fn sync(&self) -> Result<(), EngineError> {
+        let flushed = self
+            .connection()?
+            .query_first("SELECT @@innodb_flush_log_at_trx_commit");
+        let flushed: Option<u8> = flushed.map_err(|error| self.failure().name("sync", error))?;
+        match flushed {
+            // Each commit has waited for the disk already.
+            Some(1) => Ok(()),
+            _ => {
+                let reason = "it does not wait for its disk: set innodb_flush_log_at_trx_commit = 1";
+                Err(self.failure().refused("sync", reason))
+            }
+        }
+    }
+}
+
+impl Engine for MySqlEngine {
+    fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError> {
+        self.shared.open_table(name)
+    }
+
+    fn drop_table(&self, name: &str) -> Result<(), EngineError> {
+        self.shared.drop_table(name)
+    }
+
+    fn tables(&self) -> Result<Vec<String>, EngineError> {
+        let names = catalog::table_names(&mut self.shared.connection()?);
+        names.map_err(|error| self.shared.failure().name("list its tables", error))
+    }
+
+    fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
+        batch.check()?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.shared.write(batch)
+    }
+
+    fn sync(&self) -> Result<(), EngineError> {
+        self.shared.sync()
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        let Ok(mut connection) = self.shared.connection() else {
+            return 0;
+        };
+        catalog::disk_bytes(&mut connection).unwrap_or(0)
+    }
+
+    fn is_durable(&self) -> bool {
+        true
+    }
+}

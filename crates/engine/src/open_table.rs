@@ -1,0 +1,48 @@
+//! What all handles to one table of a durable engine share.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::EngineError;
+
+/// An open table. Its number is its own as long as the engine is open, also when another gets its name.
+pub(crate) struct OpenTable {
+    name: String,
+    number: u64,
+    dropped: AtomicBool,
+}
+
+impl OpenTable {
+    pub(crate) fn new(name: &str, number: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            number,
+            dropped: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn set_dropped(&self) {
+        self.dropped.store(true, Ordering::Release);
+    }
+
+    /// Fails if it was dropped.
+    pub(crate) fn check(&self) -> Result<(), EngineError> {
+        if self.dropped.load(Ordering::Acquire) {
+            return Err(self.gone());
+        }
+        Ok(())
+    }
+
+    /// That it is not there.
+    pub(crate) fn gone(&self) -> EngineError {
+        let table = self.name.clone();
+        EngineError::NoTable { table }
+    }
+}

@@ -1,0 +1,198 @@
+//! Bits that change on the disk: an error, or the right answer; never a wrong one, and never a silent loss.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fondaco_engine::{DamagedLog, DiskEngine, DiskOptions, Engine, EngineError, WriteBatch};
+
+const FLIPS: usize = 150;
+
+type Records = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn options() -> DiskOptions {
+    DiskOptions {
+        table_buffer_bytes: 256 << 10,
+        disk_reserve_bytes: 0,
+        cache_bytes: 4 << 20,
+        ..DiskOptions::default()
+    }
+}
+
+/// A database with files of several levels, and a log with batches that are in no file yet.
+fn written(dir: &Path) -> Records {
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut records = Records::new();
+    let engine = DiskEngine::open(dir, options()).unwrap();
+    let table = engine.open_table("t").unwrap();
+    for _ in 0..600 {
+        let mut batch = WriteBatch::new();
+        for _ in 0..5 {
+            let key = random.u16(..2000).to_be_bytes().to_vec();
+            let length = random.usize(..800);
+            let value: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(length).collect();
+            batch.put(&*table, key.clone().into(), value.clone().into());
+            records.insert(key, value);
+        }
+        engine.write(&batch).unwrap();
+    }
+    engine.sync().unwrap();
+    records
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The content of a file, without the zeros that the log ends in.
+fn content(path: &Path) -> Vec<u8> {
+    let mut bytes = fs::read(path).unwrap();
+    if is_log(path) {
+        let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        bytes.truncate(end);
+    }
+    bytes
+}
+
+fn is_log(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "jnl")
+}
+
+/// A copy of a database, with one bit of one file changed.
+fn copy_with_a_flip(from: &Path, to: &Path, flipped: &Path, offset: usize, bit: u8) {
+    for path in files(from) {
+        let target = to.join(path.strip_prefix(from).unwrap());
+        fs::create_dir_all(target.parent().unwrap()).unwrap();
+        let mut bytes = content(&path);
+        if path == flipped {
+            bytes[offset] ^= 1 << bit;
+        }
+        fs::write(target, bytes).unwrap();
+    }
+}
+
+/// Reads everything, one by one and in a row: how many were refused. Any other answer is the right one.
+fn read(engine: &DiskEngine, records: &Records) -> usize {
+    let mut refused = 0;
+    let table = match engine.open_table("t") {
+        Ok(table) => table,
+        Err(_) => return 1,
+    };
+    for (key, value) in records {
+        match table.get(key) {
+            Ok(found) => assert!(found.as_deref() == Some(&value[..]), "{key:?} is not what it was"),
+            Err(EngineError::Corrupt { .. }) => refused += 1,
+            Err(other) => panic!("not by its name: {other}"),
+        }
+    }
+    let mut expected = records.iter();
+    for entry in table.scan(b"", None).unwrap() {
+        let Ok((key, value)) = entry else {
+            refused += 1;
+            break;
+        };
+        let (expected_key, expected_value) = expected.next().expect("no more than was written");
+        assert!(
+            key == expected_key[..] && value == expected_value[..],
+            "a scan gives what was not written"
+        );
+    }
+    assert!(
+        refused > 0 || expected.next().is_none(),
+        "a scan leaves out what was written"
+    );
+    refused
+}
+
+#[test]
+fn a_bit_that_changed_is_an_error_or_nothing_but_never_another_answer() {
+    let source = tempfile::tempdir().unwrap();
+    let records = written(source.path());
+    let (logs, others): (Vec<_>, Vec<_>) = files(source.path()).into_iter().partition(|path| is_log(path));
+    assert!(!logs.is_empty() && others.len() > 5, "{logs:?} {others:?}");
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut refused = 0;
+    for flip in 0..FLIPS {
+        let among = if flip % 3 == 0 { &logs } else { &others };
+        let path = &among[random.usize(..among.len())];
+        let length = content(path).len();
+        if length == 0 {
+            continue;
+        }
+        let (offset, bit) = (random.usize(..length), random.u8(..8));
+        println!("flip {flip}: bit {bit} of byte {offset} of {length} of {path:?}");
+        let copy = tempfile::tempdir().unwrap();
+        copy_with_a_flip(source.path(), copy.path(), path, offset, bit);
+        match DiskEngine::open(copy.path(), options()) {
+            Ok(engine) => refused += usize::from(read(&engine, &records) > 0),
+            Err(EngineError::Corrupt { .. }) => refused += 1,
+            Err(other) => panic!("not by its name: {other}"),
+        }
+    }
+    assert!(
+        refused > FLIPS / 2,
+        "only {refused} of {FLIPS} were noticed: what was flipped was not read"
+    );
+}
+
+#[test]
+fn a_damaged_log_is_cut_off_where_that_is_asked_for_and_says_so() {
+    let source = tempfile::tempdir().unwrap();
+    let records = written(source.path());
+    let log = files(source.path()).into_iter().rfind(|path| is_log(path)).unwrap();
+    let length = content(&log).len();
+    let copy = tempfile::tempdir().unwrap();
+    copy_with_a_flip(source.path(), copy.path(), &log, length / 2, 3);
+
+    let refused = DiskEngine::open(copy.path(), options());
+    assert!(matches!(refused, Err(EngineError::Corrupt { .. })), "it is not refused");
+    let cutting = DiskOptions {
+        damaged_log: DamagedLog::CutOff,
+        ..options()
+    };
+    let engine = DiskEngine::open(copy.path(), cutting.clone()).unwrap();
+    let lost = engine.lost_writes().unwrap().to_owned();
+    assert!(lost.contains(".jnl"), "{lost}");
+    let table = engine.open_table("t").unwrap();
+    let kept = table.scan(b"", None).unwrap().map(Result::unwrap).count();
+    assert!((1..=records.len()).contains(&kept), "{kept} of {}", records.len());
+    drop((table, engine));
+    assert_eq!(DiskEngine::open(copy.path(), cutting).unwrap().lost_writes(), None);
+}
+
+#[test]
+fn a_batch_that_was_cut_short_at_the_end_of_the_log_is_no_damage() {
+    let source = tempfile::tempdir().unwrap();
+    written(source.path());
+    let log = files(source.path()).into_iter().rfind(|path| is_log(path)).unwrap();
+    let bytes = content(&log);
+    for cut in [1, 5, 20, 100, 1000] {
+        let copy = tempfile::tempdir().unwrap();
+        copy_with_a_flip(source.path(), copy.path(), Path::new(""), 0, 0);
+        let target = copy.path().join(log.strip_prefix(source.path()).unwrap());
+        // With the zeros that the log is made with.
+        let mut torn = bytes[..bytes.len() - cut].to_vec();
+        torn.resize(bytes.len() + 4096, 0);
+        fs::write(target, torn).unwrap();
+        let engine = DiskEngine::open(copy.path(), options()).unwrap();
+        assert_eq!(engine.lost_writes(), None);
+        assert!(
+            engine
+                .open_table("t")
+                .unwrap()
+                .scan(b"", None)
+                .unwrap()
+                .all(|entry| entry.is_ok())
+        );
+    }
+}

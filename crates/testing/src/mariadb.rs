@@ -1,0 +1,114 @@
+//! A MariaDB server of one's own.
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::port::free_port;
+use crate::process::ServerProcess;
+use crate::wait::wait_until;
+
+const START_MAX: Duration = Duration::from_secs(90);
+
+/// A server on the loopback address, whose user `root` has no password. Dropping it kills it.
+pub struct MariaDb {
+    process: Option<ServerProcess>,
+    dir: PathBuf,
+    port: u16,
+    options: Vec<String>,
+    /// Goes with the server.
+    _temporary: Option<TempDir>,
+}
+
+impl MariaDb {
+    /// Starts a server in a temporary directory, with more options if they are given.
+    ///
+    /// # Panics
+    /// If it cannot be had.
+    pub fn start(options: &[&str]) -> Self {
+        let temporary = tempfile::tempdir().expect("temporary directories can be made");
+        let server = Self::start_in(temporary.path(), options);
+        Self {
+            _temporary: Some(temporary),
+            ..server
+        }
+    }
+
+    /// Starts a server in an empty directory, which it leaves behind.
+    ///
+    /// # Panics
+    /// If it cannot be had.
+    pub fn start_in(dir: &Path, options: &[&str]) -> Self {
+        let mut install = Command::new(program("mariadb-install-db"));
+        install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+        install.args(as_root()).arg(format!("--datadir={}", dir.join("data").display()));
+        let output = install.output();
+        let output = output.unwrap_or_else(|error| panic!("cannot run {install:?}: {error}; install mariadb-server"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{install:?} failed: {said}");
+        let mut server = Self {
+            process: None,
+            dir: dir.to_owned(),
+            port: free_port(),
+            options: options.iter().map(|option| (*option).to_owned()).collect(),
+            _temporary: None,
+        };
+        server.restart();
+        server
+    }
+
+    /// Starts it again over the same data, and waits until it serves.
+    ///
+    /// # Panics
+    /// If it does not serve in time.
+    pub fn restart(&mut self) {
+        self.process = None;
+        let mut command = Command::new(program("mariadbd"));
+        command.args([
+            "--no-defaults",
+            "--bind-address=127.0.0.1",
+            "--skip-log-bin",
+            "--skip-name-resolve",
+        ]);
+        command.args(as_root()).arg(format!("--port={}", self.port));
+        command.arg(format!("--datadir={}", self.dir.join("data").display()));
+        command.arg(format!("--socket={}", self.dir.join("socket").display()));
+        command.args(&self.options);
+        let log = self.dir.join("log");
+        let mut process = ServerProcess::start("MariaDB", &mut command, &log);
+        wait_until("MariaDB to serve", START_MAX, || {
+            process.check_alive();
+            TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok()
+        });
+        self.process = Some(process);
+    }
+
+    /// Kills it, as a machine that loses its power does.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where clients connect, for one of its databases: `mysql://root@127.0.0.1:port/database`.
+    pub fn url(&self, database: &str) -> String {
+        format!("mysql://root@127.0.0.1:{}/{database}", self.port)
+    }
+}
+
+/// Servers are in a directory that not everybody looks in.
+fn program(name: &str) -> PathBuf {
+    let outside = Path::new("/usr/sbin").join(name);
+    if outside.exists() { outside } else { PathBuf::from(name) }
+}
+
+/// It does not start as root unless it is told to.
+fn as_root() -> Option<&'static str> {
+    rustix::process::geteuid().is_root().then_some("--user=root")
+}
