@@ -14,6 +14,7 @@ use fondaco_resp::command::{CommandId, answer_command, find_by_full_name, write_
 
 use super::clients::Client;
 use super::event_loop::LoopContext;
+use super::refusal;
 use super::session::Session;
 
 /// A command, and all that it may look at or change.
@@ -117,24 +118,31 @@ fn help(container: &[u8], reply: &mut Reply<'_>) {
     }
 }
 
-/// The error for all commands that would write, and are not done on versioned stores.
+/// The error for all commands that would write, where there is nothing that they write to.
 fn no_writes(call: &Call<'_>) -> Refusal {
     let name = String::from_utf8_lossy(call.arguments[0]).to_uppercase();
     let wire_key = call.arguments.get(1).copied().unwrap_or_default();
+    let is_of_one_key = versioned::is_operation(call.command);
     let Some(colon) = memchr::memchr(b':', wire_key) else {
-        return format!("READONLY {name} writes, and no store does it: see COMMAND DOCS for those that write one key");
+        return match is_of_one_key {
+            true => refusal::no_colon(wire_key),
+            false => format!(
+                "READONLY {name} writes more than a key: batch stores get their data by push, and versioned stores key by key"
+            ),
+        };
     };
     let catalog = call.context.shared.catalog.load();
-    let store = catalog.store_on_wire(&wire_key[..colon]);
-    if store.is_some_and(|store| catalog.versioned(store).is_some()) {
-        return format!(
-            "ERR versioned stores do what concerns one key, and {name} does more: write the keys one by one"
-        );
+    let Some(place) = catalog.store_on_wire(&wire_key[..colon]) else {
+        return refusal::no_store(&wire_key[..colon]);
+    };
+    let store = &catalog.stores()[place as usize].name;
+    if catalog.versioned(place).is_some() {
+        return format!("ERR versioned stores do what concerns one key, and {name} does more: write the keys one by one");
     }
-    format!(
-        "READONLY {name} writes, and {:?} is a batch store: its data comes by push, see fondaco push",
-        String::from_utf8_lossy(&wire_key[..colon])
-    )
+    if call.command == CommandId::FondacoGet {
+        return format!("ERR {name} reads versioned stores, and {store:?} is a batch store: use GET");
+    }
+    format!("READONLY {name} writes, and {store:?} is a batch store: its data comes by push, see fondaco push")
 }
 
 /// An argument as text, for comparing with keywords.

@@ -32,8 +32,9 @@ pub(in crate::server) fn begin(context: &Rc<LoopContext>, work: Work) {
         },
         Work::Part(part, teller) => {
             let context = Rc::clone(context);
+            let under_way = context.forwarder.under_way(1);
             tokio::task::spawn_local(async move {
-                let _under_way = context.forwarder.under_way(1);
+                let _under_way = under_way;
                 let answer = carry_out(&context, &part).await;
                 teller.answer(answer.unwrap_or_else(Answer::Error));
             });

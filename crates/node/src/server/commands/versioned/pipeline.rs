@@ -23,6 +23,8 @@ use crate::catalog::VersionedStore;
 const REQUESTS_MAX: usize = 1024;
 /// How many bytes of requests wait before no more are read.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How many bytes of answers wait to be sent, beyond which work is begun one at a time.
+const ANSWERS_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// How many keys are worked on at a time.
 const RUNNING_MAX: usize = 256;
 
@@ -32,6 +34,7 @@ pub(in crate::server) struct Pipeline {
     /// The number of the first of them.
     first: u64,
     bytes: usize,
+    answers_bytes: usize,
     /// Keys that are worked on, each with the work that waits for it.
     busy: HashMap<Bytes, VecDeque<Part>>,
     /// What may be begun.
@@ -46,6 +49,8 @@ struct Slot {
     command: CommandId,
     began: Instant,
     bytes: usize,
+    /// What is known of its reply, in bytes.
+    answers_bytes: usize,
     is_muted: bool,
     left: usize,
     outcome: Outcome,
@@ -89,13 +94,29 @@ pub(in crate::server) struct Done {
     place: Place,
     /// The key that may be worked on further.
     wire_key: Option<Bytes>,
-    result: Finding,
+    finding: Finding,
 }
 
 enum Finding {
     Key(Answer),
     Replica(ReplicaReply),
     Lost,
+}
+
+impl Finding {
+    /// How long the values in it are.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Key(Answer::Bulk(value)) => value.len(),
+            Self::Key(Answer::Siblings(context, values)) => context.len() + values.iter().map(Bytes::len).sum::<usize>(),
+            Self::Replica(ReplicaReply::Records(records)) => {
+                let found = records.iter().filter_map(|record| record.as_ref().ok()?.as_ref());
+                found.map(Bytes::len).sum()
+            }
+            Self::Replica(ReplicaReply::Written(record)) => record.len(),
+            Self::Key(_) | Self::Replica(_) | Self::Lost => 0,
+        }
+    }
 }
 
 /// Tells a connection that work is done: in any case, once.
@@ -111,7 +132,7 @@ impl Teller {
             done: Some(Done {
                 place,
                 wire_key,
-                result: Finding::Lost,
+                finding: Finding::Lost,
             }),
         }
     }
@@ -126,9 +147,9 @@ impl Teller {
         self.tell(Finding::Replica(reply));
     }
 
-    fn tell(mut self, result: Finding) {
+    fn tell(mut self, finding: Finding) {
         if let Some(done) = &mut self.done {
-            done.result = result;
+            done.finding = finding;
         }
     }
 }
@@ -149,6 +170,7 @@ impl Default for Pipeline {
             slots: VecDeque::new(),
             first: 0,
             bytes: 0,
+            answers_bytes: 0,
             busy: HashMap::new(),
             startable: VecDeque::new(),
             running: 0,
@@ -170,7 +192,12 @@ impl Pipeline {
 
     /// Whether there is work that may be begun.
     pub(in crate::server) fn has_work(&self) -> bool {
-        self.running < RUNNING_MAX && !self.startable.is_empty()
+        // The first of all is under way, or may be begun: so there is always an end to the waiting.
+        let running_max = match self.answers_bytes < ANSWERS_BYTES_MAX {
+            true => RUNNING_MAX,
+            false => 1,
+        };
+        self.running < running_max && !self.startable.is_empty()
     }
 
     /// Lets in a request on keys.
@@ -216,6 +243,7 @@ impl Pipeline {
             command: accepted.command,
             began: accepted.began,
             bytes: accepted.bytes,
+            answers_bytes: 0,
             is_muted: accepted.is_muted,
             left,
             outcome,
@@ -265,10 +293,13 @@ impl Pipeline {
                 }
             }
         }
+        let bytes = done.finding.bytes();
+        self.answers_bytes += bytes;
         let Place { slot, key } = done.place;
         let slot = &mut self.slots[(slot - self.first) as usize];
         slot.left -= 1;
-        match (&mut slot.outcome, done.result) {
+        slot.answers_bytes += bytes;
+        match (&mut slot.outcome, done.finding) {
             (Outcome::Keys(answers, _), Finding::Key(answer)) => answers[key] = Some(answer),
             (Outcome::Replica(reply), Finding::Replica(answered)) => *reply = Some(answered),
             _ => {}
@@ -281,6 +312,7 @@ impl Pipeline {
         let slot = self.slots.pop_front_if(|slot| slot.left == 0)?;
         self.first += 1;
         self.bytes -= slot.bytes;
+        self.answers_bytes -= slot.answers_bytes;
         let start = reply.buffer.len();
         let has_failed = slot.outcome.write(reply);
         if slot.is_muted {

@@ -1,0 +1,345 @@
+//! What clients may ask of versioned stores, and in which order they are answered.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+use fondaco_model::versioned::{Resolution, VersionedChange};
+use fondaco_node::{Access, PasswordDigest, PeerAccess, User};
+use redis::Value;
+
+use crate::harness::{Cluster, Connection, PATIENCE, Shape, bulk, until};
+
+fn three() -> Shape {
+    Shape {
+        nodes: 3,
+        replicas: 3,
+        partitions: 8,
+        ..Shape::default()
+    }
+}
+
+#[test]
+fn requests_of_a_pipeline_are_answered_in_order_and_those_on_a_key_are_done_in_order() {
+    for shape in [Shape::default(), three()] {
+        let cluster = Cluster::start(shape);
+        let mut pipeline = redis::pipe();
+        let mut expected = Vec::new();
+        for round in 0..1_500_i64 {
+            let key = format!("s:{}", round % 7);
+            match round % 3 {
+                0 => {
+                    pipeline.cmd("SET").arg(&key).arg(round);
+                    expected.push(Value::Okay);
+                }
+                1 => {
+                    pipeline.cmd("ECHO").arg(round);
+                    expected.push(bulk(&round.to_string()));
+                }
+                _ => {
+                    pipeline.cmd("INCR").arg("s:counter");
+                    expected.push(Value::Int(round / 3 + 1));
+                }
+            }
+            if round % 5 == 0 {
+                pipeline.cmd("MSET").arg(&key).arg(round).arg("s:other").arg(round);
+                pipeline
+                    .cmd("GET")
+                    .arg("s:other")
+                    .cmd("MGET")
+                    .arg("s:other")
+                    .arg("s:none");
+                let text = bulk(&round.to_string());
+                expected.extend([Value::Okay, text.clone(), Value::Array(vec![text, Value::Nil])]);
+            }
+        }
+        let answers: Vec<Value> = pipeline.query(&mut cluster.nodes[0].connect().0).unwrap();
+        assert_eq!(answers, expected);
+    }
+}
+
+#[test]
+fn a_client_that_sends_no_more_is_still_answered_and_one_that_wants_no_replies_is_not() {
+    let cluster = Cluster::start(Shape::default());
+    let exchange = |requests: &str| {
+        let mut socket = TcpStream::connect(cluster.nodes[0].address()).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.write_all(requests.as_bytes()).unwrap();
+        socket.shutdown(Shutdown::Write).unwrap();
+        let mut answers = String::new();
+        socket.read_to_string(&mut answers).unwrap();
+        answers
+    };
+    assert_eq!(
+        exchange("SET s:1 x\r\nINCR s:2\r\nINCR s:2\r\nGET s:1\r\n"),
+        "+OK\r\n:1\r\n:2\r\n$1\r\nx\r\n"
+    );
+    assert_eq!(exchange("CLIENT REPLY SKIP\r\nINCR s:3\r\nINCR s:3\r\n"), ":2\r\n");
+    assert_eq!(
+        exchange("CLIENT REPLY OFF\r\nINCR s:3\r\nSET s:1 y\r\nCLIENT REPLY ON\r\nINCR s:3\r\n"),
+        "+OK\r\n:4\r\n"
+    );
+    // What is no request at all ends the connection, when all before it is answered.
+    let answers = exchange("SET s:1 z\r\n*1\r\n$x\r\n");
+    assert!(answers.starts_with("+OK\r\n-ERR Protocol error"), "{answers}");
+}
+
+#[test]
+fn every_process_takes_writes_for_every_key() {
+    let cluster = Cluster::start(Shape {
+        nodes: 4,
+        replicas: 2,
+        partitions: 8,
+        ..Shape::default()
+    });
+    let router = cluster.router();
+    let mut connections: Vec<Connection> = cluster
+        .nodes
+        .iter()
+        .chain([&router])
+        .map(|node| node.connect())
+        .collect();
+    for key in 0..40_usize {
+        let writer = key % connections.len();
+        let set = connections[writer].send(&format!("SET s:{key} {key}"));
+        assert_eq!(set, Ok(Value::Okay));
+        // R + W > N: everybody sees it at once.
+        for connection in &mut connections {
+            assert_eq!(connection.send(&format!("GET s:{key}")), Ok(bulk(&key.to_string())));
+        }
+    }
+    let keys: Vec<String> = (0..40).map(|key| format!("s:{key}")).collect();
+    let mget = [vec!["MGET".to_owned()], keys].concat();
+    let values: Vec<Value> = (0..40).map(|key| bulk(&key.to_string())).collect();
+    for connection in &mut connections {
+        assert_eq!(connection.ask(&mget), Ok(Value::Array(values.clone())));
+    }
+    let last = connections.len() - 1;
+    assert_eq!(connections[last].send("DEL s:1 s:2 s:2 s:100"), Ok(Value::Int(2)));
+    for connection in &mut connections {
+        assert_eq!(connection.send("EXISTS s:1 s:2 s:3"), Ok(Value::Int(1)));
+    }
+}
+
+#[test]
+fn what_is_deleted_is_not_listed_and_all_else_is_listed_once() {
+    let cluster = Cluster::start(Shape {
+        nodes: 3,
+        replicas: 2,
+        partitions: 8,
+        ..Shape::default()
+    });
+    let router = cluster.router();
+    let mut connection = router.connect();
+    for key in 0..300 {
+        connection.send(&format!("SET s:{key} x")).unwrap();
+    }
+    for key in (0..300).step_by(3) {
+        connection.send(&format!("DEL s:{key}")).unwrap();
+    }
+    let expected: BTreeSet<String> = (0..300)
+        .filter(|key| key % 3 > 0)
+        .map(|key| format!("s:{key}"))
+        .collect();
+    for node in cluster.nodes.iter().chain([&router]) {
+        // The second replica of a key may get it a moment after the client was told.
+        until("all is listed", || {
+            let mut listed = Vec::new();
+            let mut cursor = 0;
+            loop {
+                let mut scan = redis::cmd("SCAN");
+                scan.arg(cursor).arg("MATCH").arg("s:*").arg("COUNT").arg(17);
+                let (next, keys): (u64, Vec<String>) = scan.query(&mut node.connect().0).unwrap();
+                listed.extend(keys);
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+            let distinct: BTreeSet<String> = listed.iter().cloned().collect();
+            assert_eq!(distinct.len(), listed.len(), "a key is listed once");
+            distinct == expected
+        });
+    }
+}
+
+#[test]
+fn what_is_written_with_a_context_replaces_what_was_read_and_nothing_else() {
+    let cluster = Cluster::start(Shape {
+        settings: VersionedChange {
+            resolution: Some(Resolution::All),
+            ..VersionedChange::default()
+        },
+        ..three()
+    });
+    let mut redis = cluster.nodes[0].connect();
+    let read = |redis: &mut Connection| -> (Vec<u8>, Vec<String>) {
+        let (context, mut values): (Vec<u8>, Vec<String>) =
+            redis::cmd("FONDACO.GET").arg("s:1").query(&mut redis.0).unwrap();
+        values.sort_unstable();
+        (context, values)
+    };
+    let put = |redis: &mut Connection, context: &[u8], value: &str| -> Vec<u8> {
+        let mut command = redis::cmd("FONDACO.PUT");
+        command.arg("s:1").arg(context).arg(value).query(&mut redis.0).unwrap()
+    };
+    let (none, values) = read(&mut redis);
+    assert_eq!(values, [""; 0]);
+    // Two who have read nothing both write: neither knows of the other.
+    let first = put(&mut redis, &none, "one");
+    put(&mut cluster.nodes[1].connect(), b"", "two");
+    assert_eq!(read(&mut redis).1, ["one", "two"]);
+    assert_eq!(redis.code("GET s:1"), "CONFLICT");
+    assert_eq!(redis.code("APPEND s:1 x"), "CONFLICT");
+    // Who has seen one of them replaces that.
+    put(&mut redis, &first, "three");
+    let (all, values) = read(&mut redis);
+    assert_eq!(values, ["three", "two"]);
+    put(&mut redis, &all, "both");
+    assert_eq!(redis.send("GET s:1"), Ok(bulk("both")));
+    // A deletion of what was seen long ago deletes nothing that came since.
+    assert!(redis.ask(&[&b"FONDACO.DEL"[..], b"s:1", &all]).is_ok());
+    assert_eq!(redis.send("GET s:1"), Ok(bulk("both")));
+    let (all, _) = read(&mut redis);
+    assert!(redis.ask(&[&b"FONDACO.DEL"[..], b"s:1", &all]).is_ok());
+    assert_eq!(redis.send("GET s:1"), Ok(Value::Nil));
+    assert_eq!(redis.code("FONDACO.PUT s:1 no-context x"), "ERR");
+}
+
+#[test]
+fn counters_lose_no_increment_whichever_node_it_goes_to() {
+    let cluster = Cluster::start(Shape {
+        settings: VersionedChange {
+            resolution: Some(Resolution::Counter),
+            ..VersionedChange::default()
+        },
+        ..three()
+    });
+    std::thread::scope(|scope| {
+        for node in &cluster.nodes {
+            scope.spawn(move || {
+                let mut connection = node.connect();
+                (0..100).for_each(|_| drop(connection.send("INCR s:1").unwrap()));
+            });
+        }
+    });
+    let mut connection = cluster.nodes[0].connect();
+    assert_eq!(connection.send("GET s:1"), Ok(bulk("300")));
+    assert_eq!(connection.send("SET s:1 5"), Ok(Value::Okay));
+    assert_eq!(connection.send("DECRBY s:1 2"), Ok(Value::Int(3)));
+    assert_eq!(connection.send("SET s:1 x"), Ok(Value::Okay));
+    assert_eq!(connection.code("INCR s:1"), "ERR");
+    assert_eq!(connection.send("DEL s:1"), Ok(Value::Int(1)));
+    assert_eq!(connection.send("INCR s:1"), Ok(Value::Int(1)));
+}
+
+#[test]
+fn an_increment_is_done_once_whichever_node_it_goes_to() {
+    let cluster = Cluster::start(three());
+    std::thread::scope(|scope| {
+        for node in &cluster.nodes {
+            scope.spawn(move || {
+                let mut connection = node.connect();
+                let mut done = 0;
+                while done < 50 {
+                    match connection.send("INCR s:1") {
+                        Ok(_) => done += 1,
+                        Err(error) => assert!(error.starts_with("CONFLICT"), "{error}"),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(cluster.nodes[0].connect().send("GET s:1"), Ok(bulk("150")));
+}
+
+#[test]
+fn what_concerns_several_keys_at_once_is_refused() {
+    let cluster = Cluster::start(Shape::default());
+    let mut connection = cluster.nodes[0].connect();
+    for command in [
+        "RENAME s:1 s:2",
+        "COPY s:1 s:2",
+        "MSETNX s:1 x s:2 y",
+        "INCRBYFLOAT s:1 0.5",
+    ] {
+        let error = connection.send(command).unwrap_err();
+        assert!(error.starts_with("ERR versioned stores"), "{command}: {error}");
+    }
+    assert_eq!(connection.code("FLUSHALL"), "READONLY");
+    assert_eq!(connection.code("SET none:1 x"), "NOSTORE");
+    assert_eq!(connection.code("SET s: x"), "BADKEY");
+}
+
+#[test]
+fn a_cluster_aware_client_is_sent_to_a_node_that_holds_the_key() {
+    let cluster = Cluster::start(Shape {
+        nodes: 3,
+        replicas: 2,
+        partitions: 8,
+        ..Shape::default()
+    });
+    let mut connection = cluster.nodes[0].connect();
+    let (held, other) = (cluster.key(0, true), cluster.key(0, false));
+    connection.send("CLUSTER SLOTS").unwrap();
+    for command in ["SET s:K x", "GET s:K", "INCRBY s:K 1", "FONDACO.GET s:K", "TTL s:K"] {
+        let error = connection.send(&command.replace('K', &other)).unwrap_err();
+        let owner = cluster.owners_of(&other)[0];
+        assert!(error.starts_with("MOVED"), "{command}: {error}");
+        assert!(
+            error.ends_with(&cluster.nodes[owner].address().to_string()),
+            "{command}: {error}"
+        );
+    }
+    assert_eq!(connection.send(&format!("SET s:{held} x")), Ok(Value::Okay));
+    assert_eq!(connection.send(&format!("GET s:{held}")), Ok(bulk("x")));
+}
+
+#[test]
+fn who_may_not_write_a_store_does_not_in_any_way() {
+    let user = |name: &str, stores: &[&str], writes: &[&str]| User {
+        name: name.into(),
+        password: PasswordDigest::of(name.as_bytes()),
+        stores: stores.iter().map(|&store| store.into()).collect(),
+        writes: writes.iter().map(|&store| store.into()).collect(),
+        admin: false,
+    };
+    let cluster = Cluster::start(Shape {
+        access: Access::new(vec![
+            user("node", &[], &["*"]),
+            user("reader", &["s"], &[]),
+            user("stranger", &["x"], &["x"]),
+        ]),
+        peers: PeerAccess {
+            user: Some("node".into()),
+            password: Some("node".into()),
+            ..PeerAccess::default()
+        },
+        ..three()
+    });
+    let mut connection = cluster.nodes[0].connect();
+    let writes = [
+        "SET s:1 x",
+        "DEL s:1",
+        "GETEX s:1 PERSIST",
+        "FONDACO.PUT s:1 c x",
+        "FONDACO.RMERGE 1 9 s 1 x",
+    ];
+    let reads = ["GET s:1", "TTL s:1", "FONDACO.GET s:1", "FONDACO.RGET 1 1000 FULL s 1"];
+    for command in writes.iter().chain(&reads) {
+        assert_eq!(connection.code(command), "NOAUTH", "{command}");
+    }
+    connection.send("AUTH stranger stranger").unwrap();
+    for command in writes.iter().chain(&reads) {
+        assert_eq!(connection.code(command), "NOPERM", "{command}");
+    }
+    connection.send("AUTH reader reader").unwrap();
+    for command in writes {
+        assert_eq!(connection.code(command), "NOPERM", "{command}");
+    }
+    for command in reads {
+        assert!(connection.send(command).is_ok(), "{command}");
+    }
+    connection.send("AUTH node node").unwrap();
+    assert_eq!(connection.send("SET s:1 x"), Ok(Value::Okay));
+}

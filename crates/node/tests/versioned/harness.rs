@@ -1,0 +1,287 @@
+//! Nodes with replicas in memory, and one versioned store, `s`, told of one another by hand.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fondaco_client::quorum::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply, ReplicaRequest};
+use fondaco_engine::MemoryEngine;
+use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
+use fondaco_model::versioned::{VersionedChange, VersionedSettings};
+use fondaco_model::{Identity, NodeId, PartitionCount, RoutingTable, StoreKind, slot_of_key};
+use fondaco_node::{
+    Access, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Settings,
+    SharedCatalog,
+};
+use fondaco_replica::{Engines, Peers, ReplicaOptions, ReplicaView, Replicas, ReplicatedStore};
+use redis::{ConnectionLike, Value};
+use tempfile::TempDir;
+
+/// How long anything may take.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+const STORE_ID: u16 = 1;
+
+/// Waits until something is so.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "it never came to be that {what}");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+/// What a cluster is made of.
+pub struct Shape {
+    pub nodes: u32,
+    pub replicas: u32,
+    pub partitions: u32,
+    pub settings: VersionedChange,
+    pub access: Access,
+    pub peers: PeerAccess,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            nodes: 1,
+            replicas: 1,
+            partitions: 4,
+            settings: VersionedChange::default(),
+            access: Access::default(),
+            peers: PeerAccess::default(),
+        }
+    }
+}
+
+/// A running cluster.
+pub struct Cluster {
+    pub topology: Topology,
+    pub nodes: Vec<Node>,
+    _dir: TempDir,
+}
+
+/// A node, or a router.
+pub struct Node {
+    member: Member,
+    server: Option<Server>,
+    address: SocketAddr,
+    catalog: Arc<SharedCatalog>,
+    pub settings: Arc<Settings>,
+    metrics: Arc<NodeMetrics>,
+    replicas: Option<Arc<Replicas>>,
+}
+
+/// Nobody hands over hints here, or compares replicas.
+#[derive(Debug)]
+struct Nobody;
+
+impl Peers for Nobody {
+    fn ask(&self, _: NodeId, _: ReplicaRequest, answer: OnReply) {
+        let error = ReplicaError::new(ReplicaErrorCode::Other, "nobody is asked here");
+        answer(ReplicaReply::Error(error));
+    }
+}
+
+impl Cluster {
+    pub fn start(shape: Shape) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let ids: Vec<NodeId> = (1..=shape.nodes).map(|number| NodeId::new(number).unwrap()).collect();
+        let start = |&id: &NodeId| {
+            let engines = Engines::new(Arc::new(MemoryEngine::new()));
+            let options = ReplicaOptions {
+                shards: 2,
+                readers: 2,
+                ..ReplicaOptions::default()
+            };
+            let home = dir.path().join(id.to_string());
+            let replicas = Replicas::open(&home, &engines, Arc::new(Nobody), options).unwrap();
+            Node::start(Member::Node(id), Some(Arc::new(replicas)), &shape)
+        };
+        let nodes: Vec<Node> = ids.iter().map(start).collect();
+        let owners = |partition: u32| -> Vec<NodeId> {
+            let from = ids.iter().copied().cycle().skip(partition as usize % ids.len());
+            from.take(shape.replicas as usize).collect()
+        };
+        let described = nodes.iter().map(|node| TopologyNode {
+            revision: 1,
+            resp: node.address.to_string(),
+            http: "127.0.0.1:1".into(),
+            zone: "a".into(),
+            group: None,
+            live: true,
+        });
+        let store = TopologyStore {
+            revision: 1,
+            id: STORE_ID,
+            kind: StoreKind::Versioned,
+            current: None,
+            records: 0,
+            replicas: shape.replicas,
+            late: BTreeSet::new(),
+            read_keys_per_second: None,
+            versioned: Some(VersionedSettings::of(shape.replicas).with(&shape.settings)),
+        };
+        let topology = Topology {
+            cluster: Identity::of(7),
+            revision: 1,
+            epoch: 1,
+            partitions: PartitionCount::try_from(shape.partitions).unwrap(),
+            owners: (0..shape.partitions).map(owners).collect(),
+            nodes: ids.iter().copied().zip(described).collect(),
+            routers: 1,
+            stores: [("s".parse().unwrap(), store)].into(),
+        };
+        let cluster = Self {
+            topology,
+            nodes,
+            _dir: dir,
+        };
+        cluster.publish();
+        cluster
+    }
+
+    /// Lets all nodes see the topology as it is now.
+    pub fn publish(&self) {
+        self.nodes.iter().for_each(|node| node.publish(&self.topology));
+    }
+
+    /// A router in front of the nodes.
+    pub fn router(&self) -> Node {
+        let router = Node::start(Member::Router(Identity::of(7)), None, &Shape::default());
+        router.publish(&self.topology);
+        router
+    }
+
+    /// Ends a node. The others are not told.
+    pub fn kill(&mut self, node: usize) {
+        self.nodes[node].server = None;
+    }
+
+    /// The store in the topology: what is changed is seen when it is published.
+    pub fn store(&mut self) -> &mut TopologyStore {
+        self.topology.stores.get_mut("s").unwrap()
+    }
+
+    /// The places of the nodes that hold a key, in the order in which they are asked to take a write.
+    pub fn owners_of(&self, key: &str) -> Vec<usize> {
+        let slot = slot_of_key(&"s".parse().unwrap(), key.as_bytes());
+        let partition = self.topology.partitions.partition_of(slot);
+        let owners = &self.topology.owners[partition.get() as usize];
+        owners.iter().map(|id| id.get() as usize - 1).collect()
+    }
+
+    /// A key that a node holds, or does not.
+    pub fn key(&self, node: usize, is_held: bool) -> String {
+        let mut keys = (0..10_000).map(|key| key.to_string());
+        let found = keys.find(|key| self.owners_of(key).contains(&node) == is_held);
+        found.expect("a key among many")
+    }
+}
+
+impl Node {
+    fn start(member: Member, replicas: Option<Arc<Replicas>>, shape: &Shape) -> Self {
+        const LOOPS: usize = 2;
+        let catalog = Arc::new(SharedCatalog::new());
+        let settings = Arc::new(Settings::default());
+        let metrics = Arc::new(NodeMetrics::new(LOOPS));
+        let config = ServerConfig {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            loops: LOOPS,
+            tls: None,
+            access: shape.access.clone(),
+            peers: shape.peers.clone(),
+            replicas: replicas.clone(),
+            program_version: "test",
+        };
+        let (c, s, m) = (Arc::clone(&catalog), Arc::clone(&settings), Arc::clone(&metrics));
+        let server = Server::start(config, c, s, m).unwrap();
+        Self {
+            member,
+            address: server.address(),
+            server: Some(server),
+            catalog,
+            settings,
+            metrics,
+            replicas,
+        }
+    }
+
+    fn publish(&self, topology: &Topology) {
+        if let (Some(replicas), Member::Node(node)) = (&self.replicas, &self.member) {
+            let table = RoutingTable::first(topology.partitions, topology.owners.clone()).unwrap();
+            let stores = topology.stores.iter().map(|(name, store)| ReplicatedStore {
+                id: store.id,
+                name: name.clone(),
+                created_unix_ms: 1,
+                replicas: store.replicas as usize,
+                settings: store.versioned.unwrap(),
+            });
+            let nodes: BTreeMap<NodeId, bool> = topology.nodes.iter().map(|(&id, node)| (id, node.live)).collect();
+            let view = ReplicaView {
+                node: *node,
+                table: Arc::new(table),
+                nodes,
+                stores: stores.collect(),
+                is_remembered: false,
+            };
+            replicas.set_view(&view).unwrap();
+        }
+        let membership = Membership::new(Arc::new(topology.clone()), self.member.clone());
+        self.catalog
+            .publish(Catalog::default().in_cluster(Arc::new(membership)));
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn count(&self, counter: Counter) -> u64 {
+        self.metrics.counter(counter)
+    }
+
+    pub fn connect(&self) -> Connection {
+        let client = redis::Client::open(format!("redis://{}", self.address)).unwrap();
+        let connection = client.get_connection_with_timeout(PATIENCE).unwrap();
+        connection.set_read_timeout(Some(PATIENCE)).unwrap();
+        Connection(connection)
+    }
+}
+
+/// A connection of a plain client.
+pub struct Connection(pub redis::Connection);
+
+impl Connection {
+    /// Sends a command, words apart by blanks, and returns what is answered; an error in its words.
+    pub fn send(&mut self, command: &str) -> Result<Value, String> {
+        let words: Vec<&str> = command.split(' ').collect();
+        self.ask(&words)
+    }
+
+    /// Sends a command, and returns what is answered; an error in its words.
+    pub fn ask<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Result<Value, String> {
+        let mut command = redis::Cmd::new();
+        words.iter().for_each(|word| {
+            command.arg(word.as_ref());
+        });
+        let answer = self.0.req_packed_command(&command.get_packed_command());
+        let answer = answer.and_then(Value::extract_error);
+        answer.map_err(|error| {
+            let detail = error.detail().unwrap_or_default();
+            format!("{} {detail}", error.code().unwrap_or("ERR"))
+        })
+    }
+
+    /// The first word of the error that a command is answered with.
+    pub fn code(&mut self, command: &str) -> String {
+        match self.send(command) {
+            Ok(answer) => panic!("{command}: {answer:?}"),
+            Err(error) => error.split(' ').next().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+/// A text as it is answered.
+pub fn bulk(text: &str) -> Value {
+    Value::BulkString(text.as_bytes().to_vec())
+}

@@ -1,0 +1,6 @@
+//! Versioned stores over RESP: nodes with real replicas, written to and read by Redis clients.
+
+mod commands;
+mod harness;
+mod like_redis;
+mod quorums;

@@ -1,0 +1,114 @@
+//! Reads and writes as many replicas as the store wants: with nodes away, with too few, and beyond quotas.
+
+use fondaco_model::versioned::VersionedChange;
+use fondaco_node::Counter;
+use redis::Value;
+
+use crate::harness::{Cluster, Shape, bulk};
+
+#[test]
+fn one_node_of_three_may_be_away_and_two_may_not() {
+    let mut cluster = Cluster::start(Shape {
+        nodes: 3,
+        replicas: 3,
+        ..Shape::default()
+    });
+    let mut connection = cluster.nodes[0].connect();
+    connection.send("SET s:1 before").unwrap();
+    cluster.kill(2);
+    for round in 0..20 {
+        assert_eq!(connection.send(&format!("SET s:{round} {round}")), Ok(Value::Okay));
+        assert_eq!(connection.send(&format!("GET s:{round}")), Ok(bulk(&round.to_string())));
+        assert_eq!(connection.send("INCR s:n"), Ok(Value::Int(round + 1)));
+    }
+    cluster.kill(1);
+    let error = connection.send("SET s:1 x").unwrap_err();
+    assert!(error.starts_with("NOQUORUM") && error.contains("node 2"), "{error}");
+    assert_eq!(connection.code("GET s:1"), "NOQUORUM");
+    assert_eq!(connection.code("INCR s:n"), "NOQUORUM");
+    // One of several keys: its error stands in its place.
+    let values = connection.send("EXISTS s:1").unwrap_err();
+    assert!(values.starts_with("NOQUORUM"), "{values}");
+}
+
+#[test]
+fn a_store_that_is_read_from_one_replica_is_answered_by_the_node_alone() {
+    let mut cluster = Cluster::start(Shape {
+        nodes: 3,
+        replicas: 3,
+        settings: VersionedChange {
+            reads: Some(1),
+            writes: Some(3),
+            ..VersionedChange::default()
+        },
+        ..Shape::default()
+    });
+    let mut connection = cluster.nodes[0].connect();
+    connection.send("SET s:1 x").unwrap();
+    let hot = cluster.nodes[0].count(Counter::HotLookups);
+    cluster.kill(1);
+    cluster.kill(2);
+    assert_eq!(connection.send("GET s:1"), Ok(bulk("x")));
+    assert_eq!(
+        connection.send("MGET s:1 s:2"),
+        Ok(Value::Array(vec![bulk("x"), Value::Nil]))
+    );
+    assert_eq!(connection.send("STRLEN s:1"), Ok(Value::Int(1)));
+    assert_eq!(cluster.nodes[0].count(Counter::HotLookups) - hot, 4);
+    assert_eq!(connection.code("SET s:1 y"), "NOQUORUM");
+}
+
+#[test]
+fn writes_beyond_the_quota_are_refused_and_reads_are_not() {
+    let cluster = Cluster::start(Shape {
+        settings: VersionedChange {
+            write_keys_per_second: Some(Some(10)),
+            ..VersionedChange::default()
+        },
+        ..Shape::default()
+    });
+    let mut connection = cluster.nodes[0].connect();
+    let answers: Vec<_> = (0..200).map(|_| connection.send("SET s:1 x")).collect();
+    let refused = answers.iter().filter(|answer| answer.is_err()).count();
+    assert!(refused > 100, "{refused}");
+    let error = answers.into_iter().find_map(Result::err).unwrap();
+    assert!(
+        error.starts_with("QUOTA") && error.contains("10 keys a second"),
+        "{error}"
+    );
+    assert_eq!(cluster.nodes[0].count(Counter::QuotaRefusals), refused as u64);
+    for _ in 0..50 {
+        assert_eq!(connection.send("GET s:1"), Ok(bulk("x")));
+    }
+}
+
+#[test]
+fn a_deletion_reaches_what_was_not_seen() {
+    let cluster = Cluster::start(Shape {
+        nodes: 3,
+        replicas: 3,
+        settings: VersionedChange {
+            reads: Some(1),
+            writes: Some(1),
+            ..VersionedChange::default()
+        },
+        ..Shape::default()
+    });
+    for key in 0..50 {
+        // Written through one node, deleted at once through another, which may not have heard of it.
+        cluster.nodes[key % 3]
+            .connect()
+            .send(&format!("SET s:{key} x"))
+            .unwrap();
+        cluster.nodes[(key + 1) % 3]
+            .connect()
+            .send(&format!("DEL s:{key}"))
+            .unwrap();
+    }
+    for node in &cluster.nodes {
+        crate::harness::until("nothing is left", || {
+            let mut connection = node.connect();
+            (0..50).all(|key| connection.send(&format!("GET s:{key}")) == Ok(Value::Nil))
+        });
+    }
+}
