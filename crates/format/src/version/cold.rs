@@ -7,7 +7,8 @@
 use std::fs::File;
 use std::ops::Range;
 
-use super::{Content, Value, Version};
+use super::lookup::BUCKET_READ_BYTES_MAX;
+use super::{Value, Version};
 use crate::chunk::reader::Chunk;
 use crate::error::FormatError;
 use crate::record::{RECORD_HEADER_BYTES, RecordHeader, RecordSearch, search_records};
@@ -107,7 +108,7 @@ impl Version {
                 let range = chunk.bucket_range(&bytes, bucket)?;
                 Ok(if range.is_empty() {
                     ColdStep::Absent
-                } else if range.len() > super::BUCKET_READ_BYTES_MAX {
+                } else if range.len() > BUCKET_READ_BYTES_MAX {
                     ColdStep::Read(ColdRead::large(number, range))
                 } else {
                     ColdStep::Read(ColdRead::bucket(number, range))
@@ -143,7 +144,7 @@ impl Version {
     ) -> Result<Value<'static>, FormatError> {
         Ok(match self.decode(chunk, &bytes[value.clone()], stored_as_is)? {
             Some(decoded) => Value::owned_whole(decoded),
-            None => Value(Content::Owned { bytes, range: value }),
+            None => Value::owned(bytes, value),
         })
     }
 }

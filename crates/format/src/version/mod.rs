@@ -1,4 +1,4 @@
-//! An open version: look a key up.
+//! An open version: what it holds, and how it is opened.
 //!
 //! A directory may hold only some of the partitions of its version: those whose files are all there. It
 //! may be opened again when there are more. A key of a partition that is not held is never reported
@@ -13,30 +13,27 @@
 //!    the server reads files, and handed to [`Version::complete`].
 
 mod cold;
+mod lookup;
 mod resident;
 pub(crate) mod scan;
 
-use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use fondaco_model::{PartitionId, SlotPrefix};
 
 pub use cold::{ColdRead, ColdStep};
+pub(crate) use lookup::prefetch;
+pub use lookup::{Lookup, Probe, Value};
 
 use crate::checksum::Checksum;
-use crate::chunk::index::entry_range;
 use crate::chunk::reader::Chunk;
 use crate::compression::Decoder;
 use crate::error::FormatError;
-use crate::hash::{chunk_of_hash, key_hash};
 use crate::manifest::{ChunkEntry, Manifest};
 use crate::mapping::Mapping;
-use crate::record::{RecordSearch, search_records};
+use lookup::NOT_HELD;
 use resident::ResidentIndex;
-
-/// A bucket up to this length is read in one go, a longer one record by record.
-const BUCKET_READ_BYTES_MAX: usize = 128 * 1024;
 
 /// An open version. Immutable and shared freely between threads.
 pub struct Version {
@@ -54,75 +51,6 @@ pub struct Version {
     decoder: Decoder,
     /// There after [`Version::warm`].
     resident: OnceLock<ResidentIndex>,
-}
-
-/// Where a key is, if it is there: the first step of a look-up.
-#[derive(Debug, Clone, Copy)]
-pub struct Probe {
-    /// The place of the chunk in [`Version::chunks`], or [`EMPTY`] or [`NOT_HELD`]: no version has so many
-    /// chunks, so that one comparison tells, and it is the one that indexing needs anyway.
-    chunk: u32,
-    /// The bucket in the chunk; without a chunk, the partition.
-    bucket: u32,
-}
-
-/// The key's partition has no records.
-const EMPTY: u32 = u32::MAX;
-/// The key's partition is not held.
-const NOT_HELD: u32 = u32::MAX - 1;
-
-impl Probe {
-    /// Of no key: what stands in its place where no version is open that could be probed.
-    pub const NOT_HELD: Self = Self {
-        chunk: NOT_HELD,
-        bucket: 0,
-    };
-
-    /// Whether the version holds the key's partition, so that it can tell whether the key is there.
-    #[inline]
-    pub fn is_held(&self) -> bool {
-        self.chunk != NOT_HELD
-    }
-}
-
-/// The answer to a look-up that does not wait.
-#[derive(Debug)]
-pub enum Lookup<'v> {
-    /// The value.
-    Found(Value<'v>),
-    /// The version does not have the key.
-    Absent,
-    /// The disk has to be read first.
-    Cold(ColdRead),
-}
-
-/// A value, verified.
-#[derive(Debug, Clone)]
-pub struct Value<'v>(Content<'v>);
-
-#[derive(Debug, Clone)]
-enum Content<'v> {
-    Mapped(&'v [u8]),
-    Owned { bytes: Vec<u8>, range: Range<usize> },
-}
-
-impl Value<'_> {
-    fn owned(bytes: Vec<u8>, range: Range<usize>) -> Value<'static> {
-        debug_assert!(range.end <= bytes.len());
-        Value(Content::Owned { bytes, range })
-    }
-}
-
-impl Deref for Value<'_> {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Content::Mapped(bytes) => bytes,
-            Content::Owned { bytes, range } => &bytes[range.clone()],
-        }
-    }
 }
 
 impl Version {
@@ -240,185 +168,6 @@ impl Version {
         &self.dir
     }
 
-    /// Looks a key up, waiting for the disk where it must: once, as a rule, and never for what is in
-    /// memory.
-    ///
-    /// # Errors
-    /// [`FormatError::NotHeld`], corruption, named by file, or a read that failed. Never a wrong value.
-    #[inline]
-    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, FormatError> {
-        self.get_probed(&self.probe(key), key)
-    }
-
-    #[inline]
-    fn get_probed(&self, probe: &Probe, key: &[u8]) -> Result<Option<Value<'_>>, FormatError> {
-        match self.lookup(probe, key)? {
-            Lookup::Found(value) => Ok(Some(value)),
-            Lookup::Absent => Ok(None),
-            Lookup::Cold(read) => self.get_cold(read, key),
-        }
-    }
-
-    #[cold]
-    fn get_cold(&self, mut read: ColdRead, key: &[u8]) -> Result<Option<Value<'_>>, FormatError> {
-        loop {
-            let bytes = self.read_blocking(&read)?;
-            match self.complete(read, key, bytes)? {
-                ColdStep::Found(value) => return Ok(Some(value)),
-                ColdStep::Absent => return Ok(None),
-                ColdStep::Read(next) => read = next,
-            }
-        }
-    }
-
-    /// The first step of a look-up: where the key would be. Begins to load its index entry.
-    #[inline]
-    pub fn probe(&self, key: &[u8]) -> Probe {
-        let partition = if self.partition_starts.len() == 2 {
-            PartitionId::new(0)
-        } else {
-            self.manifest.partitions.partition_of(self.slots.slot(key))
-        };
-        let at = partition.get() as usize;
-        let start = self.partition_starts[at];
-        let count = self.partition_starts[at + 1] - start;
-        if count == 0 {
-            return self.probe_without_chunk(partition);
-        }
-        let hash = key_hash(key);
-        let chunk = start + chunk_of_hash(hash, count);
-        let bucket = self.chunks[chunk as usize].bucket_of(hash);
-        self.prefetch_index(chunk, bucket);
-        Probe { chunk, bucket }
-    }
-
-    fn probe_without_chunk(&self, partition: PartitionId) -> Probe {
-        Probe {
-            chunk: if self.holds(partition) { EMPTY } else { NOT_HELD },
-            bucket: partition.get(),
-        }
-    }
-
-    /// The second step, for callers with several keys at hand: begins to load the key's records, so
-    /// that memory serves many keys at the same time.
-    #[inline]
-    pub fn prefetch(&self, probe: &Probe) {
-        let Some(chunk) = self.chunks.get(probe.chunk as usize) else {
-            return;
-        };
-        if let Some(Ok(range)) = self.hot_range(probe.chunk, chunk, probe.bucket) {
-            prefetch_records(&chunk.data().bytes()[range]);
-        }
-    }
-
-    #[inline]
-    fn prefetch_index(&self, chunk: u32, bucket: u32) {
-        match self.resident.get() {
-            Some(resident) => prefetch(resident.entry(chunk, bucket)),
-            None => self.chunks[chunk as usize].prefetch_entry(bucket),
-        }
-    }
-
-    /// Where the records of a bucket lie, if that is in memory.
-    #[inline]
-    fn hot_range(&self, number: u32, chunk: &Chunk, bucket: u32) -> Option<Result<Range<usize>, FormatError>> {
-        match self.resident.get() {
-            Some(resident) => Some(chunk.checked(entry_range(resident.entry(number, bucket)))),
-            None => Some(chunk.bucket_range(chunk.hot_block(bucket)?, bucket)),
-        }
-    }
-
-    /// The last step: the answer, or what has to be read for it. Never waits for the disk.
-    ///
-    /// # Errors
-    /// [`FormatError::NotHeld`], which [`Probe::is_held`] tells before, or corruption, named by file.
-    #[inline]
-    pub fn lookup(&self, probe: &Probe, key: &[u8]) -> Result<Lookup<'_>, FormatError> {
-        let number = probe.chunk;
-        let Some(chunk) = self.chunks.get(number as usize) else {
-            return Self::lookup_without_chunk(probe);
-        };
-        let Some(range) = self.hot_range(number, chunk, probe.bucket) else {
-            return Ok(Lookup::Cold(ColdRead::index(number, probe.bucket)));
-        };
-        let range = range?;
-        if range.is_empty() {
-            return Ok(Lookup::Absent);
-        }
-        if range.len() > BUCKET_READ_BYTES_MAX {
-            return Ok(Lookup::Cold(ColdRead::large(number, range)));
-        }
-        let bucket = &chunk.data().bytes()[range.clone()];
-        // Loaded while the stamps are looked at. A prefetch never waits, not even for the disk.
-        prefetch_records(bucket);
-        if !chunk.data().is_resident(range.clone()) {
-            return Ok(Lookup::Cold(ColdRead::bucket(number, range)));
-        }
-        match search_records(bucket, key) {
-            RecordSearch::Found { value, stored_as_is } => {
-                let stored = &bucket[value];
-                let value = match self.decode(chunk, stored, stored_as_is)? {
-                    Some(decoded) => Value::owned_whole(decoded),
-                    None => Value(Content::Mapped(stored)),
-                };
-                Ok(Lookup::Found(value))
-            }
-            RecordSearch::Absent => Ok(Lookup::Absent),
-            RecordSearch::Corrupt(reason) => Err(chunk.corrupt_data(reason)),
-        }
-    }
-
-    #[cold]
-    fn lookup_without_chunk(probe: &Probe) -> Result<Lookup<'static>, FormatError> {
-        match probe.chunk {
-            EMPTY => Ok(Lookup::Absent),
-            _ => Err(FormatError::NotHeld {
-                partition: PartitionId::new(probe.bucket),
-            }),
-        }
-    }
-
-    /// Looks many keys up, as [`Version::get`] would one after the other, and hands out each answer
-    /// with the place of its key. Several times faster than one by one: while one key's records are on
-    /// their way from memory, the next keys are hashed.
-    pub fn get_many<'v, K: AsRef<[u8]>>(
-        &'v self,
-        keys: &[K],
-        mut each: impl FnMut(usize, Result<Option<Value<'v>>, FormatError>),
-    ) {
-        const AHEAD: usize = 16;
-        let mut probes = [Probe {
-            chunk: EMPTY,
-            bucket: 0,
-        }; 2 * AHEAD];
-        for step in 0..keys.len() + 2 * AHEAD {
-            if let Some(key) = keys.get(step) {
-                probes[step % (2 * AHEAD)] = self.probe(key.as_ref());
-            }
-            if let Some(at) = step.checked_sub(AHEAD) {
-                self.prefetch(&probes[at % (2 * AHEAD)]);
-            }
-            // Its probe is replaced in the next step.
-            if let Some(at) = (step + 1).checked_sub(2 * AHEAD)
-                && let Some(key) = keys.get(at)
-            {
-                each(at, self.get_probed(&probes[at % (2 * AHEAD)], key.as_ref()));
-            }
-        }
-    }
-
-    /// The decoded value, or `None` if the stored bytes are the value.
-    #[inline]
-    fn decode(&self, chunk: &Chunk, stored: &[u8], stored_as_is: bool) -> Result<Option<Vec<u8>>, FormatError> {
-        if stored_as_is || self.decoder.is_identity() {
-            return Ok(None);
-        }
-        let decoded = self.decoder.decode(stored, stored_as_is);
-        decoded
-            .map(|value| Some(value.into_owned()))
-            .map_err(|reason| chunk.corrupt_data(&reason))
-    }
-
     /// Loads all indexes into memory and verifies them: from then on every look-up finds its index
     /// there, whatever else needs memory. Takes as long as reading them takes, and their length in
     /// memory. Not needed for right answers.
@@ -472,29 +221,4 @@ fn open_chunks(dir: &Path, entries: &[ChunkEntry], chunks: &mut Vec<Chunk>) -> R
         chunks.push(Chunk::open(dir, entry, entries.len() as u32)?);
     }
     Ok(())
-}
-
-impl Value<'_> {
-    fn owned_whole(bytes: Vec<u8>) -> Value<'static> {
-        let range = 0..bytes.len();
-        Value::owned(bytes, range)
-    }
-}
-
-#[inline]
-fn prefetch_records(records: &[u8]) {
-    const LINES_MAX: usize = 5;
-    records.chunks(64).take(LINES_MAX).for_each(prefetch);
-}
-
-#[inline]
-pub(crate) fn prefetch(bytes: &[u8]) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch is a hint: it reads nothing that the program sees and never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = bytes;
 }
