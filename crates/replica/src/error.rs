@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use fondaco_client::ClientError;
 use fondaco_engine::EngineError;
 
 /// Why the replicas of a node cannot be used.
@@ -37,6 +38,9 @@ pub enum ReplicasError {
         /// The engine.
         engine: String,
     },
+    /// There is no way to other nodes.
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),

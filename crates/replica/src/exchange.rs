@@ -220,3 +220,210 @@ pub(crate) fn leaf_digest(key_hash: u64, record_digest: u64) -> u64 {
     // The first bits of the hash are those of the leaf: all in it have them.
     key_hash << 32 | record_digest & u64::from(u32::MAX)
 }
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use fondaco_model::NodeId;
+    use fondaco_model::versioned::{DotSource, HashTree, Over, Record, ReplicaId, Update, VectorClock, record_hash};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::table_key::key_hash;
+
+    /// A partition of a replica: what it holds, and how deep the leaves of its tree are.
+    struct Side {
+        records: BTreeMap<Bytes, Record>,
+        tree_for_keys: u64,
+    }
+
+    impl Side {
+        fn entries(&self, depth: u8, node: u32) -> impl Iterator<Item = (&Bytes, u64, u64)> {
+            let all = self.records.iter().map(|(key, record)| {
+                let digest = Record::digest(&record.to_bytes());
+                (key, key_hash(key), digest)
+            });
+            all.filter(move |(_, hash, _)| hash.checked_shr(64 - u32::from(depth)).unwrap_or(0) == u64::from(node))
+        }
+
+        fn hashes(&self, depth: u8, nodes: &[u32]) -> Hashes {
+            let children = |&node: &u32| {
+                let mut children = [0; 16];
+                for (_, hash, digest) in self.entries(depth, node) {
+                    children[(hash >> (60 - depth) & 15) as usize] ^= record_hash(hash, digest);
+                }
+                children
+            };
+            Hashes {
+                leaf_depth: HashTree::for_keys(self.tree_for_keys).leaf_bits(),
+                nodes: nodes.iter().map(children).collect(),
+            }
+        }
+
+        fn leaf(&self, depth: u8, leaf: u32) -> Vec<LeafEntry> {
+            let entry = |(key, hash, digest): (&Bytes, u64, u64)| LeafEntry {
+                key: key.clone(),
+                digest: leaf_digest(hash, digest),
+                is_past: false,
+            };
+            self.entries(depth, leaf).map(entry).collect()
+        }
+
+        fn merge(&mut self, key: &Bytes, record: &Record) {
+            let own = self.records.entry(key.clone()).or_default();
+            *own = own.merge(record);
+        }
+    }
+
+    /// What an exchange moved.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    struct Moved {
+        here: usize,
+        there: usize,
+        messages: usize,
+    }
+
+    /// Carries an exchange out between two sides.
+    fn run(own: &mut Side, other: &mut Side) -> Moved {
+        let mut exchange = Exchange::new();
+        let mut moved = Moved::default();
+        loop {
+            moved.messages += 1;
+            match exchange.next() {
+                Step::Compare { depth, nodes } => {
+                    assert!((1..=NODES_MAX).contains(&nodes.len()));
+                    exchange.compared(depth, &nodes, &own.hashes(depth, &nodes), &other.hashes(depth, &nodes));
+                }
+                Step::Sync { depth, leaves } => {
+                    assert!((1..=LEAVES_MAX).contains(&leaves.len()));
+                    let (mut entries, mut differing, mut lacking) = (Vec::new(), Vec::new(), Vec::new());
+                    for leaf in leaves {
+                        let held = own.leaf(depth, leaf);
+                        let digests: Vec<u64> = held.iter().map(|entry| entry.digest).collect();
+                        let found = differences(&other.leaf(depth, leaf), &digests);
+                        for key in found.lacked_there {
+                            moved.here += 1;
+                            own.merge(&key, &other.records[&key]);
+                        }
+                        differing.extend(found.differing.into_iter().map(|key| {
+                            let theirs = other.records[&key].context();
+                            let verdict = match own.records.get(&key) {
+                                Some(own) => Own::Context(own.context().compare(theirs)),
+                                None => Own::Missing,
+                            };
+                            (key, verdict)
+                        }));
+                        lacking.extend(found.lacked_here);
+                        entries.extend(held);
+                    }
+                    exchange.synced(&entries, differing, &lacking);
+                }
+                Step::Get { keys } => {
+                    assert!((1..=GET_KEYS_MAX).contains(&keys.len()));
+                    for key in keys {
+                        moved.here += 1;
+                        own.merge(&key, &other.records[&key]);
+                    }
+                }
+                Step::Give { keys } => {
+                    for key in keys {
+                        moved.there += 1;
+                        other.merge(&key, &own.records[&key]);
+                    }
+                }
+                Step::Done => return moved,
+            }
+        }
+    }
+
+    /// How a key came to be what it is on both sides.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum History {
+        Same,
+        OnlyHere,
+        OnlyThere,
+        NewerHere,
+        NewerThere,
+        Concurrent,
+    }
+
+    fn write(local: Option<&Record>, node: u32, counter: u64) -> Record {
+        let replica = ReplicaId {
+            node: NodeId::new(node).unwrap(),
+            incarnation: 1,
+        };
+        let over = VectorClock::new();
+        let update = Update::put(format!("{node}-{counter}").into(), counter, None);
+        Record::write(local, &mut DotSource::new(replica, counter), Over::All(&over), update).unwrap()
+    }
+
+    fn sides(histories: &[History], trees: (u64, u64)) -> (Side, Side) {
+        let side = |tree_for_keys| Side {
+            records: BTreeMap::new(),
+            tree_for_keys,
+        };
+        let (mut own, mut other) = (side(trees.0), side(trees.1));
+        for (number, history) in (0u64..).zip(histories) {
+            let key = Bytes::from(format!("key-{number}"));
+            let first = write(None, 1, 2 * number);
+            let newer = write(Some(&first), 1, 2 * number + 1);
+            let concurrent = write(None, 2, number);
+            let (here, there) = match history {
+                History::Same => (Some(&first), Some(&first)),
+                History::OnlyHere => (Some(&first), None),
+                History::OnlyThere => (None, Some(&first)),
+                History::NewerHere => (Some(&newer), Some(&first)),
+                History::NewerThere => (Some(&first), Some(&newer)),
+                History::Concurrent => (Some(&first), Some(&concurrent)),
+            };
+            own.records.extend(here.map(|record| (key.clone(), record.clone())));
+            other.records.extend(there.map(|record| (key.clone(), record.clone())));
+        }
+        (own, other)
+    }
+
+    proptest! {
+        #[test]
+        fn both_sides_come_to_hold_the_join_and_no_record_goes_where_it_is_not_missed(
+            histories in prop::collection::vec(
+                prop_oneof![
+                    8 => Just(History::Same),
+                    1 => Just(History::OnlyHere),
+                    1 => Just(History::OnlyThere),
+                    1 => Just(History::NewerHere),
+                    1 => Just(History::NewerThere),
+                    1 => Just(History::Concurrent),
+                ],
+                0..300,
+            ),
+            trees in (0..3000u64, 0..3000u64),
+        ) {
+            let (mut own, mut other) = sides(&histories, trees);
+            let moved = run(&mut own, &mut other);
+            prop_assert_eq!(&own.records, &other.records);
+            prop_assert_eq!(own.records.len(), histories.len());
+            let count = |which: &[History]| histories.iter().filter(|history| which.contains(history)).count();
+            prop_assert_eq!(moved.here, count(&[History::OnlyThere, History::NewerThere, History::Concurrent]));
+            prop_assert_eq!(moved.there, count(&[History::OnlyHere, History::NewerHere, History::Concurrent]));
+            prop_assert_eq!(run(&mut own, &mut other), Moved { messages: 2, ..Moved::default() });
+        }
+    }
+
+    #[test]
+    fn an_empty_side_is_filled_leaf_by_leaf() {
+        let (mut own, mut other) = sides(&vec![History::OnlyThere; 5000], (0, 5000));
+        let moved = run(&mut own, &mut other);
+        assert_eq!((moved.here, moved.there), (5000, 0));
+        assert_eq!(own.records, other.records);
+    }
+
+    #[test]
+    fn one_difference_among_many_takes_few_messages() {
+        let mut histories = vec![History::Same; 20_000];
+        histories[777] = History::NewerThere;
+        let (mut own, mut other) = sides(&histories, (20_000, 20_000));
+        let moved = run(&mut own, &mut other);
+        assert_eq!((moved.here, moved.there), (1, 0));
+        assert!(moved.messages <= 7, "{moved:?}");
+    }
+}

@@ -14,6 +14,7 @@
 //! [`ReplicaRequest`]: fondaco_client::quorum::ReplicaRequest
 
 mod answer;
+mod client_peers;
 mod commit;
 mod committer;
 mod error;
@@ -40,6 +41,7 @@ mod sweeper;
 mod table_key;
 mod worker;
 
+pub use client_peers::ClientPeers;
 pub use error::ReplicasError;
 pub use listing::KeysListed;
 pub use metrics::{REPLICA_COUNTERS, ReplicaCounter};

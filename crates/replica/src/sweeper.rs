@@ -9,8 +9,8 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fondaco_client::quorum::{ReplicaOperation, ReplicaReply};
-use fondaco_model::versioned::{Record, VersionedSettings};
+use fondaco_client::quorum::{ReplicaError, ReplicaOperation, ReplicaReply};
+use fondaco_model::versioned::{Horizon, Record, VersionedSettings};
 
 use crate::answer::Answer;
 use crate::commit::{Task, engine_error, unix_ms};
@@ -39,23 +39,27 @@ const STEP_BYTES: u64 = 1 << 20;
 
 /// Whether a record has no value any more, and for so long that all replicas may have given it up.
 pub(crate) fn is_past(record: &Record, settings: &VersionedSettings, now_unix_ms: u64) -> bool {
-    record.is_deleted(now_unix_ms)
-        && record.quiet_since_unix_ms().saturating_add(settings.tombstone_grace_ms) <= now_unix_ms
+    horizon(settings, now_unix_ms).is_past(record)
 }
 
-/// What a sweep found in a partition.
-#[derive(Default)]
-struct Found {
-    /// When it began, in milliseconds since the process did.
-    began_ms: u64,
-    /// Digests of records by the hashes of their keys.
-    candidates: HashMap<u64, u64>,
+/// What a replica knows that has compared nothing, and of no hints.
+fn horizon(settings: &VersionedSettings, now_unix_ms: u64) -> Horizon {
+    Horizon {
+        now_unix_ms,
+        grace_ms: settings.tombstone_grace_ms,
+        compared_ms: None,
+        oldest_hint_unix_ms: None,
+    }
 }
+
+/// What sweeps have found in a partition: by the hashes of keys, the digests of records, and when they were found
+/// so first, in milliseconds since the process began.
+type Candidates = HashMap<u64, (u64, u64)>;
 
 /// Sweeps until it is told to end.
 pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
     let mut pace = Pace::new(shared.options.scan_bytes_per_second);
-    let mut found: HashMap<(u16, u32), Found> = HashMap::new();
+    let mut found: HashMap<(u16, u32), Candidates> = HashMap::new();
     let mut next: HashMap<u16, Instant> = HashMap::new();
     while signal.sleep(shared.options.sweep_period) {
         let holding = shared.holding.load_full();
@@ -74,7 +78,13 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
                     return;
                 }
                 let found = found.entry((store.id, partition.id().get())).or_default();
-                if let Err(error) = sweep(shared, &holding, store, partition, found, hints, &mut pace, signal) {
+                let horizon = Horizon {
+                    compared_ms: partition.exchanged_with_all(&holding.others(store, partition.id())),
+                    oldest_hint_unix_ms: hints,
+                    ..horizon(&store.settings, unix_ms())
+                };
+                let pause = |bytes| pace.spend(bytes, signal);
+                if let Err(error) = sweep(shared, store, partition, &horizon, found, pause) {
                     tracing::warn!(store = %store.name, partition = %partition.id(), %error, "cannot be swept");
                 }
             }
@@ -85,75 +95,60 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
     }
 }
 
-/// How old hints may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hints {
-    /// A node is not there, or does not say.
-    Unknown,
-    /// The oldest is of this time, in milliseconds since 1970; `u64::MAX` if there are none.
-    Since(u64),
-}
-
-/// How old the hints of all nodes are. Asked before the sweep: what is given up was known to all by then.
-fn oldest_hint(shared: &Arc<Shared>, holding: &Holding, store: &HeldStore) -> Hints {
-    let Some(cluster) = holding.cluster.as_ref().filter(|cluster| !cluster.is_remembered) else {
-        return Hints::Unknown;
-    };
+/// The time of the oldest hint that any node keeps; `u64::MAX` if none does, `None` if a node is not there or does
+/// not say. Asked before the sweep: what is given up was known to all by then.
+fn oldest_hint(shared: &Arc<Shared>, holding: &Holding, store: &HeldStore) -> Option<u64> {
+    let cluster = holding.cluster.as_ref().filter(|cluster| !cluster.is_remembered)?;
     let mut oldest = u64::MAX;
     // A node alone has nobody to wait for.
     for (&node, &is_live) in &cluster.nodes {
         if !is_live && node != cluster.node {
-            return Hints::Unknown;
+            return None;
         }
         match shared.ask(node, shared.background(store, ReplicaOperation::OldestHint)) {
             Ok(ReplicaReply::OldestHint(unix_ms)) => oldest = oldest.min(unix_ms.unwrap_or(u64::MAX)),
-            _ => return Hints::Unknown,
+            _ => return None,
         }
     }
-    Hints::Since(oldest)
+    Some(oldest)
 }
 
 /// Looks through a partition: what was found before and is still so is given up, if it may be.
-#[expect(clippy::too_many_arguments, reason = "all of them are parts of one sweep")]
 fn sweep(
     shared: &Arc<Shared>,
-    holding: &Holding,
     store: &Arc<HeldStore>,
     partition: &Arc<Partition>,
-    found: &mut Found,
-    hints: Hints,
-    pace: &mut Pace,
-    signal: &Signal,
-) -> Result<(), fondaco_client::quorum::ReplicaError> {
+    horizon: &Horizon,
+    found: &mut Candidates,
+    mut pause: impl FnMut(u64) -> bool,
+) -> Result<(), ReplicaError> {
     let failed = |error| engine_error(shared, &error);
-    let began_ms = shared.now_ms();
-    let now_unix_ms = unix_ms();
-    let others = holding.others(store, partition.id());
-    let exchanged_ms = partition.exchanged_with_all(&others);
-    let is_known_to_all = exchanged_ms.is_some_and(|exchanged_ms| exchanged_ms > found.began_ms);
-    let mut candidates = HashMap::new();
+    let now_ms = shared.now_ms();
+    let mut candidates = Candidates::new();
     let mut given_up: Vec<(Place, Bytes)> = Vec::new();
     let (from, to) = range(partition.id(), 0, 0);
     let mut bytes = 0;
     for entry in store.table.scan(&from, to.as_deref()).map_err(failed)? {
         let (table_key, record) = entry.map_err(failed)?;
         bytes += (table_key.len() + record.len()) as u64;
-        if bytes >= STEP_BYTES && !pace.spend(std::mem::take(&mut bytes), signal) {
+        if bytes >= STEP_BYTES && !pause(std::mem::take(&mut bytes)) {
             return Ok(());
         }
         let (Some((_, hash, key)), Ok(decoded)) = (parse_record_key(&table_key), Record::decode(record.clone())) else {
             continue;
         };
-        if !is_past(&decoded, &store.settings, now_unix_ms) {
+        if !horizon.is_past(&decoded) {
             continue;
         }
         let digest = Record::digest(&record);
-        let was_found = found.candidates.get(&hash) == Some(&digest);
-        let is_newer_than_hints = matches!(hints, Hints::Since(oldest) if oldest > decoded.quiet_since_unix_ms());
-        match was_found && is_known_to_all && is_newer_than_hints {
-            true => given_up.push((place_in(partition, &key), record)),
-            false if candidates.len() < CANDIDATES_MAX => drop(candidates.insert(hash, digest)),
-            false => {}
+        let found = found.get(&hash).filter(|(known, _)| *known == digest);
+        let found_ms = found.map(|&(_, found_ms)| found_ms);
+        match horizon.remembers(&decoded, found_ms) {
+            None => given_up.push((place_in(partition, &key), record)),
+            Some(_) if candidates.len() < CANDIDATES_MAX => {
+                candidates.insert(hash, (digest, found_ms.unwrap_or(now_ms)));
+            }
+            Some(_) => {}
         }
         if given_up.len() >= BATCH_RECORDS_MAX {
             collect(shared, store, partition, std::mem::take(&mut given_up))?;
@@ -161,15 +156,7 @@ fn sweep(
     }
     collect(shared, store, partition, given_up)?;
     shared.metrics.add(ReplicaCounter::Sweeps, 1);
-    // Those that wait for an exchange wait since they were found first.
-    let still_waits = !is_known_to_all && !found.candidates.is_empty();
-    if still_waits {
-        found
-            .candidates
-            .retain(|hash, digest| candidates.get(hash) == Some(digest));
-    } else {
-        *found = Found { began_ms, candidates };
-    }
+    *found = candidates;
     Ok(())
 }
 
@@ -178,7 +165,7 @@ fn collect(
     store: &Arc<HeldStore>,
     partition: &Partition,
     records: Vec<(Place, Bytes)>,
-) -> Result<(), fondaco_client::quorum::ReplicaError> {
+) -> Result<(), ReplicaError> {
     if records.is_empty() {
         return Ok(());
     }

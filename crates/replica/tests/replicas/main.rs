@@ -3,6 +3,7 @@
 mod cluster;
 mod exchanges;
 mod forgetting;
+mod full_disk;
 mod handoff;
 mod kills;
 mod moves;
