@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use fondaco_coordination::{Coordination, CoordinationError, EntryPath};
 use fondaco_model::cluster::operator::{self, OperatorError, RoutingRequest, StoreChange};
 use fondaco_model::cluster::{Change, ClusterView, RecordPath, ReportRecord, StoreRecord, VersionDetail, not_serving};
-use fondaco_model::{NodeId, Plan, StoreDefinition, StoreName, VersionNumber};
+use fondaco_model::versioned::VersionedChange;
+use fondaco_model::{NodeId, Plan, StoreDefinition, StoreKind, StoreName, VersionNumber};
 
 use crate::changes::carry_out;
 use crate::error::ControlError;
@@ -82,12 +83,28 @@ impl Operator {
         Ok(store.ok_or_else(|| OperatorError::StoreNotFound { store: name.clone() })?)
     }
 
-    /// Creates a store.
-    pub(crate) fn create(&self, definition: &StoreDefinition) -> Result<(), ControlError> {
+    /// Creates a store. What is not said of the settings of a versioned one follows from the cluster.
+    pub(crate) fn create(
+        &self,
+        definition: &StoreDefinition,
+        settings: Option<&VersionedChange>,
+    ) -> Result<(), ControlError> {
         let name = &definition.name;
         let paths = [RecordPath::Store(name.clone()), RecordPath::Numbers];
         self.change(&paths, |view| {
-            operator::create_store(view, definition.clone(), now_unix_ms()).map(Some)
+            let mut definition = definition.clone();
+            match definition.kind {
+                StoreKind::Versioned => {
+                    let change = settings.copied().unwrap_or_default();
+                    let settings = operator::versioned_settings(view, definition.replicas, &change)?;
+                    definition.versioned = Some(settings);
+                }
+                StoreKind::Batch if settings.is_some() => {
+                    return Err(OperatorError::NotVersioned { store: name.clone() });
+                }
+                StoreKind::Batch => {}
+            }
+            operator::create_store(view, definition, now_unix_ms()).map(Some)
         })?;
         tracing::info!(store = %name, "created");
         Ok(())

@@ -12,6 +12,7 @@ pub mod roles;
 pub mod scan;
 pub mod status;
 pub mod store;
+mod versioned_options;
 pub mod versions;
 
 /// The arguments are well-formed, but make no sense together: exit code 2, as for those that are not.

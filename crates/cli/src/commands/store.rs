@@ -8,6 +8,8 @@ use fondaco_control::http::{NewStore, StoreChange, StoreList, StoreResource};
 use fondaco_model::{StoreDefinition, StoreKind, StoreName};
 use serde::Serialize;
 
+use super::WrongUsage;
+use super::versioned_options::{self, VersionedArguments};
 use super::versions;
 use crate::arguments::ControlPort;
 use crate::client::Client;
@@ -33,12 +35,13 @@ pub enum StoreCommand {
 #[command(after_help = "\
 Example:
   fondaco store create pymk --backups 2
-  fondaco store create features --replicas 3 --tolerate-failures 1 --read-keys-per-second 500000")]
+  fondaco store create features --replicas 3 --tolerate-failures 1 --read-keys-per-second 500000
+  fondaco store create carts --kind versioned --replicas 3 --reads 2 --writes 2")]
 pub struct CreateOptions {
     /// Its name: what stands before the colon of its keys
     name: StoreName,
 
-    /// Its kind
+    /// Its kind: batch, whose data is pushed, or versioned, which is written to
     #[arg(long, default_value = "batch", value_parser = kind)]
     kind: StoreKind,
 
@@ -57,6 +60,9 @@ pub struct CreateOptions {
     /// How many keys a second may be read through all routers together; no limit unless said
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     read_keys_per_second: Option<u64>,
+
+    #[command(flatten)]
+    versioned: VersionedArguments,
 
     #[command(flatten)]
     node: ControlPort,
@@ -88,27 +94,30 @@ What is not said stays as it is.
 
 Example:
   fondaco store alter pymk --backups 3
-  fondaco store alter pymk --tolerate-failures 1 --read-keys-per-second 0")]
-#[command(group(clap::ArgGroup::new("change").required(true).multiple(true)))]
+  fondaco store alter pymk --tolerate-failures 1 --read-keys-per-second 0
+  fondaco store alter carts --durability fsync --ttl-ms 86400000")]
 pub struct AlterOptions {
     /// The store
     name: StoreName,
 
     /// How many versions besides the current one to keep; those that are too many are deleted
-    #[arg(long, group = "change", value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT")]
     backups: Option<u32>,
 
     /// How many nodes hold each partition; 0 is as many as the cluster gives
-    #[arg(long, group = "change", value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT")]
     replicas: Option<u32>,
 
     /// How many nodes may be late, or not be there, when a version is swapped in
-    #[arg(long, group = "change", value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT")]
     tolerate_failures: Option<u32>,
 
     /// How many keys a second may be read through all routers together; 0 is no limit
-    #[arg(long, group = "change", value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT")]
     read_keys_per_second: Option<u64>,
+
+    #[command(flatten)]
+    versioned: VersionedArguments,
 
     #[command(flatten)]
     node: ControlPort,
@@ -141,13 +150,20 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
                 replicas: options.replicas,
                 tolerate_failures: options.tolerate_failures,
                 read_keys_per_second: options.read_keys_per_second,
+                versioned: options.versioned.options(),
             };
             let store: StoreResource = client.post("/v1/stores", &new)?;
-            output.result(&store, |store| {
-                format!(
+            output.result(&store, |store| match &store.versioned {
+                None => format!(
                     "created store {}\nnext: fondaco push {} INPUT… --key COLUMN\n",
                     store.name, store.name
-                )
+                ),
+                Some(settings) => format!(
+                    "created store {}\n{}next: SET {}:KEY VALUE, with any Redis client\n",
+                    store.name,
+                    versioned_options::text(settings),
+                    store.name
+                ),
             })
         }
         StoreCommand::List(options) => {
@@ -164,7 +180,12 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
                 replicas: options.replicas,
                 tolerate_failures: options.tolerate_failures,
                 read_keys_per_second: options.read_keys_per_second,
+                versioned: options.versioned.options(),
             };
+            if change == StoreChange::default() {
+                let usage = "nothing is to be changed: say what, fondaco store alter --help lists what can be";
+                return Err(WrongUsage(usage.to_owned()).into());
+            }
             let path = format!("/v1/stores/{}", options.name);
             let store: StoreResource = Client::new(&options.node)?.patch(&path, &change)?;
             output.result(&store, show_text)
@@ -177,7 +198,15 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
 fn kind(text: &str) -> Result<StoreKind, String> {
     match text {
         "batch" => Ok(StoreKind::Batch),
-        _ => Err("stores are of kind batch".to_owned()),
+        "versioned" => Ok(StoreKind::Versioned),
+        _ => Err("stores are of kind batch or versioned".to_owned()),
+    }
+}
+
+fn kind_name(kind: StoreKind) -> &'static str {
+    match kind {
+        StoreKind::Batch => "batch",
+        StoreKind::Versioned => "versioned",
     }
 }
 
@@ -216,7 +245,7 @@ fn list_text(list: &StoreList) -> String {
             let fact = |fact: Option<u64>, text: fn(u64) -> String| fact.map_or_else(|| "-".to_owned(), text);
             vec![
                 store.name.clone(),
-                "batch".to_owned(),
+                kind_name(store.kind).to_owned(),
                 fact(store.current_version, |version| version.to_string()),
                 fact(current.and_then(|version| version.records), output::count),
                 fact(current.and_then(|version| version.bytes), output::bytes),
@@ -237,20 +266,25 @@ fn list_text(list: &StoreList) -> String {
 
 fn show_text(store: &StoreResource) -> String {
     let mut text = format!(
-        "store {}: batch, created {}, keeps {} backup(s), {} replica(s)\n",
+        "store {}: {}, created {}, {} replica(s)\n",
         store.name,
+        kind_name(store.kind),
         output::moment(store.created_unix_ms),
-        store.backups,
         store.replicas
     );
-    if store.tolerate_failures > 0 {
-        text.push_str(&format!("a swap tolerates {} late node(s)\n", store.tolerate_failures));
-    }
     if let Some(limit) = store.read_keys_per_second {
         text.push_str(&format!(
             "routers read at most {} keys a second of it\n",
             output::count(limit)
         ));
+    }
+    if let Some(settings) = &store.versioned {
+        text.push_str(&versioned_options::text(settings));
+        return text;
+    }
+    text.push_str(&format!("keeps {} backup(s)\n", store.backups));
+    if store.tolerate_failures > 0 {
+        text.push_str(&format!("a swap tolerates {} late node(s)\n", store.tolerate_failures));
     }
     text.push_str(&versions::text(&store.name, &store.versions));
     for node in &store.late {

@@ -19,3 +19,4 @@ mod sources;
 mod store;
 mod swaps;
 mod values;
+mod written;

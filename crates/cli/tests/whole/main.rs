@@ -11,3 +11,4 @@ mod node;
 mod random;
 mod security;
 mod swaps;
+mod written;

@@ -73,6 +73,17 @@ pub const ERROR_CODES: [(&str, u16, &str); 38] = [
     ),
     ("method_not_allowed", 405, "the path has other methods"),
     ("store_exists", 409, "a store has this name already"),
+    (
+        "versioned_store",
+        409,
+        "the store is versioned: it has no versions to push, swap or roll back",
+    ),
+    (
+        "not_versioned",
+        409,
+        "the store is not versioned: it has no settings of replicas that answer",
+    ),
+    ("unchangeable", 409, "this of a versioned store cannot be changed"),
     ("too_many_stores", 409, "the cluster has as many stores as it can"),
     ("push_in_progress", 409, "the store is being pushed to"),
     ("push_ended", 409, "there is no push to cancel"),
@@ -186,6 +197,7 @@ fn code_of(error: &ControlError) -> &'static str {
         }
         ControlError::Admission(_)
         | ControlError::Unfit(_)
+        | ControlError::Replicas(_)
         | ControlError::IdentityInUse { .. }
         | ControlError::ClusterMissing { .. }
         | ControlError::Coordination(_)
@@ -208,7 +220,10 @@ fn code_of_refusal(error: &OperatorError) -> &'static str {
         OperatorError::StoreNotFound { .. } => "store_not_found",
         OperatorError::StoreExists { .. } => "store_exists",
         OperatorError::TooManyStores { .. } => "too_many_stores",
-        OperatorError::InvalidDefinition { .. } => "invalid_request",
+        OperatorError::InvalidDefinition { .. } | OperatorError::InvalidSettings { .. } => "invalid_request",
+        OperatorError::Versioned { .. } => "versioned_store",
+        OperatorError::NotVersioned { .. } => "not_versioned",
+        OperatorError::Unchangeable { .. } => "unchangeable",
         OperatorError::VersionNotFound { .. } => "version_not_found",
         OperatorError::VersionNotReady { .. } => "version_failed",
         OperatorError::NoRollback { .. } => "no_rollback",

@@ -1,6 +1,6 @@
 //! Look-ups over HTTP, for people and `curl`. The fast path is RESP.
 //!
-//! What is here is looked up here. If any key of a request is elsewhere, all of them are asked for through
+//! What is here is looked up here; keys of versioned stores are asked of their replicas. If any key of a request is elsewhere, all of them are asked for through
 //! the client library, so that all values of a store are of one version.
 
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use fondaco_client::{Client, ClientError, ReadOptions, WireKey};
 use fondaco_format::FormatError;
 use fondaco_model::cluster::operator::OperatorError;
-use fondaco_model::{KEY_BYTES_MAX, StoreName};
+use fondaco_model::{KEY_BYTES_MAX, StoreKind, StoreName};
 use fondaco_node::{Catalog, PeerAccess, Serving, SharedCatalog};
 
 use super::App;
@@ -124,6 +124,9 @@ fn look_up_here(catalog: &Catalog, keys: &[Key]) -> Result<Here, ControlError> {
         let Some(store) = catalog.store(name) else {
             return Err(OperatorError::StoreNotFound { store: name.clone() }.into());
         };
+        if store.kind == StoreKind::Versioned {
+            return Ok(Here::Elsewhere);
+        }
         let others = catalog
             .membership()
             .is_some_and(|membership| membership.topology().nodes.len() > 1 || membership.is_router());

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use fondaco_model::cluster::operator::OperatorError;
-use fondaco_model::{PushState, StoreName};
+use fondaco_model::{PushState, StoreKind, StoreName};
 
 use super::App;
 use super::body::{JsonBody, StorePath};
@@ -24,7 +24,7 @@ const NEWS_TIME_MAX: Duration = Duration::from_secs(10);
 #[utoipa::path(post, path = "/v1/stores/{store}/pushes", tag = "pushes", params(("store" = String, Path, description = "The store")), request_body = NewPush, responses(
     (status = 202, description = "The push that was started", body = PushResource),
     (status = 200, description = "What the push would do, if `dry_run` was asked for", body = DryRunResource),
-    (status = "default", description = "An error: invalid_request, store_not_found, push_in_progress, invalid_source, not_enough_space, too_many_pushes", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, versioned_store, push_in_progress, invalid_source, not_enough_space, too_many_pushes", body = ErrorResource),
 ))]
 pub(super) async fn start(
     State(app): State<App>,
@@ -32,15 +32,27 @@ pub(super) async fn start(
     JsonBody(new): JsonBody<NewPush>,
 ) -> Result<Response, ApiError> {
     if new.dry_run {
-        let run = app.blocking(move |app| app.intake.dry_run(&app.operator, app.node(), &name, &new.source));
+        let run = app.blocking(move |app| {
+            check_kind(app, &name)?;
+            app.intake.dry_run(&app.operator, app.node(), &name, &new.source)
+        });
         return Ok(Json(DryRunResource::from(run.await?)).into_response());
     }
     let push = app.blocking(move |app| {
+        check_kind(app, &name)?;
         let detail = app.intake.look(&app.operator, app.node(), &name, &new.source)?;
         app.operator.push(&name, &detail)?;
         status(app, &name)
     });
     Ok((StatusCode::ACCEPTED, Json(PushResource::from(push.await?))).into_response())
+}
+
+/// That a store has versions that may be pushed: before anything is asked of the source.
+fn check_kind(app: &App, name: &StoreName) -> Result<(), ControlError> {
+    match app.operator.store(name)?.definition.kind {
+        StoreKind::Batch => Ok(()),
+        StoreKind::Versioned => Err(OperatorError::Versioned { store: name.clone() }.into()),
+    }
 }
 
 /// Show the push under way, or the last one. Who sees that it is swapped in finds it served.

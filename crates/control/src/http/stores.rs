@@ -31,7 +31,7 @@ pub(super) async fn list(State(app): State<App>) -> Result<Json<StoreList>, ApiE
 /// Create a store.
 #[utoipa::path(post, path = "/v1/stores", tag = "stores", request_body = NewStore, responses(
     (status = 201, description = "The store", body = StoreResource),
-    (status = "default", description = "An error: invalid_request, store_exists, too_many_stores", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, not_versioned, store_exists, too_many_stores, no_routing", body = ErrorResource),
 ))]
 pub(super) async fn create(
     State(app): State<App>,
@@ -48,9 +48,11 @@ pub(super) async fn create(
         replicas: new.replicas,
         tolerate_failures: new.tolerate_failures,
         read_keys_per_second: new.read_keys_per_second,
+        versioned: None,
     };
+    let settings = new.versioned.map(|options| options.change());
     let store = app.blocking(move |app| {
-        app.operator.create(&definition)?;
+        app.operator.create(&definition, settings.as_ref())?;
         app.settle();
         status(app, &definition.name)
     });
@@ -70,7 +72,7 @@ pub(super) async fn show(State(app): State<App>, StorePath(name): StorePath) -> 
 /// Change a store. Backups that are too many are deleted.
 #[utoipa::path(patch, path = "/v1/stores/{store}", tag = "stores", params(("store" = String, Path, description = "The store")), request_body = StoreChange, responses(
     (status = 200, description = "The store as it is now", body = StoreResource),
-    (status = "default", description = "An error: invalid_request, store_not_found", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, not_versioned, unchangeable", body = ErrorResource),
 ))]
 pub(super) async fn alter(
     State(app): State<App>,
@@ -86,6 +88,7 @@ pub(super) async fn alter(
         read_keys_per_second: change
             .read_keys_per_second
             .map(|limit| Some(limit).filter(|&limit| limit > 0)),
+        versioned: change.versioned.map(|options| options.change()),
     };
     let store = app.blocking(move |app| {
         app.operator.alter(&name, &change)?;
@@ -127,7 +130,7 @@ pub(super) async fn versions(
 /// Make a version current that the store keeps. Answers when all nodes that are there serve it.
 #[utoipa::path(post, path = "/v1/stores/{store}/swap", tag = "versions", params(("store" = String, Path, description = "The store"), Wait), request_body = SwapRequest, responses(
     (status = 200, description = "The store as it is now", body = StoreResource),
-    (status = "default", description = "An error: store_not_found, version_not_found, version_failed", body = ErrorResource),
+    (status = "default", description = "An error: store_not_found, versioned_store, version_not_found, version_failed", body = ErrorResource),
 ))]
 pub(super) async fn swap(
     State(app): State<App>,
@@ -146,7 +149,7 @@ pub(super) async fn swap(
 /// Go back to an earlier version. Answers when all nodes that are there serve it.
 #[utoipa::path(post, path = "/v1/stores/{store}/rollback", tag = "versions", params(("store" = String, Path, description = "The store"), Wait), request_body = RollbackRequest, responses(
     (status = 200, description = "The store as it is now", body = StoreResource),
-    (status = "default", description = "An error: store_not_found, no_rollback, version_not_found, version_failed", body = ErrorResource),
+    (status = "default", description = "An error: store_not_found, versioned_store, no_rollback, version_not_found, version_failed", body = ErrorResource),
 ))]
 pub(super) async fn rollback(
     State(app): State<App>,

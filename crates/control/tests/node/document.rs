@@ -169,6 +169,39 @@ fn every_documented_operation_answers_as_documented() {
     );
     walk.step("GET", "/metrics", "/metrics", null(), 200);
     walk.step("PATCH", store, "/v1/stores/pymk", json!({"backups": 0}), 200);
+    let settings = json!({"resolution": "counter", "ttl_ms": 60_000, "durability": "fsync", "handoff": "any"});
+    let versioned = json!({"name": "carts", "kind": "versioned", "versioned": settings});
+    walk.step("POST", "/v1/stores", "/v1/stores", versioned, 201);
+    walk.step("GET", store, "/v1/stores/carts", null(), 200);
+    walk.step(
+        "PATCH",
+        store,
+        "/v1/stores/carts",
+        json!({"versioned": {"ttl_ms": 0}}),
+        200,
+    );
+    walk.step(
+        "PATCH",
+        store,
+        "/v1/stores/carts",
+        json!({"versioned": {"reads": 9}}),
+        400,
+    );
+    walk.step(
+        "PATCH",
+        store,
+        "/v1/stores/carts",
+        json!({"versioned": {"engine": "memory"}}),
+        409,
+    );
+    walk.step(
+        "PATCH",
+        store,
+        "/v1/stores/pymk",
+        json!({"versioned": {"reads": 1}}),
+        409,
+    );
+    walk.step("POST", swap, "/v1/stores/carts/swap", json!({"version": 1}), 409);
     walk.step("DELETE", store, "/v1/stores/pymk", null(), 204);
 
     let mut documented = BTreeSet::new();

@@ -47,6 +47,46 @@ fn a_store_lives_from_its_creation_to_its_end() {
 }
 
 #[test]
+fn a_versioned_store_has_settings_and_no_versions() {
+    let node = TestNode::start();
+    let client = &node.client;
+    let versioned = json!({"name": "carts", "kind": "versioned", "versioned": {"ttl_ms": 5000}});
+    let (status, store) = client.call("POST", "/v1/stores", versioned);
+    assert_eq!(status, 201, "{store}");
+    let settings = &store["versioned"];
+    assert_eq!((&settings["reads"], &settings["writes"]), (&json!(1), &json!(1)));
+    assert_eq!(
+        (&settings["ttl_ms"], &settings["handoff"]),
+        (&json!(5000), &json!("consistent"))
+    );
+    let too_many = json!({"name": "c", "kind": "versioned", "versioned": {"reads": 2}});
+    assert_eq!(client.refused("POST", "/v1/stores", too_many, 400), "invalid_request");
+    let of_batch = json!({"name": "c", "versioned": {"reads": 1}});
+    assert_eq!(client.refused("POST", "/v1/stores", of_batch, 409), "not_versioned");
+
+    let path = "/v1/stores/carts";
+    let (status, store) = client.call("PATCH", path, json!({"versioned": {"ttl_ms": 0, "resolution": "set"}}));
+    assert_eq!(status, 200, "{store}");
+    assert_eq!(store["versioned"]["ttl_ms"], Value::Null);
+    assert_eq!(store["versioned"]["resolution"], "set");
+    for (change, code) in [
+        (json!({"versioned": {"engine": "memory"}}), "unchangeable"),
+        (json!({"replicas": 1}), "unchangeable"),
+    ] {
+        assert_eq!(client.refused("PATCH", path, change, 409), code);
+    }
+    for (path, body) in [("swap", json!({"version": 1})), ("rollback", json!({}))] {
+        let path = format!("/v1/stores/carts/{path}");
+        assert_eq!(client.refused("POST", &path, body, 409), "versioned_store");
+    }
+    let source = json!({"source": Builds::beside().build(1)});
+    assert_eq!(
+        client.refused("POST", "/v1/stores/carts/pushes", source, 409),
+        "versioned_store"
+    );
+}
+
+#[test]
 fn old_versions_are_kept_as_the_store_says_and_then_deleted() {
     let node = TestNode::start();
     let client = &node.client;

@@ -123,7 +123,10 @@ fn values_that_wait_to_be_sent_are_bounded_in_bytes() {
         let bytes: usize = read.iter().map(|(_, value)| value.len()).sum();
         assert!(bytes as u64 <= bytes_max / 2, "each of two loops has half: {bytes}");
         assert!(bytes as u64 + 16 > bytes_max / 2, "it is used: {bytes}");
-        assert!(refused.iter().all(|(_, error)| error.starts_with("OVERLOADED")), "{refused:?}");
+        assert!(
+            refused.iter().all(|(_, error)| error.starts_with("OVERLOADED")),
+            "{refused:?}"
+        );
     }
     // What was sent waits no more.
     assert_eq!(connection.mget([1]), [Some(value(1, 1))]);

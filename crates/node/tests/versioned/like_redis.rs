@@ -45,6 +45,9 @@ const NUMBERS: [&str; 10] = [
     "9223372036854775808",
 ];
 
+/// What is no time to live, or has passed.
+const NO_SPANS: [&str; 7] = ["0", "-1", "x", "", "1.5", "9223372036854775807", "9223372036854775808"];
+
 /// A Redis to compare with; nothing, and a line that says why, where there is none of this version.
 fn redis_server(dir: &Path) -> Option<(ServerProcess, Connection)> {
     let version = Command::new("redis-server").arg("--version").output();
@@ -135,7 +138,7 @@ impl Requests {
     fn span(&mut self, per_second: u64) -> String {
         match self.sometimes(8) {
             true => ((1_000 + self.random.below(10_000_000)) * per_second).to_string(),
-            false => self.one(&NUMBERS).to_owned(),
+            false => self.one(&NO_SPANS).to_owned(),
         }
     }
 
@@ -240,7 +243,10 @@ impl Requests {
         if self.random.below(40) == 0 {
             words.pop();
         } else if self.random.below(40) == 0 {
-            words.push(self.value());
+            words.push(match command {
+                "EXISTS" | "DEL" | "UNLINK" | "MGET" => self.key(),
+                _ => self.value(),
+            });
         }
         Request {
             is_time_left: command == "TTL" || command == "PTTL",

@@ -6,6 +6,7 @@ mod node;
 mod push;
 mod store;
 mod version;
+mod versioned;
 
 pub use cluster::{
     ClusterNode, ClusterResource, ClusterRouter, DevMember, DevMemberList, MoveResource, NewPlan, NodeList,
@@ -18,3 +19,4 @@ pub use store::{NewStore, StoreChange, StoreKindName, StoreList, StoreResource};
 pub use version::{
     ReplicaResource, ReplicaStateName, RollbackRequest, SwapRequest, VersionList, VersionResource, VersionState,
 };
+pub use versioned::{DurabilityName, EngineName, HandoffName, ResolutionName, VersionedOptions, VersionedResource};

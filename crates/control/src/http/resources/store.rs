@@ -4,7 +4,7 @@ use fondaco_model::{StoreDefinition, StoreKind};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{PushResource, VersionResource};
+use super::{PushResource, VersionResource, VersionedOptions, VersionedResource};
 use crate::status::StoreStatus;
 
 /// A store to be created.
@@ -33,6 +33,9 @@ pub struct NewStore {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub read_keys_per_second: Option<u64>,
+    /// Settings of a store of kind versioned; of others nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versioned: Option<VersionedOptions>,
 }
 
 fn batch() -> StoreKind {
@@ -53,6 +56,7 @@ impl NewStore {
             replicas: None,
             tolerate_failures: 0,
             read_keys_per_second: None,
+            versioned: None,
         }
     }
 }
@@ -63,10 +67,12 @@ impl NewStore {
 pub enum StoreKindName {
     /// Immutable versions, pushed whole.
     Batch,
+    /// Read and written at any time, on any of its replicas.
+    Versioned,
 }
 
 /// What is to be changed of a store; what is left out stays.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StoreChange {
     /// How many versions besides the current one are kept for rollback.
@@ -82,6 +88,9 @@ pub struct StoreChange {
     /// How many keys a second may be read through all routers together; 0 for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_keys_per_second: Option<u64>,
+    /// Settings of a store of kind versioned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versioned: Option<VersionedOptions>,
 }
 
 /// All stores.
@@ -107,6 +116,8 @@ pub struct StoreResource {
     pub tolerate_failures: u32,
     /// How many keys a second may be read through all routers together; null for no limit.
     pub read_keys_per_second: Option<u64>,
+    /// What else is said of a store of kind versioned; null of others.
+    pub versioned: Option<VersionedResource>,
     /// When it was created, in milliseconds since 1970.
     pub created_unix_ms: u64,
     /// The version that it serves, or should.
@@ -130,6 +141,7 @@ impl From<StoreStatus> for StoreResource {
             replicas: status.replicas,
             tolerate_failures: definition.tolerate_failures,
             read_keys_per_second: definition.read_keys_per_second,
+            versioned: definition.versioned.map(Into::into),
             created_unix_ms: status.created_unix_ms,
             current_version: versions
                 .iter()

@@ -137,7 +137,9 @@ fn no_writes(call: &Call<'_>) -> Refusal {
     };
     let store = &catalog.stores()[place as usize].name;
     if catalog.versioned(place).is_some() {
-        return format!("ERR versioned stores do what concerns one key, and {name} does more: write the keys one by one");
+        return format!(
+            "ERR versioned stores do what concerns one key, and {name} does more: write the keys one by one"
+        );
     }
     if call.command == CommandId::FondacoGet {
         return format!("ERR {name} reads versioned stores, and {store:?} is a batch store: use GET");

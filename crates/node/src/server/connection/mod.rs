@@ -322,6 +322,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         // A changed protocol or wish for replies holds from the next reply on.
         match wanted {
             Replies::On => {}
+            // Who turns them on again is told so, as by Redis.
+            Replies::Off if self.session.replies == Replies::On => {}
             Replies::Off => self.output.truncate(start),
             Replies::SkipNext => {
                 self.output.truncate(start);

@@ -108,7 +108,9 @@ impl Finding {
     fn bytes(&self) -> usize {
         match self {
             Self::Key(Answer::Bulk(value)) => value.len(),
-            Self::Key(Answer::Siblings(context, values)) => context.len() + values.iter().map(Bytes::len).sum::<usize>(),
+            Self::Key(Answer::Siblings(context, values)) => {
+                context.len() + values.iter().map(Bytes::len).sum::<usize>()
+            }
             Self::Replica(ReplicaReply::Records(records)) => {
                 let found = records.iter().filter_map(|record| record.as_ref().ok()?.as_ref());
                 found.map(Bytes::len).sum()

@@ -1,0 +1,136 @@
+//! Options of `fondaco store` that are about stores of kind versioned.
+
+use clap::Args;
+use fondaco_control::http::{VersionedOptions, VersionedResource};
+use fondaco_model::versioned::{Durability, EngineKind, Handoff, Resolution};
+
+use crate::output;
+
+/// Of stores of kind versioned.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Of versioned stores")]
+#[group(id = "versioned", multiple = true)]
+pub struct VersionedArguments {
+    /// How many replicas must answer a read; a majority, unless said
+    #[arg(long, value_name = "COUNT")]
+    reads: Option<u32>,
+
+    /// How many replicas must have a write; a majority, unless said
+    #[arg(long, value_name = "COUNT")]
+    writes: Option<u32>,
+
+    /// How many replicas are asked at first; as many as must answer, unless said
+    #[arg(long, value_name = "COUNT")]
+    preferred_reads: Option<u32>,
+
+    /// How many replicas are waited for a little; as many as must have it, unless said
+    #[arg(long, value_name = "COUNT")]
+    preferred_writes: Option<u32>,
+
+    /// Who keeps a write for a replica that is away: none, consistent, any or proximity
+    #[arg(long, value_name = "WHO")]
+    handoff: Option<Handoff>,
+
+    /// Whether a write that is kept for a replica counts as one that has it
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    sloppy: Option<bool>,
+
+    /// In how many other zones a replica must answer a read
+    #[arg(long, value_name = "COUNT")]
+    zone_reads: Option<u32>,
+
+    /// In how many other zones a replica must have a write
+    #[arg(long, value_name = "COUNT")]
+    zone_writes: Option<u32>,
+
+    /// Where replicas keep the records: disk, memory, cache or mysql; it cannot be altered
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<EngineKind>,
+
+    /// What a write has survived when it is acknowledged: log, the end of the process; fsync, loss of power
+    #[arg(long, value_name = "WHAT")]
+    durability: Option<Durability>,
+
+    /// What several concurrent values are to GET: latest, all, set or counter
+    #[arg(long, value_name = "WHAT")]
+    resolution: Option<Resolution>,
+
+    /// How long a value is there when its writer does not say; 0 is for ever
+    #[arg(long, value_name = "MILLISECONDS")]
+    ttl_ms: Option<u64>,
+
+    /// How long a deletion is remembered; ten days, unless said
+    #[arg(long, value_name = "MILLISECONDS")]
+    tombstone_grace_ms: Option<u64>,
+
+    /// How many keys a second may be written through all coordinators; 0 is no limit
+    #[arg(long, value_name = "COUNT")]
+    write_keys_per_second: Option<u64>,
+}
+
+impl VersionedArguments {
+    /// What was said; `None` if that is nothing.
+    pub fn options(&self) -> Option<VersionedOptions> {
+        let options = VersionedOptions {
+            reads: self.reads,
+            writes: self.writes,
+            preferred_reads: self.preferred_reads,
+            preferred_writes: self.preferred_writes,
+            handoff: self.handoff,
+            sloppy: self.sloppy,
+            zone_reads: self.zone_reads,
+            zone_writes: self.zone_writes,
+            engine: self.engine,
+            durability: self.durability,
+            resolution: self.resolution,
+            ttl_ms: self.ttl_ms,
+            tombstone_grace_ms: self.tombstone_grace_ms,
+            write_keys_per_second: self.write_keys_per_second,
+        };
+        (options != VersionedOptions::default()).then_some(options)
+    }
+}
+
+/// The settings of a store, for people.
+pub fn text(settings: &VersionedResource) -> String {
+    let preferred = |count: u32, required: u32, done: &str| match count > required {
+        true => format!(" ({count} {done})"),
+        false => String::new(),
+    };
+    let mut text = format!(
+        "reads {}{}, writes {}{}, {} engine, acknowledged after {}, {} of concurrent values\n",
+        settings.reads,
+        preferred(settings.preferred_reads, settings.reads, "asked"),
+        settings.writes,
+        preferred(settings.preferred_writes, settings.writes, "waited for"),
+        settings.engine,
+        settings.durability,
+        settings.resolution,
+    );
+    if settings.zone_reads > 0 || settings.zone_writes > 0 {
+        text.push_str(&format!(
+            "other zones that must answer: {} for a read, {} for a write\n",
+            settings.zone_reads, settings.zone_writes
+        ));
+    }
+    let counted = if settings.sloppy {
+        ", which counts as written"
+    } else {
+        ""
+    };
+    text.push_str(&format!("handoff {}{counted}\n", settings.handoff));
+    if let Some(ttl_ms) = settings.ttl_ms {
+        text.push_str(&format!(
+            "values live {} ms unless their writers say otherwise\n",
+            output::count(ttl_ms)
+        ));
+    }
+    text.push_str(&format!(
+        "deletions are remembered for {} ms\n",
+        output::count(settings.tombstone_grace_ms)
+    ));
+    if let Some(limit) = settings.write_keys_per_second {
+        text.push_str(&format!("at most {} keys a second are written\n", output::count(limit)));
+    }
+    text
+}

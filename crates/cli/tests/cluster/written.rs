@@ -1,0 +1,174 @@
+//! Stores that are written to, by clients that never stop, while nodes are killed and started again.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use redis::{Commands, Value};
+
+use super::cluster::{Cluster, Shape};
+use super::node::until;
+
+/// How long a client waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How many keys each client writes, again and again.
+const KEYS: u64 = 200;
+
+/// Clients that write and read back what they wrote. They stop when they are dropped.
+struct Writers {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<BTreeMap<String, u64>>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    writes: AtomicU64,
+    failures: Mutex<Vec<String>>,
+}
+
+impl Writers {
+    /// A client for each of these addresses.
+    fn start(addresses: &[String]) -> Self {
+        let shared = Arc::new(Shared::default());
+        let writer = |(number, address): (usize, &String)| {
+            let (shared, address) = (Arc::clone(&shared), address.clone());
+            std::thread::spawn(move || shared.write(number, &address))
+        };
+        Self {
+            threads: addresses.iter().enumerate().map(writer).collect(),
+            shared,
+        }
+    }
+
+    fn writes(&self) -> u64 {
+        self.shared.writes.load(SeqCst)
+    }
+
+    /// Waits until so many more writes were acknowledged.
+    fn go_on(&self, writes: u64) {
+        let before = self.writes();
+        until("writers have gone on", || {
+            self.writes() > before + writes || !self.shared.failures.lock().unwrap().is_empty()
+        });
+    }
+
+    /// Ends them: what was acknowledged last of each key, and how often something failed.
+    fn stop(mut self) -> (BTreeMap<String, u64>, Vec<String>) {
+        self.shared.stop.store(true, SeqCst);
+        let threads = std::mem::take(&mut self.threads);
+        let acknowledged = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        (acknowledged, self.shared.failures.lock().unwrap().clone())
+    }
+}
+
+impl Drop for Writers {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, SeqCst);
+    }
+}
+
+impl Shared {
+    fn write(&self, number: usize, address: &str) -> BTreeMap<String, u64> {
+        let client = redis::Client::open(format!("redis://{address}")).unwrap();
+        let mut connection = client.get_connection_with_timeout(PATIENCE).unwrap();
+        connection.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut acknowledged: BTreeMap<String, u64> = BTreeMap::new();
+        for round in 1.. {
+            if self.stop.load(SeqCst) {
+                break;
+            }
+            let key = format!("s:{number}-{}", round % KEYS);
+            // Plain writes, and such as depend on the value, by turns.
+            let wanted = match round % 3 {
+                0 => acknowledged.get(&key).copied().unwrap_or(0) + 1,
+                _ => round,
+            };
+            let written: redis::RedisResult<Value> = match round % 3 {
+                0 => redis::cmd("INCR").arg(&key).query(&mut connection),
+                _ => redis::cmd("SET").arg(&key).arg(round).query(&mut connection),
+            };
+            let read: redis::RedisResult<Option<u64>> = written.and_then(|_| connection.get(&key));
+            match read {
+                Ok(value) if value == Some(wanted) => {
+                    acknowledged.insert(key, wanted);
+                    self.writes.fetch_add(1, SeqCst);
+                }
+                Ok(value) => self.fail(format!("{address}: {key} is {value:?}, and not {wanted}")),
+                Err(error) => self.fail(format!("{address}: {key}: {error}")),
+            }
+        }
+        acknowledged
+    }
+
+    fn fail(&self, failure: String) {
+        self.failures.lock().unwrap().push(failure);
+    }
+}
+
+#[test]
+fn a_node_dies_and_comes_back_under_load_and_no_client_sees_an_error() {
+    let mut cluster = Cluster::start(Shape {
+        replicas: 3,
+        ..Shape::default()
+    });
+    let options = [
+        "--kind",
+        "versioned",
+        "--replicas",
+        "3",
+        "--reads",
+        "2",
+        "--writes",
+        "2",
+    ];
+    cluster.create(&options);
+    let survivors = ["node-1", "node-2", "router-1"].map(|name| cluster.get(name).resp.clone());
+    until("everybody knows the store", || {
+        survivors.iter().all(|address| {
+            let client = redis::Client::open(format!("redis://{address}")).unwrap();
+            let mut connection = client.get_connection().unwrap();
+            connection.set::<_, _, ()>("s:first", "x").is_ok()
+        })
+    });
+    let lost = cluster.number("node-3");
+    let writers = Writers::start(&survivors);
+    writers.go_on(300);
+    cluster.kill("node-3");
+    writers.go_on(300);
+    cluster.until_live(lost, false);
+    writers.go_on(300);
+    cluster.launch("node-3");
+    cluster.until_live(lost, true);
+    writers.go_on(300);
+    let (acknowledged, failures) = writers.stop();
+    assert!(
+        failures.is_empty(),
+        "{} failures, such as {}",
+        failures.len(),
+        failures[0]
+    );
+    assert!(acknowledged.len() > 100);
+
+    for name in ["node-1", "node-2", "node-3", "router-1"] {
+        let mut connection = cluster.get(name).redis();
+        for (key, value) in &acknowledged {
+            assert_eq!(connection.get::<_, Option<u64>>(key), Ok(Some(*value)), "{name}, {key}");
+        }
+    }
+    // What it missed is brought to it: it has all by itself.
+    let mut returned = cluster.get("node-3").redis();
+    until("the node that was away has all", || {
+        acknowledged.keys().all(|key| {
+            let mut held = redis::cmd("FONDACO.RGET");
+            held.arg(1)
+                .arg(1000)
+                .arg("FULL")
+                .arg("s")
+                .arg(key.trim_start_matches("s:"));
+            matches!(held.query(&mut returned), Ok(Value::Array(found)) if matches!(found[..], [Value::BulkString(_)]))
+        })
+    });
+}

@@ -1,0 +1,155 @@
+//! Stores that are written to, as people and programs meet them: created, written, read, listed, protected, and
+//! there again after a crash.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use redis::{Commands, Value};
+use serde_json::json;
+
+use super::node::{Dev, Node, until};
+
+/// The SHA-256 of `secret`.
+const SECRET: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+
+fn create(node: &Node, name: &str, options: &[&str]) {
+    node.done(&[&["store", "create", name, "--kind", "versioned"], options].concat());
+}
+
+fn code<T: redis::FromRedisValue + std::fmt::Debug>(answer: redis::RedisResult<T>) -> String {
+    answer.unwrap_err().code().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_store_is_created_written_read_listed_and_dropped() {
+    let dev = Dev::start();
+    create(&dev, "carts", &["--ttl-ms", "3600000"]);
+    let store = dev.json(&["store", "show", "carts"]);
+    assert_eq!(store["kind"], "versioned");
+    assert_eq!(
+        (&store["versioned"]["reads"], &store["versioned"]["writes"]),
+        (&json!(1), &json!(1))
+    );
+    let shown = dev.done(&["store", "show", "carts"]);
+    assert!(
+        shown.contains("versioned") && shown.contains("values live 3"),
+        "{shown}"
+    );
+
+    let mut redis = dev.redis();
+    let keys: BTreeSet<String> = (0..300).map(|key| format!("carts:{key}")).collect();
+    for key in &keys {
+        redis.set::<_, _, ()>(key, format!("value of {key}")).unwrap();
+    }
+    redis.del::<_, ()>("carts:7").unwrap();
+    assert_eq!(dev.done(&["get", "carts:42"]), "value of carts:42");
+    assert_eq!(
+        dev.done(&["mget", "carts:1", "carts:2"]),
+        "carts:1\tvalue of carts:1\ncarts:2\tvalue of carts:2\n"
+    );
+    assert!(dev.refused(1, &["get", "carts:7"]).contains("no key"));
+    let listed = dev.done(&["scan", "carts"]);
+    let listed: Vec<&str> = listed.lines().collect();
+    let distinct: BTreeSet<String> = listed.iter().map(|key| (*key).to_owned()).collect();
+    assert_eq!(distinct.len(), listed.len(), "a key is listed once");
+    assert_eq!(distinct, keys.iter().filter(|key| *key != "carts:7").cloned().collect());
+    let ttl: i64 = redis.ttl("carts:1").unwrap();
+    assert!((3000..=3600).contains(&ttl), "{ttl}");
+
+    dev.done(&["store", "alter", "carts", "--ttl-ms", "0", "--durability", "fsync"]);
+    until("the store has no time to live", || {
+        redis.set::<_, _, ()>("carts:1", "x").unwrap();
+        redis.ttl::<_, i64>("carts:1").unwrap() == -1
+    });
+    dev.refused(2, &["store", "alter", "carts"]);
+    assert!(
+        dev.refused(1, &["store", "alter", "carts", "--engine", "memory"])
+            .contains("engine")
+    );
+    for command in [&["rollback", "carts"][..], &["swap", "carts", "--to", "1"]] {
+        assert!(dev.refused(1, command).contains("versioned"), "{command:?}");
+    }
+
+    dev.done(&["store", "drop", "carts", "--yes"]);
+    assert_eq!(code(redis.get::<_, Option<String>>("carts:1")), "NOSTORE");
+    create(&dev, "carts", &[]);
+    assert_eq!(
+        redis.get::<_, Option<String>>("carts:1"),
+        Ok(None),
+        "another store of the name"
+    );
+}
+
+#[test]
+fn batch_stores_and_commands_on_several_keys_are_refused_by_name() {
+    let dev = Dev::start();
+    dev.push("batch", [("1".to_owned(), "x".to_owned())]);
+    create(&dev, "s", &[]);
+    let mut redis = dev.redis();
+    assert_eq!(code(redis.set::<_, _, ()>("batch:1", "y")), "READONLY");
+    assert_eq!(code(redis.del::<_, ()>(&["s:1", "batch:1"])), "READONLY");
+    assert_eq!(code(redis.rename::<_, _, ()>("s:1", "s:2")), "ERR");
+    assert_eq!(code(redis.set::<_, _, ()>("s:", "y")), "BADKEY");
+    assert_eq!(code(redis.set::<_, _, ()>("none:1", "y")), "NOSTORE");
+    // Look-ups may span stores of both kinds.
+    redis.set::<_, _, ()>("s:1", "y").unwrap();
+    let both: Vec<Option<String>> = redis.mget(&["s:1", "batch:1", "s:2"]).unwrap();
+    assert_eq!(both, [Some("y".to_owned()), Some("x".to_owned()), None]);
+}
+
+#[test]
+fn a_user_writes_only_the_stores_that_are_its_own_and_a_quota_holds_writers_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fondaco.toml");
+    let users = format!(
+        "[[users]]\nname = \"default\"\npassword-sha256 = \"{SECRET}\"\nwrites = [\"*\"]\n\
+         [[users]]\nname = \"reader\"\npassword-sha256 = \"{SECRET}\"\nstores = [\"*\"]\nwrites = [\"own-*\"]\n"
+    );
+    let data = dir.path().join("data");
+    let text = format!(
+        "data = {data:?}\nresp = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\n[peers]\npassword = \"secret\"\n{users}"
+    );
+    fs::write(&path, text).unwrap();
+    let node = Node::server(&path);
+    create(&node, "other", &[]);
+    create(&node, "own-1", &["--write-keys-per-second", "20"]);
+    let mut reader = node.redis_as("reader:secret@");
+    assert_eq!(code(reader.set::<_, _, ()>("other:1", "x")), "NOPERM");
+    assert_eq!(code(reader.incr::<_, _, i64>("other:1", 1)), "NOPERM");
+    let hint = redis::cmd("FONDACO.RMERGE")
+        .arg(&["1", "1000", "other", "1", "x"])
+        .query::<Value>(&mut reader);
+    assert_eq!(code(hint), "NOPERM");
+    assert_eq!(reader.get::<_, Option<String>>("other:1"), Ok(None));
+    let mut writer = node.redis_as(":secret@");
+    assert_eq!(writer.set::<_, _, ()>("other:1", "x"), Ok(()));
+    let answers: Vec<redis::RedisResult<()>> = (0..100).map(|key| reader.set(format!("own-1:{key}"), "x")).collect();
+    let refused = answers.into_iter().filter_map(Result::err);
+    let codes: BTreeSet<String> = refused
+        .map(|error| error.code().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(codes, BTreeSet::from(["QUOTA".to_owned()]));
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_kill_9() {
+    for durability in ["log", "fsync"] {
+        let (node, dir) = Dev::start().into_parts();
+        create(&node, "s", &["--durability", durability]);
+        let mut redis = node.redis();
+        let mut pipeline = redis::pipe();
+        for key in 0..500 {
+            pipeline.cmd("SET").arg(format!("s:{key}")).arg(key).ignore();
+        }
+        pipeline.exec(&mut redis).unwrap();
+        redis.del::<_, ()>("s:3").unwrap();
+        node.kill();
+        let node = Node::dev(&dir.path().join("data"));
+        let mut redis = node.redis();
+        let keys: Vec<String> = (0..500).map(|key| format!("s:{key}")).collect();
+        let values: Vec<Option<u64>> = redis.mget(&keys).unwrap();
+        for (key, value) in (0..500).zip(values) {
+            assert_eq!(value, Some(key).filter(|&key| key != 3), "{durability}, {key}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What is said of stores that clients write.
+
+use fondaco_model::versioned::{Durability, EngineKind, Handoff, Resolution, VersionedChange, VersionedSettings};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Settings of a versioned store, for its creation or a change; what is left out has its default, or stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VersionedOptions {
+    /// How many replicas must answer a read; a majority by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub reads: Option<u32>,
+    /// How many replicas must have a write; a majority by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub writes: Option<u32>,
+    /// How many replicas are asked at first; as many as must answer by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub preferred_reads: Option<u32>,
+    /// How many replicas are waited for a little; as many as must have it by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub preferred_writes: Option<u32>,
+    /// Who keeps a write for a replica that is away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<HandoffName>)]
+    pub handoff: Option<Handoff>,
+    /// Whether a write that is kept for a replica counts as one that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sloppy: Option<bool>,
+    /// In how many other zones a replica must answer a read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone_reads: Option<u32>,
+    /// In how many other zones a replica must have a write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone_writes: Option<u32>,
+    /// Where replicas keep the records; only for a new store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<EngineName>)]
+    pub engine: Option<EngineKind>,
+    /// What a write has survived when it is acknowledged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<DurabilityName>)]
+    pub durability: Option<Durability>,
+    /// What several concurrent values are to those who ask for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<ResolutionName>)]
+    pub resolution: Option<Resolution>,
+    /// How long a value is there when its writer does not say, in milliseconds; 0 for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    /// How long a deletion is remembered, in milliseconds; ten days by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1000)]
+    pub tombstone_grace_ms: Option<u64>,
+    /// How many keys a second may be written; 0 for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_keys_per_second: Option<u64>,
+}
+
+/// The settings of a versioned store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VersionedResource {
+    /// How many replicas must answer a read.
+    pub reads: u32,
+    /// How many replicas must have a write.
+    pub writes: u32,
+    /// How many replicas are asked at first.
+    pub preferred_reads: u32,
+    /// How many replicas are waited for a little.
+    pub preferred_writes: u32,
+    /// Who keeps a write for a replica that is away.
+    #[schema(value_type = HandoffName)]
+    pub handoff: Handoff,
+    /// Whether a write that is kept for a replica counts as one that has it.
+    pub sloppy: bool,
+    /// In how many other zones a replica must answer a read.
+    pub zone_reads: u32,
+    /// In how many other zones a replica must have a write.
+    pub zone_writes: u32,
+    /// Where replicas keep the records.
+    #[schema(value_type = EngineName)]
+    pub engine: EngineKind,
+    /// What a write has survived when it is acknowledged.
+    #[schema(value_type = DurabilityName)]
+    pub durability: Durability,
+    /// What several concurrent values are to those who ask for one.
+    #[schema(value_type = ResolutionName)]
+    pub resolution: Resolution,
+    /// How long a value is there when its writer does not say, in milliseconds; null for ever.
+    pub ttl_ms: Option<u64>,
+    /// How long a deletion is remembered, in milliseconds.
+    pub tombstone_grace_ms: u64,
+    /// How many keys a second may be written; null for no limit.
+    pub write_keys_per_second: Option<u64>,
+}
+
+/// Who keeps a write for a replica that is away, as a hint, and brings it when that is back.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HandoffName {
+    /// Nobody.
+    None,
+    /// Always the same nodes for one that is away.
+    Consistent,
+    /// Any nodes, other ones for each key.
+    Any,
+    /// Nodes near the coordinator.
+    Proximity,
+}
+
+/// Where replicas keep the records of a store.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineName {
+    /// On the node's disk.
+    Disk,
+    /// In memory.
+    Memory,
+    /// In a bounded cache: what does not fit is forgotten.
+    Cache,
+    /// In a MySQL database.
+    Mysql,
+}
+
+/// What a write has survived when it is acknowledged.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DurabilityName {
+    /// The end of the process.
+    Log,
+    /// The loss of power.
+    Fsync,
+}
+
+/// What several concurrent values are to those who ask for one.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ResolutionName {
+    /// The latest of them.
+    Latest,
+    /// All: clients read them with FONDACO.GET.
+    All,
+    /// The union of JSON arrays.
+    Set,
+    /// The sum of what was added.
+    Counter,
+}
+
+impl VersionedOptions {
+    /// What is to be changed.
+    pub(crate) fn change(&self) -> VersionedChange {
+        let unless_0 = |number: u64| Some(number).filter(|&number| number > 0);
+        VersionedChange {
+            reads: self.reads,
+            writes: self.writes,
+            preferred_reads: self.preferred_reads,
+            preferred_writes: self.preferred_writes,
+            handoff: self.handoff,
+            sloppy: self.sloppy,
+            zone_reads: self.zone_reads,
+            zone_writes: self.zone_writes,
+            engine: self.engine,
+            durability: self.durability,
+            resolution: self.resolution,
+            ttl_ms: self.ttl_ms.map(unless_0),
+            tombstone_grace_ms: self.tombstone_grace_ms,
+            write_keys_per_second: self.write_keys_per_second.map(unless_0),
+        }
+    }
+}
+
+impl From<VersionedSettings> for VersionedResource {
+    fn from(settings: VersionedSettings) -> Self {
+        Self {
+            reads: settings.reads,
+            writes: settings.writes,
+            preferred_reads: settings.preferred_reads,
+            preferred_writes: settings.preferred_writes,
+            handoff: settings.handoff,
+            sloppy: settings.sloppy,
+            zone_reads: settings.zone_reads,
+            zone_writes: settings.zone_writes,
+            engine: settings.engine,
+            durability: settings.durability,
+            resolution: settings.resolution,
+            ttl_ms: settings.ttl_ms,
+            tombstone_grace_ms: settings.tombstone_grace_ms,
+            write_keys_per_second: settings.write_keys_per_second,
+        }
+    }
+}
