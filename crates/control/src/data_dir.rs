@@ -7,6 +7,8 @@
 //! DATA/metadata/                     the embedded coordination of a cluster of one
 //! DATA/stores/NAME/version-N/        a complete version
 //! DATA/stores/NAME/fetching-N/       a version being fetched
+//! DATA/versioned/tables/              what is held of versioned stores, and hints for other nodes
+//! DATA/versioned/incarnation.json     under which numbers writes were counted there
 //! DATA/trash/                        what is to be deleted; emptied at start
 //! ```
 
@@ -77,6 +79,11 @@ impl DataDir {
 
     pub(crate) fn stores(&self) -> PathBuf {
         self.root.join("stores")
+    }
+
+    /// Where versioned stores are.
+    pub(crate) fn versioned(&self) -> PathBuf {
+        self.root.join("versioned")
     }
 
     pub(crate) fn store(&self, store: &StoreName) -> PathBuf {

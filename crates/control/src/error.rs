@@ -11,6 +11,7 @@ use fondaco_model::cluster::AdmissionError;
 use fondaco_model::cluster::operator::OperatorError;
 use fondaco_model::{Identity, StoreName, VersionNumber};
 use fondaco_node::FetchError;
+use fondaco_replica::ReplicasError;
 
 /// An error of the control plane.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +45,9 @@ pub enum ControlError {
         /// The cluster.
         remembered: Identity,
     },
+    /// What the node holds of versioned stores cannot be opened.
+    #[error("versioned stores: {0}")]
+    Replicas(#[from] ReplicasError),
     /// The node may not report yet.
     #[error("the node is not announced yet: its report waits")]
     NotAnnounced,

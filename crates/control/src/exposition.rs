@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use fondaco_coordination::Coordination;
 use fondaco_model::cluster::{ClusterView, StoreRecord, VersionDetail};
 use fondaco_node::{COUNTERS, FetchProgress, NodeMetrics};
+use fondaco_replica::REPLICA_COUNTERS;
 use fondaco_resp::command;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -221,7 +222,20 @@ impl Observed {
             "agent_looks",
             "looks at what is to be done on this node",
             agent.looks(),
-        )
+        )?;
+        let replicas = agent.replicas();
+        for (which, name, help) in REPLICA_COUNTERS {
+            counter(encoder, name, help, replicas.counter(which))?;
+        }
+        let help = "writes that wait to be committed";
+        gauge(encoder, "replica_writes_waiting", help, replicas.waiting() as u64)?;
+        let help = "bytes of all versioned stores, on disk and in memory";
+        gauge(encoder, "replica_bytes", help, replicas.bytes())?;
+        let help = "nodes that hints wait for";
+        gauge(encoder, "hinted_nodes", help, replicas.hinted_nodes() as u64)?;
+        let help = "time of the oldest record that waits for another node, in milliseconds since 1970; 0 if none does";
+        let oldest = replicas.oldest_hint_unix_ms().unwrap_or(0);
+        gauge(encoder, "hints_oldest_unix_ms", help, oldest)
     }
 
     fn controller(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

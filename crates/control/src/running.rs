@@ -109,6 +109,7 @@ impl Running {
             tracing::error!("the control thread ended by a panic");
         }
         drop(self.controller);
+        let replicas = self.agent.as_ref().map(|agent| Arc::clone(agent.replicas()));
         // The RESP port stays to the last: others ask here until they see that the node has gone.
         drop(self.agent);
         drop(self.router);
@@ -118,6 +119,10 @@ impl Running {
         }
         if let Some(resp) = self.resp {
             resp.shutdown();
+        }
+        // Nobody asks any more.
+        if let Some(replicas) = replicas {
+            replicas.close();
         }
         tracing::info!("stopped");
     }

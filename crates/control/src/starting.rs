@@ -160,6 +160,7 @@ impl Fondaco {
             tls,
             access: Access::new(users),
             peers: peer_access,
+            replicas: running.agent.as_ref().map(|agent| Arc::clone(agent.replicas())),
             program_version: env!("CARGO_PKG_VERSION"),
         };
         // Clients that connect before the first sight wait for it: nobody is told that there is no store.

@@ -12,6 +12,7 @@ mod presence;
 mod publishing;
 mod reaper;
 mod tuning;
+mod versioned;
 mod work;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use fondaco_coordination::Coordination;
 use fondaco_model::cluster::{Announcement, ReplicaKey};
 use fondaco_model::{NodeId, PartitionSet, StoreName, VersionNumber};
 use fondaco_node::{FetchProgress, NodeMetrics, PeerAccess, PeerClient, Settings, SharedCatalog};
+use fondaco_replica::Replicas;
 use tokio::sync::watch;
 
 use crate::bell::{Bell, Looks};
@@ -39,6 +41,7 @@ pub(crate) use memory::Memory;
 pub(crate) use node_file::{NodeFile, new_identity};
 use presence::Presence;
 use publishing::Publishing;
+use versioned::{ReplicasParts, VersionedStores};
 use work::{Work, WorkParts};
 
 /// How soon it is asked again whether a fetch that was told to stop has stopped.
@@ -75,6 +78,7 @@ pub(crate) struct AgentParts {
 /// The agent of a node. Dropping it stops it: fetches are interrupted, to go on at the next start.
 pub(crate) struct AgentWork {
     shared: Arc<Shared>,
+    replicas: Arc<Replicas>,
     worker: Worker,
 }
 
@@ -109,6 +113,13 @@ impl AgentWork {
     pub(crate) fn start(parts: AgentParts) -> Result<Self, ControlError> {
         let bell = Arc::new(Bell::default());
         parts.mirror.ring(&bell);
+        let replicas = versioned::open(ReplicasParts {
+            dir: &parts.data_dir.versioned(),
+            catalog: &parts.catalog,
+            peers: parts.peer_access.clone(),
+            reserve_bytes: parts.reserve_bytes,
+            memory_bytes: parts.memory_bytes,
+        })?;
         let disk = Arc::new(Disk::open(parts.data_dir, &parts.catalog)?);
         let fetches = Fetches::new(FetchesParts {
             disk: Arc::clone(&disk),
@@ -145,10 +156,15 @@ impl AgentWork {
             presence,
             hearsay: Hearsay::new(parts.peer_access, wanted, Arc::clone(&bell)),
             publishing: Publishing::new(parts.catalog, disk),
+            versioned: VersionedStores::new(Arc::clone(&replicas)),
             remembers: parts.remembers,
         });
         let worker = Worker::start("agent", bell, move |ending| work.run(ending))?;
-        let agent = Self { shared, worker };
+        let agent = Self {
+            shared,
+            replicas,
+            worker,
+        };
         agent.warm();
         Ok(agent)
     }
@@ -186,6 +202,11 @@ impl AgentWork {
     /// Why the node must not take part, once that is so.
     pub(crate) fn fatal(&self) -> watch::Receiver<Option<Arc<ControlError>>> {
         self.shared.fatal.subscribe()
+    }
+
+    /// What the node holds of versioned stores.
+    pub(crate) fn replicas(&self) -> &Arc<Replicas> {
+        &self.replicas
     }
 
     /// The data directory.

@@ -14,6 +14,7 @@ use super::memory::Memory;
 use super::node_file::NodeFile;
 use super::presence::{Announced, Presence};
 use super::publishing::Publishing;
+use super::versioned::VersionedStores;
 use crate::error::ControlError;
 use crate::founding::Founding;
 use crate::hearsay::Hearsay;
@@ -33,6 +34,7 @@ pub(super) struct WorkParts {
     pub(super) presence: Presence,
     pub(super) hearsay: Hearsay,
     pub(super) publishing: Publishing,
+    pub(super) versioned: VersionedStores,
     pub(super) remembers: bool,
 }
 
@@ -122,6 +124,8 @@ impl Work {
             self.is_dirty |= self.parts.publishing.set_topology(topology, node);
         }
         let is_new = !self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &view));
+        // Before the catalog: what requests are let in for is held then.
+        self.parts.versioned.tell(&view, node);
         self.act(&view, origin, node, matches!(announced, Ok(Some(true))));
         if is_new && is_true && self.parts.remembers {
             self.remember(&view);
@@ -176,7 +180,7 @@ impl Work {
             // Before the versions: what a fetch brings in between is seen as both, and never as neither.
             fetches: shared.fetches.local(),
             versions: shared.disk.local(),
-            ..LocalReplicas::default()
+            versioned: self.parts.versioned.local(view),
         };
         let actions = agent.decide(view, &local, now_ms);
         for action in &actions {

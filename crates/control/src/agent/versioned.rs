@@ -1,0 +1,141 @@
+//! The versioned stores of a node: opened with the data directory, told of the cluster, and asked how far they
+//! are.
+//!
+//! What the replicas do is theirs. Here is only what they know of the cluster, and what the cluster knows of them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use fondaco_client::Client;
+use fondaco_engine::{CacheEngine, DamagedLog, DiskEngine, DiskOptions, MemoryEngine};
+use fondaco_model::cluster::{ClusterView, LocalVersioned};
+use fondaco_model::versioned::EngineKind;
+use fondaco_model::{NodeId, StoreName};
+use fondaco_node::{PeerAccess, SharedCatalog};
+use fondaco_replica::{ClientPeers, Engines, ReplicaOptions, ReplicaView, Replicas, ReplicatedStore};
+
+use crate::error::ControlError;
+
+/// Which part of the memory that a process can have the caches of versioned stores may take, one over this.
+const CACHE_PART: u64 = 8;
+
+/// The least that they may take, in bytes, and the most.
+const CACHE_BYTES_MIN: u64 = 16 << 20;
+const CACHE_BYTES_MAX: u64 = 64 << 30;
+
+/// What the replicas of a node are opened with.
+pub(crate) struct ReplicasParts<'a> {
+    /// Where they are.
+    pub(crate) dir: &'a Path,
+    pub(crate) catalog: &'a SharedCatalog,
+    pub(crate) peers: PeerAccess,
+    /// How much of the disk must stay free, in bytes.
+    pub(crate) reserve_bytes: u64,
+    /// How much memory there is, in bytes.
+    pub(crate) memory_bytes: u64,
+}
+
+/// Opens what the node holds of versioned stores. It is served once the cluster is known.
+///
+/// # Errors
+/// What is on the disk cannot be opened, or threads cannot be had.
+pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlError> {
+    let cache_bytes = (parts.memory_bytes / CACHE_PART).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX);
+    let disk = DiskOptions {
+        cache_bytes,
+        disk_reserve_bytes: parts.reserve_bytes,
+        // What a loss of power took is with the other replicas, and the node counts anew.
+        damaged_log: DamagedLog::CutOff,
+        ..DiskOptions::default()
+    };
+    let engine = DiskEngine::open(&parts.dir.join("tables"), disk).map_err(fondaco_replica::ReplicasError::from)?;
+    let engines = Engines::new(Arc::new(engine))
+        .with(EngineKind::Memory, Arc::new(MemoryEngine::new()))
+        .with(EngineKind::Cache, Arc::new(CacheEngine::new(cache_bytes)));
+    let PeerAccess {
+        user,
+        password,
+        tls,
+        zone,
+    } = parts.peers;
+    let mut builder = Client::builder()
+        .topology(parts.catalog.topology())
+        .topology_wanted(Arc::clone(parts.catalog.topology_wanted()));
+    if let Some(password) = password {
+        builder = builder.credentials(user, password);
+    }
+    if let Some(tls) = tls {
+        builder = builder.tls(tls);
+    }
+    if let Some(zone) = zone {
+        builder = builder.zone(zone);
+    }
+    let options = ReplicaOptions {
+        reserve_bytes: parts.reserve_bytes,
+        ..ReplicaOptions::default()
+    };
+    let peers = Arc::new(ClientPeers::start(builder)?);
+    Ok(Arc::new(Replicas::open(parts.dir, &engines, peers, options)?))
+}
+
+/// What the agent tells the replicas, and asks them.
+pub(crate) struct VersionedStores {
+    replicas: Arc<Replicas>,
+    /// What they were told last, if they could do all of it.
+    told: Option<Arc<ClusterView>>,
+}
+
+impl VersionedStores {
+    pub(crate) fn new(replicas: Arc<Replicas>) -> Self {
+        Self { replicas, told: None }
+    }
+
+    /// Tells the replicas how the cluster is, unless they know.
+    pub(crate) fn tell(&mut self, view: &Arc<ClusterView>, node: NodeId) {
+        if self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, view)) {
+            return;
+        }
+        let Some(routing) = &view.routing else { return };
+        let live = view.nodes.keys().map(|&id| (id, view.is_live(id)));
+        let stores = view.stores.values().filter_map(|store| {
+            let record = &store.record;
+            Some(ReplicatedStore {
+                id: record.id,
+                name: record.definition.name.clone(),
+                created_unix_ms: record.created_unix_ms,
+                replicas: view.replicas(record),
+                settings: record.definition.versioned?,
+            })
+        });
+        let told = self.replicas.set_view(&ReplicaView {
+            node,
+            table: Arc::new(routing.record.clone()),
+            nodes: live.collect(),
+            stores: stores.collect(),
+            is_remembered: view.remembered,
+        });
+        self.told = match told {
+            Ok(()) => Some(Arc::clone(view)),
+            Err(error) => {
+                tracing::warn!(%error, "not all versioned stores are as they should be: trying again");
+                None
+            }
+        };
+    }
+
+    /// How far they are.
+    pub(crate) fn local(&self, view: &ClusterView) -> BTreeMap<StoreName, LocalVersioned> {
+        let stores = view.stores.values().map(|store| &store.record);
+        let held = stores.filter(|record| record.definition.versioned.is_some());
+        let local = held.filter_map(|record| {
+            let synchronised = self.replicas.status(record.id)?.synchronised;
+            let local = LocalVersioned {
+                id: record.id,
+                synchronised,
+            };
+            Some((record.definition.name.clone(), local))
+        });
+        local.collect()
+    }
+}
