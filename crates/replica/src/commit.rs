@@ -60,6 +60,8 @@ pub(crate) struct Group<'a> {
     shared: &'a Shared,
     dots: &'a mut Dots,
     now_unix_ms: u64,
+    /// Whether there is room, once that was asked.
+    space: Option<Result<(), String>>,
     /// One for each engine that is written to.
     batches: Vec<Batch>,
     changes: Vec<(Arc<Partition>, Change)>,
@@ -96,6 +98,7 @@ impl<'a> Group<'a> {
             shared,
             dots,
             now_unix_ms: unix_ms(),
+            space: None,
             batches: Vec::new(),
             changes: Vec::new(),
             outcomes: Vec::new(),
@@ -140,11 +143,13 @@ impl<'a> Group<'a> {
         });
     }
 
-    fn check_space(&self, engine_at: usize) -> Result<(), ReplicaError> {
+    fn check_space(&mut self, engine_at: usize) -> Result<(), ReplicaError> {
         if !self.shared.engines[engine_at].is_durable() {
             return Ok(());
         }
-        self.shared.space.check().map_err(|reason| {
+        let space = &self.shared.space;
+        let checked = self.space.get_or_insert_with(|| space.check());
+        checked.clone().map_err(|reason| {
             self.shared.metrics.add(ReplicaCounter::FullDisk, 1);
             ReplicaError::new(ReplicaErrorCode::DiskFull, reason)
         })

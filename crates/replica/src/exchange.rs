@@ -6,6 +6,10 @@
 //! a time; then, leaf by leaf, which keys. Of a key that both hold, contexts are compared before any record
 //! travels, so that a record goes only to the side that lacks it.
 //!
+//! ```text
+//! Compare ─▶ the nodes below that differ ─▶ Compare … ─▶ Sync the leaves that differ ─▶ Get, Give
+//! ```
+//!
 //! Both trees have leaves as deep as they have keys for. The exchange goes down to the deeper ones: so the
 //! records in a leaf are few, also where one side is empty.
 
@@ -15,57 +19,74 @@ use bytes::Bytes;
 use fondaco_model::versioned::Causality;
 
 /// How many nodes of the tree one step compares.
-pub(crate) const NODES_MAX: usize = 128;
+pub const NODES_MAX: usize = 128;
 
 /// How many leaves one step compares.
-pub(crate) const LEAVES_MAX: usize = 64;
+pub const LEAVES_MAX: usize = 64;
 
 /// How many records one step fetches.
-pub(crate) const GET_KEYS_MAX: usize = 32;
+pub const GET_KEYS_MAX: usize = 32;
 
-/// How many levels of the binary tree one comparison goes down.
-pub(crate) const STEP_BITS: u8 = 4;
+/// How many bits of a hash one comparison goes down.
+pub const STEP_BITS: u8 = 4;
 
 /// The deepest level that numbers of leaves have room for.
-pub(crate) const DEPTH_MAX: u8 = 32;
+pub const DEPTH_MAX: u8 = 32;
 
 /// Hashes of a tree: for each node that was asked about its 16 children.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Hashes {
+pub struct Hashes {
     /// How deep the leaves are: how many bits of a hash tell which.
-    pub(crate) leaf_depth: u8,
+    pub leaf_depth: u8,
     /// The hashes.
-    pub(crate) nodes: Vec<[u64; 16]>,
+    pub nodes: Vec<[u64; 16]>,
 }
 
 /// A record of one's own, in a leaf.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LeafEntry {
-    pub(crate) key: Bytes,
+pub struct LeafEntry {
+    /// The key.
+    pub key: Bytes,
     /// Four bytes of the key's hash, and four of the record's digest.
-    pub(crate) digest: u64,
+    pub digest: u64,
     /// Whether it is nothing but a deletion that all may have forgotten: who does not have it need not get it.
-    pub(crate) is_past: bool,
+    pub is_past: bool,
 }
 
 /// What is to be done next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Step {
+pub enum Step {
     /// Ask the other for the hashes below these nodes, and compute one's own.
-    Compare { depth: u8, nodes: Vec<u32> },
+    Compare {
+        /// How deep they are: how many bits of a key's hash tell them apart.
+        depth: u8,
+        /// Their numbers at that depth.
+        nodes: Vec<u32>,
+    },
     /// Tell the other what one holds in these leaves, and merge what it answers.
-    Sync { depth: u8, leaves: Vec<u32> },
+    Sync {
+        /// How deep they are.
+        depth: u8,
+        /// Their numbers at that depth.
+        leaves: Vec<u32>,
+    },
     /// Fetch the records of these keys from the other, and merge them.
-    Get { keys: Vec<Bytes> },
+    Get {
+        /// The keys.
+        keys: Vec<Bytes>,
+    },
     /// Let the other merge one's own records of these keys.
-    Give { keys: Vec<Bytes> },
+    Give {
+        /// The keys, maybe many: their records are to be sent in portions.
+        keys: Vec<Bytes>,
+    },
     /// Both held the same, or hold it now.
     Done,
 }
 
 /// What is known of a key that both hold, in different states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Own {
+pub enum Own {
     /// How one's own context stands to the other's.
     Context(Causality),
     /// One's own record is no longer there, or cannot be read.
@@ -74,7 +95,7 @@ pub(crate) enum Own {
 
 /// One exchange about one partition, from the side of who began it.
 #[derive(Debug)]
-pub(crate) struct Exchange {
+pub struct Exchange {
     /// How deep the leaves are that are compared; not known before the roots were.
     leaf_depth: Option<u8>,
     compares: VecDeque<(u8, Vec<u32>)>,
@@ -83,9 +104,15 @@ pub(crate) struct Exchange {
     gives: Vec<Bytes>,
 }
 
+impl Default for Exchange {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Exchange {
     /// An exchange that begins at the roots.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             leaf_depth: None,
             compares: VecDeque::from([(0, vec![0])]),
@@ -98,7 +125,7 @@ impl Exchange {
     /// What is to be done next. What came of it is to be told, where there is a method for it.
     ///
     /// Leaves go before hashes, and records before leaves, so that little is remembered at any time.
-    pub(crate) fn next(&mut self) -> Step {
+    pub fn next(&mut self) -> Step {
         if !self.gives.is_empty() {
             let keys = std::mem::take(&mut self.gives);
             return Step::Give { keys };
@@ -125,7 +152,7 @@ impl Exchange {
 
     /// The hashes below nodes at a depth, on both sides. Fewer nodes than were asked about are none that
     /// differ: the next exchange will see.
-    pub(crate) fn compared(&mut self, depth: u8, nodes: &[u32], own: &Hashes, theirs: &Hashes) {
+    pub fn compared(&mut self, depth: u8, nodes: &[u32], own: &Hashes, theirs: &Hashes) {
         let leaf_depth = *self.leaf_depth.get_or_insert_with(|| {
             let deeper = own.leaf_depth.max(theirs.leaf_depth);
             deeper.clamp(STEP_BITS, DEPTH_MAX)
@@ -155,12 +182,7 @@ impl Exchange {
 
     /// What the other answered about leaves: which keys both hold in different states, with how one's own
     /// stand to the other's, and which of one's own records it lacks.
-    pub(crate) fn synced(
-        &mut self,
-        own: &[LeafEntry],
-        differing: impl IntoIterator<Item = (Bytes, Own)>,
-        lacking: &[u64],
-    ) {
+    pub fn synced(&mut self, own: &[LeafEntry], differing: impl IntoIterator<Item = (Bytes, Own)>, lacking: &[u64]) {
         for (key, verdict) in differing {
             let (get, give) = match verdict {
                 Own::Context(Causality::Before) | Own::Missing => (true, false),
@@ -184,17 +206,17 @@ impl Exchange {
 
 /// What the one who is asked about leaves says of what it holds and what the asker holds.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Differences {
+pub struct Differences {
     /// Keys of which the asker has none of that hash.
-    pub(crate) lacked_there: Vec<Bytes>,
+    pub lacked_there: Vec<Bytes>,
     /// Keys of which the asker has one of that hash, in another state.
-    pub(crate) differing: Vec<Bytes>,
+    pub differing: Vec<Bytes>,
     /// The asker's digests, of keys of whose hash there is none here.
-    pub(crate) lacked_here: Vec<u64>,
+    pub lacked_here: Vec<u64>,
 }
 
 /// Compares what is held here with what the asker says that it holds.
-pub(crate) fn differences(own: &[LeafEntry], theirs: &[u64]) -> Differences {
+pub fn differences(own: &[LeafEntry], theirs: &[u64]) -> Differences {
     let hash_part = |digest: u64| digest >> 32;
     let mut found = Differences::default();
     for entry in own {
@@ -216,7 +238,7 @@ pub(crate) fn differences(own: &[LeafEntry], theirs: &[u64]) -> Differences {
 }
 
 /// The digest of a record in a leaf.
-pub(crate) fn leaf_digest(key_hash: u64, record_digest: u64) -> u64 {
+pub fn leaf_digest(key_hash: u64, record_digest: u64) -> u64 {
     // The first bits of the hash are those of the leaf: all in it have them.
     key_hash << 32 | record_digest & u64::from(u32::MAX)
 }

@@ -5,8 +5,9 @@
 //! - writes: a queue for each shard, and one thread that commits what waits in groups, so that a record is
 //!   read, changed and written without a lock (`committer`, `commit`);
 //! - reads: at once what memory has, on threads of their own what it has not (`reads`);
+//! - [`exchange`]: how two replicas of a partition are compared, without I/O, for those who simulate it too;
 //! - in the background: hints are handed over (`handoff`), hash trees made (`growing`), partitions compared with
-//!   other nodes' (`reconciling`, by the rules of `exchange`), and deletions forgotten (`sweeper`).
+//!   other nodes' (`reconciling`), and deletions forgotten (`sweeper`).
 //!
 //! It coordinates nothing: how many replicas must have a write, and which of several values is answered, is
 //! the business of [`fondaco_client::quorum`].
@@ -18,7 +19,7 @@ mod client_peers;
 mod commit;
 mod committer;
 mod error;
-mod exchange;
+pub mod exchange;
 mod growing;
 mod handoff;
 mod hints;

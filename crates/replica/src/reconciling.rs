@@ -42,7 +42,12 @@ const CLEAR_KEYS: usize = 1024;
 
 /// When partitions have their turns.
 #[derive(Default)]
-struct Turns(HashMap<(u16, u32), Instant>);
+struct Turns {
+    /// The next turn of each partition of each store.
+    next: HashMap<(u16, u32), Instant>,
+    /// Comparisons that are due besides: with nodes that came back, and those that failed.
+    owed: HashMap<(u16, u32, NodeId), Instant>,
+}
 
 /// Compares partitions until it is told to end.
 pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
@@ -50,16 +55,16 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
     let mut turns = Turns::default();
     loop {
         let holding = shared.holding.load_full();
-        let returned = shared.take_returned();
         turns.forget_others(&holding);
+        turns.owe(&holding, &shared.take_returned());
         for store in holding.stores.values() {
             for partition in store.partitions.values() {
                 if signal.has_ended() {
                     return;
                 }
-                for peer in turns.whose(&holding, store, partition, &returned) {
+                for peer in turns.whose(shared, &holding, store, partition) {
                     let outcome = exchange(shared, store, partition, peer, &mut pace, signal);
-                    turns.had(shared, &holding, store, partition, outcome.is_ok());
+                    turns.had(&holding, store, partition, peer, outcome.is_ok());
                 }
             }
             for partition in &store.surplus {
@@ -74,44 +79,79 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
 }
 
 impl Turns {
+    /// Nodes came back: all partitions are to be compared with them. Both sides see the other return, and one of
+    /// them is enough.
+    fn owe(&mut self, holding: &Holding, returned: &BTreeSet<NodeId>) {
+        let own = holding.cluster.as_ref().map(|cluster| cluster.node);
+        if returned.is_empty() {
+            return;
+        }
+        for store in holding.stores.values() {
+            for partition in store.partitions.values() {
+                let others = holding.others(store, partition.id());
+                for node in others
+                    .into_iter()
+                    .filter(|node| returned.contains(node) && own < Some(*node))
+                {
+                    self.owed.insert((store.id, partition.id().get(), node), Instant::now());
+                }
+            }
+        }
+    }
+
     /// With whom a partition is to be compared now.
     fn whose(
-        &self,
+        &mut self,
+        shared: &Shared,
         holding: &Holding,
         store: &HeldStore,
         partition: &Partition,
-        returned: &BTreeSet<NodeId>,
-    ) -> Vec<NodeId> {
-        let others = holding.others(store, partition.id());
-        let live = others.into_iter().filter(|&node| holding.is_live(node));
-        let turn = self.0.get(&(store.id, partition.id().get()));
-        if turn.is_none_or(|turn| *turn <= Instant::now()) {
+    ) -> BTreeSet<NodeId> {
+        let now = Instant::now();
+        let id = partition.id();
+        let others = holding.others(store, id);
+        let live: Vec<NodeId> = others.into_iter().filter(|&node| holding.is_live(node)).collect();
+        let is_due = |node: &NodeId| {
+            let owed = self.owed.get(&(store.id, id.get(), *node));
+            owed.is_some_and(|owed| *owed <= now)
+        };
+        let mut due: BTreeSet<NodeId> = live.iter().copied().filter(is_due).collect();
+        let first = || match holding.is_synchronised(store, partition) {
+            // Not all at the same time.
+            true => now + shared.options.exchange_period.mul_f64(fastrand::f64()),
+            false => now,
+        };
+        let turn = self.next.entry((store.id, id.get())).or_insert_with(first);
+        if *turn <= now {
+            *turn = now + shared.options.exchange_period.mul_f64(fastrand::f64() / 2.0 + 0.75);
             // One that it was never compared with comes first.
-            let longest_ago =
-                live.min_by_key(|&node| partition.exchanged_with(node).map_or(0, |began_ms| began_ms + 1));
-            return longest_ago.into_iter().collect();
+            let began_ms = |&node: &NodeId| partition.exchanged_with(node).map_or(0, |began_ms| began_ms + 1);
+            due.extend(live.into_iter().min_by_key(began_ms));
         }
-        live.filter(|node| returned.contains(node)).collect()
+        due
     }
 
-    /// A partition had its turn.
-    fn had(&mut self, shared: &Shared, holding: &Holding, store: &HeldStore, partition: &Partition, is_done: bool) {
-        let period = shared.options.exchange_period;
-        let wait = match is_done {
-            // A plan waits for it.
-            true if !holding.is_synchronised(store, partition) => Duration::ZERO,
-            // Not all at the same time.
-            true => period.mul_f64(fastrand::f64() / 2.0 + 0.75),
-            false => RETRY.min(period),
-        };
-        self.0.insert((store.id, partition.id().get()), Instant::now() + wait);
+    /// A partition was compared with that of a node, or could not be.
+    fn had(&mut self, holding: &Holding, store: &HeldStore, partition: &Partition, peer: NodeId, is_done: bool) {
+        let id = partition.id().get();
+        let owed = (store.id, id, peer);
+        match is_done {
+            true => drop(self.owed.remove(&owed)),
+            false => drop(self.owed.insert(owed, Instant::now() + RETRY)),
+        }
+        // A plan waits for it: the next one of the owners.
+        if is_done && !holding.is_synchronised(store, partition) {
+            self.next.insert((store.id, id), Instant::now());
+        }
     }
 
     fn forget_others(&mut self, holding: &Holding) {
-        self.0.retain(|(store, partition), _| {
+        let is_held = |store: &u16, partition: &u32| {
             let store = holding.stores.get(store);
             store.is_some_and(|store| store.partitions.contains_key(partition))
-        });
+        };
+        self.next.retain(|(store, partition), _| is_held(store, partition));
+        self.owed.retain(|(store, partition, _), _| is_held(store, partition));
     }
 }
 

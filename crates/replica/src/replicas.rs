@@ -163,9 +163,8 @@ impl Replicas {
             .iter()
             .filter(|&(_, &is_live)| is_live)
             .map(|(&node, _)| node);
-        let returned: BTreeSet<NodeId> = live
-            .filter(|node| before.cluster.is_some() && !was_live(node))
-            .collect();
+        // At the start, all that are there.
+        let returned: BTreeSet<NodeId> = live.filter(|node| !was_live(node)).collect();
         self.shared.holding.store(Arc::new(holding));
         if !returned.is_empty() {
             let mut waiting = self.shared.returned.lock().unwrap_or_else(PoisonError::into_inner);

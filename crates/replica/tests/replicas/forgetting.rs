@@ -84,7 +84,9 @@ fn within_its_grace_a_deletion_is_remembered() {
     write_everywhere(&cluster, "k", value("a"));
     let deleted_unix_ms = now_unix_ms();
     write_everywhere(&cluster, "k", Update::delete(deleted_unix_ms));
-    until("the end of it", || (1..=2).all(|number| cluster.record(number, "k").is_none()));
+    until("the end of it", || {
+        (1..=2).all(|number| cluster.record(number, "k").is_none())
+    });
     assert!(now_unix_ms() >= deleted_unix_ms + GRACE_MS);
 }
 
