@@ -105,6 +105,8 @@ fn earlier(sibling: &Sibling) -> &[Seen] {
 pub(super) struct OwnSum {
     replica: ReplicaId,
     now_unix_ms: u64,
+    /// When the counter ends to be there, if it is.
+    pub(super) expiry: Option<Option<u64>>,
     /// Which of its sums goes on, and what it comes to then. None if a new one is to be begun: there is none that
     /// lives, or none that has room for more.
     pub(super) continued: Option<(u64, i64)>,
@@ -113,14 +115,13 @@ pub(super) struct OwnSum {
 impl OwnSum {
     /// What a replica does to add this much.
     pub(super) fn of(local: &Record, replica: ReplicaId, by: i64, now_unix_ms: u64) -> Self {
-        let own = local.siblings.iter().filter(|sibling| sibling.dot.replica == replica);
-        let mut living = own
-            .filter(|sibling| !sibling.has_expired(now_unix_ms))
-            .filter_map(Seen::of);
+        let sums = sums(local, now_unix_ms).map(|(_, sum)| sum);
+        let mut own = sums.filter(|sum| sum.replica == replica);
         Self {
             replica,
             now_unix_ms,
-            continued: living.find_map(|sum| Some((sum.since, sum.total.checked_add(by)?))),
+            expiry: expiry(local, now_unix_ms),
+            continued: own.find_map(|sum| Some((sum.since, sum.total.checked_add(by)?))),
         }
     }
 
@@ -134,37 +135,52 @@ impl OwnSum {
     }
 }
 
+/// What a counter was set to last, if that is there still.
+fn base(record: &Record, now_unix_ms: u64) -> Option<&Sibling> {
+    let set = record.siblings.iter();
+    let set = set.filter(|sibling| !matches!(sibling.count, Count::Added { .. }));
+    let newest = set.max_by_key(|sibling| sibling.age());
+    newest.filter(|sibling| sibling.value_at(now_unix_ms).is_some())
+}
+
+/// The sums that are there still.
+fn sums(record: &Record, now_unix_ms: u64) -> impl Iterator<Item = (&Sibling, Seen)> {
+    let living = record.siblings.iter();
+    let living = living.filter(move |sibling| !sibling.has_expired(now_unix_ms));
+    living.filter_map(|sibling| Some((sibling, Seen::of(sibling)?)))
+}
+
+/// When a counter ends to be there, in milliseconds since 1970, or `None` for never: with what it was set to, or
+/// else with the last of its sums. `None` around it if there is no counter.
+pub(super) fn expiry(record: &Record, now_unix_ms: u64) -> Option<Option<u64>> {
+    if let Some(base) = base(record, now_unix_ms) {
+        return Some(base.expires_unix_ms);
+    }
+    let ends = sums(record, now_unix_ms).map(|(sibling, _)| sibling.expires_unix_ms.unwrap_or(u64::MAX));
+    ends.max().map(|end| Some(end).filter(|&end| end != u64::MAX))
+}
+
 /// What a counter comes to; `None` if it is not there. One that was set to what is no number is that.
 pub(super) fn value(record: &Record, now_unix_ms: u64) -> Option<Bytes> {
-    let whole = |sibling: &&Sibling| !matches!(sibling.count, Count::Added { .. });
-    let set = record.siblings.iter().filter(whole).max_by_key(|sibling| sibling.age());
-    let set = set.and_then(|sibling| sibling.value_at(now_unix_ms));
-    let base = match set.map(|value| (value, number(value))) {
-        Some((value, None)) => return Some(value.clone()),
-        Some((_, Some(number))) => Some(number),
-        None => None,
-    };
-    let living = record
-        .siblings
-        .iter()
-        .filter(|sibling| !sibling.has_expired(now_unix_ms));
-    let mut sum: Option<i128> = base.map(i128::from);
-    for added in living.filter_map(Seen::of) {
-        let same = |seen: &&Seen| (seen.replica, seen.since) == (added.replica, added.since);
-        let obsolete = record
-            .siblings
-            .iter()
-            .flat_map(earlier)
-            .filter(same)
-            .max_by_key(|seen| seen.counter);
-        let obsolete = obsolete.map_or(0, |seen| i128::from(seen.total));
-        sum = Some(sum.unwrap_or(0) + i128::from(added.total) - obsolete);
+    let base = base(record, now_unix_ms).and_then(|sibling| sibling.value.as_ref());
+    let mut total: Option<i128> = None;
+    if let Some(base) = base {
+        let Some(number) = number(base) else {
+            return Some(base.clone());
+        };
+        total = Some(i128::from(number));
     }
-    let sum = sum?.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
-    if base.map(i128::from) == Some(sum) {
-        return set.cloned();
+    for (_, sum) in sums(record, now_unix_ms) {
+        let same = |seen: &&Seen| (seen.replica, seen.since) == (sum.replica, sum.since);
+        let obsolete = record.siblings.iter().flat_map(earlier).filter(same);
+        let obsolete = obsolete
+            .max_by_key(|seen| seen.counter)
+            .map_or(0, |seen| i128::from(seen.total));
+        total = Some(total.unwrap_or(0) + i128::from(sum.total) - obsolete);
     }
-    Some(text(sum as i64))
+    // Who adds refuses what is out of range, as far as it can see.
+    let total = total?.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
+    Some(text(total as i64))
 }
 
 /// A number as it stands in a value.
@@ -180,6 +196,6 @@ pub(super) fn number(value: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(value).ok()?;
     let number: i64 = text.parse().ok()?;
     let digits = text.strip_prefix('-').unwrap_or(text);
-    let is_shortest = digits == "0" && text == "0" || !digits.starts_with(['0', '+']);
+    let is_shortest = text == "0" || !digits.starts_with(['0', '+']);
     is_shortest.then_some(number)
 }

@@ -53,7 +53,10 @@ pub fn resolve(record: &Record, resolution: Resolution, now_unix_ms: u64) -> Res
         values: value.into_iter().collect(),
     };
     match resolution {
-        Resolution::Counter => one(counter::value(record, now_unix_ms), latest.expires_unix_ms),
+        Resolution::Counter => one(
+            counter::value(record, now_unix_ms),
+            counter::expiry(record, now_unix_ms).flatten(),
+        ),
         // One sibling is what it is, to all but counters.
         _ if record.siblings().len() == 1 => one(latest.value_at(now_unix_ms).cloned(), latest.expires_unix_ms),
         Resolution::Latest => one(latest.value_at(now_unix_ms).cloned(), latest.expires_unix_ms),

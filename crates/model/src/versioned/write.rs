@@ -53,7 +53,9 @@ pub enum Change {
     /// The key is gone.
     Delete,
     /// More, or less if it is negative: for stores that resolve counters. It makes nothing obsolete, and
-    /// never conflicts, whatever it is said to be [`Over`].
+    /// never conflicts, whatever it is said to be [`Over`]. A counter that is there ends when it would have
+    /// ended; the update says only when one does that it begins. Not to be sent again to another replica
+    /// when it is not known what became of it: it would count twice.
     Add(i64),
     /// The counter is this, or gone: see [`Update::set_counter`].
     SetCounter {
@@ -175,6 +177,7 @@ impl Record {
         let mut context = local.context.merge(clock);
         let dot = dots.next(context.counter(replica), given_unix_ms);
         let dot = dot.ok_or(WriteError::CounterUsedUp { replica })?;
+        let expires_unix_ms = sum.as_ref().and_then(|sum| sum.expiry).unwrap_or(expires_unix_ms);
         let (value, count) = match change {
             Change::Put(value) => (Some(value), Count::Whole),
             Change::Delete => (None, Count::Whole),
@@ -186,32 +189,30 @@ impl Record {
             }
         };
         context.increment(dot, written_unix_ms);
-        let mut record = Self {
+        let stays = local.siblings.iter().filter(|sibling| !is_obsolete(sibling));
+        let record = Self {
             context,
-            siblings: local
-                .siblings
-                .iter()
-                .filter(|sibling| !is_obsolete(sibling))
-                .cloned()
-                .collect(),
+            siblings: stays.cloned().collect(),
         };
-        let (siblings, bytes) = (record.siblings.len(), record.value_bytes());
-        let added_bytes = value.as_ref().map_or(0, Bytes::len);
-        if siblings >= SIBLINGS_MAX || (siblings > 0 && bytes + added_bytes > SIBLINGS_BYTES_MAX) {
+        record.with(Sibling {
+            dot,
+            written_unix_ms,
+            expires_unix_ms,
+            value,
+            count,
+        })
+    }
+
+    /// This record with one more sibling, that its context covers.
+    fn with(mut self, sibling: Sibling) -> Result<Self, WriteError> {
+        let (siblings, bytes) = (self.siblings.len(), self.value_bytes());
+        let more = sibling.value.as_ref().map_or(0, Bytes::len);
+        if siblings >= SIBLINGS_MAX || (siblings > 0 && bytes + more > SIBLINGS_BYTES_MAX) {
             return Err(WriteError::TooManySiblings { siblings, bytes });
         }
-        let place = record.siblings.partition_point(|sibling| sibling.dot < dot);
-        record.siblings.insert(
-            place,
-            Sibling {
-                dot,
-                written_unix_ms,
-                expires_unix_ms,
-                value,
-                count,
-            },
-        );
-        record.prune();
-        Ok(record)
+        let place = self.siblings.partition_point(|other| other.dot < sibling.dot);
+        self.siblings.insert(place, sibling);
+        self.prune();
+        Ok(self)
     }
 }

@@ -95,6 +95,22 @@ fn a_counter_expires_with_what_was_added_to_it() {
     assert_eq!((value_at(&record, 100), record.siblings().len()), (Some(1), 1));
 }
 
+#[test]
+fn adding_does_not_change_when_a_counter_ends() {
+    let [mut x, mut y] = [1, 2].map(|number| DotSource::new(replica(number), 0));
+    let nothing = VectorClock::new();
+    let ten = Update::set_counter(&Record::default(), Some(10), 0, Some(100));
+    let ten = written(&Record::default(), &mut x, &nothing, ten);
+    let added = written(&ten, &mut y, &nothing, Update::add(1, 5, None));
+    let resolved = resolve(&added, Resolution::Counter, 99);
+    assert_eq!((value_at(&added, 99), resolved.expires_unix_ms), (Some(11), Some(100)));
+    assert_eq!(value_at(&added, 100), None);
+    let lasting = Update::set_counter(&Record::default(), Some(10), 0, None);
+    let lasting = written(&Record::default(), &mut x, &nothing, lasting);
+    let added = written(&lasting, &mut y, &nothing, Update::add(1, 5, Some(50)));
+    assert_eq!(value_at(&added, 1000), Some(11));
+}
+
 /// Something that happens to a counter.
 #[derive(Debug, Clone)]
 enum Step {
