@@ -9,7 +9,7 @@
 //! - [`quorum`]: versioned stores, which are written, too, and what is asked of their replicas;
 //! - [`read`]: the logic of look-ups, without I/O, for those who simulate or extend it.
 //!
-//! It is no general Redis client: it reads, and what it speaks is `FONDACO.READ` and `FONDACO.TOPOLOGY`.
+//! It is no general Redis client: what it speaks are `FONDACO.READ`, `FONDACO.TOPOLOGY`, and what is asked of replicas.
 //!
 //! ```no_run
 //! use std::time::Duration;

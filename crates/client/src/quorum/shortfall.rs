@@ -186,8 +186,8 @@ impl Troubles {
         }
     }
 
-    /// The nodes that did not do their part, of these that should have. Who was not heard of at all has timed
-    /// out if `asked` says so, and else is not there.
+    /// Why these nodes did not do their part. Who was not heard of at all has timed out if `asked` says so, and else
+    /// is not there.
     pub(super) fn missing(
         &self,
         nodes: impl Iterator<Item = NodeId>,

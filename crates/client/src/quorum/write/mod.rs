@@ -287,7 +287,17 @@ impl Write {
             }
             QuorumPart::Writes => (self.holders(), settings.writes, settings.zone_writes),
         };
-        let missing = self.owners.iter().filter(|owner| !did(owner)).map(|owner| owner.node);
+        // Who may still do it, when it is clear that this would not be enough, is not to blame.
+        let is_late = moment.now_us >= self.deadline_us;
+        let is_asked = |owner: &Owner| match part {
+            QuorumPart::Reads => owner.seen == Step::Asked,
+            QuorumPart::Writes => owner.kept == Step::Asked,
+        };
+        let missing = self
+            .owners
+            .iter()
+            .filter(|owner| !did(owner) && (is_late || !is_asked(owner)));
+        let missing = missing.map(|owner| owner.node);
         let asked = |node: NodeId| self.asks.all().any(|ask| ask.node == node);
         let shortfall = NoQuorum {
             part,

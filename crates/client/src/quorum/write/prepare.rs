@@ -69,9 +69,9 @@ impl Write {
     /// Asks one more replica what it has seen. Returns whether there is one.
     fn ask_context(&mut self, writer: NodeId, moment: &Moment<'_>) -> bool {
         let spare = |owner: &&mut super::Owner| owner.node != writer && owner.seen == Step::Unasked;
-        let Some(owner) = self.owners.iter_mut().find(spare) else {
-            return false;
-        };
+        // Who did not take the write may not tell either.
+        let spare = self.owners.iter_mut().filter(spare).min_by_key(|owner| owner.was_put);
+        let Some(owner) = spare else { return false };
         owner.seen = Step::Asked;
         let late_us = moment.steering.hedge_threshold_us(1);
         self.asks.plan(owner.node, Purpose::Context, late_us);

@@ -1,0 +1,290 @@
+//! What a read is told from outside: answers, failures, newer topologies, the time.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use fondaco_model::NodeId;
+use fondaco_model::versioned::Record;
+
+use super::plan::Cause;
+use super::{Answer, Get, KeyPlaces, Purpose};
+use crate::error::ClientError;
+use crate::quorum::asks::{Conduct, Due, NEVER, Stage};
+use crate::quorum::counts::count;
+use crate::quorum::operation::{AskId, Moment, Operation, Outgoing};
+use crate::quorum::replicas::Store;
+use crate::quorum::reply::{ReplicaErrorCode, ReplicaReply};
+use crate::quorum::request::{RecordPart, ReplicaOperation, ReplicaRequest};
+use crate::quorum::shortfall::Trouble;
+use crate::read::Failure;
+
+impl Get {
+    /// What one replica holds under a key has come. Returns what is wrong with it, if something is.
+    fn take(&mut self, key: usize, node: NodeId, record: Option<Bytes>) -> Result<(), Trouble> {
+        let state = &mut self.states[key];
+        let is_known = state.answers.iter().any(|answer| answer.record == record);
+        if let Some(record) = record.as_ref().filter(|_| !is_known) {
+            let record = Record::decode(record.clone()).map_err(|_| Trouble::Unreadable)?;
+            state.merged = match state.merged.is_empty() {
+                true => record,
+                false => state.merged.merge(&record),
+            };
+        }
+        state.answers.push(Answer { node, record });
+        Ok(())
+    }
+
+    /// Something is wrong with what a node says, or does not say, of a key.
+    fn trouble(&mut self, key: usize, node: NodeId, trouble: Trouble) {
+        self.states[key].in_flux |= trouble.is_elsewhere();
+        if trouble.is_elsewhere() {
+            self.pause.want_refresh();
+        }
+        self.states[key].troubles.add(node, trouble);
+    }
+
+    /// Takes the keys of a read that ends, and who was asked for them from those that are counted on.
+    fn keys_of(&mut self, id: AskId) -> Option<(NodeId, KeyPlaces)> {
+        let ask = self.asks.get(id);
+        let node = ask.node;
+        let Purpose::Read { keys, .. } = &ask.purpose else {
+            return None;
+        };
+        let keys = keys.clone();
+        for &key in &keys {
+            let state = &mut self.states[key as usize];
+            state.pending.retain(|pending| *pending != node);
+            state.given_up.retain(|given_up| *given_up != node);
+        }
+        Some((node, keys))
+    }
+
+    /// The time is over.
+    fn time_out(&mut self, moment: &Moment<'_>) {
+        for key in 0..self.states.len() {
+            if self.states[key].outcome.is_none() {
+                let enough = self.has_enough(key, moment);
+                match enough {
+                    true => self.succeed(key),
+                    false => {
+                        let error = self.shortfall(key, moment);
+                        self.fail(key, error);
+                    }
+                }
+            }
+        }
+        self.finish(moment);
+    }
+}
+
+impl Operation for Get {
+    fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing> {
+        let id = self.asks.next(moment.now_us)?;
+        count(&moment.counts.requests);
+        let ask = self.asks.get(id);
+        let (store, operation) = match &ask.purpose {
+            Purpose::Read { store, keys, .. } => {
+                let key = |&place: &u32| {
+                    let key = &self.keys[place as usize];
+                    key.as_bytes().slice_ref(key.key())
+                };
+                let operation = ReplicaOperation::Get {
+                    part: RecordPart::Full,
+                    keys: keys.iter().map(key).collect(),
+                };
+                (store, operation)
+            }
+            Purpose::Repair { store, records } => {
+                moment.counts.repairs.fetch_add(records.len() as u64, Relaxed);
+                let records = records.clone();
+                (store, ReplicaOperation::Merge { records })
+            }
+        };
+        let store = &self.stores[usize::from(*store)];
+        Some(Outgoing {
+            id,
+            node: ask.node,
+            deadline_us: self.deadline_us,
+            request: ReplicaRequest {
+                store_id: store.id,
+                store: store.name.clone(),
+                timeout_ms: self.deadline_us.saturating_sub(moment.now_us).div_ceil(1000),
+                operation,
+            },
+        })
+    }
+
+    fn on_reply(&mut self, id: AskId, reply: ReplicaReply, moment: &Moment<'_>) {
+        let conduct = match &reply {
+            ReplicaReply::Error(error) if error.code == ReplicaErrorCode::Other => Conduct::Failed,
+            ReplicaReply::Records(_) | ReplicaReply::Done | ReplicaReply::Error(_) => Conduct::Well,
+            _ => Conduct::Failed,
+        };
+        let Some(stage) = self.asks.answered(id, conduct, moment) else {
+            return;
+        };
+        let Some((node, keys)) = self.keys_of(id) else {
+            if reply != ReplicaReply::Done {
+                count(&moment.counts.repairs_failed);
+            }
+            return;
+        };
+        let ask = self.asks.get(id);
+        let teaches = matches!(ask.purpose, Purpose::Read { teaches: true, .. });
+        if stage == Stage::Pending && teaches && !ask.is_late {
+            let took_us = moment.now_us.saturating_sub(ask.sent_us);
+            moment.steering.note_answered(keys.len(), took_us);
+        }
+        let mut cause = Cause::Retry;
+        let mut had_trouble = |get: &mut Self, key: u32, trouble: Trouble| {
+            if trouble.is_elsewhere() {
+                cause = Cause::Redirect;
+            }
+            get.trouble(key as usize, node, trouble);
+        };
+        match reply {
+            ReplicaReply::Records(records) if records.len() == keys.len() => {
+                for (&key, record) in keys.iter().zip(records) {
+                    if self.states[key as usize].outcome.is_some() {
+                        continue;
+                    }
+                    let taken = match record {
+                        Ok(record) => self.take(key as usize, node, record),
+                        Err(error) => Err(Trouble::Error(error)),
+                    };
+                    if let Err(trouble) = taken {
+                        had_trouble(self, key, trouble);
+                    }
+                }
+            }
+            ReplicaReply::Error(error) => {
+                for &key in &keys {
+                    had_trouble(self, key, Trouble::Error(error.clone()));
+                }
+            }
+            _ => keys.iter().for_each(|&key| had_trouble(self, key, Trouble::Nonsense)),
+        }
+        self.go_on(&keys, cause, moment);
+    }
+
+    fn on_failure(&mut self, id: AskId, failure: Failure, moment: &Moment<'_>) {
+        if self.asks.lost(id, &failure, moment).is_none() {
+            return;
+        }
+        let Some((node, keys)) = self.keys_of(id) else {
+            return count(&moment.counts.repairs_failed);
+        };
+        let cause = match failure {
+            Failure::Unsent(_) | Failure::Full { .. } => Cause::Redirect,
+            Failure::Lost(_) => Cause::Retry,
+        };
+        for &key in &keys {
+            self.trouble(key as usize, node, Trouble::Failure(failure.clone()));
+        }
+        self.go_on(&keys, cause, moment);
+    }
+
+    fn on_directory(&mut self, moment: &Moment<'_>) {
+        if self.is_answered() {
+            return;
+        }
+        self.pause.end();
+        for place in 0..self.stores.len() {
+            let name = self.stores[place].name.clone();
+            match Store::of(moment.latest, name.as_str()) {
+                Ok(store) if store.id == self.stores[place].id => self.stores[place] = store,
+                // Another store has the name by now, or none: this one's values are nowhere.
+                _ => {
+                    for key in 0..self.states.len() {
+                        let state = &self.states[key];
+                        if usize::from(state.store) == place && state.outcome.is_none() {
+                            let store = name.as_str().into();
+                            self.fail(key, ClientError::UnknownStore { store });
+                        }
+                    }
+                }
+            }
+        }
+        let mut again = KeyPlaces::new();
+        for key in 0..self.states.len() {
+            let state = &mut self.states[key];
+            if state.outcome.is_none() && state.in_flux {
+                (state.waiting, state.in_flux) = (false, false);
+                state.troubles.clear();
+                self.find_candidates(key, moment);
+                again.push(key as u32);
+            }
+        }
+        self.go_on(&again, Cause::Redirect, moment);
+    }
+
+    fn on_time(&mut self, moment: &Moment<'_>) {
+        if moment.now_us >= self.deadline_us {
+            match self.is_answered() {
+                true => self.asks.end_all(),
+                false => self.time_out(moment),
+            }
+            return;
+        }
+        while let Some(due) = self.asks.due(moment) {
+            match due {
+                Due::Late(id) => {
+                    if let Purpose::Read { keys, teaches, .. } = &self.asks.get(id).purpose {
+                        let keys = keys.clone();
+                        if *teaches {
+                            moment.steering.note_exceeded(keys.len());
+                        }
+                        self.go_on(&keys, Cause::Hedge, moment);
+                    }
+                }
+                Due::GivenUp(id) => {
+                    let Some((node, keys)) = self.keys_of(id) else {
+                        continue;
+                    };
+                    for &key in &keys {
+                        self.states[key as usize].given_up.push(node);
+                        self.trouble(key as usize, node, Trouble::TimedOut);
+                    }
+                    self.go_on(&keys, Cause::Retry, moment);
+                }
+            }
+        }
+        if moment.now_us >= self.settle_at_us {
+            self.settle_at_us = NEVER;
+            for key in 0..self.states.len() {
+                if self.states[key].outcome.is_none() && self.has_enough(key, moment) {
+                    self.succeed(key);
+                }
+            }
+            self.finish(moment);
+        }
+        if self.pause.is_over(moment.now_us) {
+            self.on_directory(moment);
+        }
+    }
+
+    fn wake_at_us(&self) -> u64 {
+        let timers = [self.asks.due_at_us(), self.settle_at_us, self.pause.ends_at_us()];
+        timers.into_iter().fold(self.deadline_us, u64::min)
+    }
+
+    fn wants_directory(&self) -> bool {
+        self.states.iter().any(|state| state.in_flux && state.outcome.is_none())
+    }
+
+    fn take_refresh(&mut self) -> bool {
+        self.pause.take_refresh()
+    }
+
+    fn take_suspended(&mut self) -> Option<NodeId> {
+        self.asks.take_suspended()
+    }
+
+    fn is_answered(&self) -> bool {
+        self.unanswered == 0 || self.failed.is_some()
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_answered() && self.asks.open().next().is_none()
+    }
+}

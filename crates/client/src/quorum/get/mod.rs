@@ -1,0 +1,298 @@
+//! Reading at a quorum: keys of one or several versioned stores, in one go.
+//!
+//! Each key is asked of as many replicas as its store prefers, the nearest first, and of further ones as these
+//! fail or are late, until as many have answered as it requires; what they hold is joined. Afterwards those that
+//! answered less are sent the join: read repair. The invariants: a node is asked for a key once, until a newer
+//! topology makes it worth asking again; every key is answered by the deadline; what is answered is the join of
+//! what `reads` replicas hold, each of them another node.
+//!
+//! Who is asked is in `plan`, what comes from outside in `events`, what follows for replicas in `repair`.
+
+mod events;
+mod plan;
+mod repair;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use fondaco_model::versioned::Record;
+use fondaco_model::{NodeId, PartitionId};
+use smallvec::SmallVec;
+
+use self::plan::Cause;
+use super::asks::{Asks, NEVER};
+use super::counts::count;
+use super::operation::{Moment, Operation};
+use super::pause::Pause;
+use super::replicas::{Home, Nodes, Store};
+use super::request::KeyRecord;
+use super::shortfall::{NoQuorum, QuorumPart, Troubles};
+use super::{PREFERRED_WAIT_US, micros};
+use crate::error::ClientError;
+use crate::key::WireKey;
+use crate::options::{Partial, ReadOptions};
+use crate::read::KEYS_MAX;
+
+/// Places of keys in the operation.
+type KeyPlaces = SmallVec<[u32; 4]>;
+
+/// A read of keys at the quorums of their stores.
+#[derive(Debug)]
+pub struct Get {
+    keys: Arc<Vec<WireKey>>,
+    options: ReadOptions,
+    home: Arc<Home>,
+    /// A node that is asked before all others, if it has the key.
+    first: Option<NodeId>,
+    deadline_us: u64,
+    stores: SmallVec<[Store; 1]>,
+    states: SmallVec<[KeyState; 1]>,
+    asks: Asks<Purpose>,
+    unanswered: usize,
+    /// When those keys are answered that have been by enough replicas, and by fewer than preferred.
+    settle_at_us: u64,
+    pause: Pause,
+    failed: Option<ClientError>,
+    is_repaired: bool,
+}
+
+/// Why a replica is asked.
+#[derive(Debug)]
+enum Purpose {
+    /// What it holds under keys.
+    Read {
+        store: u16,
+        keys: KeyPlaces,
+        /// Whether what it takes tells how long reads take: others are asked in bad times.
+        teaches: bool,
+    },
+    /// To take records.
+    Repair { store: u16, records: Vec<KeyRecord> },
+}
+
+/// What is known of one key.
+#[derive(Debug, Default)]
+struct KeyState {
+    store: u16,
+    partition: u32,
+    /// Who may still be asked, the next one last.
+    candidates: Nodes,
+    /// Who is asked and counted on.
+    pending: Nodes,
+    /// Who is asked and counted on no more.
+    given_up: Nodes,
+    answers: SmallVec<[Answer; 3]>,
+    /// The join of all answers.
+    merged: Record,
+    troubles: Troubles,
+    /// It waits for a newer topology, or for nodes to catch up.
+    waiting: bool,
+    in_flux: bool,
+    outcome: Option<Result<(), ClientError>>,
+}
+
+/// What one replica holds under a key.
+#[derive(Debug)]
+struct Answer {
+    node: NodeId,
+    record: Option<Bytes>,
+}
+
+impl Get {
+    /// Begins to read keys. `first` is asked before all other replicas.
+    ///
+    /// # Errors
+    /// [`ClientError::TooManyKeys`]; and with [`Partial::Fail`] whatever is wrong with a key's store.
+    pub fn start(
+        keys: Arc<Vec<WireKey>>,
+        options: ReadOptions,
+        home: Arc<Home>,
+        first: Option<NodeId>,
+        moment: &Moment<'_>,
+    ) -> Result<Self, ClientError> {
+        if keys.len() > KEYS_MAX {
+            return Err(ClientError::TooManyKeys {
+                keys: keys.len(),
+                keys_max: KEYS_MAX,
+            });
+        }
+        moment.counts.reads.fetch_add(keys.len() as u64, Relaxed);
+        let whole_us = micros(options.deadline);
+        let mut get = Self {
+            asks: Asks::new(options.attempt.map_or(whole_us / 2, micros)),
+            deadline_us: moment.now_us.saturating_add(whole_us),
+            unanswered: keys.len(),
+            keys,
+            options,
+            home,
+            first,
+            stores: SmallVec::new(),
+            states: SmallVec::new(),
+            settle_at_us: NEVER,
+            pause: Pause::default(),
+            failed: None,
+            is_repaired: false,
+        };
+        get.resolve(moment);
+        get.plan_all(Cause::First, moment);
+        match get.failed.take() {
+            Some(error) => Err(error),
+            None => Ok(get),
+        }
+    }
+
+    /// What was read: for each key what the replicas hold under it, or why that is not known. To be taken once,
+    /// when the operation is answered.
+    ///
+    /// # Errors
+    /// With [`Partial::Fail`], the error of a key that has no answer.
+    pub fn take_answer(&mut self) -> Result<Vec<Result<Record, ClientError>>, ClientError> {
+        debug_assert!(self.is_answered());
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let record = |state: &mut KeyState| match state.outcome.take() {
+            Some(Ok(())) => Ok(std::mem::take(&mut state.merged)),
+            Some(Err(error)) => Err(error),
+            // `is_answered` says that there is none; who asks too early is told so.
+            None => Err(ClientError::Timeout { deadline_ms: 0 }),
+        };
+        Ok(self.states.iter_mut().map(record).collect())
+    }
+
+    /// How many requests to replicas there are, those to be sent included.
+    pub fn requests(&self) -> u32 {
+        self.asks.len()
+    }
+
+    /// Finds the store and the partition of every key.
+    fn resolve(&mut self, moment: &Moment<'_>) {
+        let (keys, directory) = (Arc::clone(&self.keys), moment.latest);
+        let partitions = directory.topology().partitions;
+        for (place, key) in keys.iter().enumerate() {
+            let known = self.stores.iter().rposition(|store| store.name.as_str() == key.store());
+            let store = match known {
+                Some(known) => Ok(known),
+                None => Store::of(directory, key.store()).map(|store| {
+                    self.stores.push(store);
+                    self.stores.len() - 1
+                }),
+            };
+            self.states.push(KeyState {
+                partition: partitions.partition_of(key.slot()).get(),
+                ..KeyState::default()
+            });
+            match store {
+                Ok(store) => {
+                    self.states[place].store = store as u16;
+                    self.find_candidates(place, moment);
+                }
+                Err(error) => self.fail(place, error),
+            }
+        }
+    }
+
+    fn find_candidates(&mut self, key: usize, moment: &Moment<'_>) {
+        let state = &self.states[key];
+        let store = &self.stores[usize::from(state.store)];
+        let mut nodes = store.owners(moment.latest, PartitionId::new(state.partition));
+        self.home.nearest_first(&mut nodes, moment.latest);
+        if let Some(place) = nodes.iter().position(|&node| Some(node) == self.first) {
+            nodes[..=place].rotate_right(1);
+        }
+        let state = &mut self.states[key];
+        state.answers.retain(|answer| nodes.contains(&answer.node));
+        nodes.retain(|node| {
+            let answered = state.answers.iter().any(|answer| answer.node == *node);
+            !answered && !state.pending.contains(node) && !state.given_up.contains(node)
+        });
+        nodes.reverse();
+        state.candidates = nodes;
+    }
+
+    /// Whether a key has its answer by now, or cannot have one.
+    fn check(&mut self, key: usize, moment: &Moment<'_>) {
+        let state = &self.states[key];
+        if state.outcome.is_some() {
+            return;
+        }
+        let settings = &self.stores[usize::from(state.store)].settings;
+        if self.has_enough(key, moment) {
+            if state.answers.len() as u32 >= settings.preferred_reads || state.pending.is_empty() {
+                return self.succeed(key);
+            }
+            self.settle_at_us = self.settle_at_us.min(moment.now_us.saturating_add(PREFERRED_WAIT_US));
+            return;
+        }
+        let answered = state.answers.iter().map(|answer| answer.node);
+        let open = answered
+            .chain(state.pending.iter().copied())
+            .chain(state.given_up.iter().copied());
+        let open: Nodes = open.collect();
+        let count = open.len() as u32;
+        if count >= settings.reads && self.home.other_zones(open, moment.latest) >= settings.zone_reads {
+            return;
+        }
+        if state.in_flux && !state.waiting {
+            self.states[key].waiting = true;
+            self.pause.begin(moment.now_us);
+        } else if !state.in_flux {
+            let error = self.shortfall(key, moment);
+            self.fail(key, error);
+        }
+    }
+
+    fn shortfall(&self, key: usize, moment: &Moment<'_>) -> ClientError {
+        let state = &self.states[key];
+        if let Some(refusal) = state.troubles.refusal() {
+            return refusal;
+        }
+        count(&moment.counts.no_quorum);
+        let store = &self.stores[usize::from(state.store)];
+        let has_answered = |node: NodeId| state.answers.iter().any(|answer| answer.node == node);
+        let owners = store.owners(moment.latest, PartitionId::new(state.partition));
+        // Who may still answer, when it is clear that this would not be enough, is not to blame.
+        let is_late = moment.now_us >= self.deadline_us;
+        let is_missing = |node: NodeId| !has_answered(node) && (is_late || !state.pending.contains(&node));
+        let silent = owners.into_iter().filter(|&node| is_missing(node));
+        let asked = |node: NodeId| state.pending.contains(&node) || state.given_up.contains(&node);
+        ClientError::NoQuorum(Arc::new(NoQuorum {
+            part: QuorumPart::Reads,
+            had: state.answers.len() as u32,
+            required: store.settings.reads,
+            zones_had: self
+                .home
+                .other_zones(state.answers.iter().map(|answer| answer.node), moment.latest),
+            zones_required: store.settings.zone_reads,
+            missing: state.troubles.missing(silent, asked, moment.latest),
+        }))
+    }
+
+    fn succeed(&mut self, key: usize) {
+        let state = &mut self.states[key];
+        debug_assert!(state.outcome.is_none());
+        state.outcome = Some(Ok(()));
+        state.waiting = false;
+        self.unanswered -= 1;
+    }
+
+    fn fail(&mut self, key: usize, error: ClientError) {
+        if self.options.partial == Partial::Fail {
+            self.failed.get_or_insert_with(|| error.clone());
+        }
+        let state = &mut self.states[key];
+        debug_assert!(state.outcome.is_none());
+        state.outcome = Some(Err(error));
+        state.waiting = false;
+        self.unanswered -= 1;
+    }
+
+    fn has_enough(&self, key: usize, moment: &Moment<'_>) -> bool {
+        let state = &self.states[key];
+        let settings = &self.stores[usize::from(state.store)].settings;
+        let answered = state.answers.iter().map(|answer| answer.node);
+        state.answers.len() as u32 >= settings.reads
+            && self.home.other_zones(answered, moment.latest) >= settings.zone_reads
+    }
+}

@@ -1,0 +1,153 @@
+//! Who is asked for which keys, and when: at first, and as replicas fail or take long.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use fondaco_model::NodeId;
+use smallvec::SmallVec;
+
+use super::{Get, KeyPlaces, Purpose};
+use crate::error::ClientError;
+use crate::quorum::operation::Moment;
+use crate::quorum::replicas::{Nodes, is_well};
+use crate::quorum::shortfall::Trouble;
+use crate::read::SUB_REQUEST_KEYS_MAX;
+
+/// Why reads are planned: it decides whose budget they are charged to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    First,
+    /// Others failed.
+    Retry,
+    /// Others were never reached, or are not to be asked.
+    Redirect,
+    /// Others take long.
+    Hedge,
+}
+
+impl Get {
+    /// Plans to ask for all keys that are not answered and have nobody under way.
+    pub(super) fn plan_all(&mut self, cause: Cause, moment: &Moment<'_>) {
+        let open = |&key: &u32| {
+            let state = &self.states[key as usize];
+            state.outcome.is_none() && !state.waiting
+        };
+        let keys: KeyPlaces = (0..self.states.len() as u32).filter(open).collect();
+        self.plan(&keys, cause, moment);
+    }
+
+    /// Plans to ask for keys, of as many replicas as they need besides those that are counted on. Those that
+    /// cannot have enough fail, or, where a newer topology may help, wait.
+    fn plan(&mut self, keys: &[u32], cause: Cause, moment: &Moment<'_>) {
+        let mut wanted: SmallVec<[(u16, NodeId, u32); 4]> = SmallVec::new();
+        for &key in keys {
+            let nodes = self.choose(key as usize, cause, moment);
+            let store = self.states[key as usize].store;
+            wanted.extend(nodes.into_iter().map(|node| (store, node, key)));
+        }
+        wanted.sort_unstable();
+        for group in wanted.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            for part in group.chunks(SUB_REQUEST_KEYS_MAX) {
+                let (store, node, _) = part[0];
+                let keys: KeyPlaces = part.iter().map(|&(_, _, key)| key).collect();
+                match self.may(cause, moment) {
+                    true => {
+                        let late_us = self.options.hedge && cause != Cause::Hedge;
+                        let late_us = late_us
+                            .then(|| moment.steering.hedge_threshold_us(keys.len()))
+                            .flatten();
+                        keys.iter()
+                            .for_each(|&key| self.states[key as usize].pending.push(node));
+                        let teaches = cause == Cause::First;
+                        self.asks.plan(node, Purpose::Read { store, keys, teaches }, late_us);
+                    }
+                    false if cause == Cause::Retry => {
+                        let troubles = keys.iter().map(|&key| key as usize);
+                        troubles.for_each(|key| self.states[key].troubles.add(node, Trouble::NoBudget));
+                    }
+                    false => keys
+                        .iter()
+                        .for_each(|&key| self.states[key as usize].candidates.push(node)),
+                }
+            }
+        }
+        keys.iter().for_each(|&key| self.check(key as usize, moment));
+    }
+
+    /// Whether the budgets allow another request.
+    fn may(&self, cause: Cause, moment: &Moment<'_>) -> bool {
+        match cause {
+            Cause::First => {
+                moment.steering.deposit();
+                true
+            }
+            Cause::Redirect => true,
+            Cause::Retry => {
+                let may = moment.steering.take_retry();
+                moment.counts.retries.fetch_add(u64::from(may), Relaxed);
+                may
+            }
+            Cause::Hedge => {
+                let may = moment.steering.take_hedge();
+                moment.counts.hedges.fetch_add(u64::from(may), Relaxed);
+                may
+            }
+        }
+    }
+
+    /// Takes the candidates that are to be asked for a key now.
+    fn choose(&mut self, key: usize, cause: Cause, moment: &Moment<'_>) -> Nodes {
+        let state = &mut self.states[key];
+        let settings = &self.stores[usize::from(state.store)].settings;
+        let answered = state.answers.iter().map(|answer| answer.node);
+        let mut counted: Nodes = answered.chain(state.pending.iter().copied()).collect();
+        let before = counted.len();
+        let wanted = match cause {
+            Cause::First => settings.preferred_reads.max(settings.reads),
+            Cause::Retry | Cause::Redirect => settings.reads,
+            Cause::Hedge if state.answers.len() as u32 >= settings.reads => 0,
+            Cause::Hedge => before as u32 + 1,
+        };
+        let directory = moment.latest;
+        while let Some(&node) = state.candidates.last() {
+            let enough = counted.len() as u32 >= wanted;
+            // Nobody is waited for who is not there, but in need.
+            let needed = (counted.len() as u32) < settings.reads;
+            if enough || !(needed && cause != Cause::Hedge || is_well(directory, node)) {
+                break;
+            }
+            counted.extend(state.candidates.pop());
+        }
+        if cause != Cause::Hedge {
+            let zones = |nodes: &Nodes| self.home.other_zones(nodes.iter().copied(), directory);
+            while zones(&counted) < settings.zone_reads {
+                let adds_zone = |&node: &NodeId| {
+                    let with: Nodes = counted.iter().copied().chain([node]).collect();
+                    zones(&with) > zones(&counted)
+                };
+                let Some(place) = state.candidates.iter().rposition(adds_zone) else {
+                    break;
+                };
+                counted.push(state.candidates.remove(place));
+            }
+        }
+        counted.drain(..before);
+        counted
+    }
+
+    /// After some of these keys had trouble: asks others, or gives up.
+    pub(super) fn go_on(&mut self, keys: &[u32], cause: Cause, moment: &Moment<'_>) {
+        let open = |&&key: &&u32| {
+            let state = &self.states[key as usize];
+            state.outcome.is_none() && !state.waiting
+        };
+        let keys: KeyPlaces = keys.iter().filter(open).copied().collect();
+        let refused = |key: &u32| self.states[*key as usize].troubles.refusal();
+        let refused: SmallVec<[(u32, ClientError); 1]> =
+            keys.iter().filter_map(|key| Some((*key, refused(key)?))).collect();
+        for (key, error) in refused {
+            self.fail(key as usize, error);
+        }
+        self.plan(&keys, cause, moment);
+        self.finish(moment);
+    }
+}

@@ -1,0 +1,58 @@
+//! Read repair: when all keys are answered, replicas that answered less get what all of them hold together.
+
+use bytes::Bytes;
+use fondaco_model::NodeId;
+
+use super::{Get, Purpose};
+use crate::quorum::asks::NEVER;
+use crate::quorum::micros;
+use crate::quorum::operation::{Moment, Operation};
+use crate::quorum::request::KeyRecord;
+
+/// Records of one repair together: beyond, another request carries the rest.
+const REPAIR_RECORDS_MAX: usize = 64;
+
+impl Get {
+    /// When the last key is answered: whatever is still under way is no longer heard, and replicas are repaired.
+    pub(super) fn finish(&mut self, moment: &Moment<'_>) {
+        if !self.is_answered() || std::mem::replace(&mut self.is_repaired, true) {
+            return;
+        }
+        self.asks.end_all();
+        self.settle_at_us = NEVER;
+        let mut wanted: Vec<(u16, NodeId, KeyRecord)> = Vec::new();
+        for (state, key) in self.states.iter().zip(&**self.keys) {
+            let differ = state.answers.windows(2).any(|two| two[0].record != two[1].record);
+            if !differ || !matches!(state.outcome, Some(Ok(()))) {
+                continue;
+            }
+            let merged = Bytes::from(state.merged.to_bytes());
+            let behind = state
+                .answers
+                .iter()
+                .filter(|answer| answer.record.as_ref() != Some(&merged));
+            wanted.extend(behind.map(|answer| {
+                let record = KeyRecord {
+                    key: key.as_bytes().slice_ref(key.key()),
+                    record: merged.clone(),
+                };
+                (state.store, answer.node, record)
+            }));
+        }
+        wanted.sort_by_key(|&(store, node, _)| (store, node));
+        let mut wanted = wanted.into_iter().peekable();
+        while let Some((store, node, record)) = wanted.next() {
+            let mut records = vec![record];
+            while records.len() < REPAIR_RECORDS_MAX
+                && let Some((_, _, record)) = wanted.next_if(|next| (next.0, next.1) == (store, node))
+            {
+                records.push(record);
+            }
+            self.asks.plan(node, Purpose::Repair { store, records }, None);
+        }
+        // What repairs is not in a hurry, and ends all the same.
+        self.deadline_us = self
+            .deadline_us
+            .max(moment.now_us.saturating_add(micros(self.options.deadline)));
+    }
+}
