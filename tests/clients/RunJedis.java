@@ -12,9 +12,10 @@ import redis.clients.jedis.RedisProtocol;
 import redis.clients.jedis.Response;
 import redis.clients.jedis.exceptions.JedisDataException;
 import redis.clients.jedis.params.ScanParams;
+import redis.clients.jedis.params.SetParams;
 import redis.clients.jedis.resps.ScanResult;
 
-/** Jedis against a fondaco that serves the store "members", in both versions of the protocol. */
+/** Jedis against a fondaco that serves the stores "members" and "carts", in both versions of the protocol. */
 class RunJedis {
     static final int ROWS = 5000;
 
@@ -27,6 +28,7 @@ class RunJedis {
                 reads(jedis);
                 pipelines(jedis);
                 scans(jedis);
+                writes(jedis);
                 refuses(jedis);
             }
         }
@@ -46,7 +48,7 @@ class RunJedis {
         expect(11L, jedis.strlen("members:m7"));
         expect("m7", jedis.getrange("members:m7", -2, -1));
         expect("string", jedis.type("members:m7"));
-        expect((long) ROWS, jedis.dbSize());
+        expect(true, jedis.dbSize() >= ROWS);
         expect("test", jedis.clientGetname());
     }
 
@@ -71,6 +73,29 @@ class RunJedis {
             cursor = result.getCursor();
         } while (!cursor.equals(ScanParams.SCAN_POINTER_START));
         expect(ROWS, found.size());
+    }
+
+    static void writes(Jedis jedis) {
+        jedis.del("carts:j", "carts:n");
+        expect("OK", jedis.set("carts:j", "a", SetParams.setParams().nx().ex(100)));
+        expect(null, jedis.set("carts:j", "b", SetParams.setParams().nx()));
+        expect("a", jedis.setGet("carts:j", "b", SetParams.setParams().xx().keepTtl()));
+        expect(true, jedis.ttl("carts:j") > 90);
+        expect(2L, jedis.append("carts:j", "c"));
+        expect("bc", jedis.getDel("carts:j"));
+        expect(5L, jedis.incrBy("carts:n", 5));
+        expect("OK", jedis.mset("carts:x", "1", "carts:y", "2"));
+        expect("[1, 2]", jedis.mget("carts:x", "carts:y").toString());
+        Pipeline pipeline = jedis.pipelined();
+        Response<Long> last = null;
+        for (int n = 0; n < 1000; n++) {
+            pipeline.set("carts:" + n, "value " + n);
+            last = pipeline.incr("carts:n");
+        }
+        pipeline.sync();
+        expect(1005L, last.get());
+        expect("value 999", jedis.get("carts:999"));
+        expect(2L, jedis.unlink("carts:x", "carts:y"));
     }
 
     static void refuses(Jedis jedis) {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::process::Command;
 
 use redis::{Commands, Value};
 use serde_json::json;
@@ -152,4 +153,50 @@ fn what_was_acknowledged_is_there_after_kill_9() {
             assert_eq!(value, Some(key).filter(|&key| key != 3), "{durability}, {key}");
         }
     }
+}
+
+#[test]
+fn redis_benchmark_runs_its_writes() {
+    let dev = Dev::start();
+    // What its keys begin with.
+    create(&dev, "key", &[]);
+    create(&dev, "counter", &[]);
+    let (host, port) = dev.resp.rsplit_once(':').unwrap();
+    let benchmark = Command::new("redis-benchmark")
+        .args([
+            "-h",
+            host,
+            "-p",
+            port,
+            "-t",
+            "set,get,incr,mset",
+            "-n",
+            "2000",
+            "-r",
+            "1000",
+            "-P",
+            "8",
+            "--csv",
+        ])
+        .output();
+    let output = match benchmark {
+        Ok(output) => output,
+        Err(error) => return eprintln!("skipped: there is no redis-benchmark: {error}"),
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && !text.contains("ERR"), "{text}");
+    for name in ["SET", "GET", "INCR", "MSET"] {
+        assert!(text.contains(name), "{name}: {text}");
+    }
+    let mut redis = dev.redis();
+    let (_, counters): (u64, Vec<String>) = redis::cmd("SCAN")
+        .arg(0)
+        .arg("MATCH")
+        .arg("counter:*")
+        .arg("COUNT")
+        .arg(5000)
+        .query(&mut redis)
+        .unwrap();
+    let counted: Vec<u64> = redis.mget(&counters).unwrap();
+    assert_eq!(counted.iter().sum::<u64>(), 2000);
 }

@@ -39,7 +39,7 @@ pub(super) struct ApiError {
 }
 
 /// All codes, with the status that each comes with and its meaning.
-pub const ERROR_CODES: [(&str, u16, &str); 38] = [
+pub const ERROR_CODES: [(&str, u16, &str); 41] = [
     (
         "invalid_request",
         400,

@@ -11,11 +11,13 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use fondaco_client::quorum::LocalReplica;
 use fondaco_client::{Client, ClientError, ReadOptions, WireKey};
 use fondaco_format::FormatError;
 use fondaco_model::cluster::operator::OperatorError;
 use fondaco_model::{KEY_BYTES_MAX, StoreKind, StoreName};
 use fondaco_node::{Catalog, PeerAccess, Serving, SharedCatalog};
+use fondaco_replica::Replicas;
 
 use super::App;
 use super::body::{JsonBody, KeyPath};
@@ -36,7 +38,9 @@ type Key = (StoreName, Vec<u8>);
 pub(crate) struct Elsewhere {
     pub(crate) catalog: Arc<SharedCatalog>,
     pub(crate) access: PeerAccess,
-    /// Made when the first key is elsewhere: of one node alone, none ever is.
+    /// What this node holds of versioned stores itself.
+    pub(crate) replicas: Option<Arc<Replicas>>,
+    /// Made when the first key is elsewhere, or of a versioned store.
     pub(crate) client: OnceLock<Client>,
 }
 
@@ -198,6 +202,9 @@ impl Elsewhere {
             zone,
         } = self.access.clone();
         let mut builder = Client::builder().topology(self.catalog.topology());
+        if let Some(replicas) = &self.replicas {
+            builder = builder.replica(Arc::clone(replicas) as Arc<dyn LocalReplica>);
+        }
         if let Some(zone) = zone {
             builder = builder.zone(zone);
         }

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use fondaco_client::quorum::{Edit, Expiry, Intent, ReplicaError, ReplicaErrorCode, ReplicaReply, Written};
 use fondaco_client::{ClientError, WireKey};
-use fondaco_model::versioned::{Record, RecordError, Resolution, Update, VectorClock};
+use fondaco_model::versioned::{Record, Resolution, Update, VectorClock};
 
+use super::context;
 use super::operation::{Answer, Change, Circumstances, Lifetime, Operation, Set};
 use super::pipeline::{Part, Work};
 use crate::catalog::VersionedStore;
@@ -117,19 +118,14 @@ impl Carrying<'_> {
                     .collect()
             }
         };
-        Ok(Answer::Siblings(record.context().to_bytes().into(), values))
+        Ok(Answer::Siblings(context::write(record.context()), values))
     }
 
     /// A write over what a client has read.
     async fn write_over(&self, context: &Bytes, update: Update) -> Result<Answer, String> {
-        let context = match context.is_empty() {
-            true => Ok(VectorClock::default()),
-            false => VectorClock::decode(context),
-        };
-        let context = context.map_err(|error| invalid_context(&error))?;
-        let written = self.write(Intent::Context(context), update).await;
+        let written = self.write(Intent::Context(context::parse(context)?), update).await;
         let written = written.map_err(|error| told(&error).to_string())?;
-        Ok(Answer::Bulk(written.context.to_bytes().into()))
+        Ok(Answer::Bulk(context::write(&written.context)))
     }
 
     /// A write over all that there is.
@@ -204,8 +200,4 @@ fn edit(change: Change) -> Edit {
             },
         },
     }
-}
-
-fn invalid_context(error: &RecordError) -> String {
-    format!("ERR invalid context: {error}; use what FONDACO.GET or FONDACO.PUT answered, as it was, or nothing")
 }

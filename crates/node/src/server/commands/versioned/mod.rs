@@ -4,9 +4,11 @@
 //! - `operation`: what that does to a value, and how it is answered;
 //! - `admission`: who may ask what, and where;
 //! - `pipeline`: which requests of a connection are under way;
-//! - `coordinate`: reading and writing on replicas.
+//! - `coordinate`: reading and writing on replicas;
+//! - `context`: causal contexts as clients see them.
 
 mod admission;
+mod context;
 mod coordinate;
 mod operation;
 mod parse;
