@@ -207,4 +207,6 @@ pub enum CommandId {
     FondacoRTree,
     /// `FONDACO.RSYNC`
     FondacoRSync,
+    /// `FONDACO.RHINTS`
+    FondacoRHints,
 }

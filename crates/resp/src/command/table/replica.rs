@@ -109,4 +109,12 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             .optional()
             .multiple(),
         ]),
+    CommandSpec::new(Id::FondacoRHints, "fondaco.rhints", 4, Group::Own)
+        .doc(
+            SINCE_WRITES,
+            O_1,
+            "Gives the time of the oldest record that is kept for another node",
+        )
+        .flags(Flags::READONLY.and(Flags::FAST))
+        .arguments(&[STORE_ID, TIMEOUT_MS, STORE]),
 ];
