@@ -1,3 +1,4 @@
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
@@ -14,6 +15,11 @@ import redis.clients.jedis.exceptions.JedisException;
 class RunJedisCluster {
     static final int ROWS = 5000;
     static final int ATTEMPTS = 5;
+    /**
+     * Before Jedis asks for the slots again, it waits for a random part of this time, the longer the fewer attempts are
+     * left. Unless said, it is the attempts times the time-out of a socket.
+     */
+    static final Duration RETRIES_MAX = Duration.ofSeconds(2);
     /** How long the cluster and the client may take, together, to do without the node. */
     static final long RECOVERY_MILLIS_MAX = 60_000;
     static final int PASSES_AFTERWARDS = 3;
@@ -25,7 +31,7 @@ class RunJedisCluster {
         }
         var config = DefaultJedisClientConfig.builder()
                 .protocol(RedisProtocol.RESP3).socketTimeoutMillis(5_000).build();
-        try (JedisCluster cluster = new JedisCluster(nodes, config, ATTEMPTS)) {
+        try (JedisCluster cluster = new JedisCluster(nodes, config, ATTEMPTS, RETRIES_MAX)) {
             expect(3, cluster.getClusterNodes().size());
             reads(cluster);
             pipelines(cluster);

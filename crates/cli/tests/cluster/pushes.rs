@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use fondaco_testing::{Ensemble, wait_for};
 use serde_json::json;
 
 use super::cluster::{Cluster, Shape};
 use super::node::until;
+use super::readers::{Readers, none_since};
 use super::values::{build, read_all};
 
 /// So slow that there is time to do something: a version takes some ten seconds.
@@ -94,6 +97,39 @@ fn the_next_controller_goes_on_with_the_push_of_one_that_was_killed() {
         now["leader"].as_str().is_some_and(|now| now != leader)
     });
     assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(1));
+}
+
+#[test]
+fn a_push_outlives_the_leader_of_zookeeper_and_no_read_notices() {
+    let sources = elsewhere();
+    let mut ensemble = Ensemble::start(3);
+    let cluster = Cluster::start_at(Shape::steady(), &ensemble.addresses());
+    cluster.create(&[]);
+    cluster.deploy(&cluster.build(1));
+    cluster.set_rate(SLOWLY);
+    let readers = Readers::start(&cluster.resp_addresses());
+    let began = Instant::now();
+    cluster.begin(&build(sources.path(), 2, 16));
+    let bytes = || cluster.any().http_get("/v1/stores/s/push")["bytes_done"].as_u64();
+    until("bytes arrive", || bytes() > Some(0));
+    let leader = wait_for("a leader", Duration::from_secs(60), || ensemble.leader());
+    ensemble.server(leader).kill();
+    let at_death = bytes();
+    until("more bytes arrive", || bytes() > at_death);
+    cluster.set_rate(0);
+    assert_eq!(cluster.ended()["state"], "swapped");
+    assert_ne!(ensemble.leader(), Some(leader));
+    for address in cluster.resp_addresses() {
+        let mut redis = redis::Client::open(format!("redis://{address}"))
+            .unwrap()
+            .get_connection()
+            .unwrap();
+        until("the swap is seen", || read_all(&mut redis) == Ok(2));
+    }
+    ensemble.server(leader).restart();
+    cluster.deploy(&cluster.build(3));
+    none_since(&readers.stop(), began);
+    assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(3));
 }
 
 #[test]
