@@ -318,6 +318,7 @@ impl Starting<'_> {
             elsewhere: Elsewhere {
                 catalog: Arc::clone(&self.catalog),
                 access: self.config.peer_access()?,
+                replicas: works.agent.as_ref().map(|agent| Arc::clone(agent.replicas())),
                 client: OnceLock::new(),
             },
             settings: LiveSettings {
