@@ -73,21 +73,26 @@ def scans(client):
 def survives(client, victim):
     os.kill(victim, signal.SIGKILL)
     killed = time.monotonic()
-    errors = 0
-    while True:
-        try:
-            one_pass(client)
-            break
-        except (redis.RedisError, OSError) as error:
-            errors += 1
-            if time.monotonic() - killed > RECOVERY_SECONDS_MAX:
-                raise AssertionError(f"still without all keys: {error!r}") from error
-            time.sleep(0.1)
+    errors = in_time(killed, lambda: one_pass(client))
     print(f"all keys again {time.monotonic() - killed:.1f} s after the kill, {errors} errors before")
     for _ in range(PASSES_AFTERWARDS):
         one_pass(client)
     # The slots that it asked for again have other masters: still no key is listed twice, and none is left out.
-    scans(client)
+    in_time(killed, lambda: scans(client))
+
+
+def in_time(begun, attempt):
+    """Tries until the cluster and the client do without the node; how often that failed."""
+    errors = 0
+    while True:
+        try:
+            attempt()
+            return errors
+        except (redis.RedisError, OSError) as error:
+            errors += 1
+            if time.monotonic() - begun > RECOVERY_SECONDS_MAX:
+                raise AssertionError(f"still in vain: {error!r}") from error
+            time.sleep(0.1)
 
 
 def one_pass(client):
