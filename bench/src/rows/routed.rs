@@ -11,7 +11,7 @@ use fondaco_model::{NodeId, StoreName, slot_of_key};
 use super::Measured;
 use crate::bench::Bench;
 use crate::dataset::key;
-use crate::load::library::{Library, LibraryLoad, Pace};
+use crate::load::library::{self, Library, LibraryLoad};
 use crate::load::{self, Group, GroupReport, KeyChoice, Records, Span};
 use crate::machine::process::cpu_time_of;
 use crate::peers::EngineKind;
@@ -22,20 +22,46 @@ use crate::servers::cluster::Cluster;
 
 const REPLICAS: u32 = 2;
 const RATE: f64 = 4_000.0;
+/// How many connections there are in all, and how many requests each has under way: the loads that
+/// `redis-benchmark` is run with.
+const CONNECTIONS: usize = 48;
+const PIPELINES: [usize; 3] = [1, 16, 64];
+/// The pipeline of which throughput is reported as well.
+const USUAL: usize = 1;
 const MGET_KEYS: usize = 100;
 const MGET_RATE: f64 = 200.0;
 const MGETS_AT_A_TIME: usize = 16;
 const LATENCY_MAX: f64 = 1.6;
 const CAPACITY_MIN: f64 = 0.5;
 
-/// Requests a second, and what they took of processors.
+/// What a load came to, and what it took of processors, in seconds.
 struct Outcome {
     a_second: f64,
-    per_server_second: f64,
-    /// The load generator's processor time counted, too.
-    per_second_of_all: f64,
-    /// The router's share of the processor time of the servers.
-    router_share: f64,
+    requests: f64,
+    nodes: f64,
+    router: f64,
+    load_generator: f64,
+}
+
+/// How many requests.
+#[derive(Clone, Copy)]
+enum Pace {
+    /// So many a second in all.
+    Rate(f64),
+    /// As many as are answered, with so many under way on each connection.
+    Pipeline(usize),
+}
+
+/// What was measured of one pipeline, through the router and directly.
+struct Capacity {
+    throughput: [Figure; 2],
+    /// For each second of processor time of all servers.
+    of_all: [Figure; 2],
+    /// For each second of the router's, and of the nodes' directly.
+    of_one: [Figure; 2],
+    /// Processor time a request in microseconds: of the nodes directly, of the nodes through the router, of
+    /// the router.
+    costs: [Vec<f64>; 3],
 }
 
 /// A way to the keys: groups to be run together, for `GET`s.
@@ -69,9 +95,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let ways = [Way(vec![routed]), Way::direct(&library, &store, dataset.records)?];
     // Latencies and capacities: through the router, then directly.
     let mut latency = [(); 2].map(|()| Figure::new("µs", Vec::new()));
-    let mut throughput = [(); 2].map(|()| Figure::new("gets/s", Vec::new()));
-    let mut capacity = throughput.clone();
-    let mut router_share = Vec::new();
+    let mut capacities = PIPELINES.map(|_| Capacity::new());
     let mut mget_latency = latency.clone();
     let mut mget_capacity = [(); 2].map(|()| Figure::new("mgets/s", Vec::new()));
     let mut mget_of_servers = mget_capacity.clone();
@@ -79,21 +103,19 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     // Processor time is counted from the first request on.
     let busy = Span {
         warm_up: Duration::ZERO,
-        ..span
+        ..Span::of(bench.round_time() / 2)
     };
     for way in &ways {
-        way.run(None, span, 0)?;
+        way.run(Pace::Pipeline(PIPELINES[USUAL]), span, 0)?;
     }
     for round in 0..bench.rounds() {
         for (at, way) in ways.iter().enumerate() {
             latency[at]
                 .rounds
-                .push(way.run(Some(RATE), span, round)?.latency_us(0.5));
-            let outcome = watched(&cluster, || way.run(None, busy, round))?;
-            throughput[at].rounds.push(outcome.a_second);
-            capacity[at].rounds.push(outcome.per_server_second);
-            if at == 0 {
-                router_share.push(outcome.router_share * 100.0);
+                .push(way.run(Pace::Rate(RATE), span, round)?.latency_us(0.5));
+            for (pipeline, capacity) in PIPELINES.into_iter().zip(&mut capacities) {
+                let outcome = watched(&cluster, || way.run(Pace::Pipeline(pipeline), busy, round))?;
+                capacity.note(at, &outcome);
             }
         }
         let through_router = |rate, span| {
@@ -103,16 +125,21 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         let through_library = |pace, span| library.run(&library_mget(pace), span, round);
         let paced = [
             through_router(Some(MGET_RATE), span)?,
-            through_library(Pace::Rate(MGET_RATE), span)?,
+            through_library(library::Pace::Rate(MGET_RATE), span)?,
         ];
         let many = [
             watched(&cluster, || through_router(None, busy))?,
-            watched(&cluster, || through_library(Pace::AtATime(MGETS_AT_A_TIME), busy))?,
+            watched(&cluster, || {
+                through_library(library::Pace::AtATime(MGETS_AT_A_TIME), busy)
+            })?,
         ];
         for (at, (paced, many)) in paced.iter().zip(many).enumerate() {
             mget_latency[at].rounds.push(paced.latency_us(0.5));
-            mget_capacity[at].rounds.push(many.per_second_of_all);
-            mget_of_servers[at].rounds.push(many.per_server_second);
+            let servers = many.nodes + many.router;
+            mget_capacity[at]
+                .rounds
+                .push(many.requests / (servers + many.load_generator));
+            mget_of_servers[at].rounds.push(many.requests / servers);
         }
     }
     drop(library);
@@ -130,48 +157,68 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         }
     };
     let mut p50 = line(format!("GET through the router at {RATE:.0}/s, p50"), latency, "direct");
-    let mut by_core = line(
-        "GET through the router, for each second of processor time of router and nodes".into(),
-        capacity,
-        "direct",
-    );
     let ratio = |line: &Line| line.ratio.as_ref().map_or(f64::NAN, |ratio| ratio.0);
     p50.targets = vec![Target::at_most(ratio(&p50), LATENCY_MAX)];
-    by_core.targets = vec![Target::at_least(ratio(&by_core), CAPACITY_MIN)];
-    let used = number(crate::report::median(&router_share));
-    let library = "client library, direct";
-    Ok(Measured {
-        lines: vec![
-            p50,
-            by_core,
+    let mut lines = vec![p50];
+    let mut costs = Vec::new();
+    for (at, (pipeline, capacity)) in PIPELINES.into_iter().zip(capacities).enumerate() {
+        let [direct, nodes, router] = capacity.costs.map(|rounds| number(crate::report::median(&rounds)));
+        costs.push(format!(
+            "{router} + {nodes} µs instead of {direct} at pipeline {pipeline}"
+        ));
+        let load = format!("GET of {CONNECTIONS} connections with {pipeline} under way");
+        let by_core = [
             line(
-                "GET through the router, all sharing two cores".into(),
-                throughput,
+                format!("{load}, for each second of processor time of router and nodes"),
+                capacity.of_all,
+                "direct, of nodes",
+            ),
+            line(
+                format!("{load}, for each second of processor time of the router alone"),
+                capacity.of_one,
+                "direct, of nodes",
+            ),
+        ];
+        for mut line in by_core {
+            line.targets = vec![Target::at_least(ratio(&line), CAPACITY_MIN)];
+            lines.push(line);
+        }
+        if at == USUAL {
+            lines.push(line(
+                format!("{load}, all sharing two cores"),
+                capacity.throughput,
                 "direct",
-            ),
-            line(
-                format!("MGET of {MGET_KEYS} through the router at {MGET_RATE:.0}/s, p50"),
-                mget_latency,
-                library,
-            ),
-            line(
-                format!("MGET of {MGET_KEYS} through the router, for each second of processor time, clients counted"),
-                mget_capacity,
-                library,
-            ),
-            line(
-                format!("MGET of {MGET_KEYS} through the router, for each second of processor time of router and nodes"),
-                mget_of_servers,
-                library,
-            ),
-        ],
+            ));
+        }
+    }
+    let library = "client library, direct";
+    lines.extend([
+        line(
+            format!("MGET of {MGET_KEYS} through the router at {MGET_RATE:.0}/s, p50"),
+            mget_latency,
+            library,
+        ),
+        line(
+            format!("MGET of {MGET_KEYS} through the router, for each second of processor time, clients counted"),
+            mget_capacity,
+            library,
+        ),
+        line(
+            format!("MGET of {MGET_KEYS} through the router, for each second of processor time of router and nodes"),
+            mget_of_servers,
+            library,
+        ),
+    ]);
+    Ok(Measured {
+        lines,
         notes: vec![
             format!(
                 "{} records of 100 B in memory, {REPLICAS} replicas on three nodes, uniform keys; router and nodes with one event loop each, the router's cache off. All share two cores with the load generator, ZooKeeper and two controllers. `direct` asks each key of the first node that owns it, with as many connections in all.",
                 number(dataset.records as f64)
             ),
             format!(
-                "A core's work is what is done with a second of processor time: GETs as many as are answered, 15 connections of 16 under way each, divided by the processor time that router and nodes used for them, so that the nodes' work counts on both sides. Through the router, {used} % of it was the router's. Throughput as such is bounded by the two cores that all share, and says less."
+                "A core's work is what is done with a second of processor time: GETs as many as are answered, divided by the processor time that was used for them. Of router and nodes: the nodes' work counts on both sides, and a request through the router is received, answered and sent twice. Of the router alone: what a core does as a router against what it does as a node. Processor time a request, of router and nodes: {}. Throughput as such is bounded by the two cores that all share, and says less.",
+                costs.join(", ")
             ),
             "The router does for others what the client library does in its own process: where clients are counted, its work is, too. The load generator at the router is a bare one, the library on its side a tokio application.".into(),
         ],
@@ -205,15 +252,60 @@ impl Way {
         Ok(Self(numbers.into_iter().map(group).collect::<Result<_>>()?))
     }
 
-    /// `GET`s at so many a second in all, or as many as are answered.
-    fn run(&self, rate: Option<f64>, span: Span<'_>, seed: u64) -> Result<GroupReport> {
-        let share = self.0.len() as f64;
-        let paced = |group: &Group| Group {
-            rate: rate.map(|rate| rate / share),
-            ..group.clone()
+    /// `GET`s at this pace.
+    fn run(&self, pace: Pace, span: Span<'_>, seed: u64) -> Result<GroupReport> {
+        let share = self.0.len();
+        let paced = |group: &Group| match pace {
+            Pace::Rate(rate) => Group {
+                rate: Some(rate / share as f64),
+                ..group.clone()
+            },
+            Pace::Pipeline(pipeline) => Group {
+                connections: CONNECTIONS / share,
+                pipeline,
+                ..group.clone()
+            },
         };
         let groups: Vec<Group> = self.0.iter().map(paced).collect();
         GroupReport::of_all(load::run_preferred(&groups, span, seed)?)
+    }
+}
+
+impl Capacity {
+    fn new() -> Self {
+        let figures = || [(); 2].map(|()| Figure::new("gets/s", Vec::new()));
+        Self {
+            throughput: figures(),
+            of_all: figures(),
+            of_one: figures(),
+            costs: Default::default(),
+        }
+    }
+
+    /// Notes a round through the router (0) or directly (1).
+    fn note(&mut self, way: usize, outcome: &Outcome) {
+        let Outcome {
+            a_second,
+            requests,
+            nodes,
+            router,
+            ..
+        } = *outcome;
+        let micros = |seconds: f64| seconds / requests * 1e6;
+        self.throughput[way].rounds.push(a_second);
+        match way {
+            0 => {
+                self.of_all[way].rounds.push(requests / (nodes + router));
+                self.of_one[way].rounds.push(requests / router);
+                self.costs[1].push(micros(nodes));
+                self.costs[2].push(micros(router));
+            }
+            _ => {
+                self.of_all[way].rounds.push(requests / nodes);
+                self.of_one[way].rounds.push(requests / nodes);
+                self.costs[0].push(micros(nodes));
+            }
+        }
     }
 }
 
@@ -229,13 +321,13 @@ fn watched(cluster: &Cluster, load: impl FnOnce() -> Result<GroupReport>) -> Res
     let before = times()?;
     let report = load()?;
     let after = times()?;
-    let [nodes, router, own] = [0, 1, 2].map(|at| (after[at] - before[at]).as_secs_f64());
-    let servers = (nodes + router).max(0.01);
-    let requests = report.requests as f64;
+    // At least a tick of the clock that processor time is counted by.
+    let [nodes, router, load_generator] = [0, 1, 2].map(|at| (after[at] - before[at]).as_secs_f64().max(0.01));
     Ok(Outcome {
         a_second: report.requests_per_second(),
-        per_server_second: requests / servers,
-        per_second_of_all: requests / (servers + own),
-        router_share: router / servers,
+        requests: report.requests as f64,
+        nodes,
+        router,
+        load_generator,
     })
 }
