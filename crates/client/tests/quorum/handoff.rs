@@ -1,0 +1,142 @@
+//! Who keeps a write for a replica that does not take it, and when that counts.
+
+use fondaco_client::WireKey;
+use fondaco_client::quorum::{QuorumPart, ReplicaCommand, ReplicaErrorCode};
+use fondaco_model::versioned::Handoff;
+
+use crate::script::{begin_put, no_quorum, put, values, written};
+use crate::world::{Shape, World, id, key};
+
+/// Five nodes, of which 1, 2 and 3 have the key.
+fn five(handoff: Handoff, sloppy: bool) -> (World, WireKey) {
+    let shape = Shape::of(5, 3).with(|settings| (settings.handoff, settings.sloppy) = (handoff, sloppy));
+    let partitions = shape.topology(|_| true).partitions;
+    let keys = (0..).map(|number: u32| key(&format!("key-{number}")));
+    let of_first = |key: &WireKey| partitions.partition_of(key.slot()).get() == 0;
+    let key = { keys }.find(of_first).unwrap();
+    (World::new(1, &shape, Some(1)), key)
+}
+
+#[test]
+fn a_hint_is_kept_for_a_replica_that_does_not_take_a_write() {
+    for handoff in [Handoff::Consistent, Handoff::Any, Handoff::Proximity] {
+        let (mut world, key) = five(handoff, false);
+        world.replica(3).is_up = false;
+        let (at, written) = put(&mut world, &key, "v");
+        written.unwrap();
+        let [(3, keeper)] = world.asked(at).hints()[..] else {
+            panic!("{:?}", world.asked(at).hints());
+        };
+        assert!(
+            [4, 5].contains(&keeper),
+            "{handoff}: one that has no copy of its own, and not {keeper}"
+        );
+        let hints = &world.replicas[&id(keeper)].hints;
+        assert_eq!(values(&hints[&(id(3), key.as_bytes().slice_ref(key.key()))]), ["v"]);
+        assert_eq!(world.counts.read().hints, 1);
+    }
+}
+
+#[test]
+fn a_replica_that_takes_too_long_gets_a_hint_after_the_write_was_acknowledged() {
+    let (mut world, key) = five(Handoff::Consistent, false);
+    world.replica(2).delay_us = 10_000_000;
+    let at = begin_put(&mut world, &key, "v");
+    world.answer(at);
+    written(&mut world, at).unwrap();
+    assert_eq!(world.asked(at).hints(), []);
+    world.finish();
+    assert_eq!(world.asked(at).hints(), [(2, 4)]);
+}
+
+#[test]
+fn another_node_keeps_the_hint_when_the_first_does_not() {
+    let (mut world, key) = five(Handoff::Consistent, false);
+    world.replica(3).is_up = false;
+    world
+        .replica(4)
+        .refuses
+        .insert("FONDACO.RHINT", ReplicaErrorCode::DiskFull);
+    let (at, written) = put(&mut world, &key, "v");
+    written.unwrap();
+    assert_eq!(world.asked(at).hints(), [(3, 4), (3, 5)]);
+    assert_eq!(world.replicas[&id(5)].hints.len(), 1);
+}
+
+#[test]
+fn hints_count_as_writes_in_a_sloppy_quorum_only() {
+    for sloppy in [false, true] {
+        let (mut world, key) = five(Handoff::Consistent, sloppy);
+        world.replica(2).is_up = false;
+        world.replica(3).is_up = false;
+        let (at, written) = put(&mut world, &key, "v");
+        match sloppy {
+            // What two replicas have seen is not to be had: nothing is written.
+            false => {
+                assert_eq!(no_quorum(written).part, QuorumPart::Reads);
+                assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [0; 0]);
+            }
+            true => assert!(world.holders(&key, &written.unwrap().context, true) >= 2),
+        }
+    }
+    for sloppy in [false, true] {
+        let (mut world, key) = five(Handoff::Consistent, sloppy);
+        for number in [2, 3] {
+            world
+                .replica(number)
+                .refuses
+                .insert("FONDACO.RMERGE", ReplicaErrorCode::DiskFull);
+        }
+        let (at, written) = put(&mut world, &key, "v");
+        let mut hints = world.asked(at).hints();
+        hints.sort_unstable();
+        match sloppy {
+            false => assert_eq!(no_quorum(written).had, 1),
+            true => {
+                assert!(world.holders(&key, &written.unwrap().context, true) >= 2);
+                assert_eq!(hints.iter().map(|hint| hint.0).collect::<Vec<_>>(), [2, 3]);
+            }
+        }
+    }
+}
+
+#[test]
+fn two_hints_on_one_node_are_one_copy() {
+    let shape = Shape::three().with(|settings| {
+        (settings.reads, settings.preferred_reads) = (1, 1);
+        settings.sloppy = true;
+    });
+    let mut world = World::new(1, &shape, Some(1));
+    world.replica(2).is_up = false;
+    world.replica(3).is_up = false;
+    let (at, written) = put(&mut world, &key("k"), "v");
+    let shortfall = no_quorum(written);
+    assert_eq!(
+        (shortfall.had, shortfall.required),
+        (1, 2),
+        "{:?}",
+        world.asked(at).hints()
+    );
+}
+
+#[test]
+fn without_handoff_nobody_keeps_anything() {
+    let (mut world, key) = five(Handoff::None, false);
+    world.replica(3).is_up = false;
+    let (at, written) = put(&mut world, &key, "v");
+    written.unwrap();
+    assert_eq!(world.asked(at).hints(), []);
+    assert_eq!(world.counts.read().hints_failed, 0);
+}
+
+#[test]
+fn a_replica_that_is_none_any_more_gets_no_hint() {
+    let (mut world, key) = five(Handoff::Consistent, false);
+    world
+        .replica(3)
+        .refuses
+        .insert("FONDACO.RMERGE", ReplicaErrorCode::NotHere);
+    let (at, written) = put(&mut world, &key, "v");
+    written.unwrap();
+    assert_eq!(world.asked(at).hints(), []);
+}

@@ -1,0 +1,96 @@
+//! One operation at a time, in words: begun, carried to its answer, and that handed over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fondaco_client::quorum::{Decide, Get, Intent, NoQuorum, Update, Updated, Write, Written};
+use fondaco_client::{ClientError, Partial, ReadOptions, WireKey};
+use fondaco_model::versioned::{self, Record, Resolution, resolve};
+
+use crate::world::{DEADLINE_US, World, times};
+
+pub fn options() -> ReadOptions {
+    ReadOptions {
+        deadline: Duration::from_micros(DEADLINE_US),
+        partial: Partial::PerKey,
+        ..ReadOptions::default()
+    }
+}
+
+/// The update that gives a key this text now.
+pub fn value(world: &World, text: &str) -> versioned::Update {
+    versioned::Update::put(text.to_owned().into(), world.moment().now_unix_ms, None)
+}
+
+pub fn begin_get(world: &mut World, keys: &[WireKey]) -> usize {
+    let keys = Arc::new(keys.to_vec());
+    let get = Get::start(keys, options(), Arc::clone(&world.home), None, &world.moment()).unwrap();
+    world.begin(Box::new(get))
+}
+
+pub fn begin_write(world: &mut World, key: &WireKey, intent: Intent, update: versioned::Update) -> usize {
+    let home = Arc::clone(&world.home);
+    let write = Write::start(key.clone(), intent, update, times(), home, &world.moment()).unwrap();
+    world.begin(Box::new(write))
+}
+
+pub fn begin_put(world: &mut World, key: &WireKey, text: &str) -> usize {
+    let update = value(world, text);
+    begin_write(world, key, Intent::All, update)
+}
+
+pub fn begin_update(world: &mut World, key: &WireKey, decide: Decide) -> usize {
+    let (home, seed) = (Arc::clone(&world.home), world.random.u64(..));
+    let update = Update::start(key.clone(), decide, times(), home, seed, &world.moment()).unwrap();
+    world.begin(Box::new(update))
+}
+
+/// What a read came to, once it is answered.
+pub fn read(world: &mut World, at: usize) -> Vec<Result<Record, ClientError>> {
+    world.operation::<Get>(at).take_answer().unwrap()
+}
+
+pub fn written(world: &mut World, at: usize) -> Result<Written, ClientError> {
+    world.operation::<Write>(at).take_answer()
+}
+
+pub fn updated(world: &mut World, at: usize) -> Result<Updated, ClientError> {
+    world.operation::<Update>(at).take_answer()
+}
+
+/// Reads a key, and goes on until nothing is left to be done.
+pub fn get(world: &mut World, key: &WireKey) -> (usize, Result<Record, ClientError>) {
+    let at = begin_get(world, std::slice::from_ref(key));
+    world.answer(at);
+    let record = read(world, at).pop().unwrap();
+    world.finish();
+    (at, record)
+}
+
+/// Writes a key, and goes on until nothing is left to be done.
+pub fn put(world: &mut World, key: &WireKey, text: &str) -> (usize, Result<Written, ClientError>) {
+    let at = begin_put(world, key, text);
+    world.answer(at);
+    let written = written(world, at);
+    world.finish();
+    (at, written)
+}
+
+/// All values of a record, in the order of their bytes.
+pub fn values(record: &Record) -> Vec<String> {
+    let resolved = resolve(record, Resolution::All, 0);
+    let mut values: Vec<String> = resolved
+        .values
+        .iter()
+        .map(|value| String::from_utf8(value.to_vec()).unwrap())
+        .collect();
+    values.sort();
+    values
+}
+
+pub fn no_quorum<T: std::fmt::Debug>(result: Result<T, ClientError>) -> Arc<NoQuorum> {
+    match result {
+        Err(ClientError::NoQuorum(shortfall)) => shortfall,
+        other => panic!("{other:?} is not for want of a quorum"),
+    }
+}

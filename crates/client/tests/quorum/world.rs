@@ -1,0 +1,532 @@
+//! A cluster without sockets and threads: replicas that keep records, and whose answers are late, lost or errors,
+//! and operations that are carried out side by side, in the order that a seed gives.
+
+use std::any::Any;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fastrand::Rng;
+use fondaco_client::WireKey;
+use fondaco_client::quorum::{
+    AskId, Home, KeyRecord, Moment, Operation, Outgoing, PutOver, QuorumCounters, RecordPart, ReplicaCommand,
+    ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest, WriteTimes,
+};
+use fondaco_client::read::{Directory, Failure, HealthPolicy, Steering, SteeringPolicy};
+use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
+use fondaco_model::versioned::{DotSource, Over, Record, ReplicaId, VectorClock, VersionedSettings, WriteError};
+use fondaco_model::{Identity, NodeId, PartitionCount, StoreKind};
+
+pub const DEADLINE_US: u64 = 1_000_000;
+/// How long an operation may go on after its deadline, to have hints kept.
+pub const AFTERWARDS_US: u64 = 1_000_000;
+
+/// How bad the world is: chances in a thousand, for each request.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Faults {
+    pub unsent: u32,
+    /// The request is done, or is not, and the connection breaks.
+    pub lost: u32,
+    /// The request is done, or is not, and nothing ever comes back.
+    pub never: u32,
+    pub errors: u32,
+    /// The answer comes after more than an attempt may take.
+    pub slow: u32,
+}
+
+/// What a replica holds.
+pub struct Replica {
+    pub records: BTreeMap<Bytes, Record>,
+    /// By whose they are.
+    pub hints: BTreeMap<(NodeId, Bytes), Record>,
+    dots: DotSource,
+    pub is_up: bool,
+    /// What it answers instead of doing what it is asked, by command.
+    pub refuses: BTreeMap<&'static str, ReplicaErrorCode>,
+    /// How much longer it takes.
+    pub delay_us: u64,
+}
+
+/// An operation whose type can be asked for.
+pub trait AnyOperation: Operation + Any {}
+
+impl<O: Operation + Any> AnyOperation for O {}
+
+/// An operation on its way.
+struct Running {
+    operation: Box<dyn AnyOperation>,
+    began_us: u64,
+    asked: Asked,
+    is_told: bool,
+}
+
+/// Whom an operation asked for what.
+#[derive(Debug, Clone, Default)]
+pub struct Asked {
+    pub list: Vec<(NodeId, ReplicaCommand, ReplicaOperation)>,
+}
+
+enum Event {
+    Reply(usize, AskId, ReplicaReply),
+    Failure(usize, AskId, Failure),
+}
+
+pub struct World {
+    pub random: Rng,
+    pub faults: Faults,
+    pub now_us: u64,
+    pub replicas: BTreeMap<NodeId, Replica>,
+    pub directory: Arc<Directory>,
+    pub home: Arc<Home>,
+    pub steering: Steering,
+    pub counts: QuorumCounters,
+    events: BinaryHeap<(Reverse<u64>, Reverse<usize>)>,
+    bodies: Vec<Option<Event>>,
+    running: Vec<Running>,
+}
+
+/// So many nodes, of which each key is on so many, and the settings of the one store, `s`.
+#[derive(Debug)]
+pub struct Shape {
+    pub nodes: u32,
+    pub replicas: u32,
+    pub zones: u32,
+    pub settings: VersionedSettings,
+}
+
+impl Shape {
+    /// Three nodes with everything, one zone, and a majority for reads and writes.
+    pub fn three() -> Self {
+        Self::of(3, 3)
+    }
+
+    pub fn of(nodes: u32, replicas: u32) -> Self {
+        Self {
+            nodes,
+            replicas,
+            zones: 1,
+            settings: VersionedSettings::of(replicas),
+        }
+    }
+
+    pub fn with(mut self, change: impl FnOnce(&mut VersionedSettings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
+    pub fn zones(mut self, zones: u32) -> Self {
+        self.zones = zones;
+        self
+    }
+
+    /// The topology of which these nodes are live. Node `n` is in zone `(n - 1) % zones`, and the owners of each
+    /// partition are those from its own number on.
+    pub fn topology(&self, live: impl Fn(NodeId) -> bool) -> Topology {
+        let node = |number: u32| {
+            let node = TopologyNode {
+                revision: 1,
+                resp: format!("10.0.0.{number}:6500"),
+                http: String::new(),
+                zone: format!("zone-{}", (number - 1) % self.zones),
+                group: None,
+                live: live(id(number)),
+            };
+            (id(number), node)
+        };
+        let store = TopologyStore {
+            revision: 1,
+            id: 1,
+            kind: StoreKind::Versioned,
+            current: None,
+            records: 0,
+            replicas: self.replicas,
+            late: BTreeSet::new(),
+            read_keys_per_second: None,
+            versioned: Some(self.settings),
+        };
+        let owners = |partition: u32| {
+            let owner = |place: u32| id((partition + place) % self.nodes + 1);
+            (0..self.replicas).map(owner).collect()
+        };
+        Topology {
+            cluster: Identity::of(7),
+            revision: 1,
+            epoch: 1,
+            partitions: PartitionCount::try_from(16).unwrap(),
+            owners: (0..16).map(owners).collect(),
+            nodes: (1..=self.nodes).map(node).collect(),
+            routers: 0,
+            stores: BTreeMap::from([("s".parse().unwrap(), store)]),
+        }
+    }
+}
+
+pub fn id(number: u32) -> NodeId {
+    NodeId::new(number).unwrap()
+}
+
+pub fn key(text: &str) -> WireKey {
+    WireKey::new(&"s".parse().unwrap(), text.as_bytes()).unwrap()
+}
+
+pub fn times() -> WriteTimes {
+    Duration::from_micros(DEADLINE_US).into()
+}
+
+impl World {
+    /// A world of this shape, with a coordinator in the process of a node, or in none.
+    pub fn new(seed: u64, shape: &Shape, home: Option<u32>) -> Self {
+        let topology = shape.topology(|_| true);
+        let zone = home.map(|home| topology.nodes[&id(home)].zone.clone());
+        let replica = |number: u32| {
+            let replica = ReplicaId {
+                node: id(number),
+                incarnation: 1,
+            };
+            let replica = Replica {
+                records: BTreeMap::new(),
+                hints: BTreeMap::new(),
+                dots: DotSource::new(replica, 0),
+                is_up: true,
+                refuses: BTreeMap::new(),
+                delay_us: 0,
+            };
+            (id(number), replica)
+        };
+        Self {
+            random: Rng::with_seed(seed),
+            faults: Faults::default(),
+            now_us: 1,
+            replicas: (1..=shape.nodes).map(replica).collect(),
+            directory: Arc::new(Directory::new(
+                Arc::new(topology),
+                zone.as_deref(),
+                HealthPolicy::default(),
+                None,
+            )),
+            home: Arc::new(Home {
+                node: home.map(id),
+                zone,
+            }),
+            steering: Steering::new(&SteeringPolicy::default()),
+            counts: QuorumCounters::default(),
+            events: BinaryHeap::new(),
+            bodies: Vec::new(),
+            running: Vec::new(),
+        }
+    }
+
+    /// Everybody hears of a newer topology.
+    pub fn adopt(&mut self, topology: Topology) {
+        let zone = self.home.zone.as_deref();
+        let policy = HealthPolicy::default();
+        let directory = Directory::new(Arc::new(topology), zone, policy, Some(&self.directory));
+        self.directory = Arc::new(directory);
+        for at in 0..self.running.len() {
+            let moment = moment(&self.directory, &self.steering, &self.counts, self.now_us);
+            if self.running[at].operation.wants_directory() {
+                self.running[at].operation.on_directory(&moment);
+            }
+            self.send(at);
+        }
+    }
+
+    pub fn moment(&self) -> Moment<'_> {
+        moment(&self.directory, &self.steering, &self.counts, self.now_us)
+    }
+
+    pub fn replica(&mut self, number: u32) -> &mut Replica {
+        self.replicas.get_mut(&id(number)).unwrap()
+    }
+
+    fn happens(&mut self, chance: u32) -> bool {
+        self.random.u32(..1000) < chance
+    }
+
+    /// Begins an operation. Returns its number.
+    pub fn begin(&mut self, operation: Box<dyn AnyOperation>) -> usize {
+        self.running.push(Running {
+            operation,
+            began_us: self.now_us,
+            asked: Asked::default(),
+            is_told: false,
+        });
+        let at = self.running.len() - 1;
+        self.send(at);
+        at
+    }
+
+    /// The operation with a number, which is of this type.
+    pub fn operation<O: Operation + 'static>(&mut self, at: usize) -> &mut O {
+        let operation: &mut dyn Any = &mut *self.running[at].operation;
+        operation.downcast_mut().unwrap()
+    }
+
+    pub fn asked(&self, at: usize) -> &Asked {
+        &self.running[at].asked
+    }
+
+    fn send(&mut self, at: usize) {
+        loop {
+            let moment = moment(&self.directory, &self.steering, &self.counts, self.now_us);
+            let Some(outgoing) = self.running[at].operation.next_send(&moment) else {
+                return;
+            };
+            let Outgoing { id, node, request, .. } = outgoing;
+            let command = request.operation.command();
+            let asked = (node, command, request.operation.clone());
+            self.running[at].asked.list.push(asked);
+            self.deliver(at, id, node, request);
+        }
+    }
+
+    /// What becomes of a request.
+    fn deliver(&mut self, at: usize, id: AskId, node: NodeId, request: ReplicaRequest) {
+        let near_us = 100 + self.random.u64(..900);
+        if !self.replicas[&node].is_up || self.happens(self.faults.unsent) {
+            let failure = Failure::Unsent("there is no connection".into());
+            return self.schedule(near_us, Event::Failure(at, id, failure));
+        }
+        let lost = self.happens(self.faults.lost);
+        let never = self.happens(self.faults.never);
+        if (lost || never) && self.random.bool() {
+            // It never arrived.
+            if lost {
+                self.schedule(near_us, Event::Failure(at, id, Failure::Lost("it broke".into())));
+            }
+            return;
+        }
+        let reply = match self.happens(self.faults.errors) {
+            true => {
+                let codes = [
+                    ReplicaErrorCode::Overloaded,
+                    ReplicaErrorCode::DiskFull,
+                    ReplicaErrorCode::Corrupt,
+                    ReplicaErrorCode::Other,
+                ];
+                let code = codes[self.random.usize(..codes.len())];
+                ReplicaReply::Error(ReplicaError::new(code, "a fault"))
+            }
+            false => self.serve(node, request),
+        };
+        if never {
+            return;
+        }
+        let slow_us = u64::from(self.happens(self.faults.slow)) * self.random.u64(..DEADLINE_US);
+        let after_us = near_us + slow_us + self.replicas[&node].delay_us;
+        match lost {
+            true => self.schedule(after_us, Event::Failure(at, id, Failure::Lost("it broke".into()))),
+            false => self.schedule(after_us, Event::Reply(at, id, reply)),
+        }
+    }
+
+    fn schedule(&mut self, after_us: u64, event: Event) {
+        self.events
+            .push((Reverse(self.now_us + after_us), Reverse(self.bodies.len())));
+        self.bodies.push(Some(event));
+    }
+
+    /// What a replica does.
+    fn serve(&mut self, node: NodeId, request: ReplicaRequest) -> ReplicaReply {
+        let replica = self.replicas.get_mut(&node).unwrap();
+        if let Some(&code) = replica.refuses.get(request.operation.command().name()) {
+            return ReplicaReply::Error(ReplicaError::new(code, "as the test says"));
+        }
+        match request.operation {
+            ReplicaOperation::Get { part, keys } => {
+                let record = |key: &Bytes| {
+                    let record = replica.records.get(key)?;
+                    Some(match part {
+                        RecordPart::Full => record.to_bytes().into(),
+                        RecordPart::Context => record.context().to_bytes().into(),
+                    })
+                };
+                ReplicaReply::Records(keys.iter().map(|key| Ok(record(key))).collect())
+            }
+            ReplicaOperation::Put {
+                over,
+                key,
+                context,
+                update,
+            } => {
+                let over = match over {
+                    PutOver::Context => Over::Context(&context),
+                    PutOver::All => Over::All(&context),
+                    PutOver::Unchanged => Over::Unchanged(&context),
+                };
+                match Record::write(replica.records.get(&key), &mut replica.dots, over, update) {
+                    Ok(record) => {
+                        let bytes = record.to_bytes().into();
+                        replica.records.insert(key, record);
+                        ReplicaReply::Written(bytes)
+                    }
+                    Err(error) => {
+                        let code = match error {
+                            WriteError::Conflict => ReplicaErrorCode::Conflict,
+                            _ => ReplicaErrorCode::Other,
+                        };
+                        ReplicaReply::Error(ReplicaError::new(code, error.to_string()))
+                    }
+                }
+            }
+            ReplicaOperation::Merge { records } => {
+                for KeyRecord { key, record } in records {
+                    let record = Record::decode(record).unwrap();
+                    merge(replica.records.entry(key).or_default(), &record);
+                }
+                ReplicaReply::Done
+            }
+            ReplicaOperation::Hint { target, records } => {
+                assert_ne!(target, node, "nobody keeps a hint for himself");
+                for KeyRecord { key, record } in records {
+                    let record = Record::decode(record).unwrap();
+                    merge(replica.hints.entry((target, key)).or_default(), &record);
+                }
+                ReplicaReply::Done
+            }
+            other => panic!("no coordinator asks {other:?}"),
+        }
+    }
+
+    /// Goes on until something has come, or the next timer is due; false if there is nothing to wait for. Tells
+    /// which operations were answered by it.
+    pub fn step(&mut self) -> Option<Vec<usize>> {
+        let open = |running: &Running| !running.operation.is_over();
+        let timer = self.running.iter().filter(|running| open(running));
+        let timer = timer.map(|running| running.operation.wake_at_us()).min();
+        let event = self.events.peek().map(|(Reverse(at_us), _)| *at_us);
+        let next_us = match (timer, event) {
+            (None, _) => return None,
+            (Some(timer), event) => timer.min(event.unwrap_or(u64::MAX)),
+        };
+        self.now_us = self.now_us.max(next_us);
+        while let Some(&(Reverse(at_us), Reverse(place))) = self.events.peek()
+            && at_us <= self.now_us
+        {
+            self.events.pop();
+            let moment = moment(&self.directory, &self.steering, &self.counts, self.now_us);
+            let at = match self.bodies[place].take().unwrap() {
+                Event::Reply(at, id, reply) => {
+                    self.running[at].operation.on_reply(id, reply, &moment);
+                    at
+                }
+                Event::Failure(at, id, failure) => {
+                    self.running[at].operation.on_failure(id, failure, &moment);
+                    at
+                }
+            };
+            self.send(at);
+        }
+        for at in 0..self.running.len() {
+            let running = &mut self.running[at];
+            if !running.operation.is_over() && self.now_us >= running.operation.wake_at_us() {
+                let moment = moment(&self.directory, &self.steering, &self.counts, self.now_us);
+                running.operation.on_time(&moment);
+                let running = &self.running[at];
+                assert!(
+                    running.operation.is_over() || running.operation.wake_at_us() > self.now_us,
+                    "a timer that was due is due again"
+                );
+                self.send(at);
+            }
+        }
+        let mut answered = Vec::new();
+        for (at, running) in self.running.iter_mut().enumerate() {
+            while running.operation.take_suspended().is_some() {}
+            let lasted_us = self.now_us - running.began_us;
+            if running.operation.is_answered() && !std::mem::replace(&mut running.is_told, true) {
+                assert!(lasted_us <= DEADLINE_US, "answered after {lasted_us} us");
+                answered.push(at);
+            }
+            assert!(
+                running.operation.is_answered() || lasted_us < DEADLINE_US,
+                "not answered after {lasted_us} us"
+            );
+            assert!(
+                running.operation.is_over() || lasted_us < DEADLINE_US + AFTERWARDS_US,
+                "not over after {lasted_us} us"
+            );
+        }
+        Some(answered)
+    }
+
+    /// Goes on until all operations are over.
+    pub fn finish(&mut self) {
+        while self.step().is_some() {}
+    }
+
+    /// Goes on until an operation is answered.
+    pub fn answer(&mut self, at: usize) {
+        while !self.running[at].operation.is_answered() {
+            self.step().unwrap();
+        }
+    }
+
+    /// On how many nodes a write is, those that keep a hint with it included if hints count.
+    pub fn holders(&self, key: &WireKey, context: &VectorClock, with_hints: bool) -> usize {
+        let has = |record: &Record| record.context().covers_all(context);
+        let holds = |replica: &&Replica| {
+            let mut hints = replica.hints.iter().filter(|((_, hinted), _)| **hinted == *key.key());
+            replica.records.get(key.key()).is_some_and(has) || (with_hints && hints.any(|(_, record)| has(record)))
+        };
+        self.replicas.values().filter(holds).count()
+    }
+
+    /// What all nodes hold of a key together, when all hints are delivered and all replicas were compared.
+    pub fn healed(&self, key: &WireKey) -> Record {
+        let mut healed = Record::default();
+        for replica in self.replicas.values() {
+            if let Some(record) = replica.records.get(key.key()) {
+                healed = healed.merge(record);
+            }
+            for ((_, hinted), record) in &replica.hints {
+                if **hinted == *key.key() {
+                    healed = healed.merge(record);
+                }
+            }
+        }
+        healed
+    }
+}
+
+impl Asked {
+    /// The nodes that were asked this, in order.
+    pub fn nodes(&self, command: ReplicaCommand) -> Vec<u32> {
+        let asked = self.list.iter().filter(|(_, of, _)| *of == command);
+        asked.map(|(node, ..)| node.get()).collect()
+    }
+
+    /// Whose hints were given to whom.
+    pub fn hints(&self) -> Vec<(u32, u32)> {
+        let hint = |(node, _, operation): &(NodeId, ReplicaCommand, ReplicaOperation)| match operation {
+            ReplicaOperation::Hint { target, .. } => Some((target.get(), node.get())),
+            _ => None,
+        };
+        self.list.iter().filter_map(hint).collect()
+    }
+}
+
+fn merge(held: &mut Record, other: &Record) {
+    *held = held.merge(other);
+}
+
+fn unix_ms(now_us: u64) -> u64 {
+    1_700_000_000_000 + now_us / 1000
+}
+
+fn moment<'a>(
+    latest: &'a Arc<Directory>,
+    steering: &'a Steering,
+    counts: &'a QuorumCounters,
+    now_us: u64,
+) -> Moment<'a> {
+    Moment {
+        now_us,
+        now_unix_ms: unix_ms(now_us),
+        latest,
+        steering,
+        counts,
+    }
+}
