@@ -1,5 +1,6 @@
 //! What a process is started with: plain data, checked before anything is opened.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -55,6 +56,28 @@ pub struct Config {
     pub allow_insecure: bool,
     /// How much of the disk a push leaves free, in bytes.
     pub disk_reserve_bytes: u64,
+    /// How versioned stores are kept.
+    pub versioned: VersionedConfig,
+}
+
+/// How versioned stores are kept on a node.
+#[derive(Clone, Default)]
+pub struct VersionedConfig {
+    /// How much memory their records may be cached in, in bytes, for each engine; an eighth of what there is unless
+    /// said.
+    pub cache_bytes: Option<u64>,
+    /// The database of stores that are kept in MySQL, of this node alone:
+    /// `mysql://user:password@host:port/database`. Without it no such store can be.
+    pub mysql: Option<String>,
+}
+
+impl fmt::Debug for VersionedConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the database: it has a password.
+        f.debug_struct("VersionedConfig")
+            .field("cache_bytes", &self.cache_bytes)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How a cluster is made. Once it is, its record counts, and not this.
@@ -158,6 +181,7 @@ impl Config {
             tls: None,
             allow_insecure: false,
             disk_reserve_bytes: Self::DISK_RESERVE_BYTES_DEFAULT,
+            versioned: VersionedConfig::default(),
         }
     }
 

@@ -39,7 +39,9 @@ mod status;
 mod tls;
 mod worker;
 
-pub use config::{ClusterConfig, Config, MemberConfig, PeerConfig, Role, TlsConfig, UserConfig, ZooKeeperConfig};
+pub use config::{
+    ClusterConfig, Config, MemberConfig, PeerConfig, Role, TlsConfig, UserConfig, VersionedConfig, ZooKeeperConfig,
+};
 pub use dev::{Dev, DevConfig};
 pub use error::ControlError;
 pub use running::Running;

@@ -252,6 +252,7 @@ impl Starting<'_> {
             settings: Arc::clone(&self.settings),
             metrics: Arc::clone(&self.metrics),
             peers: self.config.peer_client()?,
+            versioned: self.config.versioned.clone(),
             peer_access: self.config.peer_access()?,
             reserve_bytes: self.config.disk_reserve_bytes,
             memory_bytes: process::memory_bytes().unwrap_or(0),

@@ -34,15 +34,18 @@ pub(crate) struct Job {
     pub(crate) answer: Answer,
 }
 
+/// A write that comes to this replica first.
+pub(crate) struct Put {
+    pub(crate) place: Place,
+    pub(crate) over: PutOver,
+    pub(crate) context: VectorClock,
+    pub(crate) update: Update,
+}
+
 /// What is to be done.
 pub(crate) enum Task {
     /// A write that comes to this replica first.
-    Put {
-        place: Place,
-        over: PutOver,
-        context: VectorClock,
-        update: Update,
-    },
+    Put(Box<Put>),
     /// Records of other replicas.
     Merge(Vec<(Place, Bytes)>),
     /// Records that wait for another node.
@@ -123,7 +126,7 @@ impl<'a> Group<'a> {
                     Task::Hint(..) => HINTS_ENGINE_AT,
                     _ => store.engine_at,
                 };
-                let is_write = matches!(task, Task::Put { .. } | Task::Merge(_) | Task::Hint(..));
+                let is_write = matches!(task, Task::Put(_) | Task::Merge(_) | Task::Hint(..));
                 let may = match is_late {
                     true => Err(late()),
                     false if store.is_gone() => Err(gone(&store.name)),
@@ -157,14 +160,7 @@ impl<'a> Group<'a> {
 
     fn carry_out(&mut self, store: &Arc<HeldStore>, task: Task) -> Result<ReplicaReply, ReplicaError> {
         match task {
-            Task::Put {
-                place,
-                over,
-                context,
-                update,
-            } => self
-                .put(store, &place, over, &context, update)
-                .map(ReplicaReply::Written),
+            Task::Put(put) => self.put(store, *put).map(ReplicaReply::Written),
             Task::Merge(records) => {
                 for (place, record) in &records {
                     if !place.partition.is_held() {
@@ -222,26 +218,25 @@ impl<'a> Group<'a> {
         Ok(ReplicaReply::Done)
     }
 
-    fn put(
-        &mut self,
-        store: &HeldStore,
-        place: &Place,
-        over: PutOver,
-        context: &VectorClock,
-        update: Update,
-    ) -> Result<Bytes, ReplicaError> {
+    fn put(&mut self, store: &HeldStore, put: Put) -> Result<Bytes, ReplicaError> {
+        let Put {
+            place,
+            over,
+            context,
+            update,
+        } = put;
         if !place.partition.is_held() {
             return Err(not_here(&store.name, place.partition.id()));
         }
         let before = self.current(store.engine_at, &*store.table, &place.table_key)?;
         let local = match &before {
-            Some(bytes) => Some(self.decode(place, bytes)?),
+            Some(bytes) => Some(self.decode(&place, bytes)?),
             None => None,
         };
         let over = match over {
-            PutOver::Context => Over::Context(context),
-            PutOver::All => Over::All(context),
-            PutOver::Unchanged => Over::Unchanged(context),
+            PutOver::Context => Over::Context(&context),
+            PutOver::All => Over::All(&context),
+            PutOver::Unchanged => Over::Unchanged(&context),
         };
         let dots = self.dots.of(store.lasting());
         let record = Record::write(local.as_ref(), dots, over, update).map_err(|error| {
@@ -252,7 +247,7 @@ impl<'a> Group<'a> {
             ReplicaError::new(code, error.to_string())
         })?;
         let after = Bytes::from(record.to_bytes());
-        self.change(store, place, before.as_ref(), after.clone())?;
+        self.change(store, &place, before.as_ref(), after.clone())?;
         self.shared.metrics.add(ReplicaCounter::Puts, 1);
         Ok(after)
     }

@@ -24,7 +24,7 @@ const GROUP_BYTES_MAX: usize = 8 << 20;
 /// What a shard is given.
 pub(crate) enum Work {
     /// Something to write.
-    Job(Job),
+    Job(Box<Job>),
     /// Something to do between two groups, when all that was given before is written.
     Between(Box<dyn FnOnce() + Send>),
 }
@@ -98,7 +98,7 @@ fn run(shared: &Shared, queue: &Queue<Work>) -> u64 {
             while items < GROUP_ITEMS_MAX && bytes < GROUP_BYTES_MAX {
                 match waiting.next() {
                     Some((Work::Job(job), length)) => {
-                        group.add(job);
+                        group.add(*job);
                         items += 1;
                         bytes += length;
                     }

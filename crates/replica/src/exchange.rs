@@ -125,7 +125,7 @@ impl Exchange {
     /// What is to be done next. What came of it is to be told, where there is a method for it.
     ///
     /// Leaves go before hashes, and records before leaves, so that little is remembered at any time.
-    pub fn next(&mut self) -> Step {
+    pub fn step(&mut self) -> Step {
         if !self.gives.is_empty() {
             let keys = std::mem::take(&mut self.gives);
             return Step::Give { keys };
@@ -311,7 +311,7 @@ mod tests {
         let mut moved = Moved::default();
         loop {
             moved.messages += 1;
-            match exchange.next() {
+            match exchange.step() {
                 Step::Compare { depth, nodes } => {
                     assert!((1..=NODES_MAX).contains(&nodes.len()));
                     exchange.compared(depth, &nodes, &own.hashes(depth, &nodes), &other.hashes(depth, &nodes));

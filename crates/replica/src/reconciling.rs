@@ -67,7 +67,7 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
                     turns.had(&holding, store, partition, peer, outcome.is_ok());
                 }
             }
-            for partition in &store.surplus {
+            for partition in store.surplus.iter() {
                 give_away(shared, &holding, store, partition, &mut pace, signal);
             }
         }
@@ -200,7 +200,7 @@ impl Running<'_> {
     fn run(&mut self, pace: &mut Pace, signal: &Signal) -> Result<(), ReplicaError> {
         let mut exchange = Exchange::new();
         loop {
-            match exchange.next() {
+            match exchange.step() {
                 Step::Compare { depth, nodes } => {
                     let theirs = self.ask_hashes(depth, &nodes)?;
                     let own = hashes(self.shared, self.store, self.partition, depth, &nodes)?;

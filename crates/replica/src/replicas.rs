@@ -27,7 +27,7 @@ use crate::queue::Queue;
 use crate::reads::Readers;
 use crate::shared::Shared;
 use crate::space::Space;
-use crate::store::{Cluster, HeldStore, Holding};
+use crate::store::{Cluster, Held, HeldStore, Holding};
 use crate::table_key::{parse_record_key, range};
 use crate::worker::{Signal, Worker};
 use crate::{growing, handoff, reconciling, sweeper};
@@ -194,30 +194,22 @@ impl Replicas {
             Some(before) => Arc::clone(&before.table),
             None => engine.open_table(&name)?,
         };
-        let mut known: BTreeMap<u32, Arc<Partition>> = match before {
-            Some(before) => before
-                .all_partitions()
-                .filter(|partition| !partition.is_cleared() || partition.is_held())
-                .map(|partition| (partition.id().get(), Arc::clone(partition)))
-                .collect(),
-            None => found_in(&*table)?,
+        // Most changes of a cluster are about something else.
+        let unchanged = before.filter(|before| before.epoch == view.table.epoch() && before.replicas == store.replicas);
+        let (partitions, surplus) = match unchanged {
+            Some(before) => (Arc::clone(&before.partitions), Arc::clone(&before.surplus)),
+            None => {
+                let known = match before {
+                    Some(before) => before
+                        .all_partitions()
+                        .filter(|partition| !partition.is_cleared() || partition.is_held())
+                        .map(|partition| (partition.id().get(), Arc::clone(partition)))
+                        .collect(),
+                    None => found_in(&*table)?,
+                };
+                divided(view, store, known)
+            }
         };
-        let mut held = HashMap::new();
-        for id in view.table.partitions().partitions() {
-            if !view.table.holds(view.node, id, store.replicas) {
-                continue;
-            }
-            let partition = known.remove(&id.get()).unwrap_or_else(|| Arc::new(Partition::new(id)));
-            if !partition.is_held() {
-                partition.take_back();
-            }
-            held.insert(id.get(), partition);
-        }
-        let surplus: Vec<Arc<Partition>> = known.into_values().collect();
-        surplus
-            .iter()
-            .filter(|partition| partition.is_held())
-            .for_each(|partition| partition.give_up());
         Ok(HeldStore {
             id: store.id,
             name: store.name.clone(),
@@ -226,7 +218,8 @@ impl Replicas {
             engine: Arc::clone(engine),
             engine_at,
             table,
-            partitions: held,
+            epoch: view.table.epoch(),
+            partitions,
             surplus,
             is_gone: before.map_or_else(Arc::default, |before| Arc::clone(&before.is_gone)),
         })
@@ -391,6 +384,31 @@ fn cluster_of(view: &ReplicaView) -> Cluster {
             .collect(),
         is_remembered: view.is_remembered,
     }
+}
+
+/// The partitions that the node holds of a store, and those that it has and does not hold.
+fn divided(
+    view: &ReplicaView,
+    store: &ReplicatedStore,
+    mut known: BTreeMap<u32, Arc<Partition>>,
+) -> (Held, Arc<[Arc<Partition>]>) {
+    let mut held = HashMap::new();
+    for id in view.table.partitions().partitions() {
+        if !view.table.holds(view.node, id, store.replicas) {
+            continue;
+        }
+        let partition = known.remove(&id.get()).unwrap_or_else(|| Arc::new(Partition::new(id)));
+        if !partition.is_held() {
+            partition.take_back();
+        }
+        held.insert(id.get(), partition);
+    }
+    let surplus: Arc<[Arc<Partition>]> = known.into_values().collect();
+    surplus
+        .iter()
+        .filter(|partition| partition.is_held())
+        .for_each(|partition| partition.give_up());
+    (Arc::new(held), surplus)
 }
 
 /// The name of a store's table. The number may be given again, after thousands of others; the time is not.

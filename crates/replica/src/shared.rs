@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use fondaco_client::quorum::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
+use fondaco_client::quorum::{
+    KeyRecord, OnReply, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest,
+};
 use fondaco_engine::{Engine, Table};
 use fondaco_model::versioned::{Change, EngineKind, Update};
 use fondaco_model::{NodeId, PartitionId};
 
 use crate::answer::{Answer, Parts};
-use crate::commit::{Job, Task};
+use crate::commit::{Job, Put, Task};
 use crate::committer::{Work, shard_of};
 use crate::error::ReplicasError;
 use crate::hints::HintBook;
@@ -29,6 +31,13 @@ use crate::worker::Signal;
 
 /// What a job takes of a queue besides what it brings, in bytes.
 const JOB_BYTES: usize = 256;
+
+/// What one shard gets of a request.
+struct Portion {
+    shard: usize,
+    bytes: usize,
+    records: Vec<(Place, Bytes)>,
+}
 
 /// What all threads share.
 pub(crate) struct Shared {
@@ -97,12 +106,12 @@ impl Shared {
                 Ok(place) => {
                     let bytes = key.len() + value_bytes(&update);
                     let shard = self.shard_of(place.partition.id());
-                    let task = Task::Put {
+                    let task = Task::Put(Box::new(Put {
                         place,
                         over,
                         context,
                         update,
-                    };
+                    }));
                     self.enqueue(shard, bytes, Some(store), deadline, task, Answer::To(answer));
                 }
                 Err(error) => answer(ReplicaReply::Error(error)),
@@ -150,40 +159,37 @@ impl Shared {
         &self,
         store: &Arc<HeldStore>,
         deadline: Option<Instant>,
-        records: Vec<fondaco_client::quorum::KeyRecord>,
+        records: Vec<KeyRecord>,
         place: impl Fn(&Bytes) -> Result<Place, ReplicaError>,
         task: impl Fn(Vec<(Place, Bytes)>) -> Task,
         answer: OnReply,
     ) {
-        let mut by_shard: Vec<(usize, usize, Vec<(Place, Bytes)>)> = Vec::new();
+        let mut portions: Vec<Portion> = Vec::new();
         for pair in records {
             let place = match place(&pair.key) {
                 Ok(place) => place,
                 Err(error) => return answer(ReplicaReply::Error(error)),
             };
             let shard = self.shard_of(place.partition.id());
-            let at = by_shard.iter().position(|(own, ..)| *own == shard);
+            let at = portions.iter().position(|portion| portion.shard == shard);
             let at = at.unwrap_or_else(|| {
-                by_shard.push((shard, 0, Vec::new()));
-                by_shard.len() - 1
+                portions.push(Portion {
+                    shard,
+                    bytes: 0,
+                    records: Vec::new(),
+                });
+                portions.len() - 1
             });
-            by_shard[at].1 += pair.key.len() + pair.record.len();
-            by_shard[at].2.push((place, pair.record));
+            portions[at].bytes += pair.key.len() + pair.record.len();
+            portions[at].records.push((place, pair.record));
         }
-        match by_shard.len() {
-            0 => answer(ReplicaReply::Done),
-            1 => {
-                for (shard, bytes, records) in by_shard {
-                    return self.enqueue(shard, bytes, Some(store), deadline, task(records), Answer::To(answer));
-                }
-            }
-            count => {
-                let parts = Parts::new(count, answer);
-                for (shard, bytes, records) in by_shard {
-                    let answer = Answer::Part(Arc::clone(&parts));
-                    self.enqueue(shard, bytes, Some(store), deadline, task(records), answer);
-                }
-            }
+        if portions.is_empty() {
+            return answer(ReplicaReply::Done);
+        }
+        let parts = Parts::new(portions.len(), answer);
+        for Portion { shard, bytes, records } in portions {
+            let answer = Answer::Part(Arc::clone(&parts));
+            self.enqueue(shard, bytes, Some(store), deadline, task(records), answer);
         }
     }
 
@@ -203,7 +209,7 @@ impl Shared {
             task,
             answer,
         };
-        if let Err(Work::Job(job)) = self.shards[shard].push(Work::Job(job), bytes + JOB_BYTES) {
+        if let Err(Work::Job(job)) = self.shards[shard].push(Work::Job(Box::new(job)), bytes + JOB_BYTES) {
             self.metrics.add(ReplicaCounter::Overloads, 1);
             job.answer.give(ReplicaReply::Error(overloaded(format!(
                 "{} writes wait for this part of the node's data: send fewer at a time, or add nodes",

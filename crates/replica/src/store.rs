@@ -35,20 +35,25 @@ pub(crate) struct Cluster {
     pub(crate) is_remembered: bool,
 }
 
+/// Partitions by their numbers.
+pub(crate) type Held = Arc<HashMap<u32, Arc<Partition>>>;
+
 /// A versioned store on a node.
 pub(crate) struct HeldStore {
     pub(crate) id: u16,
     pub(crate) name: StoreName,
     pub(crate) replicas: usize,
+    /// The epoch of the routing table that its partitions follow from.
+    pub(crate) epoch: u64,
     pub(crate) settings: VersionedSettings,
     pub(crate) engine: Arc<dyn Engine>,
     /// The place of the engine among all of the node.
     pub(crate) engine_at: usize,
     pub(crate) table: Arc<dyn Table>,
     /// Those that requests may ask for.
-    pub(crate) partitions: HashMap<u32, Arc<Partition>>,
+    pub(crate) partitions: Held,
     /// Those that it had, and that are deleted once their owners have all that is in them.
-    pub(crate) surplus: Vec<Arc<Partition>>,
+    pub(crate) surplus: Arc<[Arc<Partition>]>,
     /// Set when the store was dropped, before its table is.
     pub(crate) is_gone: Arc<AtomicBool>,
 }
@@ -154,7 +159,7 @@ impl HeldStore {
 
     /// All of which there is something in its table.
     pub(crate) fn all_partitions(&self) -> impl Iterator<Item = &Arc<Partition>> {
-        self.partitions.values().chain(&self.surplus)
+        self.partitions.values().chain(&*self.surplus)
     }
 
     /// Whether what it holds outlives the process.

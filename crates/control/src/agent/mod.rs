@@ -29,6 +29,7 @@ use fondaco_replica::Replicas;
 use tokio::sync::watch;
 
 use crate::bell::{Bell, Looks};
+use crate::config::VersionedConfig;
 use crate::data_dir::DataDir;
 use crate::error::ControlError;
 use crate::founding::Founding;
@@ -63,6 +64,8 @@ pub(crate) struct AgentParts {
     pub(crate) metrics: Arc<NodeMetrics>,
     /// How other nodes are asked for files.
     pub(crate) peers: PeerClient,
+    /// How versioned stores are kept.
+    pub(crate) versioned: VersionedConfig,
     /// How other nodes are asked for the topology.
     pub(crate) peer_access: PeerAccess,
     /// How much of the disk must stay free, in bytes.
@@ -116,6 +119,7 @@ impl AgentWork {
         let replicas = versioned::open(ReplicasParts {
             dir: &parts.data_dir.versioned(),
             catalog: &parts.catalog,
+            config: parts.versioned,
             peers: parts.peer_access.clone(),
             reserve_bytes: parts.reserve_bytes,
             memory_bytes: parts.memory_bytes,

@@ -8,13 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fondaco_client::Client;
-use fondaco_engine::{CacheEngine, DamagedLog, DiskEngine, DiskOptions, MemoryEngine};
+use fondaco_engine::{CacheEngine, DamagedLog, DiskEngine, DiskOptions, MemoryEngine, MySqlEngine, MySqlOptions};
 use fondaco_model::cluster::{ClusterView, LocalVersioned};
 use fondaco_model::versioned::EngineKind;
 use fondaco_model::{NodeId, StoreName};
 use fondaco_node::{PeerAccess, SharedCatalog};
-use fondaco_replica::{ClientPeers, Engines, ReplicaOptions, ReplicaView, Replicas, ReplicatedStore};
+use fondaco_replica::{ClientPeers, Engines, ReplicaOptions, ReplicaView, Replicas, ReplicasError, ReplicatedStore};
 
+use crate::config::VersionedConfig;
 use crate::error::ControlError;
 
 /// Which part of the memory that a process can have the caches of versioned stores may take, one over this.
@@ -28,6 +29,7 @@ const CACHE_BYTES_MAX: u64 = 64 << 30;
 pub(crate) struct ReplicasParts<'a> {
     /// Where they are.
     pub(crate) dir: &'a Path,
+    pub(crate) config: VersionedConfig,
     pub(crate) catalog: &'a SharedCatalog,
     pub(crate) peers: PeerAccess,
     /// How much of the disk must stay free, in bytes.
@@ -41,7 +43,8 @@ pub(crate) struct ReplicasParts<'a> {
 /// # Errors
 /// What is on the disk cannot be opened, or threads cannot be had.
 pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlError> {
-    let cache_bytes = (parts.memory_bytes / CACHE_PART).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX);
+    let part_bytes = (parts.memory_bytes / CACHE_PART).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX);
+    let cache_bytes = parts.config.cache_bytes.unwrap_or(part_bytes);
     let disk = DiskOptions {
         cache_bytes,
         disk_reserve_bytes: parts.reserve_bytes,
@@ -49,10 +52,14 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
         damaged_log: DamagedLog::CutOff,
         ..DiskOptions::default()
     };
-    let engine = DiskEngine::open(&parts.dir.join("tables"), disk).map_err(fondaco_replica::ReplicasError::from)?;
-    let engines = Engines::new(Arc::new(engine))
+    let engine = DiskEngine::open(&parts.dir.join("tables"), disk).map_err(ReplicasError::from)?;
+    let mut engines = Engines::new(Arc::new(engine))
         .with(EngineKind::Memory, Arc::new(MemoryEngine::new()))
         .with(EngineKind::Cache, Arc::new(CacheEngine::new(cache_bytes)));
+    if let Some(url) = parts.config.mysql {
+        let mysql = MySqlEngine::open(&MySqlOptions { url, cache_bytes }).map_err(ReplicasError::from)?;
+        engines = engines.with(EngineKind::Mysql, Arc::new(mysql));
+    }
     let PeerAccess {
         user,
         password,

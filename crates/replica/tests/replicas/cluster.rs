@@ -183,7 +183,7 @@ impl Cluster {
     pub fn view(&self, id: NodeId) -> ReplicaView {
         let nodes: BTreeSet<NodeId> = self.nodes.keys().chain(&self.live).copied().collect();
         let store = |&(id, name): &(u16, &str)| ReplicatedStore {
-            id: id,
+            id,
             name: name.parse().unwrap(),
             created_unix_ms: 7,
             replicas: self.replicas,

@@ -1,9 +1,9 @@
 //! The configuration file of a process: TOML, unknown keys refused. One file may serve all roles: what a
 //! role has no use for does not count.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, fs};
 
 use anyhow::{Context, bail};
 use fondaco_control::{ClusterConfig, Config, MemberConfig, PeerConfig, Role, TlsConfig, UserConfig, ZooKeeperConfig};
@@ -39,6 +39,8 @@ pub(super) struct ConfigurationFile {
     cluster: ClusterSection,
     #[serde(default)]
     peers: PeersSection,
+    #[serde(default)]
+    versioned: VersionedSection,
     tls: Option<TlsSection>,
     #[serde(default)]
     users: Vec<UserSection>,
@@ -71,6 +73,22 @@ struct PeersSection {
     user: Option<String>,
     password: Option<String>,
     certificates: Option<PathBuf>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct VersionedSection {
+    cache: Option<String>,
+    mysql: Option<String>,
+}
+
+impl fmt::Debug for VersionedSection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the database: it has a password.
+        f.debug_struct("VersionedSection")
+            .field("cache", &self.cache)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -163,6 +181,11 @@ impl ConfigurationFile {
             config.disk_reserve_bytes =
                 parse_bytes(reserve).map_err(|reason| anyhow::anyhow!("invalid disk-reserve {reserve:?}: {reason}"))?;
         }
+        if let Some(cache) = &self.versioned.cache {
+            let bytes = parse_bytes(cache).map_err(|reason| anyhow::anyhow!("invalid cache {cache:?}: {reason}"))?;
+            config.versioned.cache_bytes = Some(bytes);
+        }
+        config.versioned.mysql = self.versioned.mysql;
         let defaults = ClusterConfig::default();
         config.cluster = ClusterConfig {
             placement: cluster.placement.unwrap_or(defaults.placement),
@@ -257,6 +280,9 @@ mod tests {
         password-sha256 = "00"
         stores = ["pymk", "feature-*"]
         writes = ["cart-*"]
+        [versioned]
+        cache = "1GiB"
+        mysql = "mysql://user:password@database.example:3306/node"
         [log]
         filter = "debug"
         format = "json"
@@ -279,6 +305,8 @@ mod tests {
         assert_eq!(config.token.as_deref(), Some("0123456789abcdef"));
         assert!(config.allow_insecure);
         assert_eq!(config.disk_reserve_bytes, 2 << 30);
+        assert_eq!(config.versioned.cache_bytes, Some(1 << 30));
+        assert!(config.versioned.mysql.unwrap().starts_with("mysql://user"));
         assert_eq!(config.tls.unwrap().key, Path::new("b.pem"));
         assert_eq!(config.users[0].stores, ["pymk", "feature-*"]);
         assert_eq!(config.users[0].writes, ["cart-*"]);
