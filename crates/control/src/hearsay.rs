@@ -31,14 +31,20 @@ pub(crate) struct Hearsay {
     /// The view that was looked at last.
     seen: Option<Arc<ClusterView>>,
     /// While the service says nothing.
+    silence: Option<Silence>,
+}
+
+/// A time in which the service says nothing.
+struct Silence {
+    /// What the service said last, and all that was told since.
+    known: Topology,
+    /// Nobody, if there is nobody to be asked.
     asking: Option<Asking>,
 }
 
 /// The thread that asks.
 struct Asking {
     told: watch::Receiver<Option<Arc<Topology>>>,
-    /// What the service said last, and all that was told since.
-    known: Topology,
     _stop: oneshot::Sender<()>,
     _thread: JoinHandle<()>,
 }
@@ -50,7 +56,7 @@ impl Hearsay {
             wanted,
             bell,
             seen: None,
-            asking: None,
+            silence: None,
         }
     }
 
@@ -59,33 +65,38 @@ impl Hearsay {
     pub(crate) fn look(&mut self, sighting: &Sighting, own: Option<NodeId>) -> Option<Topology> {
         let view = &sighting.view;
         let is_seen = self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, view));
+        self.seen = Some(Arc::clone(view));
         if sighting.is_current {
-            let was_asking = self.asking.take().is_some();
-            self.seen = Some(Arc::clone(view));
-            return (was_asking || !is_seen).then(|| Topology::of(view)).flatten();
+            let was_silent = self.silence.take().is_some();
+            return (was_silent || !is_seen).then(|| Topology::of(view)).flatten();
         }
-        if !is_seen || self.asking.is_none() {
-            self.seen = Some(Arc::clone(view));
-            let said = Topology::of(view)?;
-            match &mut self.asking {
-                Some(asking) => asking.known = asking.known.joined(&said),
-                None => match self.ask(said.clone(), own) {
-                    Ok(asking) => self.asking = Some(asking),
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot ask other servers for the topology");
-                        return Some(said);
-                    }
-                },
+        match &mut self.silence {
+            Some(silence) if is_seen => silence.hear(),
+            Some(silence) => {
+                silence.known = silence.known.joined(&Topology::of(view)?);
+                Some(silence.known.clone())
             }
-            return self.asking.as_ref().map(|asking| asking.known.clone());
+            None => {
+                let known = Topology::of(view)?;
+                let asking = self.ask(&known, own).unwrap_or_else(|error| {
+                    tracing::warn!(%error, "cannot ask other servers for the topology");
+                    None
+                });
+                let silence = self.silence.insert(Silence { known, asking });
+                Some(silence.known.clone())
+            }
         }
-        self.asking.as_mut()?.hear()
     }
 
-    fn ask(&self, known: Topology, own: Option<NodeId>) -> Result<Asking, ControlError> {
+    /// Begins to ask whoever is known, but for this process itself.
+    fn ask(&self, known: &Topology, own: Option<NodeId>) -> Result<Option<Asking>, ControlError> {
         let others = known.nodes.iter().filter(|&(&node, _)| Some(node) != own);
+        let others: Vec<String> = others.map(|(_, node)| node.resp.clone()).collect();
+        if others.is_empty() {
+            return Ok(None);
+        }
         let mut builder = Client::builder()
-            .seeds(others.map(|(_, node)| node.resp.clone()))
+            .seeds(others)
             .topology_wanted(Arc::clone(&self.wanted));
         let PeerAccess {
             user, password, tls, ..
@@ -125,22 +136,22 @@ impl Hearsay {
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("hearsay".into()).spawn(follow);
-        Ok(Asking {
+        Ok(Some(Asking {
             told,
-            known,
             _stop: stop,
             _thread: thread.map_err(failed)?,
-        })
+        }))
     }
 }
 
-impl Asking {
+impl Silence {
     /// What is known by now, if it is more than before.
     fn hear(&mut self) -> Option<Topology> {
-        if !self.told.has_changed().unwrap_or(false) {
+        let told = &mut self.asking.as_mut()?.told;
+        if !told.has_changed().unwrap_or(false) {
             return None;
         }
-        let told = self.told.borrow_and_update().clone()?;
+        let told = told.borrow_and_update().clone()?;
         let known = self.known.joined(&told);
         if known == self.known {
             return None;

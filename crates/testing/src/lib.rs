@@ -4,6 +4,7 @@
 //! For tests only: where something is missing it panics, and says what to install. Java programs come from
 //! Maven Central once, into the target directory.
 
+mod clock;
 mod hdfs;
 mod jars;
 mod java;
@@ -15,6 +16,7 @@ mod s3;
 mod wait;
 mod zookeeper;
 
+pub use clock::Clock;
 pub use hdfs::Hdfs;
 pub use mariadb::MariaDb;
 pub use port::free_port;
