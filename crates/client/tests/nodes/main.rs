@@ -3,7 +3,9 @@
 mod faults;
 mod harness;
 mod hedging;
+mod quorums;
 mod reads;
+mod replica;
 mod server;
 mod topologies;
 mod transport;

@@ -6,11 +6,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fondaco_client::quorum::ReplicaRequest;
 use fondaco_resp::{Arguments, Limits, Parse, Protocol, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
+
+use crate::replica::{self, Held};
 
 /// What a node does with requests.
 #[derive(Debug, Clone, Default)]
@@ -39,6 +42,8 @@ pub struct State {
     pub open: BTreeMap<String, BTreeSet<u64>>,
     /// The numbers of stores, where they matter.
     pub numbers: BTreeMap<String, u16>,
+    /// What it holds of versioned stores.
+    pub held: Held,
     pub password: Option<&'static str>,
     /// What it tells of the cluster: a tag and JSON.
     pub topology: Option<(String, String)>,
@@ -144,6 +149,23 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<Mutex
                 .iter(&input)
                 .map(|word| String::from_utf8_lossy(word).into_owned())
                 .collect();
+            if let Some(command) = replica::command(&words[0]) {
+                let request = ReplicaRequest::parse(command, arguments.iter(&input).skip(1)).unwrap();
+                input.drain(..consumed);
+                let reply = {
+                    let mut state = state.lock().unwrap();
+                    match state.behaviour {
+                        Behaviour::Silent => continue,
+                        _ => state.held.answer(request),
+                    }
+                };
+                let mut output = Vec::new();
+                reply.write(&mut Reply::new(&mut output, Protocol::Resp2));
+                if stream.write_all(&output).await.is_err() || stream.flush().await.is_err() {
+                    return;
+                }
+                continue;
+            }
             input.drain(..consumed);
             let behaviour = || state.lock().unwrap().behaviour.clone();
             while words[0] == "FONDACO.READ" && matches!(behaviour(), Behaviour::Hold) {

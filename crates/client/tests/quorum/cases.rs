@@ -447,7 +447,7 @@ fn what_is_added_to_a_counter_is_written_without_reading_and_never_twice() {
     no_quorum(written(&mut world, at));
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [1]);
     let total = resolve(&world.healed(&key), Resolution::Counter, 0);
-    assert_eq!(total.value().unwrap(), &"10"[..]);
+    assert_eq!(*total.value().unwrap(), "10");
 }
 
 #[test]
@@ -466,7 +466,7 @@ fn a_counter_is_set_to_a_number_and_keeps_what_was_added_meanwhile() {
     updated(&mut world, setting).unwrap();
     written(&mut world, adding).unwrap();
     let total = resolve(&world.healed(&key), Resolution::Counter, 0);
-    assert_eq!(total.value().unwrap(), &"107"[..]);
+    assert_eq!(*total.value().unwrap(), "107");
 }
 
 #[test]

@@ -1,0 +1,278 @@
+//! Versioned stores, over sockets: written, read and changed while nodes come and go.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fondaco_client::quorum::{ReplicaCommand, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
+use fondaco_client::{Client, ClientError, PutOptions, ReadOptions};
+use fondaco_model::StoreKind;
+use fondaco_model::cluster::TopologyStore;
+use fondaco_model::versioned::{Resolution, VersionedSettings};
+
+use crate::harness::{Cluster, id, keys, name, until, value_of};
+use crate::replica::{Held, Within};
+use crate::server::Behaviour;
+
+/// Adds a versioned store to the topology.
+fn create(cluster: &Cluster, store: &str, settings: VersionedSettings) {
+    cluster.change(|topology| {
+        let store_id = topology.stores.len() as u16 + 1;
+        let entry = TopologyStore {
+            revision: 1,
+            id: store_id,
+            kind: StoreKind::Versioned,
+            current: None,
+            records: 0,
+            replicas: 3,
+            late: Default::default(),
+            read_keys_per_second: None,
+            versioned: Some(settings),
+        };
+        topology.stores.insert(name(store), entry);
+    });
+}
+
+/// Three nodes with everything, a batch store `s` and a versioned store `v`, and a client.
+async fn three(settings: VersionedSettings) -> (Cluster, Client) {
+    let cluster = Cluster::start(3, 3).await;
+    create(&cluster, "v", settings);
+    let client = cluster.client().await;
+    (cluster, client)
+}
+
+fn holding(cluster: &Cluster, key: &[u8]) -> usize {
+    let has = |node: &&crate::server::Node| node.state(|state| state.held.records.contains_key(key));
+    cluster.nodes.iter().filter(has).count()
+}
+
+#[tokio::test]
+async fn what_is_put_is_read_until_it_is_deleted() {
+    let (cluster, client) = three(VersionedSettings::of(3)).await;
+    let (store, options) = (name("v"), PutOptions::default());
+    assert_eq!(client.get(&store, b"k").await.unwrap(), None);
+    client.put(&store, b"k", "one", &options).await.unwrap();
+    client.put(&store, b"k", "two", &options).await.unwrap();
+    assert_eq!(client.get(&store, b"k").await.unwrap().unwrap(), "two");
+    until("all replicas have it", || holding(&cluster, b"k") == 3).await;
+    client.delete(&store, b"k", &options).await.unwrap();
+    assert_eq!(client.get(&store, b"k").await.unwrap(), None);
+    let counts = client.stats().quorums;
+    assert_eq!((counts.reads, counts.writes, counts.no_quorum), (3, 3, 0));
+}
+
+#[tokio::test]
+async fn a_value_is_gone_when_its_time_is_over() {
+    let (_cluster, client) = three(VersionedSettings::of(3)).await;
+    let options = PutOptions {
+        ttl: Some(Duration::from_millis(300)),
+        ..PutOptions::default()
+    };
+    client.put(&name("v"), b"k", "brief", &options).await.unwrap();
+    let deadline = tokio::time::Instant::now() + crate::harness::PATIENCE;
+    while client.get(&name("v"), b"k").await.unwrap().is_some() {
+        assert!(tokio::time::Instant::now() < deadline, "it stays");
+    }
+}
+
+#[tokio::test]
+async fn writes_with_one_context_are_siblings_until_one_with_theirs() {
+    let (_cluster, client) = three(VersionedSettings::of(3)).await;
+    let store = name("v");
+    let with = |context| PutOptions {
+        context: Some(context),
+        ..PutOptions::default()
+    };
+    let first = client.put(&store, b"k", "old", &PutOptions::default()).await.unwrap();
+    client.put(&store, b"k", "one", &with(first.clone())).await.unwrap();
+    client.put(&store, b"k", "two", &with(first)).await.unwrap();
+    let siblings = client.get_siblings(&store, b"k").await.unwrap();
+    assert_eq!(siblings.values, ["two", "one"], "the latest first");
+    client.put(&store, b"k", "both", &with(siblings.context)).await.unwrap();
+    assert_eq!(client.get_siblings(&store, b"k").await.unwrap().values, ["both"]);
+}
+
+#[tokio::test]
+async fn no_client_sees_a_node_die_and_come_back() {
+    let (mut cluster, client) = three(VersionedSettings::of(3)).await;
+    let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let worker = |worker: usize| {
+        let (client, done, store) = (client.clone(), Arc::clone(&done), name("v"));
+        tokio::spawn(async move {
+            let mut count = 0u32;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                let (key, value) = (format!("{worker}-{}", count % 7), count.to_string());
+                client
+                    .put(&store, key.as_bytes(), value.clone(), &PutOptions::default())
+                    .await
+                    .unwrap();
+                let read = client.get(&store, key.as_bytes()).await.unwrap().unwrap();
+                assert_eq!(read, value, "{key} is read as it was written");
+                count += 1;
+            }
+            count
+        })
+    };
+    let workers: Vec<_> = (0..8).map(worker).collect();
+    let written = |client: &Client| client.stats().quorums.writes;
+    until("some are written", || written(&client) > 200).await;
+    cluster.nodes[1].kill().await;
+    let then = written(&client);
+    until("more are written", || written(&client) > then + 200).await;
+    cluster.nodes[1].restart().await;
+    let then = written(&client);
+    until("more are written", || written(&client) > then + 200).await;
+    done.store(true, std::sync::atomic::Ordering::Relaxed);
+    for worker in workers {
+        assert!(worker.await.unwrap() > 0);
+    }
+    let counts = client.stats().quorums;
+    assert_eq!(counts.no_quorum, 0);
+    assert!(counts.hints > 0, "hints are kept for the node that was away");
+}
+
+#[tokio::test]
+async fn keys_of_both_kinds_of_store_are_read_at_once_and_each_node_is_asked_once() {
+    let (cluster, client) = three(VersionedSettings::of(3)).await;
+    let mut wanted = Vec::new();
+    for (place, (store, key)) in keys(30).into_iter().enumerate() {
+        let store = match place % 2 {
+            0 => store,
+            _ => {
+                client
+                    .put(&name("v"), key.as_bytes(), key.clone(), &PutOptions::default())
+                    .await
+                    .unwrap();
+                name("v")
+            }
+        };
+        wanted.push((store, key));
+    }
+    let asked = |cluster: &Cluster| -> usize {
+        let of = |node: &crate::server::Node| node.state(|state| state.held.count(ReplicaCommand::Get));
+        cluster.nodes.iter().map(of).sum()
+    };
+    until("all replicas have all", || {
+        let held = |node: &crate::server::Node| node.state(|state| state.held.records.len());
+        cluster.nodes.iter().all(|node| held(node) == 15)
+    })
+    .await;
+    let before = asked(&cluster);
+    let options = ReadOptions {
+        hedge: false,
+        ..ReadOptions::default()
+    };
+    let reply = client.get_many(&wanted, &options).await.unwrap();
+    for ((store, key), value) in wanted.iter().zip(&reply.values) {
+        let expected = match store.as_str() {
+            "v" => key.clone().into(),
+            _ => value_of(1, key),
+        };
+        assert_eq!(value.as_ref().unwrap().as_ref(), Some(&expected));
+    }
+    assert_eq!(asked(&cluster) - before, 3);
+    assert_eq!(reply.stores.len(), 1, "only versions are pinned");
+}
+
+#[tokio::test]
+async fn many_change_one_key_and_no_change_is_lost() {
+    let (_cluster, client) = three(VersionedSettings::of(3)).await;
+    let worker = |_| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let mut made = 0;
+            for _ in 0..20 {
+                let change = |value: Option<&[u8]>| {
+                    let number: u32 = value.map_or(0, |text| std::str::from_utf8(text).unwrap().parse().unwrap());
+                    Some((number + 1).to_string().into_bytes())
+                };
+                match client.update(&name("v"), b"n", change).await {
+                    Ok(_) => made += 1,
+                    Err(ClientError::Conflict { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            made
+        })
+    };
+    let workers: Vec<_> = (0..4).map(worker).collect();
+    let mut made = 0;
+    for worker in workers {
+        made += worker.await.unwrap();
+    }
+    let value = client.get(&name("v"), b"n").await.unwrap().unwrap();
+    assert_eq!(value, made.to_string());
+}
+
+#[tokio::test]
+async fn the_replica_in_the_process_is_asked_without_a_connection() {
+    let (cluster, _) = three(VersionedSettings::of(3)).await;
+    let held = Arc::new(Mutex::new(Held::default()));
+    let within = Within {
+        node: id(2),
+        held: Arc::clone(&held),
+    };
+    let client = cluster.connected(cluster.builder().replica(Arc::new(within))).await;
+    client.put(&name("v"), b"k", "v", &PutOptions::default()).await.unwrap();
+    assert_eq!(client.get(&name("v"), b"k").await.unwrap().unwrap(), "v");
+    let asked = held.lock().unwrap().asked.clone();
+    assert_eq!(asked, [ReplicaCommand::Put, ReplicaCommand::Get]);
+    assert_eq!(cluster.nodes[1].state(|state| state.held.asked.len()), 0);
+}
+
+#[tokio::test]
+async fn a_quorum_that_cannot_be_had_says_who_was_missing() {
+    let (mut cluster, client) = three(VersionedSettings::of(3)).await;
+    cluster.nodes[0].kill().await;
+    cluster.nodes[2].state(|state| state.held.refuses.insert("FONDACO.RGET", ReplicaErrorCode::Overloaded));
+    let refused = client.get(&name("v"), b"k").await.unwrap_err();
+    assert_eq!(refused.code(), "NOQUORUM");
+    let text = refused.to_string();
+    assert!(text.starts_with("1 of 2 reads: "), "{text}");
+    assert!(
+        text.contains(&format!("node 1 ({})", cluster.nodes[0].address)),
+        "{text}"
+    );
+    assert!(text.contains("OVERLOADED as the test says"), "{text}");
+}
+
+#[tokio::test]
+async fn a_silent_replica_delays_no_write_and_gets_a_hint() {
+    let (cluster, client) = three(VersionedSettings::of(3)).await;
+    cluster.nodes[2].behave(Behaviour::Silent);
+    client.put(&name("v"), b"k", "v", &PutOptions::default()).await.unwrap();
+    until("a hint is kept", || client.stats().quorums.hints == 1).await;
+    let hints = |node: &crate::server::Node| node.state(|state| state.held.hints.keys().cloned().collect::<Vec<_>>());
+    let hints: Vec<_> = cluster.nodes.iter().flat_map(hints).collect();
+    assert_eq!(hints, [(id(3), "k".into())]);
+}
+
+#[tokio::test]
+async fn a_batch_store_is_not_written_and_a_counter_is_set_to_numbers() {
+    let settings = VersionedSettings {
+        resolution: Resolution::Counter,
+        ..VersionedSettings::of(3)
+    };
+    let (_cluster, client) = three(settings).await;
+    let refused = client.put(&name("s"), b"k", "v", &PutOptions::default()).await;
+    assert!(matches!(refused, Err(ClientError::NotVersioned { .. })), "{refused:?}");
+    client
+        .put(&name("v"), b"n", "41", &PutOptions::default())
+        .await
+        .unwrap();
+    assert_eq!(client.get(&name("v"), b"n").await.unwrap().unwrap(), "41");
+}
+
+#[tokio::test]
+async fn one_replica_is_asked_one_thing() {
+    let (_cluster, client) = three(VersionedSettings::of(3)).await;
+    let request = ReplicaRequest {
+        store_id: 2,
+        store: name("v"),
+        timeout_ms: 1000,
+        operation: ReplicaOperation::OldestHint,
+    };
+    let reply = client.ask_replica(id(1), request.clone(), Duration::from_secs(1)).await;
+    assert_eq!(reply, Ok(ReplicaReply::OldestHint(None)));
+    let unknown = client.ask_replica(id(9), request, Duration::from_secs(1)).await;
+    assert!(matches!(unknown, Err(ClientError::Unavailable { .. })), "{unknown:?}");
+}

@@ -1,0 +1,142 @@
+//! What a scripted node does as a replica of versioned stores: it keeps real records, in memory.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use fondaco_client::quorum::{
+    KeyRecord, LocalReplica, OnReply, PutOver, RecordPart, ReplicaCommand, ReplicaError, ReplicaErrorCode,
+    ReplicaOperation, ReplicaReply, ReplicaRequest,
+};
+use fondaco_model::NodeId;
+use fondaco_model::versioned::{DotSource, Over, Record, ReplicaId};
+
+/// What a replica holds, and what it was asked.
+#[derive(Debug)]
+pub struct Held {
+    pub records: BTreeMap<Bytes, Record>,
+    /// By whose they are.
+    pub hints: BTreeMap<(NodeId, Bytes), Record>,
+    dots: DotSource,
+    pub asked: Vec<ReplicaCommand>,
+    /// What it answers to these instead.
+    pub refuses: BTreeMap<&'static str, ReplicaErrorCode>,
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self::of(fastrand::u32(1..))
+    }
+}
+
+impl Held {
+    /// What is written here is told from what is written elsewhere by this number.
+    fn of(incarnation: u32) -> Self {
+        let replica = ReplicaId {
+            node: NodeId::FIRST,
+            incarnation,
+        };
+        Self {
+            records: BTreeMap::new(),
+            hints: BTreeMap::new(),
+            dots: DotSource::new(replica, 0),
+            asked: Vec::new(),
+            refuses: BTreeMap::new(),
+        }
+    }
+
+    pub fn answer(&mut self, request: ReplicaRequest) -> ReplicaReply {
+        let command = request.operation.command();
+        self.asked.push(command);
+        if let Some(&code) = self.refuses.get(command.name()) {
+            return ReplicaReply::Error(ReplicaError::new(code, "as the test says"));
+        }
+        match request.operation {
+            ReplicaOperation::Get { part, keys } => {
+                let record = |key: &Bytes| {
+                    let record = self.records.get(key)?;
+                    Some(match part {
+                        RecordPart::Full => record.to_bytes().into(),
+                        RecordPart::Context => record.context().to_bytes().into(),
+                    })
+                };
+                ReplicaReply::Records(keys.iter().map(|key| Ok(record(key))).collect())
+            }
+            ReplicaOperation::Put {
+                over,
+                key,
+                context,
+                update,
+            } => {
+                let over = match over {
+                    PutOver::Context => Over::Context(&context),
+                    PutOver::All => Over::All(&context),
+                    PutOver::Unchanged => Over::Unchanged(&context),
+                };
+                match Record::write(self.records.get(&key), &mut self.dots, over, update) {
+                    Ok(record) => {
+                        let bytes = record.to_bytes().into();
+                        self.records.insert(key, record);
+                        ReplicaReply::Written(bytes)
+                    }
+                    Err(error) => ReplicaReply::Error(ReplicaError::new(ReplicaErrorCode::Conflict, error.to_string())),
+                }
+            }
+            ReplicaOperation::Merge { records } => {
+                for KeyRecord { key, record } in records {
+                    let held = self.records.entry(key).or_default();
+                    *held = held.merge(&Record::decode(record).unwrap());
+                }
+                ReplicaReply::Done
+            }
+            ReplicaOperation::Hint { target, records } => {
+                for KeyRecord { key, record } in records {
+                    let held = self.hints.entry((target, key)).or_default();
+                    *held = held.merge(&Record::decode(record).unwrap());
+                }
+                ReplicaReply::Done
+            }
+            ReplicaOperation::OldestHint => ReplicaReply::OldestHint(None),
+            other => panic!("{other:?} is not what a client asks"),
+        }
+    }
+
+    /// How often it was asked this.
+    pub fn count(&self, command: ReplicaCommand) -> usize {
+        self.asked.iter().filter(|asked| **asked == command).count()
+    }
+}
+
+/// The command with this name, if it is one for replicas.
+pub fn command(name: &str) -> Option<ReplicaCommand> {
+    let all = [
+        ReplicaCommand::Get,
+        ReplicaCommand::Put,
+        ReplicaCommand::Merge,
+        ReplicaCommand::Hint,
+        ReplicaCommand::OldestHint,
+    ];
+    all.into_iter().find(|command| command.name() == name)
+}
+
+/// A replica in the process of the client.
+#[derive(Debug)]
+pub struct Within {
+    pub node: NodeId,
+    pub held: Arc<Mutex<Held>>,
+}
+
+impl LocalReplica for Within {
+    fn node(&self) -> Option<NodeId> {
+        Some(self.node)
+    }
+
+    fn request(&self, request: ReplicaRequest, answer: OnReply) {
+        let held = Arc::clone(&self.held);
+        // As in a node: what answers is another thread.
+        std::thread::spawn(move || {
+            let reply = held.lock().unwrap().answer(request);
+            answer(reply);
+        });
+    }
+}
