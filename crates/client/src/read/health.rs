@@ -104,6 +104,9 @@ impl NodeHealth {
     }
 
     /// It has said something, whatever that was.
+    ///
+    /// To be called by whoever carries answers, also for those to reads that are over: these are told of
+    /// nothing any more, and a node that was overtaken answers late.
     #[inline]
     pub fn heard(&self, now_us: u64) {
         self.heard_at_us.store(now_us, Relaxed);
