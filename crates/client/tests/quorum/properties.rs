@@ -8,7 +8,7 @@ use fondaco_model::versioned::{Handoff, Record, VectorClock, resolve};
 use proptest::prelude::*;
 
 use crate::script::{begin_get, begin_put, begin_update, begin_write, read, updated, value, values, written};
-use crate::world::{Faults, Shape, World, key};
+use crate::world::{Faults, Flaw, Shape, World, key};
 
 /// A write that was acknowledged.
 struct Acknowledged {
@@ -65,11 +65,11 @@ fn shape() -> impl Strategy<Value = Shape> {
 }
 
 /// Carries out operations on one key, side by side, and holds each to what was promised.
-fn run(seed: u64, shape: &Shape, faults: Faults, home: Option<u32>, operations: usize) {
+fn run(seed: u64, shape: &Shape, faults: Faults, home: Option<u32>, operations: usize, flaw: Option<Flaw>) {
     let settings = shape.settings;
     let overlaps = settings.reads + settings.writes > shape.replicas && !settings.sloppy;
     let (mut world, key) = (World::new(seed, shape, home), key("k"));
-    world.faults = faults;
+    (world.faults, world.flaw) = (faults, flaw);
     let mut doing: BTreeMap<usize, Doing> = BTreeMap::new();
     let mut acknowledged: Vec<Acknowledged> = Vec::new();
     let mut seen = VectorClock::default();
@@ -150,6 +150,19 @@ fn run(seed: u64, shape: &Shape, faults: Faults, home: Option<u32>, operations: 
     assert!(acknowledged.is_empty() || !left.is_empty(), "nothing was ever deleted");
 }
 
+#[test]
+fn replicas_that_do_not_do_what_they_say_are_noticed() {
+    for flaw in [Flaw::ForgetMerges, Flaw::HideContexts, Flaw::HideRecords] {
+        let faults = Faults {
+            unsent: 300,
+            ..Faults::default()
+        };
+        let one = |seed| run(seed, &Shape::three(), faults, None, 20, Some(flaw));
+        let noticed = (0..100).any(|seed| std::panic::catch_unwind(|| one(seed)).is_err());
+        assert!(noticed, "{flaw:?}");
+    }
+}
+
 /// Nobody is asked for the same twice, and nobody who is none of its business.
 fn bound_asks(world: &World, at: usize, shape: &Shape, what: &Doing) {
     let asked = world.asked(at);
@@ -189,7 +202,7 @@ fn partition(world: &World) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(400)))]
 
     #[test]
     fn acknowledged_writes_are_where_they_must_be_and_are_read(
@@ -200,7 +213,7 @@ proptest! {
         operations in 1..25usize,
     ) {
         let home = home.filter(|&home| home <= shape.nodes);
-        run(seed, &shape, faults, home, operations);
+        run(seed, &shape, faults, home, operations, None);
     }
 
     #[test]

@@ -36,6 +36,17 @@ pub struct Faults {
     pub slow: u32,
 }
 
+/// What replicas do wrong, so that it can be seen that it is noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    /// They say that they have merged a record, and have not.
+    ForgetMerges,
+    /// They say that they have seen nothing of a key.
+    HideContexts,
+    /// They say that they have nothing under a key.
+    HideRecords,
+}
+
 /// What a replica holds.
 pub struct Replica {
     pub records: BTreeMap<Bytes, Record>,
@@ -76,6 +87,7 @@ enum Event {
 pub struct World {
     pub random: Rng,
     pub faults: Faults,
+    pub flaw: Option<Flaw>,
     pub now_us: u64,
     pub replicas: BTreeMap<NodeId, Replica>,
     pub directory: Arc<Directory>,
@@ -198,6 +210,7 @@ impl World {
         Self {
             random: Rng::with_seed(seed),
             faults: Faults::default(),
+            flaw: None,
             now_us: 1,
             replicas: (1..=shape.nodes).map(replica).collect(),
             directory: Arc::new(Directory::new(
@@ -330,6 +343,7 @@ impl World {
 
     /// What a replica does.
     fn serve(&mut self, node: NodeId, request: ReplicaRequest) -> ReplicaReply {
+        let flaw = self.flaw;
         let replica = self.replicas.get_mut(&node).unwrap();
         if let Some(&code) = replica.refuses.get(request.operation.command().name()) {
             return ReplicaReply::Error(ReplicaError::new(code, "as the test says"));
@@ -339,6 +353,8 @@ impl World {
                 let record = |key: &Bytes| {
                     let record = replica.records.get(key)?;
                     Some(match part {
+                        RecordPart::Full if flaw == Some(Flaw::HideRecords) => return None,
+                        RecordPart::Context if flaw == Some(Flaw::HideContexts) => return None,
                         RecordPart::Full => record.to_bytes().into(),
                         RecordPart::Context => record.context().to_bytes().into(),
                     })
@@ -371,6 +387,7 @@ impl World {
                     }
                 }
             }
+            ReplicaOperation::Merge { .. } if flaw == Some(Flaw::ForgetMerges) => ReplicaReply::Done,
             ReplicaOperation::Merge { records } => {
                 for KeyRecord { key, record } in records {
                     let record = Record::decode(record).unwrap();
