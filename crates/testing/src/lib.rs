@@ -13,6 +13,7 @@ mod port;
 mod process;
 mod proxy;
 mod s3;
+mod slow_disk;
 mod wait;
 mod zookeeper;
 
@@ -23,5 +24,6 @@ pub use port::free_port;
 pub use process::ServerProcess;
 pub use proxy::Proxy;
 pub use s3::S3;
+pub use slow_disk::SlowDisk;
 pub use wait::{wait_for, wait_until};
 pub use zookeeper::{Ensemble, ZooKeeper};

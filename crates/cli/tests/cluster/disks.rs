@@ -1,11 +1,13 @@
-//! A disk that is full on one node of several.
+//! A disk that is full on one node of several, or slow.
 
 use std::path::Path;
 use std::process::Command;
 
+use fondaco_testing::SlowDisk;
+
 use super::cluster::{Cluster, Shape, is_ready};
 use super::node::until;
-use super::values::read_all;
+use super::values::{KEYS, STORE, build, elsewhere, read_all, value};
 
 /// A small file system in a directory. It goes with this.
 struct SmallDisk<'a>(&'a Path);
@@ -80,4 +82,49 @@ fn a_full_disk_on_one_node_is_tolerated_where_that_was_allowed_until_it_has_room
     cluster.until_nobody_is_late();
     cluster.until_holds("node-3", &["version-1"]);
     assert_eq!(read_all(&mut cluster.get("node-3").redis()), Ok(1));
+}
+
+#[test]
+fn keys_that_a_slow_disk_holds_up_time_out_by_themselves_and_are_read_from_another_replica() {
+    const ENOUGH: usize = 5;
+    let mut cluster = Cluster::start(Shape::steady());
+    let Some(disk) = SlowDisk::of(cluster.dir.path()) else {
+        return println!("skipped: no disk can be throttled here (it needs root, and the first control groups)");
+    };
+    cluster.create(&[]);
+    // Of a file that several nodes had, all would wait for the one that reads it slowly.
+    let sources = elsewhere();
+    cluster.deploy(&build(sources.path(), 1, cluster.shape.partitions));
+    cluster.kill("node-3");
+    SlowDisk::forget_files(&cluster.data("node-3").join("stores/s/version-1"));
+    cluster.launch("node-3");
+    cluster.until_ready();
+    disk.slow(cluster.get("node-3").pid(), 1);
+
+    let mut redis = cluster.get("node-3").redis();
+    let mut timed_out = 0;
+    for key in 0..KEYS {
+        let mut read = redis::cmd("FONDACO.READ");
+        // Of whichever store has the name, its current version, within so many milliseconds.
+        read.arg(0).arg(0).arg(100).arg(STORE).arg(key);
+        match read.query::<Vec<Option<String>>>(&mut redis) {
+            Ok(values) => assert_eq!(values, [Some(value(1, key))]),
+            Err(error) if error.code() == Some("NOTHERE") => {}
+            Err(error) => {
+                assert_eq!(error.code(), Some("TIMEOUT"), "{error}");
+                assert!(error.to_string().contains("longer than 100 ms"), "{error}");
+                timed_out += 1;
+                if timed_out == ENOUGH {
+                    break;
+                }
+            }
+        }
+    }
+    assert_eq!(timed_out, ENOUGH);
+    assert_eq!(read_all(&mut cluster.get("router-1").redis()), Ok(1));
+
+    drop(disk);
+    until("the disk is as fast as ever", || {
+        read_all(&mut cluster.get("node-3").redis()) == Ok(1)
+    });
 }

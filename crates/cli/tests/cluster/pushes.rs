@@ -10,19 +10,10 @@ use serde_json::json;
 use super::cluster::{Cluster, Shape};
 use super::node::until;
 use super::readers::{Readers, none_since};
-use super::values::{build, read_all};
+use super::values::{build, elsewhere, read_all};
 
 /// So slow that there is time to do something: a version takes some ten seconds.
 const SLOWLY: u64 = 40_000;
-
-/// A directory that no node's files can be linked from, so that fetching takes time.
-fn elsewhere() -> tempfile::TempDir {
-    let shm = Path::new("/dev/shm");
-    match shm.is_dir() {
-        true => tempfile::tempdir_in(shm).unwrap(),
-        false => tempfile::tempdir().unwrap(),
-    }
-}
 
 /// A file of a version whose name ends so.
 fn file_of(version: &Path, ending: &str) -> PathBuf {

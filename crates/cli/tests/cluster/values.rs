@@ -53,6 +53,15 @@ pub fn build(dir: &Path, version: u64, partitions: u32) -> PathBuf {
     output
 }
 
+/// A directory that no node's files can be linked from, so that each node has files of its own, and fetching takes time.
+pub fn elsewhere() -> tempfile::TempDir {
+    let shm = Path::new("/dev/shm");
+    match shm.is_dir() {
+        true => tempfile::tempdir_in(shm).unwrap(),
+        false => tempfile::tempdir().unwrap(),
+    }
+}
+
 /// Reads all keys at once, and returns their one version.
 ///
 /// # Errors

@@ -116,6 +116,11 @@ impl Node {
         }
     }
 
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// SIGKILL, and the end.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
