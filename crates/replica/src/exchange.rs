@@ -405,6 +405,9 @@ mod tests {
     }
 
     proptest! {
+        // Each compares two whole partitions.
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         #[test]
         fn both_sides_come_to_hold_the_join_and_no_record_goes_where_it_is_not_missed(
             histories in prop::collection::vec(
@@ -433,17 +436,17 @@ mod tests {
 
     #[test]
     fn an_empty_side_is_filled_leaf_by_leaf() {
-        let (mut own, mut other) = sides(&vec![History::OnlyThere; 5000], (0, 5000));
+        let (mut own, mut other) = sides(&vec![History::OnlyThere; 2000], (0, 2000));
         let moved = run(&mut own, &mut other);
-        assert_eq!((moved.here, moved.there), (5000, 0));
+        assert_eq!((moved.here, moved.there), (2000, 0));
         assert_eq!(own.records, other.records);
     }
 
     #[test]
     fn one_difference_among_many_takes_few_messages() {
-        let mut histories = vec![History::Same; 20_000];
+        let mut histories = vec![History::Same; 5000];
         histories[777] = History::NewerThere;
-        let (mut own, mut other) = sides(&histories, (20_000, 20_000));
+        let (mut own, mut other) = sides(&histories, (5000, 5000));
         let moved = run(&mut own, &mut other);
         assert_eq!((moved.here, moved.there), (1, 0));
         assert!(moved.messages <= 7, "{moved:?}");

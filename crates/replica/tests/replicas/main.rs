@@ -7,4 +7,5 @@ mod full_disk;
 mod handoff;
 mod kills;
 mod moves;
+mod rot;
 mod writes;

@@ -1,0 +1,101 @@
+//! Records that are no longer what was written: never answered, and healed by the other replicas.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fondaco_client::quorum::{RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
+use fondaco_engine::{Engine, MemoryEngine, WriteBatch};
+use fondaco_replica::{ReplicaCounter, ReplicaOptions};
+
+use crate::cluster::{Cluster, ask, merging, put, putting, quiet, until, value};
+
+/// A cluster of two, of which the engine of node 1 can be got at.
+fn cluster(dir: &std::path::Path, options: &ReplicaOptions) -> (Cluster, Arc<MemoryEngine>) {
+    let engine = Arc::new(MemoryEngine::new());
+    let of_first = Arc::clone(&engine);
+    let cluster = Cluster::of(dir, 2, 1, options, |dir| match dir.ends_with("1") {
+        true => Arc::clone(&of_first) as Arc<dyn Engine>,
+        false => Arc::new(MemoryEngine::new()),
+    });
+    (cluster, engine)
+}
+
+/// Turns a bit of every record that an engine has.
+fn rot(engine: &MemoryEngine) {
+    let mut batch = WriteBatch::new();
+    for name in engine.tables().unwrap() {
+        let table = engine.open_table(&name).unwrap();
+        for entry in table.scan(&[], None).unwrap() {
+            let (key, record) = entry.unwrap();
+            let mut rotten = record.to_vec();
+            *rotten.last_mut().unwrap() ^= 1;
+            batch.put(&*table, key, rotten.into());
+        }
+    }
+    assert!(!batch.is_empty());
+    engine.write(&batch).unwrap();
+}
+
+fn read(cluster: &Cluster, part: RecordPart) -> Result<Option<Bytes>, ReplicaErrorCode> {
+    let operation = ReplicaOperation::Get {
+        part,
+        keys: vec!["k".into()],
+    };
+    match ask(cluster.node(1), operation) {
+        ReplicaReply::Records(mut found) => found.pop().unwrap().map_err(|error| error.code),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_rotten_record_is_an_error_to_who_reads_or_writes_and_is_healed_by_a_merge() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cluster, engine) = cluster(dir.path(), &quiet());
+    cluster.network.cut(crate::cluster::node(2));
+    let record = put(cluster.node(1), "k", value("a"));
+    rot(&engine);
+    assert_eq!(read(&cluster, RecordPart::Full), Err(ReplicaErrorCode::Corrupt));
+    assert_eq!(read(&cluster, RecordPart::Context), Err(ReplicaErrorCode::Corrupt));
+    match ask(cluster.node(1), putting("k", value("b"))) {
+        ReplicaReply::Error(error) => assert_eq!(error.code, ReplicaErrorCode::Corrupt),
+        other => panic!("{other:?}"),
+    }
+    assert!(cluster.node(1).counter(ReplicaCounter::Corruptions) >= 3);
+    assert_eq!(ask(cluster.node(1), merging("k", record)), ReplicaReply::Done);
+    assert_eq!(cluster.values(1, "k"), ["a"]);
+}
+
+#[test]
+fn rotten_records_that_a_scan_finds_are_fetched_again_and_never_given_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ReplicaOptions {
+        exchange_period: Duration::from_millis(50),
+        ..quiet()
+    };
+    let (cluster, engine) = cluster(dir.path(), &options);
+    for number in 0..50 {
+        let key = format!("k{number}");
+        let record = put(cluster.node(2), &key, value("a"));
+        ask(cluster.node(1), merging(&key, record));
+    }
+    put(cluster.node(2), "k", value("a"));
+    until("the copy", || cluster.record(1, "k") == cluster.record(2, "k"));
+    rot(&engine);
+    // Reading one tells that the tree is no longer that of the table.
+    assert_eq!(read(&cluster, RecordPart::Full), Err(ReplicaErrorCode::Corrupt));
+    until("healing", || {
+        let keys = (0..50).map(|number| format!("k{number}")).chain(["k".to_owned()]);
+        keys.into_iter().all(|key| {
+            let operation = ReplicaOperation::Get {
+                part: RecordPart::Full,
+                keys: vec![key.clone().into()],
+            };
+            let ReplicaReply::Records(found) = ask(cluster.node(1), operation) else {
+                panic!()
+            };
+            matches!(&found[..], [Ok(Some(_))]) && cluster.values(2, &key) == ["a"]
+        })
+    });
+    assert_eq!(cluster.values(1, "k49"), ["a"]);
+}
