@@ -2,7 +2,7 @@
 //!
 //! An engine knows neither clocks nor partitions nor replicas: it keeps what it is given, in the order of
 //! keys, and changes it by atomic batches. [`DiskEngine`] survives its process,
-//! [`MemoryEngine`] does not, and [`CacheEngine`] forgets even before.
+//! [`MemoryEngine`] does not, [`CacheEngine`] forgets even before, and `MySqlEngine` leaves it to a server.
 //!
 //! ```
 //! use fondaco_engine::{Engine, MemoryEngine, WriteBatch};

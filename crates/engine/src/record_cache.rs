@@ -107,13 +107,9 @@ impl RecordCache {
         }
     }
 
-    /// Notes what was written.
-    pub(crate) fn put(&self, table: u64, key: &[u8], value: Option<&[u8]>) {
-        let key = Key {
-            table,
-            key: Bytes::copy_from_slice(key),
-        };
-        self.records.insert(key, value.map(Bytes::copy_from_slice));
+    /// Notes what was written, in memory of its own: it is kept as it is.
+    pub(crate) fn put(&self, table: u64, key: Bytes, value: Option<Bytes>) {
+        self.records.insert(Key { table, key }, value);
     }
 
     /// Forgets a key.
@@ -145,7 +141,7 @@ mod tests {
     fn a_read_that_a_write_overtook_is_not_kept() {
         let cache = RecordCache::new(1 << 20);
         let answer = cache.get_or_read(1, b"key", || {
-            cache.put(1, b"key", Some(b"new"));
+            cache.put(1, "key".into(), Some("new".into()));
             read("old")
         });
         assert_eq!(answer, read("old"));
@@ -155,15 +151,15 @@ mod tests {
     #[test]
     fn what_is_too_large_takes_the_place_of_nothing_older() {
         let cache = RecordCache::new(1 << 16);
-        cache.put(1, b"key", Some(b"old"));
-        cache.put(1, b"key", Some(&[0; 1 << 17]));
+        cache.put(1, "key".into(), Some("old".into()));
+        cache.put(1, "key".into(), Some(vec![0; 1 << 17].into()));
         assert_eq!(cache.get(1, b"key"), None);
     }
 
     #[test]
     fn tables_are_apart_and_absence_is_known() {
         let cache = RecordCache::new(1 << 20);
-        cache.put(1, b"key", None);
+        cache.put(1, "key".into(), None);
         assert_eq!(cache.get(1, b"key"), Some(None));
         assert_eq!(cache.get(2, b"key"), None);
         cache.clear();
@@ -174,7 +170,7 @@ mod tests {
     fn it_keeps_within_its_limit() {
         let cache = RecordCache::new(1 << 16);
         for number in 0..10_000_u32 {
-            cache.put(1, &number.to_be_bytes(), Some(&[1; 100]));
+            cache.put(1, number.to_be_bytes().to_vec().into(), Some(vec![1; 100].into()));
         }
         assert!(cache.bytes() <= 1 << 16, "{} bytes", cache.bytes());
         assert!(cache.bytes() > 1 << 15, "{} bytes", cache.bytes());

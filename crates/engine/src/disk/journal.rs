@@ -173,3 +173,80 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     *rest = left;
     Some(taken)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(number: u64, value: &[u8]) -> Vec<u8> {
+        let mut content = vec![ITEM, 0, 0];
+        content.extend(7_u64.to_le_bytes());
+        content.extend(3_u16.to_le_bytes());
+        content.extend((value.len() as u32).to_le_bytes());
+        content.extend((value.len() as u32).to_le_bytes());
+        content.extend(b"key");
+        content.extend(value);
+        let mut batch = vec![START];
+        batch.extend(1_u32.to_le_bytes());
+        batch.extend(number.to_le_bytes());
+        batch.extend(&content);
+        batch.push(END);
+        batch.extend(xxh3_64(&content).to_le_bytes());
+        batch.extend(TRAILER);
+        batch
+    }
+
+    fn damage_of(files: &[Vec<u8>]) -> Option<Damage> {
+        let dir = tempfile::tempdir().unwrap();
+        for (number, bytes) in files.iter().enumerate() {
+            fs::write(dir.path().join(format!("{number}.jnl")), bytes).unwrap();
+        }
+        damage(dir.path()).unwrap()
+    }
+
+    #[test]
+    fn whole_batches_with_zeros_after_them_are_whole() {
+        let one = [encoded(1, b"a"), encoded(2, b"b")].concat();
+        let two = [encoded(5, b"c"), vec![0; 1000]].concat();
+        assert!(damage_of(&[one.clone(), two]).is_none());
+        assert!(damage_of(&[one, Vec::new()]).is_none());
+        assert!(damage_of(&[]).is_none());
+    }
+
+    #[test]
+    fn only_the_very_end_may_be_cut_short() {
+        let (first, second) = (encoded(1, b"a"), encoded(2, &[b'b'; 100]));
+        for length in 1..second.len() {
+            let torn = [&first, &second[..length]].concat();
+            assert!(damage_of(std::slice::from_ref(&torn)).is_none(), "{length}");
+            let found = damage_of(&[torn, encoded(3, b"c")]).unwrap();
+            assert_eq!((found.offset, found.later.len()), (first.len() as u64, 1));
+        }
+    }
+
+    #[test]
+    fn every_bit_that_changes_before_the_last_batch_is_found() {
+        let (first, second, third) = (encoded(1, b"a"), encoded(2, b"b"), encoded(3, b"c"));
+        let whole = [first.clone(), second.clone(), third].concat();
+        for bit in first.len() * 8..(first.len() + second.len()) * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let found = damage_of(&[flipped]).unwrap_or_else(|| panic!("bit {bit} is not missed"));
+            // A sequence number that has become larger is noticed when the next is not.
+            let ends = [first.len(), first.len() + second.len()].map(|end| end as u64);
+            assert!(ends.contains(&found.offset), "bit {bit}: {found:?}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn arbitrary_bytes_are_no_trouble(bytes: Vec<u8>, number: u64) {
+            let mut sequence = None;
+            let end = whole_batches(&bytes, &mut sequence);
+            proptest::prop_assert!(end <= bytes.len());
+            has_whole_batch(&bytes);
+            let with_batch = [&bytes[..], &encoded(number, &bytes)].concat();
+            proptest::prop_assert!(has_whole_batch(&with_batch));
+        }
+    }
+}

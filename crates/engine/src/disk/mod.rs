@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use bytes::Bytes;
 use fjall::PersistMode;
 
 use self::opened::{Opened, Slot};
@@ -178,30 +179,28 @@ impl Shared {
     fn commit(&self, opened: &Opened, batch: &WriteBatch) -> Result<(), EngineError> {
         let failed = |error| failure::name("write to", &self.dir, error);
         let mut changes = opened.database().batch().durability(Some(PersistMode::Buffer));
-        let mut states = Vec::new();
+        let mut written = Vec::with_capacity(batch.len());
         for (name, table_changes) in batch.tables() {
             let no_table = || EngineError::NoTable { table: name.to_owned() };
             let state = self.state_of(name).ok_or_else(no_table)?;
             let keyspace = opened.keyspace(&state)?;
             opened.wait_for_room(&self.dir, &keyspace)?;
             for (key, value) in table_changes {
-                // Copied: what is given may be a small part of a large buffer, that the tree would keep alive.
-                match value {
-                    Some(value) => changes.insert(&keyspace, &key[..], &value[..]),
-                    None => changes.remove(&keyspace, &key[..]),
+                // Copied, once for the tree and the cache: what is given may be a small part of a large buffer, which
+                // they would keep alive.
+                let key = Bytes::copy_from_slice(key);
+                let value = value.as_deref().map(Bytes::copy_from_slice);
+                match &value {
+                    Some(value) => changes.insert(&keyspace, key.clone(), value.clone()),
+                    None => changes.remove(&keyspace, key.clone()),
                 }
+                written.push((state.number(), key, value));
             }
-            states.push((state, table_changes));
         }
-        let committed = changes.commit().map_err(failed);
-        if committed.is_err() {
-            return committed;
-        }
+        changes.commit().map_err(failed)?;
         self.written.fetch_add(1, Ordering::Release);
-        for (state, table_changes) in states {
-            for (key, value) in table_changes {
-                self.cache.put(state.number(), key, value.as_deref());
-            }
+        for (table, key, value) in written {
+            self.cache.put(table, key, value);
         }
         Ok(())
     }

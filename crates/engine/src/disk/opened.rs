@@ -5,9 +5,8 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,10 +17,14 @@ use crate::error::EngineError;
 use crate::open_table::OpenTable;
 use crate::record_cache::RecordCache;
 
-/// How long a write waits for readers to let go of a database that has given up.
-const LET_GO_MAX: Duration = Duration::from_secs(5);
+/// How long readers are kept waiting for others to let go of a database that has given up.
+const LET_GO_MAX: Duration = Duration::from_millis(200);
+/// How often opening again is tried.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// How long a write waits for the disk to catch up.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(60);
+/// Writing out and merging give way to what answers clients, but not wholly: they hold locks that writers wait for.
+const THREADS_NICE: i32 = 5;
 const POLL: Duration = Duration::from_millis(1);
 
 /// fjall makes writers wait when a table has this many buffers to write out, or this many runs to merge: for ever,
@@ -29,8 +32,13 @@ const POLL: Duration = Duration::from_millis(1);
 const BUFFERS_WAITING_MAX: usize = 2;
 const RUNS_WAITING_MAX: usize = 18;
 
-/// Where the database is; empty while it is being replaced, or could not be.
-pub(super) struct Slot(RwLock<Option<Arc<Opened>>>);
+/// Where the database is.
+pub(super) struct Slot {
+    /// Empty while it is being replaced, or could not be.
+    opened: RwLock<Option<Arc<Opened>>>,
+    /// When that was last tried in vain, and whether it was for want of space.
+    failed: Mutex<Option<(Instant, bool)>>,
+}
 
 pub(super) struct Opened {
     keyspaces: RwLock<HashMap<u64, Keyspace>>,
@@ -55,13 +63,18 @@ pub(super) fn database_in(dir: &Path, options: &DiskOptions) -> Result<PathBuf, 
 
 impl Slot {
     pub(super) fn open(dir: &Path, options: &DiskOptions) -> Result<Self, EngineError> {
-        Ok(Self(RwLock::new(Some(Arc::new(Opened::open(dir, options)?)))))
+        let opened = Arc::new(Opened::open(dir, options)?);
+        Ok(Self {
+            opened: RwLock::new(Some(opened)),
+            failed: Mutex::default(),
+        })
     }
 
     /// The database, also one that has given up, for reading.
     pub(super) fn current(&self, dir: &Path) -> Result<Arc<Opened>, EngineError> {
-        let slot = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        slot.clone()
+        let opened = self.opened.read().unwrap_or_else(PoisonError::into_inner);
+        opened
+            .clone()
             .ok_or_else(|| failure::stopped(dir, "it could not be opened again"))
     }
 
@@ -85,22 +98,35 @@ impl Slot {
         options: &DiskOptions,
         cache: &RecordCache,
     ) -> Result<Arc<Opened>, EngineError> {
-        let mut slot = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mut old) = slot.take() {
-            let deadline = Instant::now() + LET_GO_MAX;
-            loop {
-                match Arc::try_unwrap(old) {
-                    Ok(opened) => {
-                        drop(opened);
-                        break;
-                    }
-                    Err(held) if Instant::now() > deadline => {
-                        *slot = Some(held);
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        match *failed {
+            Some((at, is_full)) if at.elapsed() < TRY_AGAIN => {
+                return Err(match is_full {
+                    true => EngineError::DiskFull { dir: dir.to_owned() },
+                    false => failure::stopped(dir, "it could not be opened again a moment ago"),
+                });
+            }
+            _ => {}
+        }
+        let opened = self.replace(dir, options, cache);
+        let is_full = |error: &EngineError| matches!(error, EngineError::DiskFull { .. });
+        *failed = opened.as_ref().err().map(|error| (Instant::now(), is_full(error)));
+        opened
+    }
+
+    fn replace(&self, dir: &Path, options: &DiskOptions, cache: &RecordCache) -> Result<Arc<Opened>, EngineError> {
+        let mut slot = self.opened.write().unwrap_or_else(PoisonError::into_inner);
+        let deadline = Instant::now() + LET_GO_MAX;
+        while let Some(old) = slot.take() {
+            match Arc::try_unwrap(old) {
+                Ok(old) => drop(old),
+                Err(held) => {
+                    *slot = Some(held);
+                    if Instant::now() > deadline {
                         return Err(failure::stopped(dir, "a scan holds on to it"));
                     }
-                    Err(held) => old = held,
+                    thread::sleep(POLL);
                 }
-                thread::sleep(POLL);
             }
         }
         // What failed may have been written nevertheless.
@@ -119,8 +145,16 @@ impl Opened {
             // Records are mostly small; and what is in the log is to be no more in memory.
             .journal_compression(fjall::CompressionType::None)
             .worker_threads(options.threads.max(1));
-        // A damaged file can make fjall panic while it reads its lists of files. Nothing is shared with it yet.
-        let opened = catch_unwind(AssertUnwindSafe(|| builder.open()));
+        // Its threads inherit how nice the one is that starts them. And a damaged file can make it panic, while it reads
+        // its lists of files.
+        let open = move || {
+            // Where the system refuses, they are as usual.
+            let _ = rustix::process::nice(THREADS_NICE);
+            builder.open()
+        };
+        let opening = thread::Builder::new().name("engine-open".to_owned()).spawn(open);
+        let opening = opening.map_err(|error| failure::io("start a thread for", dir, error))?;
+        let opened = opening.join();
         let opened = opened.map_err(|_| failure::corrupt(dir, "its lists of files cannot be read"))?;
         Ok(Self {
             keyspaces: RwLock::default(),

@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use mysql::prelude::Queryable;
 use mysql::{Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, PooledConn, TxOpts};
 
@@ -176,7 +177,9 @@ impl Shared {
         }
         for (table, changes) in &tables {
             for (key, value) in *changes {
-                self.cache.put(table.number(), key, value.as_deref());
+                // Copied: what is given may be a small part of a large buffer.
+                let value = value.as_deref().map(Bytes::copy_from_slice);
+                self.cache.put(table.number(), Bytes::copy_from_slice(key), value);
             }
         }
         Ok(())

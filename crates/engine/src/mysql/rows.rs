@@ -95,7 +95,7 @@ fn delete(transaction: &mut Transaction<'_>, number: u64, keys: &[&Bytes]) -> Re
 }
 
 /// Divides rows into groups for one statement each.
-fn groups<'a, T>(rows: &'a [T], length: impl Fn(&T) -> usize) -> Vec<&'a [T]> {
+fn groups<T>(rows: &[T], length: impl Fn(&T) -> usize) -> Vec<&[T]> {
     let mut groups = Vec::new();
     let mut rest = rows;
     while !rest.is_empty() {
