@@ -9,6 +9,7 @@
 
 mod bench;
 mod dataset;
+mod engines;
 mod load;
 mod machine;
 mod peers;
@@ -25,7 +26,9 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 
 use bench::Bench;
+use dataset::Dataset;
 use dataset::convert::Form;
+use engines::{Candidate, trial};
 use load::arguments::{self as load_arguments, LoadArguments};
 use machine::description::Description;
 use peers::{Engine, EngineKind, OpenSettings, Reader, with_engine};
@@ -75,6 +78,22 @@ enum Command {
         #[arg(long)]
         cache_bytes: u64,
     },
+    /// Write to an engine and read from it, in an empty directory, and print what was found.
+    #[command(hide = true)]
+    TryEngine {
+        #[arg(long)]
+        engine: Candidate,
+        #[arg(long)]
+        dir: PathBuf,
+        #[arg(long)]
+        records: u64,
+        #[arg(long)]
+        value_bytes: usize,
+        #[arg(long)]
+        cache_bytes: u64,
+        #[arg(long)]
+        milliseconds: u64,
+    },
 }
 
 #[derive(Args)]
@@ -119,6 +138,18 @@ fn main() -> ExitCode {
             records,
             cache_bytes,
         } => worker::run(engine, &dir, records, cache_bytes).map(|()| true),
+        Command::TryEngine {
+            engine,
+            dir,
+            records,
+            value_bytes,
+            cache_bytes,
+            milliseconds,
+        } => {
+            let dataset = Dataset { records, value_bytes };
+            let phase = Duration::from_millis(milliseconds);
+            trial::run(engine, &dir, dataset, cache_bytes, phase).map(|()| true)
+        }
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

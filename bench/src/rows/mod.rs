@@ -3,6 +3,7 @@
 mod against_redis;
 mod cold_get;
 mod cold_served;
+mod engines;
 mod hedging;
 mod hot_get;
 mod hot_tail;
@@ -41,7 +42,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 15] = [
+pub const ROWS: [RowSpec; 16] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -81,6 +82,11 @@ pub const ROWS: [RowSpec; 15] = [
         name: "loading",
         work: "Parquet of 10 M × 100 B and 2 M × 1 KiB to serving, conversions counted for everyone",
         measure: loading::measure,
+    },
+    RowSpec {
+        name: "engines",
+        work: "records that change, 1 M × 1 KiB: the engine on disk against others",
+        measure: engines::measure,
     },
     RowSpec {
         name: "swap",

@@ -1,0 +1,54 @@
+//! Ours: all defaults, but for the memory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use fondaco_engine::{DiskEngine, DiskOptions, Engine, Table, WriteBatch};
+
+use super::Tried;
+
+pub struct Disk {
+    engine: DiskEngine,
+    table: Arc<dyn Table>,
+}
+
+impl Disk {
+    pub fn open(dir: &Path, cache_bytes: u64) -> Result<Self> {
+        let options = DiskOptions {
+            cache_bytes,
+            ..DiskOptions::default()
+        };
+        let engine = DiskEngine::open(dir, options)?;
+        let table = engine.open_table("records")?;
+        Ok(Self { engine, table })
+    }
+}
+
+impl Tried for Disk {
+    fn write(&self, batch: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let mut changes = WriteBatch::new();
+        for (key, value) in batch {
+            changes.put(&*self.table, key.clone().into(), value.clone().into());
+        }
+        Ok(self.engine.write(&changes)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.engine.sync()?)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.table.get(key)?.map(|value| value.to_vec()))
+    }
+
+    fn scan(&self) -> Result<(u64, u64)> {
+        let (mut keys, mut bytes) = (0, 0);
+        for entry in self.table.scan(b"", None)? {
+            let (key, value) = entry?;
+            keys += 1;
+            bytes += (key.len() + value.len()) as u64;
+        }
+        Ok((keys, bytes))
+    }
+}

@@ -1,0 +1,80 @@
+//! Engines for records that change, side by side: ours on disk, and what it could have been built on.
+//!
+//! Each is set up for the same promises: a batch is in the log of the operating system when its writing returns,
+//! and on the disk when a sync does.
+
+mod disk;
+mod lmdb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+pub mod trial;
+
+use std::path::Path;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Candidate {
+    /// Ours, on fjall, with what it adds.
+    Disk,
+    /// RocksDB, if the benchmark was built with it.
+    Rocksdb,
+    /// LMDB: a tree of pages, not one of runs.
+    Lmdb,
+}
+
+/// An engine that is tried: one table of keys and values.
+pub trait Tried: Send + Sync {
+    /// Writes a batch, whole.
+    fn write(&self, batch: &[(Vec<u8>, Vec<u8>)]) -> Result<()>;
+    /// Waits until all that was written is on the disk.
+    fn sync(&self) -> Result<()>;
+    /// Reads a value.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
+    /// Reads everything in order: how many keys, and the length of all keys and values.
+    fn scan(&self) -> Result<(u64, u64)>;
+}
+
+impl Candidate {
+    /// All that this program was built with.
+    pub fn all() -> Vec<Self> {
+        let rocksdb = cfg!(feature = "rocksdb").then_some(Self::Rocksdb);
+        [Some(Self::Disk), rocksdb, Some(Self::Lmdb)]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+
+    /// The name for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Disk => "fondaco (fjall)",
+            Self::Rocksdb => "RocksDB",
+            Self::Lmdb => "LMDB",
+        }
+    }
+
+    /// The name on the command line.
+    pub fn argument(self) -> &'static str {
+        match self {
+            Self::Disk => "disk",
+            Self::Rocksdb => "rocksdb",
+            Self::Lmdb => "lmdb",
+        }
+    }
+
+    /// Opens one in a directory, with so much memory for what was read.
+    pub fn open(self, dir: &Path, cache_bytes: u64) -> Result<Box<dyn Tried>> {
+        std::fs::create_dir_all(dir)?;
+        Ok(match self {
+            Self::Disk => Box::new(disk::Disk::open(dir, cache_bytes)?),
+            #[cfg(feature = "rocksdb")]
+            Self::Rocksdb => Box::new(rocksdb::Rocks::open(dir, cache_bytes)?),
+            #[cfg(not(feature = "rocksdb"))]
+            Self::Rocksdb => anyhow::bail!("built without RocksDB: use --features rocksdb"),
+            Self::Lmdb => Box::new(lmdb::Lmdb::open(dir)?),
+        })
+    }
+}

@@ -1,0 +1,206 @@
+//! RocksDB, the system's library through its C interface, set up as ours is: buffers of 64 MiB, a log of 512 MiB,
+//! filters of 10 bits a key, LZ4 from the third level on, as many threads, blocks of 4 KiB in one cache.
+
+use std::ffi::{CStr, CString, c_char, c_double, c_int, c_uchar, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+
+use anyhow::{Result, bail};
+
+use super::Tried;
+
+const BLOOM_BITS: c_double = 10.0;
+const NO_COMPRESSION: c_int = 0;
+const LZ4: c_int = 4;
+
+/// Any object of RocksDB.
+type Object = *mut c_void;
+/// Where it puts a message, allocated by itself, if something fails.
+type Failure = *mut *mut c_char;
+
+#[link(name = "rocksdb")]
+unsafe extern "C" {
+    fn rocksdb_block_based_options_create() -> Object;
+    fn rocksdb_block_based_options_set_block_cache(options: Object, cache: Object);
+    fn rocksdb_block_based_options_set_cache_index_and_filter_blocks(options: Object, yes: c_uchar);
+    fn rocksdb_block_based_options_set_filter_policy(options: Object, policy: Object);
+    fn rocksdb_block_based_options_set_pin_l0_filter_and_index_blocks_in_cache(options: Object, yes: c_uchar);
+    fn rocksdb_cache_create_lru(bytes: usize) -> Object;
+    fn rocksdb_close(database: Object);
+    fn rocksdb_create_iterator(database: Object, options: Object) -> Object;
+    fn rocksdb_filterpolicy_create_bloom(bits: c_double) -> Object;
+    fn rocksdb_flush_wal(database: Object, sync: c_uchar, failure: Failure);
+    fn rocksdb_free(memory: *mut c_void);
+    fn rocksdb_get(
+        database: Object,
+        options: Object,
+        key: *const c_char,
+        key_bytes: usize,
+        value_bytes: *mut usize,
+        failure: Failure,
+    ) -> *mut c_char;
+    fn rocksdb_iter_destroy(iterator: Object);
+    fn rocksdb_iter_get_error(iterator: Object, failure: Failure);
+    fn rocksdb_iter_key(iterator: Object, bytes: *mut usize) -> *const c_char;
+    fn rocksdb_iter_next(iterator: Object);
+    fn rocksdb_iter_seek_to_first(iterator: Object);
+    fn rocksdb_iter_valid(iterator: Object) -> c_uchar;
+    fn rocksdb_iter_value(iterator: Object, bytes: *mut usize) -> *const c_char;
+    fn rocksdb_open(options: Object, path: *const c_char, failure: Failure) -> Object;
+    fn rocksdb_options_create() -> Object;
+    fn rocksdb_options_increase_parallelism(options: Object, threads: c_int);
+    fn rocksdb_options_set_block_based_table_factory(options: Object, table_options: Object);
+    fn rocksdb_options_set_compression_per_level(options: Object, levels: *const c_int, count: usize);
+    fn rocksdb_options_set_create_if_missing(options: Object, yes: c_uchar);
+    fn rocksdb_options_set_max_total_wal_size(options: Object, bytes: u64);
+    fn rocksdb_options_set_write_buffer_size(options: Object, bytes: usize);
+    fn rocksdb_readoptions_create() -> Object;
+    fn rocksdb_write(database: Object, options: Object, batch: Object, failure: Failure);
+    fn rocksdb_writebatch_create() -> Object;
+    fn rocksdb_writebatch_destroy(batch: Object);
+    fn rocksdb_writebatch_put(
+        batch: Object,
+        key: *const c_char,
+        key_bytes: usize,
+        value: *const c_char,
+        value_bytes: usize,
+    );
+    fn rocksdb_writeoptions_create() -> Object;
+}
+
+/// An open database. Its options live as long as the process: there is one of each.
+pub struct Rocks {
+    database: Object,
+    read_options: Object,
+    write_options: Object,
+}
+
+// SAFETY: RocksDB lets any number of threads use a database and options that do not change.
+unsafe impl Send for Rocks {}
+// SAFETY: as above.
+unsafe impl Sync for Rocks {}
+
+/// Calls something that may fail, and says so.
+fn checked<T>(call: impl FnOnce(Failure) -> T) -> Result<T> {
+    let mut message = ptr::null_mut();
+    let result = call(&raw mut message);
+    if message.is_null() {
+        return Ok(result);
+    }
+    // SAFETY: RocksDB gave us a string that ends in zero, which is ours to free.
+    let text = unsafe {
+        let text = CStr::from_ptr(message).to_string_lossy().into_owned();
+        rocksdb_free(message.cast());
+        text
+    };
+    bail!("RocksDB: {text}")
+}
+
+impl Rocks {
+    pub fn open(dir: &Path, cache_bytes: u64) -> Result<Self> {
+        let path = CString::new(dir.as_os_str().as_bytes())?;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+        let mut levels = [LZ4; 7];
+        levels[..2].fill(NO_COMPRESSION);
+        // SAFETY: objects are used as their constructors made them, and options are complete before they are used;
+        // the path and the levels live on through the calls that read them.
+        unsafe {
+            let blocks = rocksdb_block_based_options_create();
+            rocksdb_block_based_options_set_block_cache(blocks, rocksdb_cache_create_lru(cache_bytes as usize));
+            rocksdb_block_based_options_set_filter_policy(blocks, rocksdb_filterpolicy_create_bloom(BLOOM_BITS));
+            rocksdb_block_based_options_set_cache_index_and_filter_blocks(blocks, 1);
+            rocksdb_block_based_options_set_pin_l0_filter_and_index_blocks_in_cache(blocks, 1);
+            let options = rocksdb_options_create();
+            rocksdb_options_set_create_if_missing(options, 1);
+            rocksdb_options_set_block_based_table_factory(options, blocks);
+            rocksdb_options_set_write_buffer_size(options, 64 << 20);
+            rocksdb_options_set_max_total_wal_size(options, 512 << 20);
+            rocksdb_options_increase_parallelism(options, threads as c_int);
+            rocksdb_options_set_compression_per_level(options, levels.as_ptr(), levels.len());
+            Ok(Self {
+                database: checked(|failure| rocksdb_open(options, path.as_ptr(), failure))?,
+                read_options: rocksdb_readoptions_create(),
+                write_options: rocksdb_writeoptions_create(),
+            })
+        }
+    }
+}
+
+impl Drop for Rocks {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses it any more.
+        unsafe { rocksdb_close(self.database) }
+    }
+}
+
+impl Tried for Rocks {
+    fn write(&self, batch: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        // SAFETY: keys and values are copied into the batch, and the batch is freed once, after it was written.
+        unsafe {
+            let changes = rocksdb_writebatch_create();
+            for (key, value) in batch {
+                rocksdb_writebatch_put(
+                    changes,
+                    key.as_ptr().cast(),
+                    key.len(),
+                    value.as_ptr().cast(),
+                    value.len(),
+                );
+            }
+            let written = checked(|failure| rocksdb_write(self.database, self.write_options, changes, failure));
+            rocksdb_writebatch_destroy(changes);
+            written
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        // SAFETY: the database is open.
+        checked(|failure| unsafe { rocksdb_flush_wal(self.database, 1, failure) })
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut length = 0;
+        // SAFETY: the key lives on through the call; what it returns is ours to free, and as long as it says.
+        unsafe {
+            let value = checked(|failure| {
+                let key_bytes = key.len();
+                rocksdb_get(
+                    self.database,
+                    self.read_options,
+                    key.as_ptr().cast(),
+                    key_bytes,
+                    &raw mut length,
+                    failure,
+                )
+            })?;
+            if value.is_null() {
+                return Ok(None);
+            }
+            let copy = std::slice::from_raw_parts(value.cast::<u8>(), length).to_vec();
+            rocksdb_free(value.cast());
+            Ok(Some(copy))
+        }
+    }
+
+    fn scan(&self) -> Result<(u64, u64)> {
+        let (mut keys, mut bytes) = (0, 0);
+        let (mut key_bytes, mut value_bytes) = (0, 0);
+        // SAFETY: the iterator is used only while it is valid, and destroyed once.
+        unsafe {
+            let entries = rocksdb_create_iterator(self.database, self.read_options);
+            rocksdb_iter_seek_to_first(entries);
+            while rocksdb_iter_valid(entries) != 0 {
+                rocksdb_iter_key(entries, &raw mut key_bytes);
+                rocksdb_iter_value(entries, &raw mut value_bytes);
+                keys += 1;
+                bytes += (key_bytes + value_bytes) as u64;
+                rocksdb_iter_next(entries);
+            }
+            let ended = checked(|failure| rocksdb_iter_get_error(entries, failure));
+            rocksdb_iter_destroy(entries);
+            ended?;
+        }
+        Ok((keys, bytes))
+    }
+}

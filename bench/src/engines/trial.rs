@@ -1,0 +1,211 @@
+//! One engine in a process of its own: filled, synced, read while it is written, read alone, scanned, opened again.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Candidate, Tried};
+use crate::dataset::{Dataset, Random, Scattered, append_value, key};
+
+/// What commits together in a group on a busy node.
+const BATCH_RECORDS: u64 = 64;
+/// Nanoseconds; a minute is longer than anything waits.
+const LATENCY_MAX_NS: u64 = 60_000_000_000;
+
+/// What a trial found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Findings {
+    /// Records written a second, in random order, in batches, each in the log of the operating system.
+    pub written_per_s: f64,
+    /// How long a batch took that one in a hundred, and in a thousand, exceeded, in microseconds.
+    pub batch_us: [f64; 2],
+    /// Records written a second when each batch waits for the disk.
+    pub synced_per_s: f64,
+    /// Random reads a second by one thread, and what one in a hundred, and in a thousand, exceeded, in microseconds.
+    pub reads_per_s: f64,
+    /// As said.
+    pub read_us: [f64; 2],
+    /// The same while another thread writes as fast as it can.
+    pub busy_reads_per_s: f64,
+    /// As said.
+    pub busy_read_us: [f64; 2],
+    /// Records overwritten a second by that thread.
+    pub overwritten_per_s: f64,
+    /// Records scanned a second, in order.
+    pub scanned_per_s: f64,
+    /// Bytes on the disk for each byte of keys and values, after all that.
+    pub space: f64,
+    /// The memory that was the process's own at the end, in MiB.
+    pub resident_mib: f64,
+    /// How long opening it again takes, in milliseconds.
+    pub open_ms: f64,
+}
+
+/// Keys lie in the order of their hashes, as those of stores do.
+fn scattered_key(id: u64) -> Vec<u8> {
+    let key = key(id);
+    [&xxh3_64(&key).to_be_bytes()[..], &key].concat()
+}
+
+fn record(id: u64, dataset: Dataset) -> (Vec<u8>, Vec<u8>) {
+    let mut value = Vec::new();
+    append_value(id, dataset.value_bytes, &mut value);
+    (scattered_key(id), value)
+}
+
+fn histogram() -> Result<Histogram<u64>> {
+    Ok(Histogram::new_with_max(LATENCY_MAX_NS, 3)?)
+}
+
+fn tails(latencies: &Histogram<u64>) -> [f64; 2] {
+    [0.99, 0.999].map(|quantile| latencies.value_at_quantile(quantile) as f64 / 1000.0)
+}
+
+/// Tries an engine in an empty directory, and prints what was found.
+pub fn run(candidate: Candidate, dir: &Path, dataset: Dataset, cache_bytes: u64, phase: Duration) -> Result<()> {
+    let engine = candidate.open(dir, cache_bytes)?;
+    let (written_per_s, batch_us) = fill(&*engine, dataset)?;
+    let synced_per_s = write_synced(&*engine, dataset, phase)?;
+    let (busy, overwritten_per_s) = read_while_writing(&*engine, dataset, phase)?;
+    let alone = read(&*engine, dataset, phase, &AtomicBool::new(false))?;
+    let started = Instant::now();
+    let (keys, bytes) = engine.scan()?;
+    let scanned_per_s = keys as f64 / started.elapsed().as_secs_f64();
+    ensure!(
+        keys == dataset.records,
+        "a scan found {keys} keys of {}",
+        dataset.records
+    );
+    let resident_mib = resident_mib()?;
+    drop(engine);
+    let started = Instant::now();
+    let engine = candidate.open(dir, cache_bytes)?;
+    let open_ms = started.elapsed().as_secs_f64() * 1000.0;
+    ensure!(engine.get(&scattered_key(0))?.is_some(), "the first key is gone");
+    drop(engine);
+    let findings = Findings {
+        written_per_s,
+        batch_us,
+        synced_per_s,
+        reads_per_s: alone.0,
+        read_us: alone.1,
+        busy_reads_per_s: busy.0,
+        busy_read_us: busy.1,
+        overwritten_per_s,
+        scanned_per_s,
+        space: used_bytes(dir)? as f64 / bytes as f64,
+        resident_mib,
+        open_ms,
+    };
+    println!("{}", serde_json::to_string(&findings)?);
+    Ok(())
+}
+
+fn fill(engine: &dyn Tried, dataset: Dataset) -> Result<(f64, [f64; 2])> {
+    let order = Scattered::new(dataset.records);
+    let mut latencies = histogram()?;
+    let mut took = Duration::ZERO;
+    for first in (0..dataset.records).step_by(BATCH_RECORDS as usize) {
+        let numbers = first..dataset.records.min(first + BATCH_RECORDS);
+        let batch: Vec<_> = numbers.map(|number| record(order.place(number), dataset)).collect();
+        let started = Instant::now();
+        engine.write(&batch)?;
+        took += started.elapsed();
+        latencies.record(started.elapsed().as_nanos() as u64)?;
+    }
+    Ok((dataset.records as f64 / took.as_secs_f64(), tails(&latencies)))
+}
+
+/// Overwrites random records until told to stop: how many a second.
+fn overwrite(engine: &dyn Tried, dataset: Dataset, seed: u64, sync: bool, stop: impl Fn() -> bool) -> Result<f64> {
+    let mut random = Random::new(seed);
+    let mut took = Duration::ZERO;
+    let mut written = 0;
+    while !stop() {
+        let batch: Vec<_> = (0..BATCH_RECORDS)
+            .map(|_| record(random.below(dataset.records), dataset))
+            .collect();
+        let started = Instant::now();
+        engine.write(&batch)?;
+        if sync {
+            engine.sync()?;
+        }
+        took += started.elapsed();
+        written += BATCH_RECORDS;
+    }
+    Ok(written as f64 / took.as_secs_f64())
+}
+
+fn write_synced(engine: &dyn Tried, dataset: Dataset, phase: Duration) -> Result<f64> {
+    engine.sync()?;
+    let started = Instant::now();
+    overwrite(engine, dataset, 1, true, || started.elapsed() > phase)
+}
+
+fn read(engine: &dyn Tried, dataset: Dataset, phase: Duration, done: &AtomicBool) -> Result<(f64, [f64; 2])> {
+    let mut random = Random::new(2);
+    let mut latencies = histogram()?;
+    let started = Instant::now();
+    while started.elapsed() < phase {
+        let id = random.below(dataset.records);
+        let wanted = scattered_key(id);
+        let asked = Instant::now();
+        let value = engine.get(&wanted)?;
+        latencies.record(asked.elapsed().as_nanos() as u64)?;
+        ensure!(
+            value.is_some_and(|value| value.starts_with(&key(id))),
+            "record {id} is wrong"
+        );
+    }
+    done.store(true, Ordering::Release);
+    Ok((
+        latencies.len() as f64 / started.elapsed().as_secs_f64(),
+        tails(&latencies),
+    ))
+}
+
+type Reads = (f64, [f64; 2]);
+
+fn read_while_writing(engine: &dyn Tried, dataset: Dataset, phase: Duration) -> Result<(Reads, f64)> {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| overwrite(engine, dataset, 3, false, || done.load(Ordering::Acquire)));
+        let reads = read(engine, dataset, phase, &done);
+        // Also when reading failed.
+        done.store(true, Ordering::Release);
+        let written = writer.join().map_err(|_| anyhow!("the writer panicked"))?;
+        Ok((reads?, written?))
+    })
+}
+
+fn resident_mib() -> Result<f64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    // LMDB's files are mapped: what of them is in memory is the page cache's.
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kilobytes = line
+        .and_then(|line| line.split_whitespace().next())
+        .context("no RssAnon")?;
+    Ok(kilobytes.parse::<f64>()? / 1024.0)
+}
+
+fn used_bytes(dir: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        bytes += if metadata.is_dir() {
+            used_bytes(&entry.path())?
+        } else {
+            metadata.blocks() * 512
+        };
+    }
+    Ok(bytes)
+}
