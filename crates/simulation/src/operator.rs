@@ -54,6 +54,7 @@ impl World {
                     replicas: Some(replicas),
                     tolerate_failures: Some(self.rng.u32(0..3)),
                     read_keys_per_second: None,
+                    versioned: None,
                 };
                 operator::alter_store(&view, &name, &change).ok()
             }
