@@ -158,11 +158,6 @@ impl Cluster {
         self.nodes[node].server = None;
     }
 
-    /// The store in the topology: what is changed is seen when it is published.
-    pub fn store(&mut self) -> &mut TopologyStore {
-        self.topology.stores.get_mut("s").unwrap()
-    }
-
     /// The places of the nodes that hold a key, in the order in which they are asked to take a write.
     pub fn owners_of(&self, key: &str) -> Vec<usize> {
         let slot = slot_of_key(&"s".parse().unwrap(), key.as_bytes());

@@ -13,7 +13,8 @@ use fondaco_client::{ClientError, WireKey};
 use fondaco_model::versioned::{Record, Resolution, Update, VectorClock};
 
 use super::context;
-use super::operation::{Answer, Change, Circumstances, Lifetime, Operation, Set};
+use super::effect::{Change, Circumstances};
+use super::operation::{Answer, Lifetime, Operation, Set};
 use super::pipeline::{Part, Work};
 use crate::catalog::VersionedStore;
 use crate::forward::{Forwarder, told};

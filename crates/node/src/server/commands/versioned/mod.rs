@@ -1,7 +1,7 @@
 //! Commands on keys of versioned stores, and what nodes ask of one another's replicas.
 //!
-//! - `parse`: what a request asks of which keys;
-//! - `operation`: what that does to a value, and how it is answered;
+//! - `parse`, `lifetime`: what a request asks of which keys;
+//! - `operation`, `effect`: what that is, what it makes of a value, and how it is answered;
 //! - `admission`: who may ask what, and where;
 //! - `pipeline`: which requests of a connection are under way;
 //! - `coordinate`: reading and writing on replicas;
@@ -10,6 +10,8 @@
 mod admission;
 mod context;
 mod coordinate;
+mod effect;
+mod lifetime;
 mod operation;
 mod parse;
 mod pipeline;
