@@ -7,7 +7,7 @@ use fondaco_client::quorum::{Decide, Get, Intent, NoQuorum, Update, Updated, Wri
 use fondaco_client::{ClientError, Partial, ReadOptions, WireKey};
 use fondaco_model::versioned::{self, Record, Resolution, resolve};
 
-use crate::world::{DEADLINE_US, World, times};
+use crate::world::{DEADLINE_US, Shape, World, key, times};
 
 pub fn options() -> ReadOptions {
     ReadOptions {
@@ -93,4 +93,22 @@ pub fn no_quorum<T: std::fmt::Debug>(result: Result<T, ClientError>) -> Arc<NoQu
         Err(ClientError::NoQuorum(shortfall)) => shortfall,
         other => panic!("{other:?} is not for want of a quorum"),
     }
+}
+
+/// A key of which node 1 is the first owner, 2 the second, and so on.
+pub fn first_key() -> WireKey {
+    let (shape, text) = (Shape::three(), |number: u32| key(&format!("key-{number}")));
+    let partitions = shape.topology(|_| true).partitions;
+    let of_first = |key: &WireKey| partitions.partition_of(key.slot()).get() == 0;
+    (0..).map(text).find(of_first).unwrap()
+}
+
+/// A world in which a key has a value everywhere.
+pub fn with_value(shape: &Shape, home: Option<u32>) -> (World, WireKey) {
+    let (mut world, key) = (World::new(1, shape, home), first_key());
+    put(&mut world, &key, "old").1.unwrap();
+    for replica in world.replicas.values_mut() {
+        replica.hints.clear();
+    }
+    (world, key)
 }

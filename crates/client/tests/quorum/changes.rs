@@ -1,0 +1,110 @@
+//! Changes of what is there, and counters: what others do meanwhile.
+
+use fondaco_client::quorum::{Edit, Expiry, Intent, ReplicaCommand};
+use fondaco_client::{ClientError, WireKey};
+use fondaco_model::versioned::{self, Resolution, resolve};
+
+use crate::script::{
+    begin_update, begin_write, first_key, get, no_quorum, put, updated, value, values, with_value, written,
+};
+use crate::world::{Shape, World};
+
+#[test]
+fn a_write_on_condition_fails_when_another_was_first() {
+    let (mut world, key) = with_value(&Shape::three(), None);
+    let context = get(&mut world, &key).1.unwrap().context().clone();
+    put(&mut world, &key, "new").1.unwrap();
+    let update = value(&world, "late");
+    let at = begin_write(&mut world, &key, Intent::Unchanged(context), update);
+    world.finish();
+    assert!(matches!(written(&mut world, at), Err(ClientError::Conflict { .. })));
+    assert_eq!(values(&world.healed(&key)), ["new"]);
+}
+
+#[test]
+fn a_change_is_decided_on_what_is_there_and_may_be_none() {
+    let (mut world, key) = with_value(&Shape::three(), Some(2));
+    let at = begin_update(&mut world, &key, Box::new(|_, _| Edit::Keep));
+    world.finish();
+    let kept = updated(&mut world, at).unwrap();
+    assert_eq!((values(&kept.before), kept.context), (vec!["old".to_owned()], None));
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [0; 0]);
+    let at = begin_update(&mut world, &key, Box::new(|_, _| Edit::Delete));
+    world.finish();
+    assert!(updated(&mut world, at).unwrap().context.is_some());
+    assert_eq!(
+        world.asked(at).nodes(ReplicaCommand::Put),
+        [1],
+        "the first of the table, for all coordinators"
+    );
+    assert!(get(&mut world, &key).1.unwrap().is_deleted(u64::MAX));
+}
+
+#[test]
+fn a_change_is_tried_again_on_what_another_wrote_meanwhile() {
+    let (mut world, key) = with_value(&Shape::three(), Some(2));
+    let append = || begin_update_of("+");
+    let first = append()(&mut world, &key);
+    let second = append()(&mut world, &key);
+    world.finish();
+    updated(&mut world, first).unwrap();
+    updated(&mut world, second).unwrap();
+    assert_eq!(values(&world.healed(&key)), ["old++"]);
+    assert!(world.counts.read().conflicts >= 1);
+}
+
+fn begin_update_of(suffix: &'static str) -> impl Fn(&mut World, &WireKey) -> usize {
+    move |world, key| {
+        let decide = move |record: &versioned::Record, now| {
+            let resolved = resolve(record, Resolution::Latest, now);
+            let mut value = resolved.value().cloned().unwrap_or_default().to_vec();
+            value.extend_from_slice(suffix.as_bytes());
+            Edit::Put {
+                value: value.into(),
+                expiry: Expiry::Store,
+            }
+        };
+        begin_update(world, key, Box::new(decide))
+    }
+}
+
+#[test]
+fn what_is_added_to_a_counter_is_written_without_reading_and_never_twice() {
+    let shape = Shape::three().with(|settings| settings.resolution = Resolution::Counter);
+    let mut world = World::new(1, &shape, Some(1));
+    let key = first_key();
+    let add = |world: &World| versioned::Update::add(5, world.moment().now_unix_ms, None);
+    let update = add(&world);
+    let at = begin_write(&mut world, &key, Intent::All, update);
+    world.finish();
+    written(&mut world, at).unwrap();
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Get), [0; 0]);
+    // Nobody knows whether it was added: it is not added once more.
+    world.replica(1).delay_us = 10_000_000;
+    let update = add(&world);
+    let at = begin_write(&mut world, &key, Intent::All, update);
+    world.finish();
+    no_quorum(written(&mut world, at));
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [1]);
+    let total = resolve(&world.healed(&key), Resolution::Counter, 0);
+    assert_eq!(*total.value().unwrap(), "10");
+}
+
+#[test]
+fn a_counter_is_set_to_a_number_and_keeps_what_was_added_meanwhile() {
+    let shape = Shape::three().with(|settings| settings.resolution = Resolution::Counter);
+    let mut world = World::new(1, &shape, Some(1));
+    let key = first_key();
+    let set = |_: &versioned::Record, _: u64| Edit::Put {
+        value: "100".into(),
+        expiry: Expiry::Store,
+    };
+    let setting = begin_update(&mut world, &key, Box::new(set));
+    let update = versioned::Update::add(7, world.moment().now_unix_ms, None);
+    let adding = begin_write(&mut world, &key, Intent::All, update);
+    world.finish();
+    updated(&mut world, setting).unwrap();
+    written(&mut world, adding).unwrap();
+    let total = resolve(&world.healed(&key), Resolution::Counter, 0);
+    assert_eq!(*total.value().unwrap(), "107");
+}

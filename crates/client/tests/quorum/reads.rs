@@ -1,0 +1,154 @@
+//! Reads, each case by itself: who is asked, who must answer, and what is said when they do not.
+
+use fondaco_client::quorum::{Intent, QuorumPart, ReplicaCommand, ReplicaErrorCode};
+use fondaco_client::{ClientError, WireKey};
+use fondaco_model::versioned::Handoff;
+
+use crate::script::{begin_get, begin_write, get, no_quorum, put, read, value, values, with_value, written};
+use crate::world::{Shape, World, id, key};
+
+#[test]
+fn a_read_asks_as_many_as_are_preferred_and_the_nearest_first() {
+    let shape = Shape::three();
+    let (mut world, key) = with_value(&shape, Some(3));
+    let (at, record) = get(&mut world, &key);
+    assert_eq!(values(&record.unwrap()), ["old"]);
+    assert_eq!(
+        world.asked(at).nodes(ReplicaCommand::Get),
+        [1, 3],
+        "its own replica, and the next"
+    );
+
+    let (mut world, key) = with_value(&Shape::three().with(|settings| settings.preferred_reads = 3), None);
+    let (at, _) = get(&mut world, &key);
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Get), [1, 2, 3]);
+
+    let zones = Shape::three().zones(3).with(|settings| settings.reads = 1);
+    let (mut world, key) = with_value(&zones.with(|settings| settings.preferred_reads = 1), Some(2));
+    let (at, _) = get(&mut world, &key);
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Get), [2]);
+}
+
+#[test]
+fn another_replica_is_asked_for_each_that_fails_and_no_more() {
+    let (mut world, key) = with_value(&Shape::three(), None);
+    world.replica(1).is_up = false;
+    let (at, record) = get(&mut world, &key);
+    assert_eq!(values(&record.unwrap()), ["old"]);
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Get), [1, 2, 3]);
+}
+
+#[test]
+fn another_replica_is_asked_for_each_that_takes_too_long() {
+    let (mut world, key) = with_value(&Shape::three(), None);
+    world.replica(2).delay_us = 10_000_000;
+    let (at, record) = get(&mut world, &key);
+    assert_eq!(values(&record.unwrap()), ["old"]);
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Get), [1, 2, 3]);
+    assert!((500_000..600_000).contains(&world.now_us), "half of the deadline");
+}
+
+#[test]
+fn a_read_without_enough_replicas_says_who_was_missing_and_why() {
+    let (mut world, key) = with_value(&Shape::three(), None);
+    world.replica(1).is_up = false;
+    world
+        .replica(3)
+        .refuses
+        .insert("FONDACO.RGET", ReplicaErrorCode::Corrupt);
+    world.replica(3).delay_us = 5_000;
+    let shortfall = no_quorum(get(&mut world, &key).1);
+    assert_eq!(
+        (shortfall.part, shortfall.had, shortfall.required),
+        (QuorumPart::Reads, 1, 2)
+    );
+    assert_eq!(
+        ClientError::NoQuorum(shortfall).to_string(),
+        "1 of 2 reads: node 1 (10.0.0.1:6500) cannot be reached (there is no connection), node 3 (10.0.0.3:6500) \
+         said \"CORRUPT as the test says\""
+    );
+}
+
+#[test]
+fn a_read_of_many_keys_asks_each_node_once_and_answers_those_that_it_can() {
+    let mut world = World::new(1, &Shape::of(4, 2), None);
+    let keys: Vec<WireKey> = (0..40u32)
+        .map(|number| key(&format!("{}", number * 1_000_003)))
+        .collect();
+    for key in &keys {
+        put(&mut world, key, "v").1.unwrap();
+    }
+    let at = begin_get(&mut world, &keys);
+    world.answer(at);
+    assert!(
+        read(&mut world, at)
+            .iter()
+            .all(|record| values(record.as_ref().unwrap()) == ["v"])
+    );
+    let mut asked = world.asked(at).nodes(ReplicaCommand::Get);
+    asked.sort_unstable();
+    assert_eq!(asked, [1, 2, 3, 4]);
+
+    world.replica(4).is_up = false;
+    let at = begin_get(&mut world, &keys);
+    world.answer(at);
+    let owners = world.directory.topology().owners.clone();
+    let partitions = world.directory.topology().partitions;
+    for (key, record) in keys.iter().zip(read(&mut world, at)) {
+        let is_on_4 = owners[partitions.partition_of(key.slot()).get() as usize].contains(&id(4));
+        match is_on_4 {
+            true => assert_eq!(no_quorum(record).required, 2),
+            false => assert_eq!(values(&record.unwrap()), ["v"]),
+        }
+    }
+}
+
+#[test]
+fn a_key_that_no_replica_has_is_not_there() {
+    let mut world = World::new(1, &Shape::three(), None);
+    assert!(get(&mut world, &key("absent")).1.unwrap().is_empty());
+}
+
+#[test]
+fn replicas_that_answered_less_get_the_join_and_others_nothing() {
+    let shape = Shape::three().with(|settings| {
+        (settings.reads, settings.writes) = (3, 1);
+        (settings.preferred_reads, settings.preferred_writes) = (3, 1);
+        settings.handoff = Handoff::None;
+    });
+    let (mut world, key) = with_value(&shape, None);
+    let (at, _) = get(&mut world, &key);
+    assert_eq!(
+        world.asked(at).nodes(ReplicaCommand::Merge),
+        [0; 0],
+        "all have the same"
+    );
+    // Each of two has a value that the other has not, and one has neither.
+    let context = world.replicas[&id(1)].records[key.key()].context().clone();
+    for (number, text) in [(1, "one"), (2, "two")] {
+        let update = value(&world, text);
+        for other in 1..=3 {
+            world.replica(other).is_up = other == number;
+        }
+        let at = begin_write(&mut world, &key, Intent::Context(context.clone()), update);
+        world.answer(at);
+        written(&mut world, at).unwrap();
+        world.finish();
+    }
+    for number in 1..=3 {
+        world.replica(number).is_up = true;
+    }
+    let (at, record) = get(&mut world, &key);
+    let record = record.unwrap();
+    assert_eq!(values(&record), ["one", "two"]);
+    let mut repaired = world.asked(at).nodes(ReplicaCommand::Merge);
+    repaired.sort_unstable();
+    assert_eq!(repaired, [1, 2, 3]);
+    assert!(
+        world
+            .replicas
+            .values()
+            .all(|replica| replica.records[key.key()] == record)
+    );
+    assert_eq!(world.counts.read().repairs, 3);
+}

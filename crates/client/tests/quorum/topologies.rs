@@ -1,0 +1,83 @@
+//! Topologies that are old, and nodes that are not there.
+
+use fondaco_client::ClientError;
+use fondaco_client::quorum::{ReplicaCommand, ReplicaErrorCode};
+
+use crate::script::{begin_get, begin_put, first_key, put, read, written};
+use crate::world::{Shape, World, id};
+
+#[test]
+fn an_old_topology_is_made_good_by_a_newer_one() {
+    let shape = Shape::of(4, 2);
+    let mut world = World::new(1, &shape, None);
+    let key = first_key();
+    // Its owners are 1 and 2; it has moved to 3 and 4, and nobody told.
+    for number in [1, 2] {
+        for command in ["FONDACO.RGET", "FONDACO.RPUT", "FONDACO.RMERGE"] {
+            world.replica(number).refuses.insert(command, ReplicaErrorCode::NotHere);
+        }
+    }
+    let reading = begin_get(&mut world, std::slice::from_ref(&key));
+    let writing = begin_put(&mut world, &key, "v");
+    while world.now_us < 100_000 {
+        assert_eq!(world.step(), Some(Vec::new()), "nobody has it, and both wait");
+    }
+    let mut topology = shape.topology(|_| true);
+    topology.owners.rotate_left(2);
+    world.adopt(topology);
+    world.answer(reading);
+    world.answer(writing);
+    assert!(read(&mut world, reading).pop().unwrap().is_ok());
+    written(&mut world, writing).unwrap();
+    assert!(world.replicas[&id(3)].records.contains_key(key.key()));
+    world.finish();
+}
+
+#[test]
+fn a_store_that_is_dropped_meanwhile_is_unknown() {
+    let shape = Shape::three();
+    let mut world = World::new(1, &shape, None);
+    let key = first_key();
+    for number in 1..=3 {
+        for command in ["FONDACO.RGET", "FONDACO.RPUT"] {
+            world.replica(number).refuses.insert(command, ReplicaErrorCode::NoStore);
+        }
+    }
+    let reading = begin_get(&mut world, std::slice::from_ref(&key));
+    let writing = begin_put(&mut world, &key, "v");
+    while world.now_us < 20_000 {
+        world.step();
+    }
+    let mut topology = shape.topology(|_| true);
+    topology.stores.values_mut().for_each(|store| store.id = 9);
+    world.adopt(topology);
+    world.answer(reading);
+    world.answer(writing);
+    assert!(matches!(
+        read(&mut world, reading)[0],
+        Err(ClientError::UnknownStore { .. })
+    ));
+    assert!(matches!(
+        written(&mut world, writing),
+        Err(ClientError::UnknownStore { .. })
+    ));
+}
+
+#[test]
+fn nodes_that_the_cluster_does_not_see_are_asked_in_need_only() {
+    let shape = Shape::three();
+    let mut world = World::new(1, &shape, Some(1));
+    let key = first_key();
+    world.adopt(shape.topology(|node| node != id(2)));
+    let (at, _) = put(&mut world, &key, "v");
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [3]);
+    assert_eq!(world.asked(at).hints(), [(2, 3)]);
+    world.adopt(shape.topology(|node| node == id(1)));
+    let (at, written) = put(&mut world, &key, "w");
+    written.unwrap();
+    assert_eq!(
+        world.asked(at).nodes(ReplicaCommand::Merge),
+        [2],
+        "as many as are needed"
+    );
+}

@@ -1,0 +1,187 @@
+//! Writes, each case by itself: who takes them, who must have them, and what is said when they do not.
+
+use fondaco_client::ClientError;
+use fondaco_client::quorum::{Intent, QuorumPart, ReplicaCommand, ReplicaErrorCode};
+use fondaco_model::versioned::Handoff;
+
+use crate::script::{begin_put, begin_write, first_key, get, no_quorum, put, value, values, with_value, written};
+use crate::world::{Shape, World, id};
+
+#[test]
+fn a_write_goes_to_one_replica_first_and_then_to_all_others() {
+    let mut world = World::new(1, &Shape::three(), Some(2));
+    let key = first_key();
+    let (at, written) = put(&mut world, &key, "v");
+    let asked = world.asked(at);
+    assert_eq!(
+        asked.nodes(ReplicaCommand::Get),
+        [1],
+        "with its own replica a read quorum"
+    );
+    assert_eq!(asked.nodes(ReplicaCommand::Put), [2], "its own replica first");
+    assert_eq!(asked.nodes(ReplicaCommand::Merge), [1, 3]);
+    assert_eq!(world.holders(&key, &written.unwrap().context, false), 3);
+}
+
+#[test]
+fn a_write_takes_the_place_of_what_is_only_on_other_replicas() {
+    // Nodes 1 and 3 have it, and node 2, which has not, takes the next write.
+    let mut world = World::new(1, &Shape::three(), Some(2));
+    let key = first_key();
+    world
+        .replica(2)
+        .refuses
+        .insert("FONDACO.RPUT", ReplicaErrorCode::Overloaded);
+    world
+        .replica(2)
+        .refuses
+        .insert("FONDACO.RMERGE", ReplicaErrorCode::Overloaded);
+    put(&mut world, &key, "old").1.unwrap();
+    assert!(!world.replicas[&id(2)].records.contains_key(key.key()));
+    world.replica(2).refuses.clear();
+    put(&mut world, &key, "new").1.unwrap();
+    assert_eq!(values(&world.healed(&key)), ["new"]);
+}
+
+#[test]
+fn the_next_replica_takes_the_write_when_the_first_does_not() {
+    let mut world = World::new(1, &Shape::three(), None);
+    let key = first_key();
+    world.replica(1).is_up = false;
+    let (at, written) = put(&mut world, &key, "v");
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [1, 2]);
+    assert_eq!(world.holders(&key, &written.unwrap().context, false), 2);
+    // The context is of two replicas with the one that takes the write, whichever that is.
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Get), [2, 3]);
+}
+
+#[test]
+fn a_slow_replica_is_waited_for_only_where_it_is_needed() {
+    let mut world = World::new(1, &Shape::three(), Some(1));
+    let key = first_key();
+    world.replica(3).delay_us = 10_000_000;
+    let began_us = world.now_us;
+    let at = begin_put(&mut world, &key, "v");
+    world.answer(at);
+    written(&mut world, at).unwrap();
+    assert!(world.now_us - began_us < 5_000, "two of three are enough");
+    world.finish();
+
+    let all = Shape::three().with(|settings| (settings.writes, settings.preferred_writes) = (3, 3));
+    let mut world = World::new(1, &all, Some(1));
+    world.replica(3).delay_us = 10_000_000;
+    let shortfall = no_quorum(put(&mut world, &key, "v").1);
+    assert_eq!((shortfall.had, shortfall.required), (2, 3));
+    assert_eq!(&*shortfall.missing[0].why, "timed out");
+}
+
+#[test]
+fn preferred_replicas_are_waited_for_a_little() {
+    let shape = Shape::three().with(|settings| (settings.writes, settings.preferred_writes) = (1, 3));
+    for (delay_us, took_us) in [(5_000, 5_000..9_000), (100_000, 10_000..15_000)] {
+        let mut world = World::new(1, &shape, Some(1));
+        let key = first_key();
+        world.replica(3).delay_us = delay_us;
+        let began_us = world.now_us;
+        let at = begin_put(&mut world, &key, "v");
+        world.answer(at);
+        written(&mut world, at).unwrap();
+        let lasted_us = world.now_us - began_us;
+        assert!(took_us.contains(&lasted_us), "{lasted_us} us for {delay_us}");
+    }
+}
+
+#[test]
+fn a_write_without_enough_replicas_fails_and_says_who_was_missing() {
+    let shape = Shape::three().with(|settings| settings.handoff = Handoff::None);
+    let mut world = World::new(1, &shape, Some(1));
+    let key = first_key();
+    world.replica(3).is_up = false;
+    world
+        .replica(2)
+        .refuses
+        .insert("FONDACO.RMERGE", ReplicaErrorCode::DiskFull);
+    let shortfall = no_quorum(put(&mut world, &key, "v").1);
+    assert_eq!(
+        (shortfall.part, shortfall.had, shortfall.required),
+        (QuorumPart::Writes, 1, 2)
+    );
+    assert_eq!(
+        shortfall.to_string(),
+        "1 of 2 writes: node 2 (10.0.0.2:6500) said \"DISKFULL as the test says\", node 3 (10.0.0.3:6500) cannot be \
+         reached (there is no connection)"
+    );
+    assert_eq!(world.counts.read().no_quorum, 1);
+    assert_eq!(values(&world.healed(&key)), ["v"], "it may be read from now on");
+}
+
+#[test]
+fn who_refuses_speaks_for_all() {
+    let mut world = World::new(1, &Shape::three(), None);
+    let key = first_key();
+    for number in 1..=3 {
+        world
+            .replica(number)
+            .refuses
+            .insert("FONDACO.RGET", ReplicaErrorCode::Refused);
+    }
+    let (at, written) = put(&mut world, &key, "v");
+    assert!(matches!(written, Err(ClientError::Refused { .. })), "{written:?}");
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [0; 0]);
+    let (_, record) = get(&mut world, &key);
+    assert!(matches!(record, Err(ClientError::Refused { .. })), "{record:?}");
+}
+
+#[test]
+fn other_zones_must_answer_where_the_settings_say_so() {
+    let shape = Shape::of(4, 4).zones(2).with(|settings| {
+        (settings.reads, settings.writes) = (1, 1);
+        (settings.preferred_reads, settings.preferred_writes) = (1, 1);
+        (settings.zone_reads, settings.zone_writes) = (1, 1);
+    });
+    // Nodes 1 and 3 are in one zone, 2 and 4 in the other.
+    let mut world = World::new(1, &shape, Some(1));
+    let key = first_key();
+    world.replica(2).delay_us = 3_000;
+    let began_us = world.now_us;
+    let at = begin_put(&mut world, &key, "v");
+    world.replica(4).is_up = false;
+    world.answer(at);
+    written(&mut world, at).unwrap();
+    assert!(
+        world.now_us - began_us >= 3_000,
+        "it was acknowledged in the other zone"
+    );
+    world.finish();
+    let (at, record) = get(&mut world, &key);
+    assert_eq!(values(&record.unwrap()), ["v"]);
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Get), [1, 2]);
+    world.replica(2).is_up = false;
+    world.replica(4).is_up = false;
+    let shortfall = no_quorum(get(&mut world, &key).1);
+    assert_eq!((shortfall.zones_had, shortfall.zones_required), (0, 1));
+    let shortfall = no_quorum(put(&mut world, &key, "w").1);
+    assert_eq!((shortfall.had, shortfall.zones_had), (2, 0));
+}
+
+#[test]
+fn a_write_with_a_context_leaves_what_that_does_not_cover() {
+    let (mut world, key) = with_value(&Shape::three(), None);
+    let context = get(&mut world, &key).1.unwrap().context().clone();
+    for text in ["one", "two"] {
+        let update = value(&world, text);
+        let at = begin_write(&mut world, &key, Intent::Context(context.clone()), update);
+        world.answer(at);
+        written(&mut world, at).unwrap();
+        world.finish();
+        assert_eq!(world.asked(at).nodes(ReplicaCommand::Get), [0; 0], "it was read before");
+    }
+    let record = get(&mut world, &key).1.unwrap();
+    assert_eq!(values(&record), ["one", "two"]);
+    let update = value(&world, "both");
+    let at = begin_write(&mut world, &key, Intent::Context(record.context().clone()), update);
+    world.finish();
+    let context = written(&mut world, at).unwrap().context;
+    let record = get(&mut world, &key).1.unwrap();
+    assert_eq!((values(&record), record.context()), (vec!["both".to_owned()], &context));
+}
