@@ -18,6 +18,7 @@ mod answer;
 mod client_peers;
 mod commit;
 mod committer;
+mod comparing;
 mod error;
 pub mod exchange;
 mod growing;
@@ -40,6 +41,8 @@ mod space;
 mod store;
 mod sweeper;
 mod table_key;
+mod turns;
+mod views;
 mod worker;
 
 pub use client_peers::ClientPeers;

@@ -1,0 +1,241 @@
+//! An exchange carried out: what [`Exchange`] says is to be done, done over the network and on the table.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fondaco_client::quorum::{
+    KeyRecord, LeafDigests, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
+};
+use fondaco_model::NodeId;
+use fondaco_model::versioned::{Record, VectorClock};
+
+use crate::commit::engine_error;
+use crate::exchange::{Exchange, Hashes, LeafEntry, Own, Step};
+use crate::metrics::ReplicaCounter;
+use crate::pace::Pace;
+use crate::partition::Partition;
+use crate::peers::unexpected;
+use crate::serving::{hashes, leaf_entries};
+use crate::shared::Shared;
+use crate::store::{HeldStore, record_key_of};
+use crate::worker::Signal;
+
+/// How many bytes of records one request brings.
+const GIVE_BYTES_MAX: usize = 1 << 20;
+
+/// An exchange under way.
+struct Running<'a> {
+    shared: &'a Arc<Shared>,
+    store: &'a HeldStore,
+    partition: &'a Partition,
+    peer: NodeId,
+    /// What was sent and received since the last pause.
+    bytes: u64,
+}
+
+/// Compares a partition with that of another node, until both have the same.
+pub(crate) fn exchange(
+    shared: &Arc<Shared>,
+    store: &HeldStore,
+    partition: &Partition,
+    peer: NodeId,
+    pace: &mut Pace,
+    signal: &Signal,
+) -> Result<(), ReplicaError> {
+    let began_ms = shared.now_ms();
+    let mut running = Running {
+        shared,
+        store,
+        partition,
+        peer,
+        bytes: 0,
+    };
+    let outcome = running.run(pace, signal);
+    match &outcome {
+        Ok(()) => {
+            partition.exchanged(peer, began_ms);
+            shared.metrics.add(ReplicaCounter::Exchanges, 1);
+        }
+        Err(error) => {
+            tracing::debug!(store = %store.name, partition = %partition.id(), %peer, %error, "an exchange failed");
+            shared.metrics.add(ReplicaCounter::ExchangeFailures, 1);
+        }
+    }
+    outcome
+}
+
+impl Running<'_> {
+    fn run(&mut self, pace: &mut Pace, signal: &Signal) -> Result<(), ReplicaError> {
+        let mut exchange = Exchange::new();
+        loop {
+            match exchange.step() {
+                Step::Compare { depth, nodes } => {
+                    let theirs = self.ask_hashes(depth, &nodes)?;
+                    let own = hashes(self.shared, self.store, self.partition, depth, &nodes)?;
+                    exchange.compared(depth, &nodes, &own, &theirs);
+                }
+                Step::Sync { depth, leaves } => self.sync(&mut exchange, depth, &leaves)?,
+                Step::Get { keys } => self.get(keys)?,
+                Step::Give { keys } => self.give(keys)?,
+                Step::Done => return Ok(()),
+            }
+            self.shared.metrics.add(ReplicaCounter::ExchangeBytes, self.bytes);
+            if !pace.spend(std::mem::take(&mut self.bytes), signal) {
+                return Err(ReplicaError::new(ReplicaErrorCode::Other, "this process ends"));
+            }
+        }
+    }
+
+    fn ask(&self, operation: ReplicaOperation) -> Result<ReplicaReply, ReplicaError> {
+        self.shared
+            .ask(self.peer, self.shared.background(self.store, operation))
+    }
+
+    fn ask_hashes(&mut self, depth: u8, nodes: &[u32]) -> Result<Hashes, ReplicaError> {
+        let operation = ReplicaOperation::Tree {
+            partition: self.partition.id(),
+            depth,
+            nodes: nodes.to_vec(),
+        };
+        match self.ask(operation)? {
+            ReplicaReply::Hashes {
+                leaf_depth,
+                nodes: hashes,
+            } => {
+                self.bytes += (4 * nodes.len() + 128 * hashes.len()) as u64;
+                Ok(Hashes {
+                    leaf_depth,
+                    nodes: hashes,
+                })
+            }
+            _ => Err(unexpected(self.peer)),
+        }
+    }
+
+    fn sync(&mut self, exchange: &mut Exchange, depth: u8, leaves: &[u32]) -> Result<(), ReplicaError> {
+        let mut own: Vec<LeafEntry> = Vec::new();
+        let mut digests = Vec::with_capacity(leaves.len());
+        for &leaf in leaves {
+            let entries = leaf_entries(self.shared, self.store, self.partition.id(), depth, leaf)?;
+            digests.push(LeafDigests {
+                leaf,
+                digests: entries.iter().map(|entry| entry.digest).collect(),
+            });
+            own.extend(entries);
+        }
+        self.bytes += (4 * leaves.len() + 8 * own.len()) as u64;
+        let operation = ReplicaOperation::Sync {
+            partition: self.partition.id(),
+            depth,
+            leaves: digests,
+        };
+        let ReplicaReply::Differences {
+            records,
+            contexts,
+            lacking,
+        } = self.ask(operation)?
+        else {
+            return Err(unexpected(self.peer));
+        };
+        self.bytes += pairs_bytes(&records) + pairs_bytes(&contexts) + 8 * lacking.len() as u64;
+        self.merge(records)?;
+        let differing: Vec<(Bytes, Own)> = contexts.into_iter().map(|pair| self.compared(pair)).collect();
+        exchange.synced(&own, differing, &lacking);
+        Ok(())
+    }
+
+    /// How one's own context of a key stands to the other's.
+    fn compared(&self, KeyRecord { key, record }: KeyRecord) -> (Bytes, Own) {
+        let own = self.record(&key).ok().flatten();
+        let own = own.and_then(|own| Record::decode_context(&own).ok());
+        let verdict = match (own, VectorClock::decode(&record)) {
+            (Some(own), Ok(theirs)) => Own::Context(own.compare(&theirs)),
+            _ => Own::Missing,
+        };
+        (key, verdict)
+    }
+
+    fn get(&mut self, keys: Vec<Bytes>) -> Result<(), ReplicaError> {
+        let operation = ReplicaOperation::Get {
+            part: RecordPart::Full,
+            keys: keys.clone(),
+        };
+        let ReplicaReply::Records(records) = self.ask(operation)? else {
+            return Err(unexpected(self.peer));
+        };
+        let pairs = keys.into_iter().zip(records).filter_map(|(key, record)| {
+            let record = record.ok().flatten()?;
+            Some(KeyRecord { key, record })
+        });
+        let pairs: Vec<KeyRecord> = pairs.collect();
+        self.bytes += pairs_bytes(&pairs);
+        self.merge(pairs)
+    }
+
+    /// Merges what the other has into one's own.
+    fn merge(&self, records: Vec<KeyRecord>) -> Result<(), ReplicaError> {
+        // What is not held any more is only given away.
+        if records.is_empty() || !self.partition.is_held() {
+            return Ok(());
+        }
+        let Some(own) = self.shared.holding.load().cluster.as_ref().map(|cluster| cluster.node) else {
+            return Ok(());
+        };
+        self.shared.metrics.add(ReplicaCounter::RepairsIn, records.len() as u64);
+        let request = self.shared.background(self.store, ReplicaOperation::Merge { records });
+        self.shared.ask(own, request).map(drop)
+    }
+
+    fn give(&mut self, keys: Vec<Bytes>) -> Result<(), ReplicaError> {
+        let mut records = Vec::new();
+        let mut bytes = 0;
+        for key in keys {
+            // A damaged one is not spread.
+            let Ok(Some(record)) = self.record(&key) else { continue };
+            bytes += record.len();
+            records.push(KeyRecord { key, record });
+            if bytes >= GIVE_BYTES_MAX {
+                self.send(std::mem::take(&mut records))?;
+                bytes = 0;
+            }
+        }
+        self.send(records)
+    }
+
+    fn send(&mut self, records: Vec<KeyRecord>) -> Result<(), ReplicaError> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.bytes += pairs_bytes(&records);
+        self.shared
+            .metrics
+            .add(ReplicaCounter::RepairsOut, records.len() as u64);
+        match self.ask(ReplicaOperation::Merge { records })? {
+            ReplicaReply::Done => Ok(()),
+            _ => Err(unexpected(self.peer)),
+        }
+    }
+
+    fn record(&self, key: &[u8]) -> Result<Option<Bytes>, ReplicaError> {
+        let table_key = record_key_of(self.partition.id(), key);
+        let record = self
+            .store
+            .table
+            .get(&table_key)
+            .map_err(|error| engine_error(self.shared, &error))?;
+        match record {
+            Some(record) if Record::decode_context(&record).is_err() => Err(ReplicaError::new(
+                ReplicaErrorCode::Corrupt,
+                "a stored record is damaged",
+            )),
+            record => Ok(record),
+        }
+    }
+}
+
+fn pairs_bytes(pairs: &[KeyRecord]) -> u64 {
+    pairs
+        .iter()
+        .map(|pair| (pair.key.len() + pair.record.len()) as u64)
+        .sum()
+}

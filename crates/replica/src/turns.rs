@@ -1,0 +1,112 @@
+//! Whose turn it is to be compared, and with whom.
+//!
+//! Each partition has its turn once a period, with the replica that it was compared with longest ago. Besides,
+//! comparisons are owed: with a node that came back, and where one failed.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use fondaco_model::NodeId;
+
+use crate::partition::Partition;
+use crate::store::{HeldStore, Holding};
+
+/// How soon a comparison that failed is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// When partitions have their turns.
+pub(crate) struct Turns {
+    period: Duration,
+    /// The next turn of each partition of each store.
+    next: HashMap<(u16, u32), Instant>,
+    /// Comparisons that are due besides: with nodes that came back, and those that failed.
+    owed: HashMap<(u16, u32, NodeId), Instant>,
+}
+
+impl Turns {
+    /// Turns that come round in this time.
+    pub(crate) fn new(period: Duration) -> Self {
+        Self {
+            period,
+            next: HashMap::new(),
+            owed: HashMap::new(),
+        }
+    }
+
+    /// Nodes came back: all partitions are to be compared with them. Both sides see the other return, and one of
+    /// them is enough.
+    pub(crate) fn owe(&mut self, holding: &Holding, returned: &BTreeSet<NodeId>) {
+        let own = holding.cluster.as_ref().map(|cluster| cluster.node);
+        if returned.is_empty() {
+            return;
+        }
+        for store in holding.stores.values() {
+            for partition in store.partitions.values() {
+                let others = holding.others(store, partition.id());
+                for node in others
+                    .into_iter()
+                    .filter(|node| returned.contains(node) && own < Some(*node))
+                {
+                    self.owed.insert((store.id, partition.id().get(), node), Instant::now());
+                }
+            }
+        }
+    }
+
+    /// With whom a partition is to be compared now.
+    pub(crate) fn whose(&mut self, holding: &Holding, store: &HeldStore, partition: &Partition) -> BTreeSet<NodeId> {
+        let now = Instant::now();
+        let id = partition.id();
+        let others = holding.others(store, id);
+        let live: Vec<NodeId> = others.into_iter().filter(|&node| holding.is_live(node)).collect();
+        let is_due = |node: &NodeId| {
+            let owed = self.owed.get(&(store.id, id.get(), *node));
+            owed.is_some_and(|owed| *owed <= now)
+        };
+        let mut due: BTreeSet<NodeId> = live.iter().copied().filter(is_due).collect();
+        let first = || match holding.is_synchronised(store, partition) {
+            // Not all at the same time.
+            true => now + self.period.mul_f64(fastrand::f64()),
+            false => now,
+        };
+        let turn = self.next.entry((store.id, id.get())).or_insert_with(first);
+        if *turn <= now {
+            *turn = now + self.period.mul_f64(fastrand::f64() / 2.0 + 0.75);
+            // One that it was never compared with comes first.
+            let began_ms = |&node: &NodeId| partition.exchanged_with(node).map_or(0, |began_ms| began_ms + 1);
+            due.extend(live.into_iter().min_by_key(began_ms));
+        }
+        due
+    }
+
+    /// A partition was compared with that of a node, or could not be.
+    pub(crate) fn had(
+        &mut self,
+        holding: &Holding,
+        store: &HeldStore,
+        partition: &Partition,
+        peer: NodeId,
+        is_done: bool,
+    ) {
+        let id = partition.id().get();
+        let owed = (store.id, id, peer);
+        match is_done {
+            true => drop(self.owed.remove(&owed)),
+            false => drop(self.owed.insert(owed, Instant::now() + RETRY)),
+        }
+        // A plan waits for it: the next one of the owners.
+        if is_done && !holding.is_synchronised(store, partition) {
+            self.next.insert((store.id, id), Instant::now());
+        }
+    }
+
+    /// Forgets what is not held any more.
+    pub(crate) fn forget_others(&mut self, holding: &Holding) {
+        let is_held = |store: &u16, partition: &u32| {
+            let store = holding.stores.get(store);
+            store.is_some_and(|store| store.partitions.contains_key(partition))
+        };
+        self.next.retain(|(store, partition), _| is_held(store, partition));
+        self.owed.retain(|(store, partition, _), _| is_held(store, partition));
+    }
+}

@@ -1,0 +1,215 @@
+//! The cluster as the replicas of a node are told of it: which stores there are, and which of their partitions
+//! the node holds. Tables are opened and dropped by it, and partitions held and given up.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError, mpsc};
+
+use bytes::Bytes;
+use fondaco_engine::Table;
+use fondaco_model::NodeId;
+
+use crate::error::ReplicasError;
+use crate::options::{ReplicaView, ReplicatedStore};
+use crate::partition::Partition;
+use crate::replicas::Replicas;
+use crate::store::{Cluster, Held, HeldStore, Holding};
+use crate::table_key::{parse_record_key, range};
+
+/// What the names of the tables of stores begin with.
+const STORE_PREFIX: &str = "store-";
+
+impl Replicas {
+    /// Takes in how the cluster is: which stores there are, and which of their partitions this node holds.
+    /// Tables of stores that are no more are deleted, unless the view is only remembered.
+    ///
+    /// # Errors
+    /// The first store whose table cannot be opened, or what cannot be deleted: all others are as they should
+    /// be, and it is to be told again.
+    pub fn set_view(&self, view: &ReplicaView) -> Result<(), ReplicasError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.shared.holding.load_full();
+        let mut holding = Holding {
+            cluster: Some(cluster_of(view)),
+            stores: HashMap::new(),
+        };
+        let mut failed = Ok(());
+        for store in &view.stores {
+            match self.hold(view, store, before.stores.get(&store.id)) {
+                Ok(held) => drop(holding.stores.insert(held.id, Arc::new(held))),
+                Err(error) => failed = failed.and(Err(error)),
+            }
+        }
+        let was_live = |node: &NodeId| before.is_live(*node);
+        let live = view
+            .nodes
+            .iter()
+            .filter(|&(_, &is_live)| is_live)
+            .map(|(&node, _)| node);
+        // At the start, all that are there.
+        let returned: BTreeSet<NodeId> = live.filter(|node| !was_live(node)).collect();
+        self.shared.holding.store(Arc::new(holding));
+        if !returned.is_empty() {
+            let mut waiting = self.shared.returned.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.extend(returned);
+        }
+        for signal in [&self.shared.growing, &self.shared.exchanging, &self.shared.handoff] {
+            signal.wake();
+        }
+        match view.is_remembered {
+            true => failed,
+            false => failed.and(self.drop_others(&before, view)),
+        }
+    }
+
+    /// The part of a store that this node holds.
+    fn hold(
+        &self,
+        view: &ReplicaView,
+        store: &ReplicatedStore,
+        before: Option<&Arc<HeldStore>>,
+    ) -> Result<HeldStore, ReplicasError> {
+        let name = table_name(store);
+        let before = before.filter(|before| before.table.name() == name);
+        let engine_at = self.shared.engine_at(store)?;
+        let engine = &self.shared.engines[engine_at];
+        let table = match before {
+            Some(before) => Arc::clone(&before.table),
+            None => engine.open_table(&name)?,
+        };
+        // Most changes of a cluster are about something else.
+        let unchanged = before.filter(|before| before.epoch == view.table.epoch() && before.replicas == store.replicas);
+        let (partitions, surplus) = match unchanged {
+            Some(before) => (Arc::clone(&before.partitions), Arc::clone(&before.surplus)),
+            None => {
+                let known = match before {
+                    Some(before) => before
+                        .all_partitions()
+                        .filter(|partition| !partition.is_cleared() || partition.is_held())
+                        .map(|partition| (partition.id().get(), Arc::clone(partition)))
+                        .collect(),
+                    None => found_in(&*table)?,
+                };
+                divided(view, store, known)
+            }
+        };
+        Ok(HeldStore {
+            id: store.id,
+            name: store.name.clone(),
+            replicas: store.replicas,
+            settings: store.settings,
+            engine: Arc::clone(engine),
+            engine_at,
+            table,
+            epoch: view.table.epoch(),
+            partitions,
+            surplus,
+            is_gone: before.map_or_else(Arc::default, |before| Arc::clone(&before.is_gone)),
+        })
+    }
+
+    /// Deletes the tables of stores that are no more, when nothing writes to them.
+    fn drop_others(&self, before: &Holding, view: &ReplicaView) -> Result<(), ReplicasError> {
+        let wanted: BTreeSet<String> = view.stores.iter().map(table_name).collect();
+        let gone = before
+            .stores
+            .values()
+            .filter(|store| !wanted.contains(store.table.name()));
+        let mut is_any = false;
+        for store in gone {
+            store.is_gone.store(true, Relaxed);
+            is_any = true;
+        }
+        if is_any {
+            self.wait_committed();
+        }
+        for engine in &self.shared.engines {
+            let tables = engine.tables()?;
+            for name in tables {
+                if name.starts_with(STORE_PREFIX) && !wanted.contains(&name) {
+                    engine.drop_table(&name)?;
+                    tracing::info!(table = name, "dropped, with its store");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all that waits now is written.
+    fn wait_committed(&self) {
+        let (sender, receiver) = mpsc::channel();
+        for shard in 0..self.shared.shards.len() {
+            let sender = sender.clone();
+            self.shared.between(shard, move || {
+                // It is waited for below.
+                let _ = sender.send(());
+            });
+        }
+        drop(sender);
+        // Ends when all have said so, or have ended.
+        receiver.iter().for_each(drop);
+    }
+}
+
+/// The cluster, as the background looks at it: without nodes that are gone and hold nothing.
+fn cluster_of(view: &ReplicaView) -> Cluster {
+    let table = &view.table;
+    let lists = table.all_owners().iter().chain(table.next().into_iter().flatten());
+    let holders: BTreeSet<NodeId> = lists.flatten().copied().collect();
+    let nodes = view.nodes.iter().map(|(&node, &is_live)| (node, is_live));
+    Cluster {
+        node: view.node,
+        table: Arc::clone(table),
+        nodes: nodes
+            .filter(|(node, is_live)| *is_live || holders.contains(node))
+            .collect(),
+        is_remembered: view.is_remembered,
+    }
+}
+
+/// The partitions that the node holds of a store, and those that it has and does not hold.
+fn divided(
+    view: &ReplicaView,
+    store: &ReplicatedStore,
+    mut known: BTreeMap<u32, Arc<Partition>>,
+) -> (Held, Arc<[Arc<Partition>]>) {
+    let mut held = HashMap::new();
+    for id in view.table.partitions().partitions() {
+        if !view.table.holds(view.node, id, store.replicas) {
+            continue;
+        }
+        let partition = known.remove(&id.get()).unwrap_or_else(|| Arc::new(Partition::new(id)));
+        if !partition.is_held() {
+            partition.take_back();
+        }
+        held.insert(id.get(), partition);
+    }
+    let surplus: Arc<[Arc<Partition>]> = known.into_values().collect();
+    surplus
+        .iter()
+        .filter(|partition| partition.is_held())
+        .for_each(|partition| partition.give_up());
+    (Arc::new(held), surplus)
+}
+
+/// The name of a store's table. The number may be given again, after thousands of others; the time is not.
+fn table_name(store: &ReplicatedStore) -> String {
+    format!("{STORE_PREFIX}{}-{}", store.id, store.created_unix_ms)
+}
+
+/// The partitions of which there is something in a table.
+fn found_in(table: &dyn Table) -> Result<BTreeMap<u32, Arc<Partition>>, ReplicasError> {
+    let mut found = BTreeMap::new();
+    let mut from = Bytes::new();
+    loop {
+        let first = table.scan(&from, None)?.next().transpose()?;
+        let Some((id, ..)) = first.and_then(|(key, _)| parse_record_key(&key)) else {
+            return Ok(found);
+        };
+        found.insert(id.get(), Arc::new(Partition::new(id)));
+        match range(id, 0, 0).1 {
+            Some(next) => from = next,
+            None => return Ok(found),
+        }
+    }
+}
