@@ -1,7 +1,9 @@
 //! Development clusters to test: three nodes, a router and two controllers.
 
 use std::fs;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fondaco_control::{Config, Dev, DevConfig, ZooKeeperConfig};
 use serde_json::{Value, json};
@@ -47,6 +49,14 @@ impl TestCluster {
 
     fn dev(&self) -> &Dev {
         self.dev.as_ref().unwrap()
+    }
+
+    /// A connection to the router's RESP port.
+    pub fn resp(&self) -> TcpStream {
+        let (resp, _) = self.dev().addresses().unwrap();
+        let stream = TcpStream::connect(resp).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
     }
 
     /// The control port of a member.

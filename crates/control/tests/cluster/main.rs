@@ -16,3 +16,4 @@ mod failures;
 mod outages;
 mod plans;
 mod pushes;
+mod versioned;

@@ -1,0 +1,128 @@
+//! Versioned stores in a cluster: what is written stays, through moves, stops and lost disks.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+
+use serde_json::json;
+
+use crate::harness::TestCluster;
+use crate::single::wait_for;
+
+/// A client that writes and reads over one connection.
+struct Writer {
+    stream: BufReader<TcpStream>,
+    written: BTreeMap<String, String>,
+}
+
+impl Writer {
+    fn new(cluster: &TestCluster) -> Self {
+        Self {
+            stream: BufReader::new(cluster.resp()),
+            written: BTreeMap::new(),
+        }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn ask(&mut self, command: &str) -> String {
+        writeln!(self.stream.get_mut(), "{command}\r").unwrap();
+        match self.line() {
+            length if length.starts_with('$') && length != "$-1" => self.line(),
+            line => line,
+        }
+    }
+
+    /// Writes some keys anew.
+    fn write(&mut self, keys: std::ops::Range<usize>, value: &str) {
+        for key in keys {
+            let (key, value) = (format!("cart:{key}"), format!("{value}-{key}"));
+            let answer = self.ask(&format!("SET {key} {value}"));
+            assert_eq!(answer, "+OK", "SET {key}");
+            self.written.insert(key, value);
+        }
+    }
+
+    /// Reads all that was written.
+    fn check(&mut self) {
+        for (key, value) in self.written.clone() {
+            assert_eq!(self.ask(&format!("GET {key}")), value, "{key}");
+        }
+    }
+}
+
+fn create(cluster: &TestCluster) {
+    let (status, answer) = cluster
+        .client
+        .call("POST", "/v1/stores", json!({"name": "cart", "kind": "versioned"}));
+    assert_eq!(status, 201, "{answer}");
+    wait_for("the store to be known", || {
+        let mut writer = Writer::new(cluster);
+        (writer.ask("SET cart:first x") == "+OK").then_some(())
+    });
+}
+
+fn metric(cluster: &TestCluster, member: &str, name: &str) -> u64 {
+    let (_, _, text) = cluster.member(member).raw("GET", "/metrics", &[]).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let line = text.lines().find(|line| line.split(' ').next() == Some(name));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap()
+}
+
+#[test]
+fn partitions_move_to_a_new_node_and_from_one_that_goes_while_they_are_written_to() {
+    let cluster = TestCluster::start_with(|config| config.cluster.nodes_initial = 2);
+    create(&cluster);
+    let mut writer = Writer::new(&cluster);
+    writer.write(0..300, "a");
+    for (plan, epoch) in [(json!({"add": [3]}), 3), (json!({"remove": [1]}), 5)] {
+        let (status, answer) = cluster.client.call("POST", "/v1/routing/plans", plan);
+        assert_eq!(status, 202, "{answer}");
+        writer.write(200..400, &format!("b{epoch}"));
+        wait_for("the plan to be done", || {
+            let found = cluster.client.get("/v1/cluster");
+            (found["routing_epoch"] == json!(epoch) && found["plan_under_way"] == json!(false)).then_some(())
+        });
+        cluster.wait_ready();
+        // What a node gave up a moment ago, it gives to the owners.
+        wait_for("all that was written", || {
+            let written = writer.written.clone();
+            let same = |(key, value): (&String, &String)| writer.ask(&format!("GET {key}")) == *value;
+            written.iter().all(same).then_some(())
+        });
+    }
+    cluster.stop("node-1");
+    writer.check();
+}
+
+#[test]
+fn a_node_that_was_away_gets_what_it_missed_and_one_that_lost_its_disk_gets_all() {
+    let cluster = TestCluster::start_with(|config| config.cluster.replicas = 3);
+    create(&cluster);
+    let mut writer = Writer::new(&cluster);
+    writer.write(0..200, "a");
+    cluster.stop("node-3");
+    writer.write(100..300, "b");
+    cluster.start_again("node-3");
+    writer.check();
+    cluster.stop("node-2");
+    fs::remove_dir_all(cluster.data("node-2").join("versioned")).unwrap();
+    cluster.start_again("node-2");
+    writer.write(250..350, "c");
+    // Any two of the three have all of it.
+    for away in ["node-1", "node-2", "node-3"] {
+        wait_for("hints to be delivered", || {
+            let hinted = |node: &String| metric(&cluster, node, "fondaco_hinted_nodes") > 0;
+            (!cluster.nodes().iter().any(hinted)).then_some(())
+        });
+        cluster.stop(away);
+        writer.check();
+        cluster.start_again(away);
+        cluster.wait_ready();
+    }
+}
