@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
-use super::{Group, GroupReport, KeyChoice, Span, run as generate};
+use super::{Group, GroupReport, KeyChoice, Span, Writes, run as generate};
 
 /// What to send, where.
 #[derive(Debug, Args)]
@@ -38,6 +38,12 @@ pub struct LoadArguments {
     /// How many keys a request asks for: GET for one, MGET for more.
     #[arg(long, default_value_t = 1)]
     keys_per_request: usize,
+    /// Which share of the requests are SETs, 0 to 1.
+    #[arg(long, default_value_t = 0.0)]
+    writes: f64,
+    /// The length of the values that are written, in bytes.
+    #[arg(long, default_value_t = 100)]
+    value_bytes: usize,
     /// For how long.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
@@ -80,6 +86,10 @@ pub fn run(arguments: &LoadArguments) -> Result<()> {
             prefix: format!("{}:", arguments.store),
             keys: keys.clone(),
             keys_per_request: arguments.keys_per_request,
+            writes: Writes {
+                share: arguments.writes,
+                value_bytes: arguments.value_bytes,
+            },
             keep_each: false,
         })
         .collect();

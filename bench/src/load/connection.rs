@@ -10,9 +10,11 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::keys::Keys;
 use super::reply::{Head, parse_head};
-use crate::dataset::{KEY_BYTES, is_value_of, key};
+use crate::dataset::{KEY_BYTES, append_value, is_value_of, key};
 
 const READ_BYTES: usize = 256 * 1024;
+/// Stands among the records that were asked for, in the place of one that was written.
+const WRITTEN: u64 = u64::MAX;
 
 /// An answer that is there whole.
 struct Whole {
@@ -23,6 +25,18 @@ struct Whole {
 /// What stands before the digits of each key with this prefix.
 pub fn key_head(prefix: &str) -> Vec<u8> {
     format!("${}\r\n{prefix}", prefix.len() + KEY_BYTES).into_bytes()
+}
+
+/// Appends a `SET` of a record; `key_head` is [`key_head`] of the prefix.
+#[inline]
+pub fn append_set(out: &mut Vec<u8>, key_head: &[u8], value_bytes: usize, id: u64) {
+    out.extend_from_slice(b"*3\r\n$3\r\nSET\r\n");
+    out.extend_from_slice(key_head);
+    out.extend_from_slice(&key(id));
+    // Writing into a Vec cannot fail.
+    let _ = write!(out, "\r\n${value_bytes}\r\n");
+    append_value(id, value_bytes, out);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// A connection that never blocks.
@@ -93,6 +107,14 @@ impl Connection {
         self.due.push_back(due);
     }
 
+    /// Puts a `SET` of a record into the buffer; `key_head` is [`key_head`] of the prefix.
+    #[inline]
+    pub fn write(&mut self, key_head: &[u8], value_bytes: usize, id: u64, due: Instant) {
+        append_set(&mut self.output, key_head, value_bytes, id);
+        self.asked.push_back(WRITTEN);
+        self.due.push_back(due);
+    }
+
     /// Sends what it can; whether something is left.
     pub fn flush(&mut self) -> Result<bool> {
         while self.sent < self.output.len() {
@@ -150,6 +172,17 @@ impl Connection {
         let input = &self.input[self.parsed..self.filled];
         let mut at = 0;
         let mut error = None;
+        if self.asked.front() == Some(&WRITTEN) {
+            return match parse_head(input)? {
+                None => Ok(None),
+                Some((Head::Ok, bytes)) => Ok(Some(Whole { bytes, error: None })),
+                Some((Head::Error(text), bytes)) => {
+                    let error = Some(text);
+                    Ok(Some(Whole { bytes, error }))
+                }
+                Some((other, _)) => bail!("SET is answered by {other:?}"),
+            };
+        }
         if keys_per_request > 1 {
             match parse_head(input)? {
                 None => return Ok(None),

@@ -73,6 +73,12 @@ impl Keys {
         }
     }
 
+    /// True this share of the times.
+    #[inline]
+    pub fn chance(&mut self, share: f64) -> bool {
+        self.random.fraction() < share
+    }
+
     /// The next record.
     #[inline]
     pub fn next(&mut self) -> u64 {

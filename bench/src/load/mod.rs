@@ -6,6 +6,7 @@
 
 pub mod arguments;
 mod connection;
+mod fill;
 mod keys;
 pub mod library;
 mod reply;
@@ -22,6 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll as poll_until};
 
 use crate::machine::prefer_thread;
 use connection::{Connection, key_head};
+pub use fill::fill;
 pub use keys::{KeyChoice, Keys, Records};
 
 /// The longest wait without looking at the clock.
@@ -50,8 +52,20 @@ pub struct Group {
     pub keys: KeyChoice,
     /// How many keys a request asks for: `GET` for one, `MGET` for more.
     pub keys_per_request: usize,
+    /// How many of the requests write instead of reading.
+    pub writes: Writes,
     /// Keep each answered request, and go on after one that is answered by an error.
     pub keep_each: bool,
+}
+
+/// Which requests are `SET`s: this share of them (0 to 1), of values of this size. A value is its key's, so
+/// that reads can check what they get.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Writes {
+    /// The share of writes, 0 to 1.
+    pub share: f64,
+    /// The length of the values, in bytes.
+    pub value_bytes: usize,
 }
 
 /// What a group has seen.
@@ -91,6 +105,7 @@ impl Group {
             prefix: format!("{store}:"),
             keys,
             keys_per_request: 1,
+            writes: Writes::default(),
             keep_each: false,
         }
     }
@@ -200,6 +215,10 @@ pub fn run(groups: &[Group], span: Span<'_>, seed: u64) -> Result<Vec<GroupRepor
         ensure!(
             group.connections > 0 && group.pipeline > 0 && group.keys_per_request > 0,
             "a group that sends nothing: {group:?}"
+        );
+        ensure!(
+            group.writes.share == 0.0 || group.keys_per_request == 1,
+            "a group that writes several keys at once: {group:?}"
         );
         let first = connections.len();
         for _ in 0..group.connections {
@@ -327,6 +346,16 @@ fn record(latencies: &mut Histogram<u64>, latency: Duration) {
     latencies.saturating_record((latency.as_nanos() as u64).max(1));
 }
 
+/// Puts the next request into the buffer of a connection.
+#[inline]
+fn send_next(group: &Group, key_head: &[u8], keys: &mut Keys, connection: &mut Connection, due: Instant) {
+    if group.writes.share > 0.0 && keys.chance(group.writes.share) {
+        connection.write(key_head, group.writes.value_bytes, keys.next(), due);
+    } else {
+        connection.request(key_head, group.keys_per_request, keys, due);
+    }
+}
+
 impl Running {
     /// The time from one request of a paced group to the next.
     fn interval(&self) -> Option<Duration> {
@@ -340,7 +369,7 @@ impl Running {
                 for at in self.connections.clone() {
                     let connection = &mut connections[at].1;
                     while connection.in_flight() < self.group.pipeline {
-                        connection.request(&self.key_head, self.group.keys_per_request, &mut self.keys, now);
+                        send_next(&self.group, &self.key_head, &mut self.keys, connection, now);
                     }
                 }
             }
@@ -351,7 +380,7 @@ impl Running {
                         return Ok(());
                     };
                     let connection = &mut connections[at].1;
-                    connection.request(&self.key_head, self.group.keys_per_request, &mut self.keys, self.due);
+                    send_next(&self.group, &self.key_head, &mut self.keys, connection, self.due);
                     self.due += interval;
                 }
             }

@@ -1,4 +1,4 @@
-//! As much of RESP as answers to `GET` and `MGET` are made of.
+//! As much of RESP as answers to `GET`, `MGET` and `SET` are made of.
 
 use anyhow::{Result, bail};
 
@@ -11,6 +11,8 @@ pub enum Head {
     Null,
     /// So many answers follow.
     Array(usize),
+    /// It is done.
+    Ok,
     /// An error, with its text.
     Error(String),
 }
@@ -19,7 +21,7 @@ pub enum Head {
 /// there whole.
 ///
 /// # Errors
-/// What no `GET` is answered with.
+/// What neither `GET` nor `SET` is answered with.
 #[inline]
 pub fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>> {
     let Some(end) = memchr::memchr(b'\n', bytes) else {
@@ -30,6 +32,7 @@ pub fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>> {
         Some((b'$', b"-1")) | Some((b'_', b"")) => Head::Null,
         Some((b'$', digits)) => Head::Bulk(number(digits)?),
         Some((b'*', digits)) => Head::Array(number(digits)?),
+        Some((b'+', b"OK")) => Head::Ok,
         Some((b'-', text)) => Head::Error(String::from_utf8_lossy(text).into_owned()),
         _ => bail!("the server answers {:?}", String::from_utf8_lossy(line)),
     };
@@ -58,6 +61,7 @@ mod tests {
         assert_eq!(head(b"$12\r\nabc"), Some((Head::Bulk(12), 5)));
         assert_eq!(head(b"$-1\r\n"), Some((Head::Null, 5)));
         assert_eq!(head(b"*2\r\n$1"), Some((Head::Array(2), 4)));
+        assert_eq!(head(b"+OK\r\n"), Some((Head::Ok, 5)));
         assert_eq!(head(b"$12"), None);
         assert_eq!(head(b"-ERR no\r\n"), Some((Head::Error("ERR no".into()), 9)));
         assert!(parse_head(b":1\r\n").is_err());

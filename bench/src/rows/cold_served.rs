@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::Measured;
 use crate::bench::Bench;
-use crate::load::{self, Group, KeyChoice, Span};
+use crate::load::{self, Group, KeyChoice, Span, Writes};
 use crate::machine::disk;
 use crate::machine::memory_group::MemoryGroup;
 use crate::machine::process::Launch;
@@ -44,6 +44,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
             records: dataset.records,
         },
         keys_per_request: 1,
+        writes: Writes::default(),
         keep_each: false,
     };
     let mut gets = Figure::new("gets/s", Vec::new());

@@ -140,7 +140,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     })
 }
 
-fn try_candidate(bench: &Bench, candidate: Candidate, dataset: Dataset) -> Result<Findings> {
+pub(super) fn try_candidate(bench: &Bench, candidate: Candidate, dataset: Dataset) -> Result<Findings> {
     let dir = bench.fresh_dir("engine")?;
     let printed = Launch::own()?
         .args(["try-engine", "--engine", candidate.argument(), "--dir"])

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use super::Measured;
 use crate::bench::Bench;
 use crate::dataset::Dataset;
-use crate::load::{self, Group, GroupReport, KeyChoice, Span};
+use crate::load::{self, Group, GroupReport, KeyChoice, Span, Writes};
 use crate::machine::memory_group::MemoryGroup;
 use crate::machine::{disk, pin_thread, prefer_thread};
 use crate::peers::EngineKind;
@@ -123,6 +123,7 @@ fn on_client_core(
         prefix: format!("{STORE}:"),
         keys: keys.clone(),
         keys_per_request: 1,
+        writes: Writes::default(),
         keep_each: false,
     };
     let groups = [group(hot), group(background)];

@@ -15,6 +15,7 @@ mod routed;
 mod router_cache;
 mod swap;
 mod two_loops;
+mod versioned;
 
 use std::process::Command;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -42,7 +43,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 16] = [
+pub const ROWS: [RowSpec; 18] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -87,6 +88,16 @@ pub const ROWS: [RowSpec; 16] = [
         name: "engines",
         work: "records that change, 1 M × 1 KiB: the engine on disk against others",
         measure: engines::measure,
+    },
+    RowSpec {
+        name: "versioned-one",
+        work: "reads and writes of 1 M × 1 KiB over RESP, one node, server on one core, client on the other",
+        measure: versioned::measure_one,
+    },
+    RowSpec {
+        name: "versioned-three",
+        work: "the same on three nodes and a router, N 3, R 2, W 2",
+        measure: versioned::measure_three,
     },
     RowSpec {
         name: "swap",

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use super::Measured;
 use crate::bench::Bench;
 use crate::dataset::elsewhere::{Elsewhere, OTHER_FILE_SYSTEM};
-use crate::load::{self, Group, GroupReport, KeyChoice, Span};
+use crate::load::{self, Group, GroupReport, KeyChoice, Span, Writes};
 use crate::machine::prefer_thread;
 use crate::peers::fondaco::STORE;
 use crate::report::markdown::number;
@@ -43,6 +43,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
             records: served.records,
         },
         keys_per_request: 1,
+        writes: Writes::default(),
         keep_each: false,
     };
     let microseconds = || Figure::new("µs", Vec::new());

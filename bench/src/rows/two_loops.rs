@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 
 use super::Measured;
 use crate::bench::Bench;
-use crate::load::{self, Group, KeyChoice, Span};
+use crate::load::{self, Group, KeyChoice, Span, Writes};
 use crate::peers::EngineKind;
 use crate::peers::fondaco::STORE;
 use crate::report::markdown::number;
@@ -99,6 +99,7 @@ fn load_both_cores(bench: &Bench, server: &Fondaco, records: u64, round: u64) ->
         prefix: format!("{STORE}:"),
         keys: KeyChoice::Uniform { records },
         keys_per_request: 1,
+        writes: Writes::default(),
         keep_each: false,
     };
     let span = Span {

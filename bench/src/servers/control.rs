@@ -42,6 +42,13 @@ impl ControlPort {
         Ok(())
     }
 
+    /// Makes a store that is written to, with these options.
+    pub fn create_versioned(&self, store: &str, options: &[&str]) -> Result<()> {
+        let create = ["store", "create", store, "--kind", "versioned"];
+        self.command(&[&create, options].concat()).run(COMMAND_LIMIT)?;
+        Ok(())
+    }
+
     /// Serves a built version from a store.
     pub fn deploy(&self, store: &str, version: &Path) -> Result<()> {
         let version = version.to_str().context("a path that is no text")?;

@@ -1,4 +1,4 @@
-//! `redis-server`, without persistence, and how it is filled.
+//! `redis-server`, with or without its log, and how it is filled.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,6 +15,28 @@ use crate::servers::wait_for_reply;
 const START_LIMIT: Duration = Duration::from_secs(20);
 const LOAD_LIMIT: Duration = Duration::from_secs(240);
 
+/// What a server keeps on disk of each write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Log {
+    /// Nothing.
+    None,
+    /// A line of its log, which is synced once a second.
+    EverySecond,
+    /// A line of its log, synced before the write is acknowledged.
+    Always,
+}
+
+impl Log {
+    fn options(self) -> [&'static str; 4] {
+        let (kept, synced) = match self {
+            Self::None => ("no", "everysec"),
+            Self::EverySecond => ("yes", "everysec"),
+            Self::Always => ("yes", "always"),
+        };
+        ["--appendonly", kept, "--appendfsync", synced]
+    }
+}
+
 /// A running server.
 pub struct Redis {
     process: Process,
@@ -22,13 +44,22 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts one, on these cores, or all.
+    /// Starts one that keeps nothing on disk, on these cores, or all.
     pub fn start(bench: &Bench, cpus: Option<&str>) -> Result<Self> {
+        Self::start_with(bench, cpus, Log::None)
+    }
+
+    /// Starts one with this log, on these cores, or all.
+    pub fn start_with(bench: &Bench, cpus: Option<&str>, kept: Log) -> Result<Self> {
         let address = free_address()?;
         let mut launch = Launch::new("redis-server")
             .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1"])
-            .args(["--save", "", "--appendonly", "no", "--daemonize", "no", "--dir"])
-            .args([&bench.work])
+            .args(["--save", "", "--daemonize", "no", "--auto-aof-rewrite-percentage", "0"])
+            .args(kept.options())
+            .args([
+                "--dir".as_ref(),
+                bench.fresh_dir(&format!("redis-{}", address.port()))?.as_os_str(),
+            ])
             .log_to(bench.log("redis-server"));
         if let Some(cpus) = cpus {
             launch = launch.on_cpus(cpus);
