@@ -43,8 +43,14 @@ impl MariaDb {
     /// If it cannot be had.
     pub fn start_in(dir: &Path, options: &[&str]) -> Self {
         let mut install = Command::new(program("mariadb-install-db"));
-        install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
-        install.args(as_root()).arg(format!("--datadir={}", dir.join("data").display()));
+        install.args([
+            "--no-defaults",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+        ]);
+        install
+            .args(as_root())
+            .arg(format!("--datadir={}", dir.join("data").display()));
         let output = install.output();
         let output = output.unwrap_or_else(|error| panic!("cannot run {install:?}: {error}; install mariadb-server"));
         let said = String::from_utf8_lossy(&output.stderr);
