@@ -74,9 +74,9 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
                 Ok(()) => drop(troubles.remove(&node)),
                 Err(error) => {
                     tracing::debug!(%node, %error, "hints cannot be delivered yet");
-                    let wait = troubles
-                        .get(&node)
-                        .map_or(RETRY_MIN, |trouble| (2 * trouble.wait).min(RETRY_MAX));
+                    // What failed before it came or went says nothing of now.
+                    let before = troubles.get(&node).filter(|trouble| trouble.was_live == is_live);
+                    let wait = before.map_or(RETRY_MIN, |trouble| (2 * trouble.wait).min(RETRY_MAX));
                     let trouble = Trouble {
                         again: Instant::now() + wait,
                         wait,
