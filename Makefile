@@ -20,6 +20,7 @@ demo: ## Build fondaco, then push, read, push again and roll back a real data se
 test: test-rust test-clients ## Run all tests
 
 test-rust: ## Run the tests in Rust: units, properties, simulations, whole programs and clusters, crashes
+	tests/set-up
 	$(CARGO) test --no-fail-fast
 
 test-clients: ## Run other people's clients against a node and a cluster, unmodified: redis-py and Jedis
