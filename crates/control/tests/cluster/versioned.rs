@@ -79,11 +79,11 @@ fn partitions_move_to_a_new_node_and_from_one_that_goes_while_they_are_written_t
     let cluster = TestCluster::start_with(|config| config.cluster.nodes_initial = 2);
     create(&cluster);
     let mut writer = Writer::new(&cluster);
-    writer.write(0..300, "a");
+    writer.write(0..100, "a");
     for (plan, epoch) in [(json!({"add": [3]}), 3), (json!({"remove": [1]}), 5)] {
         let (status, answer) = cluster.client.call("POST", "/v1/routing/plans", plan);
         assert_eq!(status, 202, "{answer}");
-        writer.write(200..400, &format!("b{epoch}"));
+        writer.write(70..130, &format!("b{epoch}"));
         wait_for("the plan to be done", || {
             let found = cluster.client.get("/v1/cluster");
             (found["routing_epoch"] == json!(epoch) && found["plan_under_way"] == json!(false)).then_some(())
@@ -105,15 +105,15 @@ fn a_node_that_was_away_gets_what_it_missed_and_one_that_lost_its_disk_gets_all(
     let cluster = TestCluster::start_with(|config| config.cluster.replicas = 3);
     create(&cluster);
     let mut writer = Writer::new(&cluster);
-    writer.write(0..200, "a");
+    writer.write(0..60, "a");
     cluster.stop("node-3");
-    writer.write(100..300, "b");
+    writer.write(30..90, "b");
     cluster.start_again("node-3");
     writer.check();
     cluster.stop("node-2");
     fs::remove_dir_all(cluster.data("node-2").join("versioned")).unwrap();
     cluster.start_again("node-2");
-    writer.write(250..350, "c");
+    writer.write(80..110, "c");
     // Any two of the three have all of it.
     for away in ["node-1", "node-2", "node-3"] {
         wait_for("hints to be delivered", || {
