@@ -8,6 +8,8 @@
 //! It is not a test of sockets, files or ZooKeeper: those have tests with real ones. What it shows is
 //! that the decisions are right in whatever order things happen.
 //!
+//! Versioned stores have a world of their own: [`versioned`].
+//!
 //! ```
 //! use fondaco_simulation::{Scenario, simulate};
 //!
@@ -31,6 +33,7 @@ mod record;
 mod scenario;
 mod script;
 mod service;
+pub mod versioned;
 mod world;
 
 pub use outcome::{Outcome, Violation};

@@ -1,0 +1,69 @@
+//! What happens: messages between processes, timers, and who waits for what.
+
+use fondaco_client::quorum::{AskId, ReplicaReply, ReplicaRequest};
+use fondaco_client::read::Failure;
+
+/// Who waits for an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asker {
+    pub(super) process: usize,
+    /// The life of the process: the next one knows nothing of it.
+    pub(super) life: u32,
+    pub(super) of: Matter,
+}
+
+/// What an answer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Matter {
+    /// A request of an operation.
+    Operation { number: u64, ask: AskId },
+    /// A piece of work that a node does by itself.
+    Chore(u64),
+}
+
+/// Something that happens to a process.
+#[derive(Debug, Clone)]
+pub(super) enum Event {
+    /// A request arrives.
+    Request { asker: Asker, request: Box<ReplicaRequest> },
+    /// An answer arrives, or word that none will.
+    Answer {
+        of: Matter,
+        answer: Result<ReplicaReply, Failure>,
+    },
+    /// What was written is on the disk: who waited for that is told.
+    Synced {
+        mark: u64,
+        asker: Asker,
+        reply: ReplicaReply,
+    },
+    /// An operation is to look at the clock.
+    Wake(u64),
+    /// A chore has taken too long.
+    ChoreEnds(u64),
+}
+
+/// Something that happens.
+#[derive(Debug)]
+pub(super) enum Happening {
+    /// To one life of a process.
+    To { process: usize, life: u32, event: Event },
+    /// A process looks around.
+    Tick(usize),
+    /// A client does something.
+    Operate,
+    /// Something breaks.
+    Fault,
+    /// A process starts again.
+    Restart(usize),
+    /// A process goes on that was stopped.
+    Resume(usize),
+    /// Messages get through again.
+    Unblock(usize, usize),
+    /// A process is no longer cut off.
+    Join(usize),
+    /// A disk has room again.
+    Room(usize),
+    /// Nothing breaks any more, and clients stop.
+    Calm,
+}

@@ -1,0 +1,102 @@
+//! The simulated network: who cannot reach whom, and how bad the rest is.
+
+use std::collections::BTreeSet;
+
+use fastrand::Rng;
+
+/// How long a message takes that is late, in microseconds, at most. A coordinator gives up before.
+const LATE_US_MAX: u64 = 600_000;
+
+/// What becomes of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It arrives after so many microseconds.
+    Arrives(u64),
+    /// It arrives twice.
+    Doubled(u64, u64),
+    /// The connection breaks, and both sides learn of it after so many microseconds.
+    Breaks(u64),
+    /// Nobody hears of it any more.
+    Vanishes,
+}
+
+/// The network.
+#[derive(Debug, Default)]
+pub(super) struct Network {
+    /// Who does not reach whom.
+    blocked: BTreeSet<(usize, usize)>,
+    /// Who is cut off from all others, the coordination service too.
+    isolated: BTreeSet<usize>,
+    /// Chances in a thousand.
+    late: u32,
+    lost: u32,
+    doubled: u32,
+}
+
+impl Network {
+    pub(super) fn new(rng: &mut Rng) -> Self {
+        let mut chance = |most: u32| rng.u32(..=most) * rng.u32(0..=1);
+        Self {
+            late: chance(60),
+            lost: chance(30),
+            doubled: chance(50),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn block(&mut self, from: usize, to: usize) {
+        self.blocked.insert((from, to));
+    }
+
+    pub(super) fn isolate(&mut self, process: usize) {
+        self.isolated.insert(process);
+    }
+
+    pub(super) fn is_isolated(&self, process: usize) -> bool {
+        self.isolated.contains(&process)
+    }
+
+    pub(super) fn unblock(&mut self, from: usize, to: usize) {
+        self.blocked.remove(&(from, to));
+    }
+
+    pub(super) fn join(&mut self, process: usize) {
+        self.isolated.remove(&process);
+    }
+
+    /// All is well from now on.
+    pub(super) fn heal(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether messages get through.
+    pub(super) fn reaches(&self, from: usize, to: usize) -> bool {
+        from == to || !(self.is_isolated(from) || self.is_isolated(to) || self.blocked.contains(&(from, to)))
+    }
+
+    /// What becomes of a message. Only what does no harm when it is done twice may be doubled: a request is sent
+    /// over one connection, which doubles nothing, but it may be a repair that another one sent, too.
+    pub(super) fn fate(&self, from: usize, to: usize, may_double: bool, rng: &mut Rng) -> Fate {
+        let near_us = rng.u64(50..1_500);
+        if from == to {
+            return Fate::Arrives(near_us / 20);
+        }
+        let mut happens = |chance: u32| rng.u32(..1000) < chance;
+        let (is_lost, is_late) = (happens(self.lost), happens(self.late));
+        let is_doubled = happens(self.doubled);
+        if is_lost || !self.reaches(from, to) {
+            return match rng.bool() {
+                true => Fate::Breaks(rng.u64(1_000..100_000)),
+                false => Fate::Vanishes,
+            };
+        }
+        let after_us = match is_late {
+            true => rng.u64(1_000..LATE_US_MAX),
+            false => near_us,
+        };
+        match is_doubled && may_double {
+            true => Fate::Doubled(after_us, after_us + rng.u64(..LATE_US_MAX)),
+            false => Fate::Arrives(after_us),
+        }
+    }
+}

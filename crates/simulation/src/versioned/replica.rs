@@ -1,0 +1,347 @@
+//! A simulated replica: what a node does with requests. Records, dots and hash trees are real; what is not is
+//! the disk under them, and that one thing happens after the other.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use fondaco_client::WireKey;
+use fondaco_client::quorum::{
+    KeyRecord, LeafDigests, PutOver, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
+};
+use fondaco_model::versioned::{
+    DotSource, HashTree, Horizon, Over, Record, ReplicaId, Update, VectorClock, VersionedSettings, WriteError,
+    record_hash,
+};
+use fondaco_model::{NodeId, PartitionCount, StoreName};
+use fondaco_replica::exchange::{Hashes, LeafEntry, STEP_BITS, differences, leaf_digest};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::disk::{Disk, RecordKey};
+use super::scenario::Flaw;
+use super::upkeep::Chore;
+
+/// What all replicas know of the store.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) name: StoreName,
+    pub(super) partitions: PartitionCount,
+    pub(super) settings: VersionedSettings,
+    pub(super) flaw: Option<Flaw>,
+}
+
+impl Store {
+    /// Where the record of a key stands.
+    pub(super) fn place(&self, key: &Bytes) -> RecordKey {
+        let partition = WireKey::new(&self.name, key).map_or(0, |key| self.partitions.partition_of(key.slot()).get());
+        (partition, xxh3_64(key), key.clone())
+    }
+}
+
+/// A partition of a replica.
+#[derive(Debug)]
+pub(super) struct Partition {
+    pub(super) tree: HashTree,
+    /// When the last exchange with each other replica began that came to its end, in milliseconds.
+    pub(super) exchanged: BTreeMap<NodeId, u64>,
+    /// What sweeps found: digests of records, and when, in milliseconds.
+    pub(super) found: BTreeMap<RecordKey, (u64, u64)>,
+    pub(super) exchange_at_us: u64,
+}
+
+/// A replica.
+#[derive(Debug)]
+pub(super) struct Replica {
+    pub(super) node: NodeId,
+    pub(super) disk: Disk,
+    pub(super) is_full: bool,
+    pub(super) partitions: BTreeMap<u32, Partition>,
+    pub(super) chores: BTreeMap<u64, Chore>,
+    pub(super) sweep_at_us: u64,
+    incarnation: u32,
+    dots: DotSource,
+    /// For how many keys its hash trees are made.
+    tree_keys: u64,
+}
+
+impl Replica {
+    pub(super) fn new(node: NodeId, partitions: impl Iterator<Item = u32>, tree_keys: u64) -> Self {
+        let partition = |number| (number, Partition::new(tree_keys));
+        Self {
+            node,
+            disk: Disk::default(),
+            is_full: false,
+            partitions: partitions.map(partition).collect(),
+            chores: BTreeMap::new(),
+            sweep_at_us: 0,
+            incarnation: 1,
+            dots: dots(node, 1),
+            tree_keys,
+        }
+    }
+
+    /// The process starts again, with what is on the disk.
+    pub(super) fn restart(&mut self, store: &Store) {
+        if store.flaw != Some(Flaw::KeepsIncarnation) {
+            self.incarnation += 1;
+        }
+        self.dots = dots(self.node, self.incarnation);
+        self.chores.clear();
+        self.sweep_at_us = 0;
+        for partition in self.partitions.values_mut() {
+            *partition = Partition::new(self.tree_keys);
+        }
+        for ((partition, hash, _), record) in self.disk.records() {
+            if let Some(partition) = self.partitions.get_mut(partition) {
+                partition.tree.replace(*hash, None, Some(Record::digest(record)));
+            }
+        }
+    }
+
+    /// Does what it is asked.
+    pub(super) fn serve(&mut self, store: &Store, operation: ReplicaOperation, now_unix_ms: u64) -> ReplicaReply {
+        let done = match operation {
+            ReplicaOperation::Get { part, keys } => {
+                let records = keys.iter().map(|key| Ok(self.get(store, key, part))).collect();
+                Ok(ReplicaReply::Records(records))
+            }
+            ReplicaOperation::Put {
+                over,
+                key,
+                context,
+                update,
+            } => self.put(store, &key, over, &context, update),
+            ReplicaOperation::Merge { records } => self.merge_all(store, records, now_unix_ms),
+            ReplicaOperation::Hint { target, records } => self.hint(target, records),
+            ReplicaOperation::Tree {
+                partition,
+                depth,
+                nodes,
+            } => {
+                let Hashes { leaf_depth, nodes } = self.hashes(partition.get(), depth, &nodes);
+                Ok(ReplicaReply::Hashes { leaf_depth, nodes })
+            }
+            ReplicaOperation::Sync {
+                partition,
+                depth,
+                leaves,
+            } => Ok(self.compare(store, partition.get(), depth, &leaves, now_unix_ms)),
+            ReplicaOperation::OldestHint => {
+                let records = self.disk.hints().values().filter_map(|record| decode(record).ok());
+                Ok(ReplicaReply::OldestHint(
+                    records.map(|record| record.quiet_since_unix_ms()).min(),
+                ))
+            }
+        };
+        done.unwrap_or_else(ReplicaReply::Error)
+    }
+
+    fn get(&self, store: &Store, key: &Bytes, part: RecordPart) -> Option<Bytes> {
+        let record = self.disk.records().get(&store.place(key))?;
+        match part {
+            RecordPart::Full => Some(record.clone()),
+            RecordPart::Context if store.flaw == Some(Flaw::TellsNoContext) => None,
+            RecordPart::Context => Some(decode(record).ok()?.context().to_bytes().into()),
+        }
+    }
+
+    fn put(
+        &mut self,
+        store: &Store,
+        key: &Bytes,
+        over: PutOver,
+        context: &VectorClock,
+        update: Update,
+    ) -> Result<ReplicaReply, ReplicaError> {
+        self.check_room()?;
+        let place = store.place(key);
+        let local = self.disk.records().get(&place).map(decode).transpose()?;
+        let nothing = VectorClock::new();
+        let over = match over {
+            PutOver::Context if store.flaw == Some(Flaw::IgnoresClientContext) => Over::Context(&nothing),
+            PutOver::Context => Over::Context(context),
+            PutOver::All => Over::All(context),
+            PutOver::Unchanged => Over::Unchanged(context),
+        };
+        let record = Record::write(local.as_ref(), &mut self.dots, over, update).map_err(|error| {
+            let code = match error {
+                WriteError::Conflict => ReplicaErrorCode::Conflict,
+                _ => ReplicaErrorCode::Other,
+            };
+            ReplicaError::new(code, error.to_string())
+        })?;
+        let record = Bytes::from(record.to_bytes());
+        self.set(place, Some(record.clone()));
+        Ok(ReplicaReply::Written(record))
+    }
+
+    /// Joins records with what is there.
+    pub(super) fn merge_all(
+        &mut self,
+        store: &Store,
+        records: Vec<KeyRecord>,
+        now_unix_ms: u64,
+    ) -> Result<ReplicaReply, ReplicaError> {
+        self.check_room()?;
+        for KeyRecord { key, record } in records {
+            self.merge(store, &key, record, now_unix_ms)?;
+        }
+        Ok(ReplicaReply::Done)
+    }
+
+    fn merge(&mut self, store: &Store, key: &Bytes, record: Bytes, now_unix_ms: u64) -> Result<(), ReplicaError> {
+        let place = store.place(key);
+        let theirs = decode(&record)?;
+        let after = match self.disk.records().get(&place) {
+            Some(local) if *local == record => return Ok(()),
+            None if horizon(store, now_unix_ms).is_past(&theirs) => return Ok(()),
+            None => theirs,
+            Some(local) => {
+                let local = decode(local)?;
+                match store.flaw {
+                    Some(Flaw::MergesByTime) if local.quiet_since_unix_ms() >= theirs.quiet_since_unix_ms() => local,
+                    Some(Flaw::MergesByTime) => theirs,
+                    _ => local.merge(&theirs),
+                }
+            }
+        };
+        self.set(place, Some(after.to_bytes().into()));
+        Ok(())
+    }
+
+    fn hint(&mut self, target: NodeId, records: Vec<KeyRecord>) -> Result<ReplicaReply, ReplicaError> {
+        self.check_room()?;
+        for KeyRecord { key, record } in records {
+            let place = (target, key);
+            let record = match self.disk.hints().get(&place) {
+                Some(before) => decode(before)?.merge(&decode(&record)?).to_bytes().into(),
+                None => record,
+            };
+            self.disk.set_hint(place, Some(record));
+        }
+        Ok(ReplicaReply::Done)
+    }
+
+    /// Replaces a record, in the disk and in the hash tree.
+    pub(super) fn set(&mut self, place: RecordKey, record: Option<Bytes>) {
+        let digest = |record: &Bytes| Record::digest(record);
+        let before = self.disk.records().get(&place);
+        if before == record.as_ref() {
+            return;
+        }
+        let (before, after) = (before.map(digest), record.as_ref().map(digest));
+        if let Some(partition) = self.partitions.get_mut(&place.0) {
+            partition.tree.replace(place.1, before, after);
+        }
+        self.disk.set_record(place, record);
+    }
+
+    fn check_room(&self) -> Result<(), ReplicaError> {
+        match self.is_full {
+            true => Err(ReplicaError::new(ReplicaErrorCode::DiskFull, "the disk is full")),
+            false => Ok(()),
+        }
+    }
+
+    /// The hashes below nodes of a partition's tree.
+    pub(super) fn hashes(&self, partition: u32, depth: u8, nodes: &[u32]) -> Hashes {
+        let tree = self.partitions.get(&partition).map(|partition| &partition.tree);
+        let children = |&node: &u32| {
+            let known = tree.and_then(|tree| tree.children(depth, node));
+            known.unwrap_or_else(|| {
+                let mut children = [0; 16];
+                for ((_, hash, _), record) in self.range(partition, depth, node) {
+                    children[(hash >> (64 - depth - STEP_BITS) & 15) as usize] ^=
+                        record_hash(*hash, Record::digest(record));
+                }
+                children
+            })
+        };
+        Hashes {
+            leaf_depth: tree.map_or(STEP_BITS, HashTree::leaf_bits),
+            nodes: nodes.iter().map(children).collect(),
+        }
+    }
+
+    fn range(&self, partition: u32, depth: u8, node: u32) -> impl Iterator<Item = (&RecordKey, &Bytes)> {
+        let bits = u32::from(64 - depth);
+        let first = u64::from(node).checked_shl(bits).unwrap_or(0);
+        let last = first | u64::MAX.checked_shr(depth.into()).unwrap_or(0);
+        let records = self.disk.records().range((partition, first, Bytes::new())..);
+        records.take_while(move |((at, hash, _), _)| *at == partition && *hash <= last)
+    }
+
+    /// What is held in a leaf.
+    pub(super) fn leaf(&self, store: &Store, partition: u32, depth: u8, leaf: u32, now_unix_ms: u64) -> Vec<LeafEntry> {
+        let entry = |((_, hash, key), record): (&RecordKey, &Bytes)| LeafEntry {
+            key: key.clone(),
+            digest: leaf_digest(*hash, Record::digest(record)),
+            is_past: decode(record).is_ok_and(|record| horizon(store, now_unix_ms).is_past(&record)),
+        };
+        self.range(partition, depth, leaf).map(entry).collect()
+    }
+
+    fn compare(
+        &self,
+        store: &Store,
+        partition: u32,
+        depth: u8,
+        leaves: &[LeafDigests],
+        now_unix_ms: u64,
+    ) -> ReplicaReply {
+        let (mut records, mut contexts, mut lacking) = (Vec::new(), Vec::new(), Vec::new());
+        for LeafDigests { leaf, digests } in leaves {
+            let own = self.leaf(store, partition, depth, *leaf, now_unix_ms);
+            let found = differences(&own, digests);
+            let held = |key: Bytes| {
+                let record = self.disk.records().get(&store.place(&key))?.clone();
+                Some(KeyRecord { key, record })
+            };
+            records.extend(found.lacked_there.into_iter().filter_map(held));
+            let differing = found.differing.into_iter().filter_map(held);
+            contexts.extend(differing.filter_map(|pair| {
+                let record = decode(&pair.record).ok()?.context().to_bytes().into();
+                Some(KeyRecord { record, ..pair })
+            }));
+            lacking.extend(found.lacked_here);
+        }
+        ReplicaReply::Differences {
+            records,
+            contexts,
+            lacking,
+        }
+    }
+
+    /// The record under a key.
+    pub(super) fn record(&self, store: &Store, key: &Bytes) -> Option<&Bytes> {
+        self.disk.records().get(&store.place(key))
+    }
+}
+
+impl Partition {
+    fn new(tree_keys: u64) -> Self {
+        Self {
+            tree: HashTree::for_keys(tree_keys),
+            exchanged: BTreeMap::new(),
+            found: BTreeMap::new(),
+            exchange_at_us: 0,
+        }
+    }
+}
+
+fn dots(node: NodeId, incarnation: u32) -> DotSource {
+    DotSource::new(ReplicaId { node, incarnation }, 0)
+}
+
+/// What a replica knows that has compared nothing, and of no hints.
+pub(super) fn horizon(store: &Store, now_unix_ms: u64) -> Horizon {
+    Horizon {
+        now_unix_ms,
+        grace_ms: store.settings.tombstone_grace_ms,
+        compared_ms: None,
+        oldest_hint_unix_ms: None,
+    }
+}
+
+pub(super) fn decode(record: &Bytes) -> Result<Record, ReplicaError> {
+    Record::decode(record.clone()).map_err(|error| ReplicaError::new(ReplicaErrorCode::Corrupt, error.to_string()))
+}

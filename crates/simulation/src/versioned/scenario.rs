@@ -1,0 +1,179 @@
+//! What is simulated: how large, with which settings, for how long, and what is wrong with it.
+
+use fastrand::Rng;
+use fondaco_model::versioned::{Durability, Handoff, Resolution, VersionedSettings};
+
+use super::history::Promise;
+
+/// How long deletions are remembered, in milliseconds: longer than clocks are wrong and messages late.
+const GRACE_MS: u64 = 15_000;
+
+/// A cluster with one versioned store, and what happens to it. The same scenario always runs the same.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Where everything random comes from.
+    pub seed: u64,
+    /// How many nodes there are: each has replicas and a coordinator.
+    pub nodes: usize,
+    /// How many coordinators there are that have no replicas.
+    pub clients: usize,
+    /// How many zones the nodes stand in.
+    pub zones: usize,
+    /// How many partitions there are; a power of two.
+    pub partitions: u32,
+    /// How many nodes hold each.
+    pub replicas: u32,
+    /// What is said of the store.
+    pub settings: VersionedSettings,
+    /// How many keys there are.
+    pub keys: usize,
+    /// Whether nodes lose power, and not only their processes.
+    pub loses_power: bool,
+    /// Whether a node once loses all that is on its disk.
+    pub loses_disk: bool,
+    /// How long clients work and faults happen, in milliseconds.
+    pub busy_ms: u64,
+    /// How often something breaks, in milliseconds.
+    pub fault_every_ms: u64,
+    /// How often a client does something, in milliseconds.
+    pub operate_every_ms: u64,
+    /// How long it is watched at least what happens after the last fault, in milliseconds: deletions are forgotten.
+    pub watched_ms: u64,
+    /// How long replicas may take to become equal after the last fault, in milliseconds.
+    pub settle_ms: u64,
+    /// What is broken on purpose.
+    pub flaw: Option<Flaw>,
+}
+
+/// A rule broken on purpose, to show that the simulation notices. None of them is in the real code: they falsify
+/// what it is told, or what becomes of what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    /// Coordinators take a write for done when one replica fewer has it than W.
+    CountsOneWriteTooFew,
+    /// Coordinators take a read for done when one replica fewer has answered than R.
+    CountsOneReadTooFew,
+    /// Hints are deleted when their keeper next looks at them, wherever their node is.
+    DropsHintsUndelivered,
+    /// Of two records, the one with the newest write is kept, and not their join.
+    MergesByTime,
+    /// Deletions are forgotten when they are found.
+    CollectsEarly,
+    /// Replicas say that they have seen nothing when they are asked for contexts.
+    TellsNoContext,
+    /// Replicas do not look at the context that a client has read.
+    IgnoresClientContext,
+    /// A node that comes back goes on with its incarnation.
+    KeepsIncarnation,
+    /// Replicas of stores that sync acknowledge before.
+    AcknowledgesUnsynced,
+    /// What is added is added twice when it comes late.
+    AddsTwice,
+    /// Replicas are never compared.
+    NeverCompares,
+}
+
+impl Flaw {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::CountsOneWriteTooFew,
+        Self::CountsOneReadTooFew,
+        Self::DropsHintsUndelivered,
+        Self::MergesByTime,
+        Self::CollectsEarly,
+        Self::TellsNoContext,
+        Self::IgnoresClientContext,
+        Self::KeepsIncarnation,
+        Self::AcknowledgesUnsynced,
+        Self::AddsTwice,
+        Self::NeverCompares,
+    ];
+}
+
+impl Scenario {
+    /// A small cluster with much trouble, all of it derived from the seed.
+    pub fn from_seed(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let replicas = [1, 2, 3, 3, 3, 3, 4][rng.usize(..7)];
+        let nodes = replicas as usize + rng.usize(0..=2);
+        let settings = settings(replicas, nodes, &mut rng);
+        let loses_power = settings.durability == Durability::Fsync || rng.u8(..5) == 0;
+        Self {
+            seed,
+            nodes,
+            clients: rng.usize(0..=2),
+            zones: rng.usize(1..=2),
+            partitions: 1 << rng.u32(0..=2),
+            replicas,
+            settings,
+            keys: [rng.usize(1..=6), rng.usize(8..=40)][rng.usize(..2)],
+            loses_power,
+            loses_disk: settings.writes > 1 && rng.u8(..6) == 0,
+            busy_ms: rng.u64(20_000..=90_000),
+            fault_every_ms: rng.u64(1_000..=8_000),
+            operate_every_ms: rng.u64(50..=600),
+            watched_ms: [1_000, 2 * GRACE_MS][rng.usize(..2)],
+            settle_ms: 600_000,
+            flaw: None,
+        }
+    }
+
+    /// The same with a flaw.
+    pub fn with_flaw(mut self, flaw: Flaw) -> Self {
+        self.flaw = Some(flaw);
+        self
+    }
+
+    /// What the store promises, given what happens to it.
+    pub fn promise(&self) -> Promise {
+        let settings = &self.settings;
+        let overlaps = settings.reads + settings.writes > self.replicas && !settings.sloppy;
+        Promise {
+            // A node that has lost its disk takes part in quorums before it has everything again.
+            reads_see_writes: overlaps && !self.loses_disk,
+            writes_stay: settings.durability == Durability::Fsync || !self.loses_power,
+        }
+    }
+
+    /// Whether the store has counters, and nothing else.
+    pub(super) fn counts(&self) -> bool {
+        self.settings.resolution == Resolution::Counter
+    }
+
+    /// What coordinators are told of the settings.
+    pub(super) fn told(&self) -> VersionedSettings {
+        let mut told = self.settings;
+        match self.flaw {
+            Some(Flaw::CountsOneWriteTooFew) if told.writes > 1 => {
+                told.writes -= 1;
+                told.preferred_writes = told.writes;
+            }
+            Some(Flaw::CountsOneReadTooFew) if told.reads > 1 => {
+                told.reads -= 1;
+                told.preferred_reads = told.reads;
+            }
+            _ => {}
+        }
+        told
+    }
+}
+
+fn settings(replicas: u32, nodes: usize, rng: &mut Rng) -> VersionedSettings {
+    let mut settings = VersionedSettings::of(replicas);
+    if rng.u8(..3) == 0 {
+        (settings.reads, settings.writes) = (rng.u32(1..=replicas), rng.u32(1..=replicas));
+    }
+    settings.preferred_reads = rng.u32(settings.reads..=replicas);
+    settings.preferred_writes = rng.u32(settings.writes..=replicas);
+    settings.handoff = Handoff::ALL[rng.usize(..Handoff::ALL.len())];
+    settings.sloppy = settings.handoff != Handoff::None && nodes > 1 && rng.u8(..4) == 0;
+    settings.durability = [Durability::Log, Durability::Fsync][rng.usize(..2)];
+    settings.resolution = [
+        Resolution::All,
+        Resolution::Latest,
+        Resolution::Latest,
+        Resolution::Counter,
+    ][rng.usize(..4)];
+    settings.tombstone_grace_ms = GRACE_MS;
+    settings
+}

@@ -1,0 +1,251 @@
+//! What nodes do by themselves: they bring hints to those whose they are, compare partitions with other
+//! replicas, and forget deletions, each by the real rules.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use fondaco_client::quorum::{KeyRecord, ReplicaOperation, ReplicaReply};
+use fondaco_client::read::Failure;
+use fondaco_model::NodeId;
+use fondaco_model::versioned::{Horizon, Record};
+
+use super::comparing::Comparing;
+use super::disk::HintKey;
+use super::message::{Asker, Event, Happening, Matter};
+use super::replica::{decode, horizon};
+use super::scenario::Flaw;
+use super::world::World;
+
+/// How many hints are brought at a time.
+const HINTS_MAX: usize = 4;
+
+/// How long a piece of work waits for an answer, in microseconds.
+const CHORE_US: u64 = 2_000_000;
+
+/// How often a partition is compared, in microseconds, about.
+const EXCHANGE_EVERY_US: u64 = 4_000_000;
+
+/// How often a node looks for deletions to forget, in microseconds.
+const SWEEP_EVERY_US: u64 = 3_000_000;
+
+/// A piece of work that waits for an answer.
+#[derive(Debug)]
+pub(super) enum Chore {
+    /// Hints were sent, as they were then.
+    Handoff(Vec<(HintKey, Bytes)>),
+    /// A partition is compared.
+    Comparing(Box<Comparing>),
+    /// Nodes are asked for their oldest hints before deletions are forgotten.
+    Sweep { waiting: BTreeSet<u64>, oldest: u64 },
+    /// A node is asked for its oldest hint, for this sweep.
+    OldestHint { sweep: u64 },
+}
+
+impl World {
+    /// A node looks for something to do.
+    pub(super) fn look_after(&mut self, process: usize) {
+        self.hand_over(process);
+        if self.scenario.flaw != Some(Flaw::NeverCompares) {
+            self.begin_exchanges(process);
+        }
+        self.begin_sweep(process);
+    }
+
+    /// Begins a piece of work that waits for one answer, and not for ever. Returns its number.
+    pub(super) fn begin_chore(&mut self, process: usize, chore: Chore) -> u64 {
+        self.last_number += 1;
+        let (number, life) = (self.last_number, self.processes[process].life);
+        if let Some(replica) = &mut self.processes[process].replica {
+            replica.chores.insert(number, chore);
+        }
+        let event = Event::ChoreEnds(number);
+        self.after(CHORE_US, Happening::To { process, life, event });
+        number
+    }
+
+    /// Asks another node something for a piece of work.
+    pub(super) fn ask_for_chore(&mut self, process: usize, number: u64, to: NodeId, operation: ReplicaOperation) {
+        let asker = Asker {
+            process,
+            life: self.processes[process].life,
+            of: Matter::Chore(number),
+        };
+        self.send(asker, to, operation, 1_000);
+    }
+
+    /// What a piece of work has waited for.
+    pub(super) fn chore_answered(&mut self, process: usize, number: u64, answer: Result<ReplicaReply, Failure>) {
+        let Some(replica) = &mut self.processes[process].replica else {
+            return;
+        };
+        let Some(chore) = replica.chores.remove(&number) else {
+            return;
+        };
+        match (chore, answer) {
+            (Chore::Handoff(hints), Ok(ReplicaReply::Done)) => {
+                for (key, delivered) in hints {
+                    // Otherwise there is something new in it.
+                    if replica.disk.hints().get(&key) == Some(&delivered) {
+                        replica.disk.set_hint(key, None);
+                    }
+                }
+            }
+            (Chore::Comparing(comparing), Ok(reply)) => self.go_on_comparing(process, comparing, Some(reply)),
+            (Chore::OldestHint { sweep }, Ok(ReplicaReply::OldestHint(unix_ms))) => {
+                if let Some(Chore::Sweep { waiting, oldest }) = replica.chores.get_mut(&sweep) {
+                    *oldest = unix_ms.unwrap_or(u64::MAX).min(*oldest);
+                    waiting.remove(&number);
+                    if waiting.is_empty() {
+                        let oldest = *oldest;
+                        replica.chores.remove(&sweep);
+                        self.sweep(process, oldest);
+                    }
+                }
+            }
+            // Another time.
+            _ => {}
+        }
+    }
+
+    fn hand_over(&mut self, process: usize) {
+        let live = self.processes[process].coordinator.live();
+        let flaw = self.scenario.flaw;
+        let Some(replica) = &mut self.processes[process].replica else {
+            return;
+        };
+        if flaw == Some(Flaw::DropsHintsUndelivered) {
+            let hints: Vec<HintKey> = replica.disk.hints().keys().cloned().collect();
+            hints.into_iter().for_each(|key| replica.disk.set_hint(key, None));
+        }
+        if replica.chores.values().any(|chore| matches!(chore, Chore::Handoff(_))) {
+            return;
+        }
+        let there = replica.disk.hints().iter().filter(|((node, _), _)| live.contains(node));
+        let there: Vec<(HintKey, Bytes)> = there.map(|(key, record)| (key.clone(), record.clone())).collect();
+        let Some(((target, _), _)) = there.first().cloned() else {
+            return;
+        };
+        let hints = there
+            .into_iter()
+            .filter(|((node, _), _)| *node == target)
+            .take(HINTS_MAX);
+        let hints: Vec<(HintKey, Bytes)> = hints.collect();
+        if flaw == Some(Flaw::DropsHintsUndelivered) {
+            hints
+                .iter()
+                .for_each(|(key, _)| replica.disk.set_hint(key.clone(), None));
+        }
+        let pair = |((_, key), record): &(HintKey, Bytes)| KeyRecord {
+            key: key.clone(),
+            record: record.clone(),
+        };
+        let records = hints.iter().map(pair).collect();
+        let number = self.begin_chore(process, Chore::Handoff(hints));
+        self.ask_for_chore(process, number, target, ReplicaOperation::Merge { records });
+    }
+
+    fn begin_exchanges(&mut self, process: usize) {
+        let live = self.processes[process].coordinator.live();
+        let now_us = self.now_us;
+        let Some(replica) = &self.processes[process].replica else {
+            return;
+        };
+        let is_due = |(&number, partition): (&u32, &super::replica::Partition)| {
+            let others = self.owners(number).into_iter().filter(|&node| node != replica.node);
+            let others = others.filter(|node| live.contains(node));
+            // One that it was never compared with comes first.
+            let peer = others.min_by_key(|node| partition.exchanged.get(node).map_or(0, |began_ms| began_ms + 1))?;
+            (partition.exchange_at_us <= now_us).then_some((number, peer))
+        };
+        let due: Vec<(u32, NodeId)> = replica.partitions.iter().filter_map(is_due).collect();
+        for (number, peer) in due {
+            let next_us = now_us + self.rng.u64(EXCHANGE_EVERY_US / 2..EXCHANGE_EVERY_US * 3 / 2);
+            if let Some(replica) = &mut self.processes[process].replica
+                && let Some(partition) = replica.partitions.get_mut(&number)
+            {
+                partition.exchange_at_us = next_us;
+                self.begin_comparing(process, number, peer);
+            }
+        }
+    }
+
+    /// Asks all nodes for their oldest hints, if all are there.
+    fn begin_sweep(&mut self, process: usize) {
+        let live = self.processes[process].coordinator.live();
+        let now_us = self.now_us;
+        let Some(replica) = &mut self.processes[process].replica else {
+            return;
+        };
+        if replica.sweep_at_us > now_us {
+            return;
+        }
+        replica.sweep_at_us = now_us + SWEEP_EVERY_US;
+        let mut waiting = BTreeSet::new();
+        if live.len() < self.scenario.nodes {
+            return self.sweep(process, 0);
+        }
+        let sweep = self.begin_chore(
+            process,
+            Chore::Sweep {
+                waiting: BTreeSet::new(),
+                oldest: u64::MAX,
+            },
+        );
+        for node in live {
+            let number = self.begin_chore(process, Chore::OldestHint { sweep });
+            waiting.insert(number);
+            self.ask_for_chore(process, number, node, ReplicaOperation::OldestHint);
+        }
+        let replica = self.processes[process].replica.as_mut();
+        if let Some(Chore::Sweep { waiting: for_all, .. }) = replica.and_then(|replica| replica.chores.get_mut(&sweep))
+        {
+            *for_all = waiting;
+        }
+    }
+
+    /// Forgets what was found before, is still so, and may be forgotten. 0 as the oldest hint if that is not known.
+    fn sweep(&mut self, process: usize, oldest_hint_unix_ms: u64) {
+        let (now_ms, now_unix_ms) = (self.now_us / 1000, self.unix_ms(process));
+        let flaw = self.scenario.flaw;
+        let owners: Vec<Vec<NodeId>> = (0..self.scenario.partitions)
+            .map(|number| self.owners(number))
+            .collect();
+        let Some(replica) = &mut self.processes[process].replica else {
+            return;
+        };
+        let mut forgotten = Vec::new();
+        for (&number, partition) in &mut replica.partitions {
+            let mut compared_ms = Some(u64::MAX);
+            for node in owners[number as usize].iter().filter(|&&node| node != replica.node) {
+                let last = partition.exchanged.get(node);
+                compared_ms = compared_ms.zip(last).map(|(earliest, &last)| last.min(earliest));
+            }
+            let horizon = Horizon {
+                compared_ms,
+                oldest_hint_unix_ms: Some(oldest_hint_unix_ms),
+                ..horizon(&self.store, now_unix_ms)
+            };
+            let mut found = std::collections::BTreeMap::new();
+            let records = replica.disk.records().range((number, 0, Bytes::new())..);
+            for (place, bytes) in records.take_while(|(place, _)| place.0 == number) {
+                let Ok(record) = decode(bytes) else { continue };
+                let is_early = flaw == Some(Flaw::CollectsEarly) && record.is_deleted(now_unix_ms);
+                if !is_early && !horizon.is_past(&record) {
+                    continue;
+                }
+                let digest = Record::digest(bytes);
+                let before = partition.found.get(place).filter(|(known, _)| *known == digest);
+                let found_ms = before.map(|&(_, found_ms)| found_ms);
+                match is_early || horizon.remembers(&record, found_ms).is_none() {
+                    true => forgotten.push(place.clone()),
+                    false => drop(found.insert(place.clone(), (digest, found_ms.unwrap_or(now_ms)))),
+                }
+            }
+            partition.found = found;
+        }
+        self.outcome.forgotten += forgotten.len() as u64;
+        for place in forgotten {
+            replica.set(place, None);
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! The world of one versioned store: time, processes, and what happens to whom.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+
+use fastrand::Rng;
+use fondaco_client::quorum::{Home, ReplicaOperation, ReplicaReply, ReplicaRequest};
+use fondaco_client::read::Failure;
+use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
+use fondaco_model::versioned::{Change, Durability};
+use fondaco_model::{Identity, NodeId, PartitionCount, StoreKind, StoreName};
+
+use super::coordinator::Coordinator;
+use super::history::History;
+use super::message::{Asker, Event, Happening, Matter};
+use super::network::{Fate, Network};
+use super::replica::{Replica, Store};
+use super::scenario::{Flaw, Scenario};
+use super::sums::Sums;
+use crate::outcome::Violation;
+
+/// How often a process looks around, in microseconds, about.
+const TICK_US: u64 = 250_000;
+
+/// How long the coordination service waits for word of a node, in microseconds.
+const SESSION_US: u64 = 3_000_000;
+
+/// When the world begins by the clocks on its walls, in milliseconds since 1970.
+const BEGINS_UNIX_MS: u64 = 1_700_000_000_000;
+
+/// How often it is looked in the end whether all is well, in microseconds.
+const LOOK_US: u64 = 1_000_000;
+
+/// The most events of a run: more are a loop.
+const EVENTS_MAX: u64 = 5_000_000;
+
+/// How many lines of what happened last are remembered.
+const NOTES_MAX: usize = 2_000;
+
+/// Runs a scenario to its end.
+///
+/// # Errors
+/// A promise was broken, or replicas do not become equal.
+pub fn simulate(scenario: &Scenario) -> Result<Outcome, Violation> {
+    World::new(scenario, false).run()
+}
+
+/// Runs a scenario to its end, and notes what happens: slower, and the same otherwise.
+///
+/// # Errors
+/// A promise was broken, or replicas do not become equal.
+pub fn simulate_traced(scenario: &Scenario) -> Result<Outcome, Violation> {
+    World::new(scenario, true).run()
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// Operations that did what they were to do.
+    pub answered: u64,
+    /// Operations that failed.
+    pub failed: u64,
+    /// Writes that were acknowledged.
+    pub acknowledged: u64,
+    /// Comparisons of two replicas that came to their end.
+    pub exchanges: u64,
+    /// Deletions that replicas have forgotten.
+    pub forgotten: u64,
+    /// How many events there were.
+    pub events: u64,
+    /// How long it took, in the world's milliseconds.
+    pub took_ms: u64,
+}
+
+/// A node, or a client that is none.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) life: u32,
+    pub(super) is_up: bool,
+    pub(super) stopped_until_us: u64,
+    /// What came while it was stopped.
+    pub(super) waiting: Vec<Event>,
+    /// How wrong its clock is.
+    pub(super) offset_ms: i64,
+    /// When the coordination service last heard of it.
+    heard_us: u64,
+    pub(super) replica: Option<Replica>,
+    pub(super) coordinator: Coordinator,
+}
+
+impl Process {
+    pub(super) fn is_running(&self, now_us: u64) -> bool {
+        self.is_up && self.stopped_until_us <= now_us
+    }
+}
+
+pub(super) struct World {
+    pub(super) scenario: Scenario,
+    pub(super) store: Store,
+    pub(super) rng: Rng,
+    pub(super) now_us: u64,
+    pub(super) network: Network,
+    pub(super) processes: Vec<Process>,
+    pub(super) history: History,
+    pub(super) sums: Sums,
+    pub(super) outcome: Outcome,
+    pub(super) deaths: u32,
+    pub(super) has_lost_disk: bool,
+    /// The last number of an operation, a piece of work or a value.
+    pub(super) last_number: u64,
+    is_calm: bool,
+    agenda: BinaryHeap<Reverse<(u64, u64)>>,
+    happenings: BTreeMap<u64, Happening>,
+    last_happening: u64,
+    is_traced: bool,
+    notes: VecDeque<String>,
+    violation: Option<String>,
+}
+
+impl World {
+    fn new(scenario: &Scenario, is_traced: bool) -> Self {
+        let mut rng = Rng::with_seed(scenario.seed);
+        let store = Store {
+            name: name(),
+            partitions: partitions(scenario.partitions),
+            settings: scenario.settings,
+            flaw: scenario.flaw,
+        };
+        let mut world = Self {
+            scenario: scenario.clone(),
+            store,
+            network: Network::new(&mut rng),
+            rng,
+            now_us: 1,
+            processes: Vec::new(),
+            history: History::new(scenario.promise()),
+            sums: Sums::new(scenario.promise()),
+            outcome: Outcome::default(),
+            deaths: 0,
+            has_lost_disk: false,
+            last_number: 0,
+            is_calm: false,
+            agenda: BinaryHeap::new(),
+            happenings: BTreeMap::new(),
+            last_happening: 0,
+            is_traced,
+            notes: VecDeque::new(),
+            violation: None,
+        };
+        for process in 0..scenario.nodes + scenario.clients {
+            let is_node = process < scenario.nodes;
+            let coordinator = world.new_coordinator(process);
+            let tree_keys = world.rng.u64(..2_000);
+            let owned = |&number: &u32| world.owners(number).contains(&id(process));
+            let owned: Vec<u32> = (0..scenario.partitions).filter(owned).collect();
+            world.processes.push(Process {
+                life: 0,
+                is_up: true,
+                stopped_until_us: 0,
+                waiting: Vec::new(),
+                offset_ms: 0,
+                heard_us: 1,
+                replica: is_node.then(|| Replica::new(id(process), owned.into_iter(), tree_keys)),
+                coordinator,
+            });
+            let first_us = world.rng.u64(..TICK_US);
+            world.after(first_us, Happening::Tick(process));
+        }
+        world.after(1, Happening::Operate);
+        world.after(scenario.fault_every_ms * 1_000, Happening::Fault);
+        world.after(scenario.busy_ms * 1_000, Happening::Calm);
+        world
+    }
+
+    fn run(mut self) -> Result<Outcome, Violation> {
+        let calm_us = self.scenario.busy_ms * 1_000;
+        let ends_us = calm_us + self.scenario.settle_ms * 1_000;
+        let mut look_us = calm_us + self.scenario.watched_ms * 1_000;
+        while let Some(Reverse((at_us, number))) = self.agenda.pop() {
+            if self.is_calm && at_us >= look_us {
+                look_us = at_us + LOOK_US;
+                let unsettled = self.unsettled();
+                if unsettled.is_none() {
+                    self.judge();
+                    break;
+                }
+                if let Some(what) = unsettled.filter(|_| at_us >= ends_us) {
+                    let settle_ms = self.scenario.settle_ms;
+                    self.violated(format!("{settle_ms} ms after the last fault {what}"));
+                }
+            }
+            self.now_us = self.now_us.max(at_us);
+            if let Some(happening) = self.happenings.remove(&number) {
+                self.happen(happening);
+            }
+            self.outcome.events += 1;
+            if self.outcome.events > EVENTS_MAX {
+                self.violated(format!("after {EVENTS_MAX} events there is no end"));
+            }
+            if self.violation.is_some() {
+                break;
+            }
+        }
+        let took_ms = self.now_us / 1_000;
+        if let Some(what) = self.violation {
+            return Err(Violation {
+                seed: self.scenario.seed,
+                at_ms: took_ms,
+                what: format!("{what}\n{:?}", self.scenario),
+                notes: self.notes.into(),
+            });
+        }
+        Ok(Outcome {
+            took_ms,
+            acknowledged: (self.history.acknowledged() + self.sums.acknowledged()) as u64,
+            ..self.outcome
+        })
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::To { process, life, event } => self.happen_to(process, life, event),
+            Happening::Tick(process) => {
+                let next_us = self.rng.u64(TICK_US / 2..TICK_US * 3 / 2);
+                self.after(next_us, Happening::Tick(process));
+                if self.processes[process].is_running(self.now_us) {
+                    self.look_around(process);
+                }
+            }
+            Happening::Operate if !self.is_calm => {
+                let every_us = self.scenario.operate_every_ms * 1_000;
+                let next_us = self.rng.u64(..2 * every_us);
+                self.after(next_us, Happening::Operate);
+                self.operate();
+            }
+            Happening::Fault if !self.is_calm => {
+                let every_us = self.scenario.fault_every_ms * 1_000;
+                let next_us = self.rng.u64(..2 * every_us);
+                self.after(next_us, Happening::Fault);
+                self.break_something();
+            }
+            Happening::Operate | Happening::Fault => {}
+            Happening::Restart(process) => self.restart(process),
+            Happening::Resume(process) => self.resume(process),
+            Happening::Unblock(from, to) => self.network.unblock(from, to),
+            Happening::Join(process) => self.network.join(process),
+            Happening::Room(process) => self.set_full(process, false),
+            Happening::Calm => {
+                self.is_calm = true;
+                self.repair_everything();
+            }
+        }
+    }
+
+    fn happen_to(&mut self, process: usize, life: u32, event: Event) {
+        let at = &mut self.processes[process];
+        if !at.is_up || at.life != life {
+            if let Event::Request { asker, .. } | Event::Synced { asker, .. } = event {
+                self.connection_broke(asker);
+            }
+            return;
+        }
+        if !at.is_running(self.now_us) {
+            return at.waiting.push(event);
+        }
+        match event {
+            Event::Request { asker, request } => self.serve(process, asker, *request),
+            Event::Answer { of, answer } => match of {
+                Matter::Operation { number, ask } => self.operation_answered(process, number, ask, answer),
+                Matter::Chore(number) => self.chore_answered(process, number, answer),
+            },
+            Event::Synced { mark, asker, reply } => {
+                if let Some(replica) = &mut at.replica {
+                    replica.disk.sync(mark);
+                }
+                self.answer(process, asker, reply);
+            }
+            Event::Wake(number) => self.wake_operation(process, number),
+            Event::ChoreEnds(number) => {
+                if let Some(replica) = &mut at.replica {
+                    replica.chores.remove(&number);
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self, process: usize, asker: Asker, request: ReplicaRequest) {
+        let now_unix_ms = self.unix_ms(process);
+        let life = self.processes[process].life;
+        let Some(replica) = &mut self.processes[process].replica else {
+            return;
+        };
+        let is_write = matches!(
+            request.operation,
+            ReplicaOperation::Put { .. } | ReplicaOperation::Merge { .. } | ReplicaOperation::Hint { .. }
+        );
+        let reply = replica.serve(&self.store, request.operation, now_unix_ms);
+        let mark = replica.disk.mark();
+        let syncs = self.store.settings.durability == Durability::Fsync;
+        if !(is_write && syncs && !matches!(reply, ReplicaReply::Error(_))) {
+            return self.answer(process, asker, reply);
+        }
+        let after_us = self.rng.u64(500..8_000);
+        if self.scenario.flaw == Some(Flaw::AcknowledgesUnsynced) {
+            return self.answer(process, asker, reply);
+        }
+        let event = Event::Synced { mark, asker, reply };
+        self.after(after_us, Happening::To { process, life, event });
+    }
+
+    /// Sends a request to a replica.
+    pub(super) fn send(&mut self, asker: Asker, node: NodeId, operation: ReplicaOperation, timeout_ms: u64) {
+        let to = node.get() as usize - 1;
+        if !self.processes[to].is_up {
+            let failure = Failure::Unsent("connection refused".into());
+            return self.fail(asker, 500, failure);
+        }
+        let may_double = match &operation {
+            ReplicaOperation::Put { update, .. } => {
+                self.scenario.flaw == Some(Flaw::AddsTwice) && matches!(update.change, Change::Add(_))
+            }
+            _ => true,
+        };
+        let request = Box::new(ReplicaRequest {
+            store_id: 1,
+            store: self.store.name.clone(),
+            timeout_ms,
+            operation,
+        });
+        let life = self.processes[to].life;
+        let arrives = |world: &mut Self, after_us: u64| {
+            let request = request.clone();
+            let event = Event::Request { asker, request };
+            let process = to;
+            world.after(after_us, Happening::To { process, life, event });
+        };
+        match self.network.fate(asker.process, to, may_double, &mut self.rng) {
+            Fate::Arrives(after_us) => arrives(self, after_us),
+            Fate::Doubled(first_us, second_us) => {
+                arrives(self, first_us);
+                arrives(self, second_us);
+            }
+            Fate::Breaks(after_us) => self.fail(asker, after_us, Failure::Lost("connection reset".into())),
+            Fate::Vanishes => {}
+        }
+    }
+
+    fn answer(&mut self, from: usize, asker: Asker, reply: ReplicaReply) {
+        let Asker { process, life, of } = asker;
+        let event = Event::Answer { of, answer: Ok(reply) };
+        match self.network.fate(from, process, true, &mut self.rng) {
+            Fate::Arrives(after_us) => self.after(after_us, Happening::To { process, life, event }),
+            Fate::Doubled(first_us, second_us) => {
+                let again = event.clone();
+                self.after(first_us, Happening::To { process, life, event });
+                self.after(
+                    second_us,
+                    Happening::To {
+                        process,
+                        life,
+                        event: again,
+                    },
+                );
+            }
+            Fate::Breaks(after_us) => self.fail(asker, after_us, Failure::Lost("connection reset".into())),
+            Fate::Vanishes => {}
+        }
+    }
+
+    /// Whom somebody waits for is gone.
+    pub(super) fn connection_broke(&mut self, asker: Asker) {
+        self.fail(asker, 500, Failure::Lost("connection reset".into()));
+    }
+
+    fn fail(&mut self, asker: Asker, after_us: u64, failure: Failure) {
+        let Asker { process, life, of } = asker;
+        let event = Event::Answer {
+            of,
+            answer: Err(failure),
+        };
+        self.after(after_us, Happening::To { process, life, event });
+    }
+
+    /// A process tells the coordination service that it is there, learns who else is, and does what is to be done.
+    fn look_around(&mut self, process: usize) {
+        let now_us = self.now_us;
+        if !self.network.is_isolated(process) {
+            self.processes[process].heard_us = now_us;
+            let nodes = self.processes.iter().take(self.scenario.nodes).enumerate();
+            let live = nodes.filter(|(_, node)| node.heard_us + SESSION_US > now_us);
+            let live: BTreeSet<NodeId> = live.map(|(place, _)| id(place)).collect();
+            self.learn(process, &live);
+        }
+        for node in self.processes[process].coordinator.to_probe(now_us) {
+            let place = node.get() as usize - 1;
+            let is_there = self.processes[place].is_running(now_us)
+                && self.network.reaches(process, place)
+                && self.network.reaches(place, process);
+            self.processes[process].coordinator.probed(node, is_there, now_us);
+        }
+        self.look_after(process);
+    }
+
+    pub(super) fn new_coordinator(&self, process: usize) -> Coordinator {
+        let zone = Some(zone(process, self.scenario.zones));
+        let node = (process < self.scenario.nodes).then(|| id(process));
+        let all = (0..self.scenario.nodes).map(id).collect();
+        Coordinator::new(Home { node, zone }, self.topology(&all))
+    }
+
+    /// The owners of a partition, in the order of the routing table.
+    pub(super) fn owners(&self, partition: u32) -> Vec<NodeId> {
+        let owner = |place: u32| id((partition + place) as usize % self.scenario.nodes);
+        (0..self.scenario.replicas).map(owner).collect()
+    }
+
+    /// The topology in which these nodes are live.
+    pub(super) fn topology(&self, live: &BTreeSet<NodeId>) -> Topology {
+        let node = |place: usize| {
+            let node = TopologyNode {
+                revision: 1,
+                resp: format!("10.0.0.{}:6500", place + 1),
+                http: String::new(),
+                zone: zone(place, self.scenario.zones),
+                group: None,
+                live: live.contains(&id(place)),
+            };
+            (id(place), node)
+        };
+        let store = TopologyStore {
+            revision: 1,
+            id: 1,
+            kind: StoreKind::Versioned,
+            current: None,
+            records: 0,
+            replicas: self.scenario.replicas,
+            late: BTreeSet::new(),
+            read_keys_per_second: None,
+            versioned: Some(self.scenario.told()),
+        };
+        Topology {
+            cluster: Identity::of(7),
+            revision: 1,
+            epoch: 1,
+            partitions: self.store.partitions,
+            owners: (0..self.scenario.partitions)
+                .map(|number| self.owners(number))
+                .collect(),
+            next: BTreeMap::new(),
+            nodes: (0..self.scenario.nodes).map(node).collect(),
+            routers: 0,
+            stores: BTreeMap::from([(self.store.name.clone(), store)]),
+        }
+    }
+
+    /// What time it is by the clock of a process, in milliseconds since 1970.
+    pub(super) fn unix_ms(&self, process: usize) -> u64 {
+        (BEGINS_UNIX_MS + self.now_us / 1_000).saturating_add_signed(self.processes[process].offset_ms)
+    }
+
+    /// Something is to happen in so many microseconds.
+    pub(super) fn after(&mut self, after_us: u64, happening: Happening) {
+        self.last_happening += 1;
+        self.agenda.push(Reverse((self.now_us + after_us, self.last_happening)));
+        self.happenings.insert(self.last_happening, happening);
+    }
+
+    /// A promise is broken: the first is told.
+    pub(super) fn violated(&mut self, what: String) {
+        self.violation.get_or_insert(what);
+    }
+
+    /// Notes what happens, if that is wanted.
+    pub(super) fn note(&mut self, what: impl FnOnce() -> String) {
+        if self.is_traced {
+            if self.notes.len() >= NOTES_MAX {
+                self.notes.pop_front();
+            }
+            self.notes
+                .push_back(format!("{:>9.3} ms  {}", self.now_us as f64 / 1e3, what()));
+        }
+    }
+}
+
+fn id(process: usize) -> NodeId {
+    NodeId::new(process as u32 + 1).unwrap_or(NodeId::FIRST)
+}
+
+fn zone(process: usize, zones: usize) -> String {
+    format!("zone-{}", process % zones)
+}
+
+fn name() -> StoreName {
+    "versioned".parse().unwrap_or_else(|error| unreachable!("{error}"))
+}
+
+fn partitions(count: u32) -> PartitionCount {
+    // A scenario names a power of two.
+    PartitionCount::try_from(count.next_power_of_two()).unwrap_or_else(|error| unreachable!("{error}"))
+}
