@@ -42,7 +42,7 @@ pub(crate) fn exchange(
     pace: &mut Pace,
     signal: &Signal,
 ) -> Result<(), ReplicaError> {
-    let began_ms = shared.now_ms();
+    let began = partition.begin_exchange(shared.now_ms());
     let mut running = Running {
         shared,
         store,
@@ -53,7 +53,7 @@ pub(crate) fn exchange(
     let outcome = running.run(pace, signal);
     match &outcome {
         Ok(()) => {
-            partition.exchanged(peer, began_ms);
+            partition.exchanged(peer, began);
             shared.metrics.add(ReplicaCounter::Exchanges, 1);
         }
         Err(error) => {

@@ -45,7 +45,25 @@ struct Tree {
 /// When exchanges with other replicas began that came to their end, in milliseconds since the process started.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Exchanges {
+    /// How often the partition was given up or taken back. An exchange that such a change fell into has not done
+    /// what one after it does, and counts for nothing.
+    turn: u64,
     by_node: BTreeMap<NodeId, u64>,
+}
+
+impl Exchanges {
+    fn begin_turn(&mut self) {
+        self.turn += 1;
+        self.by_node.clear();
+    }
+}
+
+/// An exchange that has begun.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Began {
+    /// When, in milliseconds since the process started.
+    ms: u64,
+    turn: u64,
 }
 
 impl Partition {
@@ -68,17 +86,19 @@ impl Partition {
         self.is_held.load(Relaxed)
     }
 
-    /// Requests may ask for it again. Some of it may have been deleted meanwhile.
+    /// Requests may ask for it again. Some of it may have been deleted meanwhile, which its tree does not know.
     pub(crate) fn take_back(&self) {
-        self.exchanges().by_node.clear();
-        self.is_cleared.store(false, Relaxed);
         self.is_held.store(true, Relaxed);
+        self.exchanges().begin_turn();
+        // Nothing more is deleted: what its shard has begun to delete is out of the table before the next scan.
+        self.forget_tree();
     }
 
     /// Requests must not ask for it any more.
     pub(crate) fn give_up(&self) {
+        self.is_cleared.store(false, Relaxed);
         self.is_held.store(false, Relaxed);
-        self.exchanges().by_node.clear();
+        self.exchanges().begin_turn();
     }
 
     /// Whether all of it was deleted.
@@ -140,11 +160,21 @@ impl Partition {
         self.tree().grown.as_ref().map(ask)
     }
 
-    /// An exchange that began then has come to its end: this replica and that of the node have seen the same.
-    pub(crate) fn exchanged(&self, node: NodeId, began_ms: u64) {
+    /// An exchange begins now, in milliseconds since the process started.
+    pub(crate) fn begin_exchange(&self, now_ms: u64) -> Began {
+        Began {
+            ms: now_ms,
+            turn: self.exchanges().turn,
+        }
+    }
+
+    /// An exchange has come to its end: this replica and that of the node have seen the same.
+    pub(crate) fn exchanged(&self, node: NodeId, began: Began) {
         let mut exchanges = self.exchanges();
-        let last = exchanges.by_node.entry(node).or_default();
-        *last = began_ms.max(*last);
+        if exchanges.turn == began.turn {
+            let last = exchanges.by_node.entry(node).or_default();
+            *last = began.ms.max(*last);
+        }
     }
 
     /// When the last exchange with a node began.
@@ -217,11 +247,36 @@ mod tests {
         let partition = Partition::new(PartitionId::new(0));
         let [one, two] = [1, 2].map(|number| NodeId::new(number).unwrap());
         assert_eq!(partition.exchanged_with_all(&[]), Some(u64::MAX));
-        partition.exchanged(one, 50);
+        let exchanged = |node, began_ms| partition.exchanged(node, partition.begin_exchange(began_ms));
+        exchanged(one, 50);
         assert_eq!(partition.exchanged_with_all(&[one, two]), None);
-        partition.exchanged(two, 70);
-        partition.exchanged(one, 40);
+        exchanged(two, 70);
+        exchanged(one, 40);
         assert_eq!(partition.exchanged_with_all(&[one, two]), Some(50));
         assert_eq!(partition.exchanged_with(two), Some(70));
+    }
+    #[test]
+    fn an_exchange_counts_for_nothing_when_the_partition_was_given_up_or_taken_back_meanwhile() {
+        let partition = Partition::new(PartitionId::new(0));
+        let one = NodeId::new(1).unwrap();
+        for change in [Partition::give_up, Partition::take_back] {
+            let began = partition.begin_exchange(1);
+            change(&partition);
+            partition.exchanged(one, began);
+            assert_eq!(partition.exchanged_with(one), None);
+        }
+        partition.exchanged(one, partition.begin_exchange(2));
+        assert_eq!(partition.exchanged_with(one), Some(2));
+    }
+
+    #[test]
+    fn the_tree_of_a_partition_that_is_taken_back_is_made_again() {
+        let partition = Partition::new(PartitionId::new(0));
+        partition.begin_tree();
+        partition.end_tree(Some(HashTree::default()));
+        partition.give_up();
+        assert!(!partition.wants_tree());
+        partition.take_back();
+        assert!(partition.wants_tree());
     }
 }

@@ -109,6 +109,10 @@ fn clear(
     let failed = |error| engine_error(shared, &error);
     let (from, to) = range(partition.id(), 0, 0);
     loop {
+        // From then on nothing of it is deleted.
+        if partition.is_held() {
+            return Err(ReplicaError::new(ReplicaErrorCode::Other, "this node holds it again"));
+        }
         let (mut keys, mut bytes) = (Vec::new(), 0);
         for entry in store.table.scan(&from, to.as_deref()).map_err(failed)?.take(CLEAR_KEYS) {
             let (key, record) = entry.map_err(failed)?;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_client::quorum::{RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
+use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::{NodeId, PartitionId};
 use fondaco_replica::ReplicaOptions;
 
-use crate::cluster::{Cluster, ask, merging, node, put, quiet, until, value};
+use crate::cluster::{Cluster, ask, merging, node, pair, put, quiet, until, value};
 
 fn busy() -> ReplicaOptions {
     ReplicaOptions {
@@ -111,6 +112,46 @@ fn what_a_node_no_longer_owns_is_given_to_the_owners_and_then_deleted() {
     assert_eq!(cluster.record(1, "last"), None);
     until("synchronisation", || synchronised(&cluster, 1) == 2);
     assert_eq!(cluster.values(1, "last"), ["a"]);
+}
+
+#[test]
+fn what_is_taken_back_while_it_is_deleted_is_filled_again() {
+    const KEYS: usize = 3000;
+    let dir = tempfile::tempdir().unwrap();
+    // So slow that what is deleted at a time can be seen.
+    let slow = ReplicaOptions {
+        exchange_bytes_per_second: Some(50_000),
+        ..busy()
+    };
+    let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
+    let engine_of = |dir: &std::path::Path| match dir.ends_with("1") {
+        true => Arc::clone(&engine),
+        false => Arc::new(MemoryEngine::new()) as Arc<dyn Engine>,
+    };
+    let mut cluster = Cluster::of(dir.path(), 3, 1, &slow, engine_of);
+    cluster.replicas = 2;
+    cluster.tell();
+    let written = |number| {
+        let key = format!("k{number}");
+        let record = put(cluster.node(1), &key, value("a"));
+        pair(&key, record)
+    };
+    let records: Vec<_> = (0..KEYS).map(written).collect();
+    ask(cluster.node(2), ReplicaOperation::Merge { records });
+    let tables = engine.tables().unwrap();
+    let name = tables.iter().find(|name| name.starts_with("store-")).unwrap();
+    let table = engine.open_table(name).unwrap();
+    let kept = || table.scan(b"", None).unwrap().count();
+    let become_owners = |cluster: &mut Cluster, owners: &[u32]| {
+        let next: Vec<NodeId> = owners.iter().map(|&number| node(number)).collect();
+        cluster.table = Arc::new(cluster.table.with_plan(vec![next]).unwrap().finished());
+        cluster.tell();
+    };
+    become_owners(&mut cluster, &[2, 3]);
+    until("the first deletion", || kept() < KEYS);
+    assert!(kept() > 0, "all went at once");
+    become_owners(&mut cluster, &[1, 2]);
+    until("all of it", || kept() == KEYS);
 }
 
 #[test]
