@@ -302,7 +302,8 @@ impl<'a> Group<'a> {
             None => record,
         };
         check_length(&record)?;
-        let written_unix_ms = decode(record.clone())?.quiet_since_unix_ms();
+        // Not when it ends: a deletion that it has not seen may come long before that.
+        let written_unix_ms = decode(record.clone())?.oldest_unix_ms();
         self.batch(HINTS_ENGINE_AT).put(&*table, key, record);
         self.shared.metrics.add(ReplicaCounter::HintsStored, 1);
         self.hinted.push((node, written_unix_ms));

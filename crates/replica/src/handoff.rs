@@ -101,7 +101,7 @@ fn look_through(shared: &Shared, pace: &mut Pace, signal: &Signal) -> Result<(),
             let record = Record::decode(record);
             shared
                 .hint_book
-                .add(key.node, record.map_or(0, |record| record.quiet_since_unix_ms()));
+                .add(key.node, record.map_or(0, |record| record.oldest_unix_ms()));
         }
         if !pace.spend(bytes as u64, signal) {
             return Ok(());

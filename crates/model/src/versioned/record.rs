@@ -104,6 +104,13 @@ impl Record {
         times.max().or(self.context.newest_unix_ms()).unwrap_or(0)
     }
 
+    /// The time of the oldest sibling, in milliseconds since 1970: no deletion of what is in here is older. That of
+    /// the newest write seen if there is none, and 0 if nothing was ever written.
+    pub fn oldest_unix_ms(&self) -> u64 {
+        let times = self.siblings.iter().map(|sibling| sibling.written_unix_ms);
+        times.min().or(self.context.newest_unix_ms()).unwrap_or(0)
+    }
+
     /// When the first sibling expires, in milliseconds since 1970; `None` if none ever does.
     pub fn next_expiry_unix_ms(&self) -> Option<u64> {
         self.siblings.iter().filter_map(|sibling| sibling.expires_unix_ms).min()

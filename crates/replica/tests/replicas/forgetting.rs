@@ -120,8 +120,10 @@ fn while_a_replica_is_away_nothing_is_forgotten_and_what_it_has_does_not_come_ba
 fn while_a_hint_waits_that_is_older_nothing_is_forgotten() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = with_grace(dir.path(), 3, 50);
-    // Node 4 is no owner, and not there: a hint for it waits, since no owner can take it either.
-    let old = write_everywhere(&cluster, "k", value("a"));
+    // It would live long after its deletion is forgotten.
+    let now = now_unix_ms();
+    let lasting = Update::put("a".into(), now, Some(now + 3_600_000));
+    let old = write_everywhere(&cluster, "k", lasting);
     cluster.network.cut(node(3));
     let operation = ReplicaOperation::Hint {
         target: node(3),
