@@ -195,7 +195,7 @@ fn hand_over(shared: &Arc<Shared>, node: NodeId, batch: Vec<Hint>) -> Result<(),
         None => Ok(()),
         Some(node) => Err(ReplicaError::new(
             ReplicaErrorCode::Other,
-            format!("node {node} is not there"),
+            format!("node {node} is not there, or a store cannot be opened here"),
         )),
     }
 }
@@ -203,7 +203,7 @@ fn hand_over(shared: &Arc<Shared>, node: NodeId, batch: Vec<Hint>) -> Result<(),
 /// Where a hint is to go.
 enum Destination {
     Node(NodeId),
-    /// To a node that is not there.
+    /// To a node that is not there, or whose store cannot be opened here: later.
     Away(NodeId),
     /// Its store is no more.
     Nowhere,
@@ -214,7 +214,8 @@ fn destination(holding: &Holding, node: NodeId, hint: &HintKey) -> Destination {
         return Destination::Away(node);
     };
     let Some(store) = holding.stores.get(&hint.store) else {
-        return match cluster.is_remembered {
+        // One whose table cannot be opened has not gone.
+        return match cluster.is_remembered || cluster.stores.contains(&hint.store) {
             true => Destination::Away(node),
             false => Destination::Nowhere,
         };

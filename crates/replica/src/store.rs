@@ -4,7 +4,7 @@
 //! to the next. What requests name is looked up here: the store by its number and its name, the partition by the
 //! key.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -31,6 +31,8 @@ pub(crate) struct Cluster {
     pub(crate) node: NodeId,
     pub(crate) table: Arc<RoutingTable>,
     pub(crate) nodes: BTreeMap<NodeId, bool>,
+    /// The numbers of all versioned stores that there are, those that cannot be opened here included.
+    pub(crate) stores: BTreeSet<u16>,
     /// Whether it is what the process remembers: then nothing is given up by it.
     pub(crate) is_remembered: bool,
 }

@@ -163,6 +163,7 @@ fn cluster_of(view: &ReplicaView) -> Cluster {
         nodes: nodes
             .filter(|(node, is_live)| *is_live || holders.contains(node))
             .collect(),
+        stores: view.stores.iter().map(|store| store.id).collect(),
         is_remembered: view.is_remembered,
     }
 }

@@ -1,12 +1,13 @@
 //! Records that wait for another node.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
-use fondaco_client::quorum::{ReplicaOperation, ReplicaReply};
+use fondaco_client::quorum::{ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_engine::{Engine, MemoryEngine};
+use fondaco_model::versioned::EngineKind;
 use fondaco_replica::ReplicaCounter;
 
-use crate::cluster::{Cluster, ask, node, pair, put, quiet, until, value};
+use crate::cluster::{Cluster, ask, node, pair, put, quiet, request, until, value};
 
 /// A cluster of three, of which node 3 is away, and node 2 keeps so many hints for it.
 fn with_hints(dir: &std::path::Path, count: usize) -> Cluster {
@@ -102,6 +103,38 @@ fn a_hint_for_a_node_that_no_longer_owns_the_partition_goes_to_who_does() {
     cluster.tell();
     until("the delivery", || cluster.node(2).hinted_nodes() == 0);
     assert_eq!(cluster.values(1, "k"), ["a"]);
+}
+
+#[test]
+fn hints_of_a_store_that_cannot_be_opened_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::in_memory(dir.path(), 4, 4, &quiet());
+    cluster.stores.push((2, "other"));
+    cluster.tell();
+    cluster.network.cut(node(3));
+    let record = put(cluster.node(1), "k", value("a"));
+    hint(&cluster, "k", record.clone());
+    let mut view = cluster.view(node(2));
+    view.stores[0].settings.engine = EngineKind::Mysql;
+    assert!(cluster.node(2).set_view(&view).is_err(), "there is no such engine");
+    // Hints are gone through by node: when this one is delivered, it was the turn of the other.
+    let (sender, receiver) = mpsc::channel();
+    let later = ReplicaRequest {
+        store_id: 2,
+        store: "other".parse().unwrap(),
+        ..request(ReplicaOperation::Hint {
+            target: node(4),
+            records: vec![pair("k", record)],
+        })
+    };
+    cluster.node(2).request(later, move |reply| drop(sender.send(reply)));
+    assert_eq!(receiver.recv().unwrap(), ReplicaReply::Done);
+    until("the delivery", || {
+        cluster.node(2).counter(ReplicaCounter::HintsDelivered) == 1
+    });
+    cluster.network.mend(node(3));
+    cluster.tell();
+    until("the other delivery", || cluster.values(3, "k") == ["a"]);
 }
 
 #[test]
