@@ -123,12 +123,14 @@ fn sweep(
     mut pause: impl FnMut(u64) -> bool,
 ) -> Result<(), ReplicaError> {
     let failed = |error| engine_error(shared, &error);
-    let now_ms = shared.now_ms();
     let mut candidates = Candidates::new();
     let mut given_up: Vec<(Place, Bytes)> = Vec::new();
     let (from, to) = range(partition.id(), 0, 0);
     let mut bytes = 0;
-    for entry in store.table.scan(&from, to.as_deref()).map_err(failed)? {
+    let entries = store.table.scan(&from, to.as_deref()).map_err(failed)?;
+    // What is found was there by now: a comparison that begins later is of that.
+    let now_ms = shared.now_ms();
+    for entry in entries {
         let (table_key, record) = entry.map_err(failed)?;
         bytes += (table_key.len() + record.len()) as u64;
         if bytes >= STEP_BYTES && !pause(std::mem::take(&mut bytes)) {
