@@ -43,11 +43,11 @@ pub(crate) fn parse_record_key(table_key: &Bytes) -> Option<(PartitionId, u64, B
 }
 
 /// Where the keys of a partition begin whose hashes have these first `bits` bits, and where those after them
-/// do; nothing is after the last.
+/// do; nothing is after the last, nor between the bounds of what so few bits cannot be.
 pub(crate) fn range(partition: PartitionId, bits: u32, first_bits: u64) -> (Bytes, Option<Bytes>) {
     let bound = |at: u64| match bits {
-        0 => partition_bound(partition.get() + at as u32),
-        1..64 if at >> bits != 0 => partition_bound(partition.get() + 1),
+        0 if at == 0 => partition_bound(partition.get()),
+        0..64 if at >> bits != 0 => partition_bound(partition.get() + 1),
         _ => {
             let mut bytes = BytesMut::with_capacity(PREFIX_BYTES);
             put_prefix(&mut bytes, partition, at << (64 - bits));
@@ -144,6 +144,14 @@ mod tests {
             prop_assert_eq!(parsed, HintKey { node, store: 7, partition, key: Bytes::from(key) });
             let (from, to) = hints_of(other);
             prop_assert_eq!(stored >= from && to.is_none_or(|to| stored < to), node == other);
+        }
+    }
+
+    #[test]
+    fn nodes_that_a_tree_does_not_have_hold_nothing() {
+        for (bits, node) in [(0, 1), (0, u64::from(u32::MAX)), (4, 16), (28, u64::from(u32::MAX))] {
+            let (from, to) = range(PartitionId::new(7), bits, node);
+            assert_eq!(Some(from), to, "{node} of {bits} bits");
         }
     }
 
