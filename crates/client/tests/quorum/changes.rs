@@ -7,7 +7,7 @@ use fondaco_model::versioned::{self, Resolution, resolve};
 use crate::script::{
     begin_update, begin_write, first_key, get, no_quorum, put, updated, value, values, with_value, written,
 };
-use crate::world::{Shape, World};
+use crate::world::{Shape, World, id};
 
 #[test]
 fn a_write_on_condition_fails_when_another_was_first() {
@@ -66,6 +66,22 @@ fn begin_update_of(suffix: &'static str) -> impl Fn(&mut World, &WireKey) -> usi
         };
         begin_update(world, key, Box::new(decide))
     }
+}
+
+#[test]
+fn a_write_on_condition_that_may_have_been_made_is_no_conflict_with_itself() {
+    let (mut world, key) = with_value(&Shape::three(), None);
+    let context = get(&mut world, &key).1.unwrap().context().clone();
+    // The first takes it, and its answer comes too late; the next has heard of it, and does not take it again.
+    world.replica(1).delay_us = 10_000_000;
+    let update = value(&world, "new");
+    let at = begin_write(&mut world, &key, Intent::Unchanged(context), update);
+    let taken = world.replicas[&id(1)].records[key.key()].clone();
+    world.replica(2).records.insert(key.key().to_vec().into(), taken);
+    world.finish();
+    no_quorum(written(&mut world, at));
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [1, 2]);
+    assert_eq!(values(&world.healed(&key)), ["new"]);
 }
 
 #[test]

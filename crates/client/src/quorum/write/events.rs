@@ -86,7 +86,15 @@ impl Write {
                 return self.fail(ClientError::Refused { node, message });
             }
             Purpose::Put if self.record.is_none() => {
+                if let Some(owner) = self.owner(node) {
+                    owner.is_uncertain = trouble.is_ambiguous();
+                }
                 if trouble.is_conflict() && matches!(self.intent, Intent::Unchanged(_)) {
+                    if self.owners.iter().any(|owner| owner.is_uncertain) {
+                        // What is in conflict may be this very write, which is not to be made twice.
+                        self.troubles.add(node, trouble);
+                        return self.fail_short(QuorumPart::Writes, moment);
+                    }
                     let store = self.store.name.clone();
                     return self.fail(ClientError::Conflict { store });
                 }

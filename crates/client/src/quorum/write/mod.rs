@@ -119,6 +119,8 @@ struct Owner {
     seen: Step,
     /// Whether it was asked to take the write first.
     was_put: bool,
+    /// Whether it may have taken it, and nobody knows.
+    is_uncertain: bool,
     kept: Step,
     hint: Step,
 }
@@ -325,6 +327,7 @@ impl Owner {
             node,
             seen: Step::Unasked,
             was_put: false,
+            is_uncertain: false,
             kept: Step::Unasked,
             hint: Step::Unasked,
         }
