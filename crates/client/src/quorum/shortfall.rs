@@ -174,6 +174,17 @@ impl Troubles {
         troubles.any(|(known, trouble)| *known == node && trouble.is_elsewhere())
     }
 
+    /// The nodes whose record cannot be read.
+    pub(super) fn damaged(&self) -> impl Iterator<Item = NodeId> {
+        let is_damaged = |trouble: &Trouble| match trouble {
+            Trouble::Unreadable => true,
+            Trouble::Error(error) => error.code == ReplicaErrorCode::Corrupt,
+            _ => false,
+        };
+        let damaged = self.list.iter().filter(move |(_, trouble)| is_damaged(trouble));
+        damaged.map(|(node, _)| *node)
+    }
+
     /// What a refusal said, if there was one.
     pub(super) fn refusal(&self) -> Option<ClientError> {
         let (node, trouble) = self.list.iter().find(|(_, trouble)| trouble.is_refusal())?;

@@ -110,6 +110,20 @@ fn a_key_that_no_replica_has_is_not_there() {
 }
 
 #[test]
+fn a_replica_whose_record_is_damaged_gets_what_others_hold() {
+    let (mut world, key) = with_value(&Shape::three(), Some(1));
+    let read = ReplicaCommand::Get.name();
+    world.replica(1).refuses.insert(read, ReplicaErrorCode::Corrupt);
+    let (at, record) = get(&mut world, &key);
+    assert_eq!(values(&record.unwrap()), ["old"]);
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [1]);
+    // There is nothing to be given under a key that nobody has.
+    let (at, record) = get(&mut world, &WireKey::parse("s:absent".into()).unwrap());
+    assert!(record.unwrap().is_empty());
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [0; 0]);
+}
+
+#[test]
 fn replicas_that_answered_less_get_the_join_and_others_nothing() {
     let shape = Shape::three().with(|settings| {
         (settings.reads, settings.writes) = (3, 1);

@@ -1,4 +1,5 @@
-//! Read repair: when all keys are answered, replicas that answered less get what all of them hold together.
+//! Read repair: when all keys are answered, replicas that answered less, or whose record is damaged, get what all of
+//! them hold together.
 
 use bytes::Bytes;
 use fondaco_model::NodeId;
@@ -23,7 +24,9 @@ impl Get {
         let mut wanted: Vec<(u16, NodeId, KeyRecord)> = Vec::new();
         for (state, key) in self.states.iter().zip(&**self.keys) {
             let differ = state.answers.windows(2).any(|two| two[0].record != two[1].record);
-            if !differ || !matches!(state.outcome, Some(Ok(()))) {
+            let mut damaged = state.troubles.damaged().peekable();
+            let is_whole = !differ && (damaged.peek().is_none() || state.merged.is_empty());
+            if is_whole || !matches!(state.outcome, Some(Ok(()))) {
                 continue;
             }
             let merged = Bytes::from(state.merged.to_bytes());
@@ -31,12 +34,13 @@ impl Get {
                 .answers
                 .iter()
                 .filter(|answer| answer.record.as_ref() != Some(&merged));
-            wanted.extend(behind.map(|answer| {
+            let behind = behind.map(|answer| answer.node).chain(damaged);
+            wanted.extend(behind.map(|node| {
                 let record = KeyRecord {
                     key: key.as_bytes().slice_ref(key.key()),
                     record: merged.clone(),
                 };
-                (state.store, answer.node, record)
+                (state.store, node, record)
             }));
         }
         wanted.sort_by_key(|&(store, node, _)| (store, node));
