@@ -128,7 +128,7 @@ impl Replica {
             ReplicaOperation::OldestHint => {
                 let records = self.disk.hints().values().filter_map(|record| decode(record).ok());
                 Ok(ReplicaReply::OldestHint(
-                    records.map(|record| record.quiet_since_unix_ms()).min(),
+                    records.map(|record| record.oldest_unix_ms()).min(),
                 ))
             }
         };
