@@ -120,7 +120,7 @@ fn deliver(
     signal: &Signal,
 ) -> Result<(), ReplicaError> {
     let (mut from, to) = hints_of(node);
-    let mut is_empty = true;
+    let (mut is_empty, mut outcome) = (true, Ok(()));
     while !signal.has_ended() {
         let batch = read(shared, &from, to.as_deref())?;
         let Some(last) = batch.last() else { break };
@@ -128,7 +128,11 @@ fn deliver(
         // What comes after the last one.
         from = [&last.table_key[..], &[0]].concat().into();
         let bytes: usize = batch.iter().map(|hint| hint.record.len()).sum();
-        hand_over(shared, node, batch)?;
+        match hand_over(shared, node, batch) {
+            Err(error) if !is_of_some(&error) => return Err(error),
+            Err(error) => outcome = Err(error),
+            Ok(()) => {}
+        }
         if !pace.spend(bytes as u64, signal) {
             return Ok(());
         }
@@ -136,7 +140,13 @@ fn deliver(
     if is_empty {
         shared.hint_book.none_for(node, added);
     }
-    Ok(())
+    outcome
+}
+
+/// Whether an error is about some records, and others can be handed over nevertheless.
+fn is_of_some(error: &ReplicaError) -> bool {
+    use ReplicaErrorCode as Code;
+    matches!(error.code, Code::NoStore | Code::NotHere | Code::BadKey | Code::Corrupt)
 }
 
 fn read(shared: &Shared, from: &[u8], to: Option<&[u8]>) -> Result<Vec<Hint>, ReplicaError> {
@@ -160,12 +170,18 @@ fn hand_over(shared: &Arc<Shared>, node: NodeId, batch: Vec<Hint>) -> Result<(),
     let holding = shared.holding.load_full();
     let mut to_send: HashMap<(u16, NodeId), Vec<Hint>> = HashMap::new();
     let mut to_drop = Vec::new();
-    let mut waits = None;
+    let (mut waits, mut outcome) = (None, Ok(()));
     for hint in batch {
         match destination(&holding, node, &hint.key) {
             Destination::Node(node) => to_send.entry((hint.key.store, node)).or_default().push(hint),
             Destination::Nowhere => to_drop.push(hint),
             Destination::Away(node) => waits = Some(node),
+            Destination::Unopened => {
+                outcome = Err(ReplicaError::new(
+                    ReplicaErrorCode::NoStore,
+                    format!("store {} cannot be opened here", hint.key.store),
+                ));
+            }
         }
     }
     if !to_drop.is_empty() {
@@ -183,19 +199,24 @@ fn hand_over(shared: &Arc<Shared>, node: NodeId, batch: Vec<Hint>) -> Result<(),
         let records: Vec<KeyRecord> = hints.iter().map(pair).collect();
         let bytes: usize = records.iter().map(|pair| pair.record.len()).sum();
         let request = shared.background(store, ReplicaOperation::Merge { records });
-        match shared.ask(node, request)? {
-            ReplicaReply::Done => {}
-            _ => return Err(unexpected(node)),
+        match shared.ask(node, request) {
+            Ok(ReplicaReply::Done) => {}
+            Ok(_) => return Err(unexpected(node)),
+            Err(error) if is_of_some(&error) => {
+                outcome = Err(error);
+                continue;
+            }
+            Err(error) => return Err(error),
         }
         shared.metrics.add(ReplicaCounter::HintsDelivered, hints.len() as u64);
         shared.metrics.add(ReplicaCounter::HintBytes, bytes as u64);
         delivered(shared, hints)?;
     }
     match waits {
-        None => Ok(()),
+        None => outcome,
         Some(node) => Err(ReplicaError::new(
             ReplicaErrorCode::Other,
-            format!("node {node} is not there, or a store cannot be opened here"),
+            format!("node {node} is not there"),
         )),
     }
 }
@@ -203,8 +224,10 @@ fn hand_over(shared: &Arc<Shared>, node: NodeId, batch: Vec<Hint>) -> Result<(),
 /// Where a hint is to go.
 enum Destination {
     Node(NodeId),
-    /// To a node that is not there, or whose store cannot be opened here: later.
+    /// To a node that is not there.
     Away(NodeId),
+    /// Its store is there, and cannot be opened here.
+    Unopened,
     /// Its store is no more.
     Nowhere,
 }
@@ -214,10 +237,10 @@ fn destination(holding: &Holding, node: NodeId, hint: &HintKey) -> Destination {
         return Destination::Away(node);
     };
     let Some(store) = holding.stores.get(&hint.store) else {
-        // One whose table cannot be opened has not gone.
-        return match cluster.is_remembered || cluster.stores.contains(&hint.store) {
-            true => Destination::Away(node),
-            false => Destination::Nowhere,
+        return match () {
+            () if cluster.stores.contains(&hint.store) => Destination::Unopened,
+            () if cluster.is_remembered => Destination::Away(node),
+            () => Destination::Nowhere,
         };
     };
     let partition = holding.partition_of(&store.name, &hint.key);

@@ -105,36 +105,52 @@ fn a_hint_for_a_node_that_no_longer_owns_the_partition_goes_to_who_does() {
     assert_eq!(cluster.values(1, "k"), ["a"]);
 }
 
-#[test]
-fn hints_of_a_store_that_cannot_be_opened_wait() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::in_memory(dir.path(), 4, 4, &quiet());
+/// Two stores, and a node that keeps a hint for node 3 of each, which it could not deliver yet.
+fn with_two_stores(dir: &std::path::Path) -> Cluster {
+    let mut cluster = Cluster::in_memory(dir, 3, 4, &quiet());
     cluster.stores.push((2, "other"));
     cluster.tell();
     cluster.network.cut(node(3));
     let record = put(cluster.node(1), "k", value("a"));
     hint(&cluster, "k", record.clone());
-    let mut view = cluster.view(node(2));
-    view.stores[0].settings.engine = EngineKind::Mysql;
-    assert!(cluster.node(2).set_view(&view).is_err(), "there is no such engine");
-    // Hints are gone through by node: when this one is delivered, it was the turn of the other.
     let (sender, receiver) = mpsc::channel();
-    let later = ReplicaRequest {
+    let of_other = ReplicaRequest {
         store_id: 2,
         store: "other".parse().unwrap(),
         ..request(ReplicaOperation::Hint {
-            target: node(4),
+            target: node(3),
             records: vec![pair("k", record)],
         })
     };
-    cluster.node(2).request(later, move |reply| drop(sender.send(reply)));
+    cluster.node(2).request(of_other, move |reply| drop(sender.send(reply)));
     assert_eq!(receiver.recv().unwrap(), ReplicaReply::Done);
-    until("the delivery", || {
-        cluster.node(2).counter(ReplicaCounter::HintsDelivered) == 1
-    });
+    cluster
+}
+
+/// While a node cannot open the first of two stores, hints of that wait, and those of the other do not.
+fn waits_for_one_store(number: u32) {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = with_two_stores(dir.path());
+    let mut view = cluster.view(node(number));
+    view.stores[0].settings.engine = EngineKind::Mysql;
+    assert!(cluster.node(number).set_view(&view).is_err(), "there is no such engine");
+    let delivered = || cluster.node(2).counter(ReplicaCounter::HintsDelivered);
     cluster.network.mend(node(3));
+    until("the delivery", || delivered() == 1);
+    assert_eq!(cluster.node(2).hinted_nodes(), 1);
     cluster.tell();
-    until("the other delivery", || cluster.values(3, "k") == ["a"]);
+    until("the other delivery", || delivered() == 2);
+    assert_eq!(cluster.values(3, "k"), ["a"]);
+}
+
+#[test]
+fn hints_of_a_store_that_cannot_be_opened_wait_and_no_others() {
+    waits_for_one_store(2);
+}
+
+#[test]
+fn hints_of_a_store_that_their_node_cannot_open_wait_and_no_others() {
+    waits_for_one_store(3);
 }
 
 #[test]
