@@ -1,31 +1,22 @@
-//! Clients of the store, each with a coordinator that drives the real operations over the simulated network. What
-//! they do and see is written down as history.
+//! Coordinators, which drive the real operations over the simulated network, and write down what came of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
+use fondaco_client::ClientError;
 use fondaco_client::quorum::{
-    AskId, Edit, Expiry, Get, Home, Intent, Moment, Operation, QuorumCounters, ReplicaOperation, ReplicaReply, Update,
-    Write,
+    AskId, Get, Home, Moment, Operation, QuorumCounters, ReplicaOperation, ReplicaReply, Update, Write,
 };
 use fondaco_client::read::{Directory, Failure, HealthPolicy, Steering, SteeringPolicy};
-use fondaco_client::{ClientError, Partial, ReadOptions, WireKey};
 use fondaco_model::NodeId;
 use fondaco_model::cluster::Topology;
-use fondaco_model::versioned::{self, Record, Resolution, VectorClock, resolve};
+use fondaco_model::versioned::{Record, Resolution, VectorClock, resolve};
 
-use super::history::{Knows, WriteNumber};
+use super::history::WriteNumber;
 use super::message::{Asker, Event, Happening, Matter};
 use super::sums::AddNumber;
 use super::world::World;
-
-/// How long an operation may take.
-const DEADLINE: Duration = Duration::from_secs(1);
-
-/// The most that is added at a time.
-const ADD_MAX: u32 = 9;
 
 /// Coordinates the operations of one process.
 #[derive(Debug)]
@@ -51,10 +42,12 @@ struct Running {
     wake_us: u64,
 }
 
-type Bases = Arc<Mutex<Vec<Vec<Bytes>>>>;
+/// What an update has read, try by try.
+pub(super) type Bases = Arc<Mutex<Vec<Vec<Bytes>>>>;
 
+/// A real operation.
 #[derive(Debug)]
-enum Work {
+pub(super) enum Work {
     Get(Box<Get>),
     Write(Box<Write>),
     Update(Box<Update>),
@@ -62,7 +55,7 @@ enum Work {
 
 /// What a client has begun.
 #[derive(Debug, Clone)]
-enum Doing {
+pub(super) enum Doing {
     Read { key: Bytes, began_us: u64 },
     Write(WriteNumber),
     Add(AddNumber),
@@ -97,6 +90,11 @@ impl Coordinator {
         members.filter(|member| member.live).map(|member| member.id).collect()
     }
 
+    /// What was read last under a key, with its context.
+    pub(super) fn read_last(&self, key: &Bytes) -> Option<&(VectorClock, Vec<Bytes>)> {
+        self.read.get(key)
+    }
+
     /// Whether nothing is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.operations.is_empty()
@@ -123,122 +121,8 @@ impl Coordinator {
 }
 
 impl World {
-    /// A client does something.
-    pub(super) fn operate(&mut self) {
-        let process = self.rng.usize(..self.processes.len());
-        if !self.processes[process].is_running(self.now_us) {
-            return;
-        }
-        let key = Bytes::from(format!("k{}", self.rng.usize(..self.scenario.keys)));
-        let choice = self.rng.u8(..100);
-        if self.scenario.counts() {
-            match choice {
-                0..40 => self.begin_get(process, key),
-                _ => self.begin_add(process, key),
-            }
-            return;
-        }
-        match choice {
-            0..40 => self.begin_get(process, key),
-            40..62 => self.begin_write(process, key, true, true),
-            62..80 => self.begin_write(process, key, true, false),
-            80..87 => self.begin_write(process, key, false, true),
-            87..92 => self.begin_write(process, key, false, false),
-            _ => self.begin_update(process, key),
-        }
-    }
-
-    fn begin_get(&mut self, process: usize, key: Bytes) {
-        let Some(wire) = self.wire_key(&key) else { return };
-        let options = ReadOptions {
-            deadline: DEADLINE,
-            partial: Partial::PerKey,
-            ..ReadOptions::default()
-        };
-        let (coordinator, moment) = self.moment(process);
-        let home = Arc::clone(&coordinator.home);
-        let work = Get::start(Arc::new(vec![wire]), options, home, None, &moment);
-        let doing = Doing::Read {
-            key,
-            began_us: self.now_us,
-        };
-        self.begin(process, work.map(|get| Work::Get(get.into())), doing, Bases::default());
-    }
-
-    fn begin_add(&mut self, process: usize, key: Bytes) {
-        let by = self.rng.u32(1..=ADD_MAX);
-        let update = versioned::Update::add(by.into(), self.unix_ms(process), None);
-        let number = self.sums.add_began(&key, by, self.now_us);
-        self.note(|| format!("{process} adds {by} to {key:?}: {number:?}"));
-        self.begin_writing(process, &key, Intent::All, update, Doing::Add(number));
-    }
-
-    /// A plain write over all, or one over what was read last.
-    fn begin_write(&mut self, process: usize, key: Bytes, is_put: bool, over_all: bool) {
-        let value = is_put.then(|| self.new_value());
-        let now_unix_ms = self.unix_ms(process);
-        let update = match &value {
-            Some(value) => versioned::Update::put(value.clone(), now_unix_ms, None),
-            None => versioned::Update::delete(now_unix_ms),
-        };
-        let (intent, knows) = match over_all {
-            true => (Intent::All, Knows::All),
-            false => {
-                let read = self.processes[process].coordinator.read.get(&key);
-                let (context, values) = read.cloned().unwrap_or_default();
-                (Intent::Context(context), Knows::Read(values))
-            }
-        };
-        let words = format!("{process} writes {value:?} under {key:?} over {knows:?}");
-        let number = self.history.write_began(&key, value, knows, self.now_us);
-        self.note(|| format!("{words}: {number:?}"));
-        self.begin_writing(process, &key, intent, update, Doing::Write(number));
-    }
-
-    fn begin_writing(&mut self, process: usize, key: &Bytes, intent: Intent, update: versioned::Update, doing: Doing) {
-        let Some(key) = self.wire_key(key) else { return };
-        let (coordinator, moment) = self.moment(process);
-        let home = Arc::clone(&coordinator.home);
-        let work = Write::start(key, intent, update, DEADLINE.into(), home, &moment);
-        self.begin(
-            process,
-            work.map(|write| Work::Write(write.into())),
-            doing,
-            Bases::default(),
-        );
-    }
-
-    fn begin_update(&mut self, process: usize, key: Bytes) {
-        let Some(wire) = self.wire_key(&key) else { return };
-        let value = self.new_value();
-        let seed = self.rng.u64(..);
-        let knows = Knows::Read(Vec::new());
-        let number = self.history.write_began(&key, Some(value.clone()), knows, self.now_us);
-        self.note(|| format!("{process} changes {key:?} to {value:?}: {number:?}"));
-        let bases = Bases::default();
-        let theirs = Arc::clone(&bases);
-        let decide = move |record: &Record, _| {
-            theirs
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(values(record));
-            Edit::Put {
-                value: value.clone(),
-                expiry: Expiry::Never,
-            }
-        };
-        let (coordinator, moment) = self.moment(process);
-        let home = Arc::clone(&coordinator.home);
-        let work = Update::start(wire, Box::new(decide), DEADLINE.into(), home, seed, &moment);
-        self.begin(
-            process,
-            work.map(|update| Work::Update(update.into())),
-            Doing::Write(number),
-            bases,
-        );
-    }
-
-    fn begin(&mut self, process: usize, work: Result<Work, ClientError>, doing: Doing, bases: Bases) {
+    /// Drives an operation, if it could be begun.
+    pub(super) fn begin(&mut self, process: usize, work: Result<Work, ClientError>, doing: Doing, bases: Bases) {
         let Ok(work) = work else {
             self.outcome.failed += 1;
             return;
@@ -434,7 +318,8 @@ impl World {
         }
     }
 
-    fn moment(&self, process: usize) -> (&Coordinator, Moment<'_>) {
+    /// What an operation of a process begins with: where it is, and what it may look at.
+    pub(super) fn moment(&self, process: usize) -> (Arc<Home>, Moment<'_>) {
         let coordinator = &self.processes[process].coordinator;
         let moment = Moment {
             now_us: self.now_us,
@@ -443,16 +328,7 @@ impl World {
             steering: &coordinator.steering,
             counts: &coordinator.counts,
         };
-        (coordinator, moment)
-    }
-
-    fn wire_key(&self, key: &[u8]) -> Option<WireKey> {
-        WireKey::new(&self.store.name, key).ok()
-    }
-
-    fn new_value(&mut self) -> Bytes {
-        self.last_number += 1;
-        Bytes::from(format!("v{}", self.last_number))
+        (Arc::clone(&coordinator.home), moment)
     }
 }
 

@@ -10,8 +10,10 @@
 //!
 //! It is not a test of engines, of the threads of a node or of sockets, and partitions stay where they are.
 
+mod client;
 mod comparing;
 mod coordinator;
+mod delivery;
 mod disk;
 mod fault;
 mod history;
@@ -21,6 +23,7 @@ mod network;
 mod replica;
 mod scenario;
 mod sums;
+mod topology;
 mod upkeep;
 mod world;
 

@@ -4,19 +4,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use fastrand::Rng;
-use fondaco_client::quorum::{Home, ReplicaOperation, ReplicaReply, ReplicaRequest};
-use fondaco_client::read::Failure;
-use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
-use fondaco_model::versioned::{Change, Durability};
-use fondaco_model::{Identity, NodeId, PartitionCount, StoreKind, StoreName};
+use fondaco_model::NodeId;
 
 use super::coordinator::Coordinator;
 use super::history::History;
-use super::message::{Asker, Event, Happening, Matter};
-use super::network::{Fate, Network};
+use super::message::{Event, Happening, Matter};
+use super::network::Network;
 use super::replica::{Replica, Store};
-use super::scenario::{Flaw, Scenario};
+use super::scenario::Scenario;
 use super::sums::Sums;
+use super::topology::{id, name, partitions};
 use crate::outcome::Violation;
 
 /// How often a process looks around, in microseconds, about.
@@ -284,103 +281,6 @@ impl World {
         }
     }
 
-    fn serve(&mut self, process: usize, asker: Asker, request: ReplicaRequest) {
-        let now_unix_ms = self.unix_ms(process);
-        let life = self.processes[process].life;
-        let Some(replica) = &mut self.processes[process].replica else {
-            return;
-        };
-        let is_write = matches!(
-            request.operation,
-            ReplicaOperation::Put { .. } | ReplicaOperation::Merge { .. } | ReplicaOperation::Hint { .. }
-        );
-        let reply = replica.serve(&self.store, request.operation, now_unix_ms);
-        let mark = replica.disk.mark();
-        let syncs = self.store.settings.durability == Durability::Fsync;
-        if !(is_write && syncs && !matches!(reply, ReplicaReply::Error(_))) {
-            return self.answer(process, asker, reply);
-        }
-        let after_us = self.rng.u64(500..8_000);
-        if self.scenario.flaw == Some(Flaw::AcknowledgesUnsynced) {
-            return self.answer(process, asker, reply);
-        }
-        let event = Event::Synced { mark, asker, reply };
-        self.after(after_us, Happening::To { process, life, event });
-    }
-
-    /// Sends a request to a replica.
-    pub(super) fn send(&mut self, asker: Asker, node: NodeId, operation: ReplicaOperation, timeout_ms: u64) {
-        let to = node.get() as usize - 1;
-        if !self.processes[to].is_up {
-            let failure = Failure::Unsent("connection refused".into());
-            return self.fail(asker, 500, failure);
-        }
-        let may_double = match &operation {
-            ReplicaOperation::Put { update, .. } => {
-                self.scenario.flaw == Some(Flaw::AddsTwice) && matches!(update.change, Change::Add(_))
-            }
-            _ => true,
-        };
-        let request = Box::new(ReplicaRequest {
-            store_id: 1,
-            store: self.store.name.clone(),
-            timeout_ms,
-            operation,
-        });
-        let life = self.processes[to].life;
-        let arrives = |world: &mut Self, after_us: u64| {
-            let request = request.clone();
-            let event = Event::Request { asker, request };
-            let process = to;
-            world.after(after_us, Happening::To { process, life, event });
-        };
-        match self.network.fate(asker.process, to, may_double, &mut self.rng) {
-            Fate::Arrives(after_us) => arrives(self, after_us),
-            Fate::Doubled(first_us, second_us) => {
-                arrives(self, first_us);
-                arrives(self, second_us);
-            }
-            Fate::Breaks(after_us) => self.fail(asker, after_us, Failure::Lost("connection reset".into())),
-            Fate::Vanishes => {}
-        }
-    }
-
-    fn answer(&mut self, from: usize, asker: Asker, reply: ReplicaReply) {
-        let Asker { process, life, of } = asker;
-        let event = Event::Answer { of, answer: Ok(reply) };
-        match self.network.fate(from, process, true, &mut self.rng) {
-            Fate::Arrives(after_us) => self.after(after_us, Happening::To { process, life, event }),
-            Fate::Doubled(first_us, second_us) => {
-                let again = event.clone();
-                self.after(first_us, Happening::To { process, life, event });
-                self.after(
-                    second_us,
-                    Happening::To {
-                        process,
-                        life,
-                        event: again,
-                    },
-                );
-            }
-            Fate::Breaks(after_us) => self.fail(asker, after_us, Failure::Lost("connection reset".into())),
-            Fate::Vanishes => {}
-        }
-    }
-
-    /// Whom somebody waits for is gone.
-    pub(super) fn connection_broke(&mut self, asker: Asker) {
-        self.fail(asker, 500, Failure::Lost("connection reset".into()));
-    }
-
-    fn fail(&mut self, asker: Asker, after_us: u64, failure: Failure) {
-        let Asker { process, life, of } = asker;
-        let event = Event::Answer {
-            of,
-            answer: Err(failure),
-        };
-        self.after(after_us, Happening::To { process, life, event });
-    }
-
     /// A process tells the coordination service that it is there, learns who else is, and does what is to be done.
     fn look_around(&mut self, process: usize) {
         let now_us = self.now_us;
@@ -399,58 +299,6 @@ impl World {
             self.processes[process].coordinator.probed(node, is_there, now_us);
         }
         self.look_after(process);
-    }
-
-    pub(super) fn new_coordinator(&self, process: usize) -> Coordinator {
-        let zone = Some(zone(process, self.scenario.zones));
-        let node = (process < self.scenario.nodes).then(|| id(process));
-        let all = (0..self.scenario.nodes).map(id).collect();
-        Coordinator::new(Home { node, zone }, self.topology(&all))
-    }
-
-    /// The owners of a partition, in the order of the routing table.
-    pub(super) fn owners(&self, partition: u32) -> Vec<NodeId> {
-        let owner = |place: u32| id((partition + place) as usize % self.scenario.nodes);
-        (0..self.scenario.replicas).map(owner).collect()
-    }
-
-    /// The topology in which these nodes are live.
-    pub(super) fn topology(&self, live: &BTreeSet<NodeId>) -> Topology {
-        let node = |place: usize| {
-            let node = TopologyNode {
-                revision: 1,
-                resp: format!("10.0.0.{}:6500", place + 1),
-                http: String::new(),
-                zone: zone(place, self.scenario.zones),
-                group: None,
-                live: live.contains(&id(place)),
-            };
-            (id(place), node)
-        };
-        let store = TopologyStore {
-            revision: 1,
-            id: 1,
-            kind: StoreKind::Versioned,
-            current: None,
-            records: 0,
-            replicas: self.scenario.replicas,
-            late: BTreeSet::new(),
-            read_keys_per_second: None,
-            versioned: Some(self.scenario.told()),
-        };
-        Topology {
-            cluster: Identity::of(7),
-            revision: 1,
-            epoch: 1,
-            partitions: self.store.partitions,
-            owners: (0..self.scenario.partitions)
-                .map(|number| self.owners(number))
-                .collect(),
-            next: BTreeMap::new(),
-            nodes: (0..self.scenario.nodes).map(node).collect(),
-            routers: 0,
-            stores: BTreeMap::from([(self.store.name.clone(), store)]),
-        }
     }
 
     /// What time it is by the clock of a process, in milliseconds since 1970.
@@ -480,21 +328,4 @@ impl World {
                 .push_back(format!("{:>9.3} ms  {}", self.now_us as f64 / 1e3, what()));
         }
     }
-}
-
-fn id(process: usize) -> NodeId {
-    NodeId::new(process as u32 + 1).unwrap_or(NodeId::FIRST)
-}
-
-fn zone(process: usize, zones: usize) -> String {
-    format!("zone-{}", process % zones)
-}
-
-fn name() -> StoreName {
-    "versioned".parse().unwrap_or_else(|error| unreachable!("{error}"))
-}
-
-fn partitions(count: u32) -> PartitionCount {
-    // A scenario names a power of two.
-    PartitionCount::try_from(count.next_power_of_two()).unwrap_or_else(|error| unreachable!("{error}"))
 }
