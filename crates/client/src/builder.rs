@@ -88,7 +88,9 @@ impl ClientBuilder {
         self
     }
 
-    /// The zone that the client stands in, for [`NearestFirst`](crate::read::NearestFirst).
+    /// The zone that the client stands in, as nodes name theirs: it asks the nodes there first, and other zones
+    /// that must answer are those beside it. Without one, or in one without nodes, no node is nearer than others,
+    /// and other zones are those beside that of the first replica that answers.
     pub fn zone(mut self, zone: impl Into<String>) -> Self {
         self.zone = Some(zone.into());
         self

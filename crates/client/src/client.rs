@@ -185,10 +185,9 @@ impl Inner {
         let former = former.as_deref();
         let known = former.map(|former| &*former.directory);
         let node = self.replica.as_ref().and_then(|replica| replica.node());
-        let zone = || Some(topology.nodes.get(&node?)?.zone.clone());
-        let zone = self.zone.clone().or_else(zone);
+        let home = Home::of(&topology, node, self.zone.as_deref());
         let has_versioned = topology.stores.values().any(|store| store.versioned.is_some());
-        let directory = Directory::new(topology, zone.as_deref(), self.health, known);
+        let directory = Directory::new(topology, home.zone.as_deref(), self.health, known);
         let link = |member: &crate::read::Member| {
             let known = former.and_then(|former| Some((former.directory.member(member.id)?, former.link(member.id)?)));
             match known.filter(|(known, _)| Arc::ptr_eq(&known.address, &member.address)) {
@@ -199,7 +198,7 @@ impl Inner {
         let links = directory.members().iter().map(link).collect();
         let snapshot = Arc::new(Snapshot {
             directory: Arc::new(directory),
-            home: Arc::new(Home { node, zone }),
+            home: Arc::new(home),
             has_versioned,
             links,
         });

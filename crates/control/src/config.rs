@@ -109,7 +109,7 @@ pub struct ZooKeeperConfig {
 pub struct MemberConfig {
     /// The number that the node is to have; the leading controller gives it one unless said.
     pub id: Option<NodeId>,
-    /// Where it stands: replicas are spread over zones.
+    /// Where it stands: replicas are spread over zones, and those in this one are asked first.
     pub zone: String,
     /// Its group, under the placement *grouped*.
     pub group: Option<String>,

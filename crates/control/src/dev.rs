@@ -35,6 +35,9 @@ pub struct DevConfig {
     pub routers: u32,
     /// How many controllers there are, 1 or more: one leads, the others wait.
     pub controllers: u32,
+    /// In how many zones the members stand, 1 or more: the first of each role in `zone-1`, the second in `zone-2`,
+    /// and so on in turn. With one zone, that which they have in common.
+    pub zones: u32,
 }
 
 /// The cluster, as its members have it. It does not keep it.
@@ -68,6 +71,11 @@ impl Dev {
                 let reason = format!("a development cluster without a {role} serves nothing: ask for 1 or more");
                 return Err(ControlError::InvalidConfig(reason));
             }
+        }
+        if config.zones == 0 || config.zones > config.nodes {
+            let (zones, nodes) = (config.zones, config.nodes);
+            let reason = format!("{zones} zones for {nodes} nodes: ask for 1 to {nodes}");
+            return Err(ControlError::InvalidConfig(reason));
         }
         let dir = DataDir::open(&config.common.data_dir)?;
         let embedded = match &config.common.zookeeper {
@@ -153,6 +161,9 @@ impl Dev {
             let mut own = config.common.clone();
             own.role = role;
             own.data_dir = config.common.data_dir.join(&name);
+            if config.zones > 1 {
+                own.member.zone = format!("zone-{}", (number - 1) % config.zones + 1);
+            }
             if role != Role::Router || number > 1 {
                 own.resp_listen.set_port(0);
                 own.http_listen.set_port(0);

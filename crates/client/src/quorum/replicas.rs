@@ -1,5 +1,8 @@
 //! Who has a key of a versioned store, in the order in which one coordinator asks.
 
+use std::sync::Arc;
+
+use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{self, KEEPERS_MAX, VersionedSettings};
 use fondaco_model::{NodeId, PartitionId, StoreName};
 use smallvec::SmallVec;
@@ -17,7 +20,7 @@ pub(super) type Nodes = SmallVec<[NodeId; 4]>;
 pub struct Home {
     /// The node in whose process it is, if it is in one's that has partitions.
     pub node: Option<NodeId>,
-    /// Its zone, if it is known. Other zones are those that are not this one.
+    /// Its zone, if it is known and has nodes. Other zones are those that are not this one.
     pub zone: Option<String>,
 }
 
@@ -59,6 +62,19 @@ impl Store {
 }
 
 impl Home {
+    /// Where a coordinator stands in a cluster: in the zone that it was told of, or else in that of its node.
+    ///
+    /// A zone without any node is none to count from. All replicas would be in other ones, and two in the same
+    /// zone would pass for what is to be in two.
+    pub fn of(topology: &Topology, node: Option<NodeId>, zone: Option<&str>) -> Self {
+        let has_nodes = |zone: &&str| topology.nodes.values().any(|node| node.zone == *zone);
+        let of_node = || Some(topology.nodes.get(&node?)?.zone.as_str());
+        Self {
+            node,
+            zone: zone.filter(has_nodes).or_else(of_node).map(str::to_owned),
+        }
+    }
+
     /// Sorts nodes by how soon they are asked: those that are well before the others, the one at home before
     /// its zone, and its zone before other zones; else as they were.
     pub(super) fn nearest_first(&self, nodes: &mut Nodes, directory: &Directory) {
@@ -73,28 +89,55 @@ impl Home {
     /// In how many zones other than the own one these nodes are. Who knows of no own zone has that of the first
     /// node.
     pub(super) fn other_zones(&self, nodes: impl IntoIterator<Item = NodeId>, directory: &Directory) -> u32 {
-        let mut home = self.zone.as_deref();
-        let mut zones = SmallVec::<[&str; 4]>::new();
+        let is_of_home = usize::from(self.zone.is_some());
+        let zones = self.zones_covered(nodes, directory).len();
+        // Without any node there is no zone of the first one either.
+        zones.saturating_sub(is_of_home.max(1)) as u32
+    }
+
+    /// The zones in which a further copy would be one in no further zone, where these nodes have one: the own zone,
+    /// and theirs.
+    pub(super) fn zones_covered<'a>(
+        &'a self,
+        nodes: impl IntoIterator<Item = NodeId>,
+        directory: &'a Directory,
+    ) -> SmallVec<[&'a str; 4]> {
+        let mut zones: SmallVec<[&str; 4]> = self.zone.as_deref().into_iter().collect();
         for node in nodes {
-            let Some(node) = directory.topology().nodes.get(&node) else {
-                continue;
-            };
-            let zone = node.zone.as_str();
-            if *home.get_or_insert(zone) != zone && !zones.contains(&zone) {
+            if let Some(zone) = zone_of(directory, node)
+                && !zones.contains(&zone)
+            {
                 zones.push(zone);
             }
         }
-        zones.len() as u32
+        zones
+    }
+
+    /// The other zones of these nodes that are to blame, but for those that other nodes of the key stand in.
+    pub(super) fn zones_missing(&self, blamed: &[NodeId], others: &[NodeId], directory: &Directory) -> Vec<Arc<str>> {
+        let covered = self.zones_covered(others.iter().copied(), directory);
+        let mut missing: Vec<Arc<str>> = Vec::new();
+        for zone in blamed.iter().filter_map(|&node| zone_of(directory, node)) {
+            if !covered.contains(&zone) && !missing.iter().any(|known| **known == *zone) {
+                missing.push(zone.into());
+            }
+        }
+        missing
     }
 }
 
+fn zone_of(directory: &Directory, node: NodeId) -> Option<&str> {
+    Some(directory.topology().nodes.get(&node)?.zone.as_str())
+}
+
 /// The nodes that may keep a hint for one that did not take a write, in the order in which they are asked; none
-/// where the store wants no hints.
+/// where the store wants no hints. If it is to count for one more zone, `zones_covered` are those in which it would not.
 pub(super) fn hint_keepers(
     store: &Store,
     key: &WireKey,
     target: NodeId,
     home: &Home,
+    zones_covered: Option<&[&str]>,
     directory: &Directory,
 ) -> SmallVec<[NodeId; KEEPERS_MAX]> {
     let Some((_, settings)) = directory.store(store.name.as_str()) else {
@@ -103,7 +146,8 @@ pub(super) fn hint_keepers(
     let topology = directory.topology();
     let partition = topology.partitions.partition_of(key.slot());
     let zone = home.zone.as_deref();
-    versioned::hint_keepers(topology, settings, partition, target, zone, xxh3_64(key.key()))
+    let hash = xxh3_64(key.key());
+    versioned::hint_keepers(topology, settings, partition, target, zone, hash, zones_covered)
 }
 
 /// Whether a node is expected to answer.

@@ -26,6 +26,8 @@ pub struct NoQuorum {
     pub zones_had: u32,
     /// In how many other zones replicas were to do it.
     pub zones_required: u32,
+    /// The other zones with replicas of which none did it, by name.
+    pub zones_missing: Vec<Arc<str>>,
     /// The replicas that did not.
     pub missing: Vec<MissingReplica>,
 }
@@ -59,6 +61,17 @@ impl fmt::Display for NoQuorum {
         write!(f, "{} of {} {part}", self.had, self.required)?;
         if self.zones_required > 0 {
             write!(f, " and {} of {} other zones", self.zones_had, self.zones_required)?;
+        }
+        if self.zones_had < self.zones_required {
+            f.write_str(" (none in ")?;
+            for (place, zone) in self.zones_missing.iter().enumerate() {
+                write!(f, "{}{zone:?}", if place == 0 { "" } else { ", " })?;
+            }
+            f.write_str(if self.zones_missing.is_empty() {
+                "others: no replica stands there)"
+            } else {
+                ")"
+            })?;
         }
         for (place, MissingReplica { node, address, why }) in self.missing.iter().enumerate() {
             f.write_str(if place == 0 { ": " } else { ", " })?;

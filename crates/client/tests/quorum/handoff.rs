@@ -4,7 +4,7 @@ use fondaco_client::WireKey;
 use fondaco_client::quorum::{QuorumPart, ReplicaCommand, ReplicaErrorCode};
 use fondaco_model::versioned::Handoff;
 
-use crate::script::{begin_put, no_quorum, put, values, written};
+use crate::script::{begin_put, first_key, no_quorum, put, values, written};
 use crate::world::{Shape, World, id, key};
 
 /// Five nodes, of which 1, 2 and 3 have the key.
@@ -98,6 +98,43 @@ fn hints_count_as_writes_in_a_sloppy_quorum_only() {
             }
         }
     }
+}
+
+/// Nodes 1 and 4, 2 and 5, 3 and 6 are in a zone each; 1 and 2 have the key, and node 1 writes. All in 2's zone are gone.
+fn lost_zone(handoff: Handoff, sloppy: bool) -> (World, WireKey) {
+    let shape = Shape::of(6, 2).zones(3).with(|settings| {
+        (settings.handoff, settings.sloppy) = (handoff, sloppy);
+        (settings.reads, settings.writes, settings.zone_writes) = (1, 2, 1);
+    });
+    let mut world = World::new(1, &shape, Some(1));
+    for lost in [2, 5] {
+        world.replica(lost).is_up = false;
+    }
+    (world, first_key())
+}
+
+#[test]
+fn a_hint_counts_for_the_zone_that_it_is_kept_in_and_is_kept_where_it_counts() {
+    for handoff in [Handoff::Consistent, Handoff::Any, Handoff::Proximity] {
+        let (mut world, key) = lost_zone(handoff, true);
+        let (at, written) = put(&mut world, &key, "v");
+        written.unwrap();
+        let hints = world.asked(at).hints();
+        assert!(
+            matches!(hints.last(), Some((2, 3 | 6))),
+            "{handoff}: in the third zone, and not {hints:?}"
+        );
+    }
+}
+
+#[test]
+fn a_hint_counts_for_no_zone_in_a_strict_quorum() {
+    let (mut world, key) = lost_zone(Handoff::Proximity, false);
+    let at = begin_put(&mut world, &key, "v");
+    world.answer(at);
+    let shortfall = no_quorum(written(&mut world, at));
+    assert_eq!((shortfall.had, shortfall.zones_had), (1, 0));
+    assert_eq!(shortfall.zones_missing, ["zone-1".into()]);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Writes, each case by itself: who takes them, who must have them, and what is said when they do not.
 
+use std::sync::Arc;
+
 use fondaco_client::ClientError;
-use fondaco_client::quorum::{Intent, QuorumPart, ReplicaCommand, ReplicaErrorCode};
+use fondaco_client::quorum::{Home, Intent, QuorumPart, ReplicaCommand, ReplicaErrorCode};
 use fondaco_model::versioned::Handoff;
 
 use crate::script::{begin_put, begin_write, first_key, get, no_quorum, put, value, values, with_value, written};
@@ -162,6 +164,40 @@ fn other_zones_must_answer_where_the_settings_say_so() {
     assert_eq!((shortfall.zones_had, shortfall.zones_required), (0, 1));
     let shortfall = no_quorum(put(&mut world, &key, "w").1);
     assert_eq!((shortfall.had, shortfall.zones_had), (2, 0));
+    let said = shortfall.to_string();
+    assert!(
+        said.starts_with("2 of 1 writes and 0 of 1 other zones (none in \"zone-1\"): node 2 (10.0.0.2:6500) "),
+        "{said}"
+    );
+}
+
+#[test]
+fn two_replicas_of_one_zone_are_not_in_two_zones_for_who_stands_where_no_node_does() {
+    let shape = Shape::of(4, 4).zones(2).with(|settings| {
+        (settings.reads, settings.writes, settings.zone_writes) = (1, 1, 1);
+        settings.handoff = Handoff::None;
+    });
+    for zone in [None, Some("nowhere")] {
+        let mut world = World::new(1, &shape, None);
+        world.home = Arc::new(Home::of(&shape.topology(|_| true), None, zone));
+        assert_eq!(world.home.zone, None);
+        let key = first_key();
+        put(&mut world, &key, "v").1.unwrap();
+        // Nodes 1 and 3 are in one zone.
+        for lost in [2, 4] {
+            world.replica(lost).is_up = false;
+        }
+        let shortfall = no_quorum(put(&mut world, &key, "w").1);
+        assert_eq!(
+            (shortfall.part, shortfall.had, shortfall.zones_had),
+            (QuorumPart::Writes, 2, 0)
+        );
+        assert_eq!(shortfall.zones_missing, ["zone-1".into()]);
+    }
+    let topology = shape.topology(|_| true);
+    let home = |node, zone| Home::of(&topology, node, zone).zone;
+    assert_eq!(home(Some(id(2)), None).as_deref(), Some("zone-1"));
+    assert_eq!(home(Some(id(2)), Some("zone-0")).as_deref(), Some("zone-0"));
 }
 
 #[test]

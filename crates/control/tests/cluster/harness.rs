@@ -25,16 +25,22 @@ impl TestCluster {
     }
 
     pub fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+        Self::start_of(3, 1, change)
+    }
+
+    /// So many nodes, in turn in so many zones; the router is in the first one.
+    pub fn start_of(nodes: u32, zones: u32, change: impl FnOnce(&mut Config)) -> Self {
         let dir = TempDir::new().unwrap();
         let mut common = config(dir.path());
         common.cluster.replicas = 2;
-        common.cluster.nodes_initial = 3;
+        common.cluster.nodes_initial = nodes;
         change(&mut common);
         let dev = Dev::start(DevConfig {
             common,
-            nodes: 3,
+            nodes,
             controllers: 2,
             routers: 1,
+            zones,
         })
         .unwrap();
         let (_, http) = dev.addresses().unwrap();
@@ -53,10 +59,24 @@ impl TestCluster {
 
     /// A connection to the router's RESP port.
     pub fn resp(&self) -> TcpStream {
-        let (resp, _) = self.dev().addresses().unwrap();
-        let stream = TcpStream::connect(resp).unwrap();
+        self.resp_of("router-1")
+    }
+
+    /// A connection to the RESP port of a member.
+    pub fn resp_of(&self, name: &str) -> TcpStream {
+        let members = self.dev().members();
+        let member = members.iter().find(|member| member.name == name).unwrap();
+        let stream = TcpStream::connect(member.resp.as_ref().unwrap()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream
+    }
+
+    /// What a member counts under a name.
+    pub fn metric(&self, member: &str, name: &str) -> u64 {
+        let (_, _, text) = self.member(member).raw("GET", "/metrics", &[]).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let line = text.lines().find(|line| line.split(' ').next() == Some(name));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap()
     }
 
     /// The control port of a member.

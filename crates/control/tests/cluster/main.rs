@@ -17,3 +17,4 @@ mod outages;
 mod plans;
 mod pushes;
 mod versioned;
+mod zones;

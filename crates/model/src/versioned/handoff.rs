@@ -18,6 +18,9 @@ pub const KEEPERS_MAX: usize = 8;
 /// - *proximity*: as *any*, and those of the coordinator's zone first, those of the replica's zone last. A
 ///   replica that is away may be so with its whole zone, unless the coordinator is of the same.
 ///
+/// Where a hint is to count as a copy in one more zone, `zones_covered` are those in which it would not: nodes of
+/// other zones come first then, whatever the strategy, and under *proximity* those of the replica's zone after them.
+///
 /// Nodes that have the partition themselves come after all others: what they keep besides their own copy makes
 /// the write no safer, it only lets the replica have it sooner. None if the store says so.
 pub fn hint_keepers(
@@ -27,6 +30,7 @@ pub fn hint_keepers(
     replica: NodeId,
     home_zone: Option<&str>,
     key_hash: u64,
+    zones_covered: Option<&[&str]>,
 ) -> SmallVec<[NodeId; KEEPERS_MAX]> {
     let strategy = store.versioned.map_or(Handoff::None, |settings| settings.handoff);
     let first = match strategy {
@@ -44,10 +48,12 @@ pub fn hint_keepers(
     let owners = &owners[..owners.len().min(store.replicas as usize)];
     let zone_of_replica = topology.nodes.get(&replica).map(|node| node.zone.as_str());
     let rank = |node: &NodeId, zone: &str| {
-        let distance = match strategy {
-            Handoff::Proximity if Some(zone) == home_zone => 0,
-            Handoff::Proximity if Some(zone) == zone_of_replica => 2,
-            _ => 1,
+        let is_lost = strategy == Handoff::Proximity && Some(zone) == zone_of_replica;
+        let distance = match (zones_covered, strategy) {
+            (Some(covered), _) if covered.contains(&zone) => 2,
+            (Some(_), _) => usize::from(is_lost),
+            (None, Handoff::Proximity) if Some(zone) == home_zone => 0,
+            (None, _) => 1 + usize::from(is_lost),
         };
         (owners.contains(node), distance)
     };
@@ -61,7 +67,8 @@ pub fn hint_keepers(
         if of_rank.len() < KEEPERS_MAX {
             of_rank.push(*node);
         }
-        let is_best = !is_owner && (strategy != Handoff::Proximity || distance == 0);
+        let all_are_best = strategy != Handoff::Proximity && zones_covered.is_none();
+        let is_best = !is_owner && (all_are_best || distance == 0);
         if is_best && of_rank.len() == KEEPERS_MAX {
             break;
         }

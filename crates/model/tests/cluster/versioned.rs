@@ -35,6 +35,18 @@ fn zoned(nodes: u32, remote: u32, handoff: Handoff) -> Cluster {
 }
 
 fn keepers(cluster: &Cluster, partition: u32, replica: u32, home: &str, hash: u64) -> Vec<u32> {
+    keepers_beyond(cluster, partition, replica, home, hash, None)
+}
+
+/// The keepers of a hint that is to count for another zone than these.
+fn keepers_beyond(
+    cluster: &Cluster,
+    partition: u32,
+    replica: u32,
+    home: &str,
+    hash: u64,
+    covered: Option<&[&str]>,
+) -> Vec<u32> {
     let topology = Topology::of(&cluster.view).unwrap();
     let store = &topology.stores["v"];
     let keepers = hint_keepers(
@@ -44,6 +56,7 @@ fn keepers(cluster: &Cluster, partition: u32, replica: u32, home: &str, hash: u6
         node(replica),
         Some(home),
         hash,
+        covered,
     );
     keepers.into_iter().map(NodeId::get).collect()
 }
@@ -273,6 +286,28 @@ fn proximity_hints_are_near_the_coordinator_and_last_in_the_zone_that_is_lost() 
             let (near, far): (Vec<u32>, Vec<u32>) = free.iter().partition(|number| !remote(number));
             assert_eq!(free, [near.clone(), far].concat(), "first near, then remote");
             assert!(near.len() >= 3);
+        }
+    }
+}
+
+#[test]
+fn a_hint_that_is_to_count_for_another_zone_is_kept_there_however_many_are_nearer() {
+    for handoff in [Handoff::Consistent, Handoff::Any, Handoff::Proximity] {
+        let cluster = zoned(30, 26, handoff);
+        let owners = owners(&cluster, 0);
+        let near = *owners.iter().find(|owner| **owner < 26).unwrap();
+        for hash in 0..20 {
+            let keepers = keepers_beyond(&cluster, 0, near, "near", hash, Some(&["near"]));
+            let far = (26..=30).filter(|number| !owners.contains(number)).count();
+            assert!(
+                keepers[..far].iter().all(|keeper| *keeper >= 26),
+                "{handoff} {keepers:?}"
+            );
+            assert!(
+                keepers[far..].iter().all(|keeper| *keeper < 26),
+                "{handoff} {keepers:?}"
+            );
+            assert_eq!(keepers.len(), KEEPERS_MAX);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Deletions and expired records are forgotten when all have them, and what they deleted never comes back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -141,6 +142,37 @@ fn while_a_hint_waits_that_is_older_nothing_is_forgotten() {
     });
     remembered_nowhere(&cluster);
     cluster.stop(node(3));
+}
+
+#[test]
+fn a_node_that_is_gone_for_good_is_waited_for_until_it_owns_nothing_and_again_when_it_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = with_grace(dir.path(), 3, 50);
+    write_everywhere(&cluster, "k", value("a"));
+    cluster.network.cut(node(3));
+    cluster.set_live(node(3), false);
+    let delete = |cluster: &Cluster, key: &str| {
+        let deleted = put(cluster.node(1), key, Update::delete(now_unix_ms()));
+        ask(cluster.node(2), merging(key, deleted));
+    };
+    delete(&cluster, "k");
+    remembers(&cluster, "k");
+    // While a plan would take it out, it still counts: the plan may be cancelled.
+    cluster.table = Arc::new(cluster.table.with_plan(vec![vec![node(1), node(2)]; 2]).unwrap());
+    cluster.tell();
+    remembers(&cluster, "k");
+    cluster.table = Arc::new(cluster.table.finished());
+    cluster.replicas = 2;
+    cluster.tell();
+    let forgotten = |cluster: &Cluster, key: &str| (1..=2).all(|number| cluster.record(number, key).is_none());
+    until("forgetting", || forgotten(&cluster, "k"));
+    // It is there, and does not say what hints it keeps.
+    delete(&cluster, "l");
+    cluster.set_live(node(3), true);
+    delete(&cluster, "m");
+    remembers(&cluster, "m");
+    cluster.set_live(node(3), false);
+    until("forgetting", || forgotten(&cluster, "l") && forgotten(&cluster, "m"));
 }
 
 fn remembered_nowhere(cluster: &Cluster) {

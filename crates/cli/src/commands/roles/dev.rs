@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use fondaco_control::http::{DevMember, RoleName};
 use fondaco_control::{Config, Dev, DevConfig, Fondaco, ZooKeeperConfig};
+use fondaco_model::Placement;
 use serde::Serialize;
 
 use super::super::WrongUsage;
@@ -50,6 +51,10 @@ pub struct DevOptions {
     /// How many controllers to run, of a cluster: one leads, the others wait
     #[arg(long, default_value_t = 2, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(NODES_MAX)))]
     controllers: u32,
+
+    /// In how many zones the members of a cluster stand, in turn; more than one spread the replicas over them
+    #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(NODES_MAX)))]
+    zones: u32,
 
     /// Coordinate through ZooKeeper, and not within the process: host:port, several with commas between
     #[arg(long, env = "FONDACO_ZOOKEEPER", value_name = "SERVERS")]
@@ -124,6 +129,7 @@ pub fn dev(options: DevOptions, output: &Output) -> anyhow::Result<()> {
                 nodes: options.nodes,
                 routers: options.routers,
                 controllers: options.controllers,
+                zones: options.zones,
             })?;
             let (resp, http) = dev.addresses().context("the router runs")?;
             let members = dev.members();
@@ -148,6 +154,11 @@ fn config(options: &DevOptions) -> anyhow::Result<Config> {
         let reason = format!("{replicas} replicas need as many nodes, and there are to be {nodes}: raise --nodes");
         return Err(WrongUsage(reason).into());
     }
+    if options.zones > options.nodes {
+        let (zones, nodes) = (options.zones, options.nodes);
+        let reason = format!("{zones} zones need as many nodes, and there are to be {nodes}: raise --nodes");
+        return Err(WrongUsage(reason).into());
+    }
     let mut config = Config::local(&options.data, partition_count(options.partitions)?);
     config.resp_listen = resolve(&options.resp)?;
     config.http_listen = resolve(&options.http)?;
@@ -156,6 +167,9 @@ fn config(options: &DevOptions) -> anyhow::Result<Config> {
     config.allow_insecure = options.allow_insecure;
     config.cluster.replicas = replicas;
     config.cluster.nodes_initial = options.nodes;
+    if options.zones > 1 {
+        config.cluster.placement = Placement::Zoned;
+    }
     config.zookeeper = options.zookeeper.as_ref().map(|connect| ZooKeeperConfig {
         connect: connect.clone(),
         root: options.root.clone(),

@@ -31,10 +31,6 @@ pub struct ServerOptions {
     #[arg(long, env = "FONDACO_DATA", value_name = "DIRECTORY")]
     data: Option<PathBuf>,
 
-    /// Where it stands: replicas are spread over zones
-    #[arg(long, env = "FONDACO_ZONE", value_name = "NAME")]
-    zone: Option<String>,
-
     /// Its group, under the placement grouped
     #[arg(long, env = "FONDACO_GROUP", value_name = "NAME")]
     group: Option<String>,
@@ -117,6 +113,10 @@ struct ServingOptions {
     #[arg(long, env = "FONDACO_RESP_ADVERTISED", value_name = "HOST:PORT")]
     resp_advertised: Option<String>,
 
+    /// Where it stands: replicas are spread over zones, and those nearby are asked first
+    #[arg(long, env = "FONDACO_ZONE", value_name = "NAME")]
+    zone: Option<String>,
+
     /// How many event loops serve RESP; 0 is one for each core
     #[arg(long, value_name = "COUNT")]
     loops: Option<usize>,
@@ -137,7 +137,6 @@ pub fn server(options: ServerOptions, output: &Output) -> anyhow::Result<()> {
     let mut file = options.process.read()?;
     options.serving.override_in(&mut file);
     override_with(&mut file.data, options.data);
-    override_with(&mut file.zone, options.zone);
     override_with(&mut file.group, options.group);
     override_with(&mut file.weight, options.weight);
     let role = match file.zookeeper {
@@ -179,6 +178,7 @@ impl ServingOptions {
     fn override_in(self, file: &mut ConfigurationFile) {
         override_with(&mut file.resp, self.resp);
         override_with(&mut file.resp_advertised, self.resp_advertised);
+        override_with(&mut file.zone, self.zone);
         override_with(&mut file.loops, self.loops);
     }
 }

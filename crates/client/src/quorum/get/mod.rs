@@ -255,17 +255,17 @@ impl Get {
         // Who may still answer, when it is clear that this would not be enough, is not to blame.
         let is_late = moment.now_us >= self.deadline_us;
         let is_missing = |node: NodeId| !has_answered(node) && (is_late || !state.pending.contains(&node));
-        let silent = owners.into_iter().filter(|&node| is_missing(node));
+        let (silent, others): (Nodes, Nodes) = owners.into_iter().partition(|&node| is_missing(node));
+        let had: Nodes = state.answers.iter().map(|answer| answer.node).collect();
         let asked = |node: NodeId| state.pending.contains(&node) || state.given_up.contains(&node);
         ClientError::NoQuorum(Arc::new(NoQuorum {
             part: QuorumPart::Reads,
             had: state.answers.len() as u32,
             required: store.settings.reads,
-            zones_had: self
-                .home
-                .other_zones(state.answers.iter().map(|answer| answer.node), moment.latest),
+            zones_had: self.home.other_zones(had.iter().copied(), moment.latest),
             zones_required: store.settings.zone_reads,
-            missing: state.troubles.missing(silent, asked, moment.latest),
+            zones_missing: self.home.zones_missing(&silent, &others, moment.latest),
+            missing: state.troubles.missing(silent.into_iter(), asked, moment.latest),
         }))
     }
 

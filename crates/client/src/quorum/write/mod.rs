@@ -28,7 +28,7 @@ use super::counts::count;
 use super::micros;
 use super::operation::Moment;
 use super::pause::Pause;
-use super::replicas::{Home, Store, is_well};
+use super::replicas::{Home, Nodes, Store, is_well};
 use super::shortfall::{NoQuorum, QuorumPart, Troubles};
 use crate::error::ClientError;
 use crate::key::WireKey;
@@ -282,7 +282,7 @@ impl Write {
             QuorumPart::Reads => owner.seen == Step::Done,
             QuorumPart::Writes => owner.kept == Step::Done,
         };
-        let (had, required, zones_required) = match part {
+        let (had, required, zones_required): (Nodes, u32, u32) = match part {
             QuorumPart::Reads => {
                 let told = self.owners.iter().filter(|owner| did(owner));
                 (told.map(|owner| owner.node).collect(), settings.reads, 0)
@@ -299,15 +299,19 @@ impl Write {
             .owners
             .iter()
             .filter(|owner| !did(owner) && (is_late || !is_asked(owner)));
-        let missing = missing.map(|owner| owner.node);
+        let missing: Nodes = missing.map(|owner| owner.node).collect();
+        let others = self.owners.iter().map(|owner| owner.node);
+        let others = others.filter(|node| !missing.contains(node));
+        let others: Nodes = others.chain(had.iter().copied()).collect();
         let asked = |node: NodeId| self.asks.all().any(|ask| ask.node == node);
         let shortfall = NoQuorum {
             part,
             had: had.len() as u32,
             required,
-            zones_had: self.home.other_zones(had, moment.latest),
+            zones_had: self.home.other_zones(had.iter().copied(), moment.latest),
             zones_required,
-            missing: self.troubles.missing(missing, asked, moment.latest),
+            zones_missing: self.home.zones_missing(&missing, &others, moment.latest),
+            missing: self.troubles.missing(missing.into_iter(), asked, moment.latest),
         };
         self.fail(ClientError::NoQuorum(Arc::new(shortfall)));
     }

@@ -1,6 +1,7 @@
 //! After a replica has taken the write: the others are to have its record, or somebody is to keep it for them.
 
 use fondaco_model::NodeId;
+use smallvec::SmallVec;
 
 use super::{Purpose, Step, Write};
 use crate::quorum::PREFERRED_WAIT_US;
@@ -56,6 +57,29 @@ impl Write {
         (counted.len() as u32) < settings.writes || self.home.other_zones(counted, moment.latest) < settings.zone_writes
     }
 
+    /// If a hint is to be a copy in one more zone, for there are too few: the zones in which it would be none.
+    /// Hints count for the zone that they are kept in, not for that of the replica: that one may be lost.
+    fn zones_covered<'a>(&'a self, moment: &Moment<'a>) -> Option<SmallVec<[&'a str; 4]>> {
+        let settings = &self.store.settings;
+        if !settings.sloppy || settings.zone_writes == 0 {
+            return None;
+        }
+        let is_copy = |step: Step| matches!(step, Step::Done | Step::Asked);
+        let owners = self
+            .owners
+            .iter()
+            .filter(|owner| is_copy(owner.kept))
+            .map(|owner| owner.node);
+        let hints = self
+            .asks
+            .open()
+            .filter(|ask| matches!(ask.purpose, Purpose::Hint { .. }));
+        let hints = self.keepers.iter().copied().chain(hints.map(|ask| ask.node));
+        let copies: Nodes = owners.chain(hints).collect();
+        let is_enough = self.home.other_zones(copies.iter().copied(), moment.latest) >= settings.zone_writes;
+        (!is_enough).then(|| self.home.zones_covered(copies, moment.latest))
+    }
+
     /// Has a hint kept for a replica, by the next node that may.
     fn hint(&mut self, target: NodeId, moment: &Moment<'_>) {
         let purpose = Purpose::Hint { target };
@@ -66,7 +90,11 @@ impl Write {
             .map(|ask| ask.node)
             .collect();
         let may = |node: &NodeId| !tried.contains(node) && is_well(moment.latest, *node);
-        let mut keepers = hint_keepers(&self.store, &self.key, target, &self.home, moment.latest);
+        let mut keepers = {
+            let zones = self.zones_covered(moment);
+            let zones = zones.as_deref();
+            hint_keepers(&self.store, &self.key, target, &self.home, zones, moment.latest)
+        };
         let is_wanted = !keepers.is_empty();
         keepers.retain(|node| may(node));
         // A hint beside another copy is worth less than one that is a copy of its own.

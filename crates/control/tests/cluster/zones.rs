@@ -1,0 +1,197 @@
+//! A cluster in three zones, of which one is lost while clients write and read, and comes back.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread::JoinHandle;
+
+use fondaco_model::Placement;
+use serde_json::{Value, json};
+
+use crate::harness::TestCluster;
+use crate::single::wait_for;
+
+/// How many keys are written again and again.
+const KEYS: usize = 40;
+
+/// The nodes of each zone.
+const ZONES: [[&str; 2]; 3] = [["node-1", "node-4"], ["node-2", "node-5"], ["node-3", "node-6"]];
+
+/// A connection of a client.
+struct Connection(BufReader<TcpStream>);
+
+impl Connection {
+    fn new(stream: TcpStream) -> Self {
+        Self(BufReader::new(stream))
+    }
+
+    fn ask(&mut self, command: &str) -> Vec<u8> {
+        writeln!(self.0.get_mut(), "{command}\r").unwrap();
+        self.reply()
+    }
+
+    fn text(&mut self, command: &str) -> String {
+        String::from_utf8(self.ask(command)).unwrap()
+    }
+
+    /// A line, the bytes of a string, or the one element of an array.
+    fn reply(&mut self) -> Vec<u8> {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        let line = line.trim_end();
+        if line == "*1" {
+            return self.reply();
+        }
+        let length = line.strip_prefix('$').and_then(|length| length.parse::<usize>().ok());
+        let Some(length) = length else {
+            return line.as_bytes().to_vec();
+        };
+        let mut bytes = vec![0; length + 2];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes.truncate(length);
+        bytes
+    }
+}
+
+/// A client that writes all keys of a store and reads them, over and over: whatever fails is an error of the test.
+struct Load {
+    is_to_end: Arc<AtomicBool>,
+    rounds: Arc<AtomicUsize>,
+    thread: JoinHandle<()>,
+}
+
+impl Load {
+    fn start(cluster: &TestCluster) -> Self {
+        let mut connection = Connection::new(cluster.resp());
+        let (is_to_end, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (told, count) = (Arc::clone(&is_to_end), Arc::clone(&rounds));
+        let run = move || {
+            while !told.load(SeqCst) {
+                let round = count.load(SeqCst);
+                for key in 0..KEYS {
+                    assert_eq!(
+                        connection.text(&format!("SET cart:{key} {round}-{key}")),
+                        "+OK",
+                        "{key}"
+                    );
+                    assert_eq!(connection.text(&format!("GET cart:{key}")), format!("{round}-{key}"));
+                }
+                count.store(round + 1, SeqCst);
+            }
+        };
+        Self {
+            is_to_end,
+            rounds,
+            thread: std::thread::spawn(run),
+        }
+    }
+
+    /// Waits until all keys have been written and read once more, from now on.
+    fn goes_on(&self) {
+        // The round under way began before.
+        let goal = self.rounds.load(SeqCst) + 2;
+        wait_for("writes and reads to go on", || {
+            assert!(!self.thread.is_finished(), "one of them failed");
+            (self.rounds.load(SeqCst) >= goal).then_some(())
+        });
+    }
+
+    /// Ends it. The round that was written last.
+    fn end(self) -> usize {
+        self.is_to_end.store(true, SeqCst);
+        self.thread.join().unwrap();
+        self.rounds.load(SeqCst) - 1
+    }
+}
+
+fn create(cluster: &TestCluster, store: &str, versioned: Value) {
+    let body = json!({"name": store, "kind": "versioned", "versioned": versioned});
+    let (status, answer) = cluster.client.call("POST", "/v1/stores", body);
+    assert_eq!(status, 201, "{answer}");
+    let mut connection = Connection::new(cluster.resp());
+    wait_for("the store to be known", || {
+        (connection.text(&format!("SET {store}:first x")) == "+OK").then_some(())
+    });
+}
+
+#[test]
+fn a_zone_is_lost_whole_while_clients_write_and_has_all_that_it_missed_when_it_is_back() {
+    let cluster = TestCluster::start_of(6, 3, |config| {
+        config.cluster.placement = Placement::Zoned;
+        config.cluster.replicas = 3;
+    });
+    create(
+        &cluster,
+        "cart",
+        json!({"zone_reads": 1, "zone_writes": 1, "handoff": "proximity"}),
+    );
+    create(
+        &cluster,
+        "ledger",
+        json!({"zone_reads": 2, "zone_writes": 2, "sloppy": true}),
+    );
+    let load = Load::start(&cluster);
+    load.goes_on();
+    for node in ZONES[1] {
+        cluster.stop(node);
+    }
+    load.goes_on();
+
+    let mut connection = Connection::new(cluster.resp());
+    for (command, part) in [("SET ledger:first y", "writes"), ("GET ledger:first", "reads")] {
+        let said = connection.text(command);
+        assert!(
+            said.starts_with("-NOQUORUM ")
+                && said.contains(part)
+                && said.contains(" of 2 other zones (none in \"zone-2\"): "),
+            "{said}"
+        );
+    }
+    for node in ZONES[0] {
+        wait_for("hints in the zone of the router", || {
+            (cluster.metric(node, "fondaco_hinted_nodes") > 0).then_some(())
+        });
+    }
+
+    for node in ZONES[1] {
+        cluster.start_again(node);
+    }
+    cluster.wait_ready();
+    wait_for("the store that wants all zones to be written to", || {
+        (connection.text("SET ledger:first z") == "+OK").then_some(())
+    });
+    assert_eq!(connection.text("GET ledger:first"), "z");
+    load.goes_on();
+    let last = load.end();
+    for node in cluster.nodes() {
+        wait_for("hints to be delivered", || {
+            (cluster.metric(&node, "fondaco_hinted_nodes") == 0).then_some(())
+        });
+    }
+    replicas_become_equal(&cluster);
+    for key in 0..KEYS {
+        assert_eq!(connection.text(&format!("GET cart:{key}")), format!("{last}-{key}"));
+    }
+}
+
+/// Each key of the first store comes to be on a node of each zone, as the same bytes.
+fn replicas_become_equal(cluster: &TestCluster) {
+    let connect = |node: &str| Connection::new(cluster.resp_of(node));
+    let mut zones = ZONES.map(|zone| zone.map(connect));
+    for key in 0..KEYS {
+        wait_for("the replicas to be equal", || {
+            let mut records = zones.each_mut().map(|zone| {
+                let replies = zone
+                    .each_mut()
+                    .map(|node| node.ask(&format!("FONDACO.RGET 1 1000 FULL cart {key}")));
+                let mut held = replies.into_iter().filter(|reply| !reply.starts_with(b"-"));
+                let record = held.next().expect("each zone has a replica");
+                assert!(held.next().is_none(), "and no second one");
+                record
+            });
+            records.sort_unstable();
+            (records[0] == records[2] && records[0] != b"$-1").then_some(())
+        });
+    }
+}
