@@ -130,6 +130,14 @@ impl RoutingTable {
         self.next.as_deref()
     }
 
+    /// The lists that the plan under way changes, as they are to be.
+    pub fn changes(&self) -> impl Iterator<Item = (PartitionId, &[NodeId])> {
+        let next = self.next.iter().flatten().zip(&self.owners);
+        let lists = self.partitions.partitions().zip(next);
+        let changed = lists.filter(|(_, (next, owners))| next != owners);
+        changed.map(|(partition, (next, _))| (partition, next.as_slice()))
+    }
+
     /// Whether a node is to hold a partition of a store with so many replicas: as one of its first
     /// owners, or as one of the first of the plan under way.
     pub fn holds(&self, node: NodeId, partition: PartitionId, replicas: usize) -> bool {
@@ -264,6 +272,8 @@ mod tests {
         let table = four().with_plan(next).unwrap();
         let text = serde_json::to_string(&table).unwrap();
         assert!(text.ends_with(r#""next":{"2":[3,4]}}"#), "{text}");
+        let changes: Vec<_> = table.changes().collect();
+        assert_eq!(changes, [(PartitionId::new(2), &nodes(&[3, 4])[..])]);
         assert_eq!(serde_json::from_str::<RoutingTable>(&text).unwrap(), table);
     }
 

@@ -59,6 +59,18 @@ impl Store {
             .map(|place| members[place].id)
             .collect()
     }
+
+    /// The nodes that have a partition when the plan under way is finished; nothing if those are the same as now.
+    pub(super) fn next_owners(&self, directory: &Directory, partition: PartitionId) -> Option<Nodes> {
+        let topology = directory.topology();
+        topology.next.get(&partition)?;
+        let (_, store) = directory.store(self.name.as_str())?;
+        let next = topology.next_replicas(store, partition);
+        let next: Nodes = next.filter(|&node| directory.member(node).is_some()).collect();
+        let now = self.owners(directory, partition);
+        let is_same = next.len() == now.len() && next.iter().all(|node| now.contains(node));
+        (!is_same).then_some(next)
+    }
 }
 
 impl Home {

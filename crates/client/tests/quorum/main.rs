@@ -3,6 +3,7 @@
 
 mod changes;
 mod handoff;
+mod moves;
 mod properties;
 mod reads;
 mod script;

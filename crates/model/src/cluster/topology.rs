@@ -28,6 +28,9 @@ pub struct Topology {
     pub partitions: PartitionCount,
     /// The owners of each partition, in the order of preference.
     pub owners: Vec<Vec<NodeId>>,
+    /// The owners after the plan under way, of the partitions whose owners it changes. They take writes already.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub next: BTreeMap<PartitionId, Vec<NodeId>>,
     /// All nodes.
     pub nodes: BTreeMap<NodeId, TopologyNode>,
     /// How many routers are there: they divide quotas.
@@ -125,6 +128,10 @@ impl Topology {
             epoch: table.epoch(),
             partitions: table.partitions(),
             owners: table.all_owners().to_vec(),
+            next: table
+                .changes()
+                .map(|(partition, next)| (partition, next.to_vec()))
+                .collect(),
             nodes: view.nodes.iter().map(node).collect(),
             routers: view.routers.len() as u32,
             stores: view.stores.iter().map(store).collect(),
@@ -146,6 +153,7 @@ impl Topology {
         if former.epoch > joined.epoch {
             joined.epoch = former.epoch;
             joined.owners.clone_from(&former.owners);
+            joined.next.clone_from(&former.next);
         }
         for (&id, node) in &former.nodes {
             // No node is ever forgotten.
@@ -171,10 +179,24 @@ impl Topology {
         store: &'a TopologyStore,
         partition: PartitionId,
     ) -> impl Iterator<Item = NodeId> + 'a {
-        let owners = self.owners.get(partition.get() as usize).map_or(&[][..], Vec::as_slice);
-        let holders = owners.iter().copied().take(store.replicas as usize);
-        holders.filter(|node| !store.late.contains(node))
+        holders(store, self.owners.get(partition.get() as usize))
     }
+
+    /// The same after the plan under way; none if it leaves the owners of the partition as they are.
+    pub fn next_replicas<'a>(
+        &'a self,
+        store: &'a TopologyStore,
+        partition: PartitionId,
+    ) -> impl Iterator<Item = NodeId> + 'a {
+        holders(store, self.next.get(&partition))
+    }
+}
+
+/// Those of a list of nodes that hold a store and may be asked for it.
+fn holders<'a>(store: &'a TopologyStore, nodes: Option<&'a Vec<NodeId>>) -> impl Iterator<Item = NodeId> + 'a {
+    let nodes = nodes.map_or(&[][..], Vec::as_slice).iter().copied();
+    let holders = nodes.take(store.replicas as usize);
+    holders.filter(|node| !store.late.contains(node))
 }
 
 #[cfg(test)]
@@ -195,6 +217,7 @@ mod tests {
                 epoch: 1,
                 partitions: PartitionCount::try_from(1).unwrap(),
                 owners: vec![vec![NodeId::FIRST]],
+                next: BTreeMap::new(),
                 nodes: BTreeMap::new(),
                 routers: 0,
                 stores: BTreeMap::new(),
@@ -205,7 +228,10 @@ mod tests {
                 match write % 8 {
                     0 => {
                         next.epoch += 1;
-                        next.owners[0].rotate_left(1);
+                        match next.next.pop_first() {
+                            Some((_, owners)) => next.owners[0] = owners,
+                            None => drop(next.next.insert(PartitionId::new(0), vec![node_id(write)])),
+                        }
                     }
                     1 => drop(next.nodes.insert(node_id(write), node(next.revision))),
                     2 => drop(next.stores.remove(&name(write))),
@@ -274,6 +300,8 @@ mod tests {
                 let joined = known.joined(&told);
                 prop_assert_eq!(joined.revision, known.revision.max(told.revision));
                 prop_assert_eq!(joined.epoch, known.epoch.max(told.epoch));
+                let newer = if told.epoch > known.epoch { &told } else { &known };
+                prop_assert_eq!((&joined.owners, &joined.next), (&newer.owners, &newer.next));
                 for (id, node) in known.nodes.iter().chain(&told.nodes) {
                     prop_assert!(joined.nodes[id].revision >= node.revision);
                 }

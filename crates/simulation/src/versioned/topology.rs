@@ -56,6 +56,7 @@ impl World {
             owners: (0..self.scenario.partitions)
                 .map(|number| self.owners(number))
                 .collect(),
+            next: BTreeMap::new(),
             nodes: (0..self.scenario.nodes).map(node).collect(),
             routers: 0,
             stores: BTreeMap::from([(self.store.name.clone(), store)]),

@@ -30,7 +30,9 @@ impl Get {
                 false => state.merged.merge(&record),
             };
         }
-        state.answers.push(Answer { node, record });
+        if !state.former.contains(&node) {
+            state.answers.push(Answer { node, record });
+        }
         Ok(())
     }
 

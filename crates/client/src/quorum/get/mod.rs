@@ -82,6 +82,8 @@ struct KeyState {
     pending: Nodes,
     /// Who is asked and counted on no more.
     given_up: Nodes,
+    /// Who was asked as a replica, and is none any more: its answer is joined, and makes up no quorum.
+    former: Nodes,
     answers: SmallVec<[Answer; 3]>,
     /// The join of all answers.
     merged: Record,
@@ -202,7 +204,15 @@ impl Get {
             nodes[..=place].rotate_right(1);
         }
         let state = &mut self.states[key];
+        // A quorum of two tables is a quorum of none.
         state.answers.retain(|answer| nodes.contains(&answer.node));
+        state.former.retain(|node| !nodes.contains(node));
+        for asked in [&mut state.pending, &mut state.given_up] {
+            state
+                .former
+                .extend(asked.iter().copied().filter(|node| !nodes.contains(node)));
+            asked.retain(|node| nodes.contains(node));
+        }
         nodes.retain(|node| {
             let answered = state.answers.iter().any(|answer| answer.node == *node);
             !answered && !state.pending.contains(node) && !state.given_up.contains(node)

@@ -7,7 +7,13 @@
 //! does not take the record, another node keeps it as a hint.
 //!
 //! What happens before the write is taken is in `prepare`, what after it in `spread`, what comes from outside in
-//! `events`. The invariants: who is told that a write is done has it on `writes` nodes, each another one; no
+//! `events`.
+//!
+//! While a plan changes who has the partition, those who will have it take the record as well, and the write is done
+//! when it is so by both tables: then it is read at a quorum of the one as of the other. By which tables is decided
+//! anew when it is done, as they are known then.
+//!
+//! The invariants: who is told that a write is done has it on `writes` nodes, each another one; no
 //! replica is asked twice to take it first, unless it was no replica the first time; one that fails is never
 //! reported as done, though it may be on some nodes, and come to the others later.
 
@@ -73,8 +79,14 @@ pub struct Write {
     intent: Intent,
     update: Update,
     deadline_us: u64,
-    /// The replicas, in the order in which they are asked to take the write.
+    /// The epoch of the routing table that says who the replicas are.
+    epoch: u64,
+    /// The replicas, in the order in which they are asked to take the write; then those that a plan makes replicas.
     owners: SmallVec<[Owner; 4]>,
+    /// Those of them that are replicas now.
+    current: Nodes,
+    /// Those that are when the plan is finished, if they are others.
+    next: Option<Nodes>,
     asks: Asks<Purpose>,
     /// What the writer, and the replicas that told it, have seen.
     context: VectorClock,
@@ -161,7 +173,10 @@ impl Write {
             store,
             home,
             deadline_us: moment.now_us.saturating_add(whole_us),
+            epoch: 0,
             owners: SmallVec::new(),
+            current: Nodes::new(),
+            next: None,
             asks: Asks::new(times.attempt.map_or(whole_us / 4, micros)),
             context: match &intent {
                 Intent::All => VectorClock::default(),
@@ -213,6 +228,14 @@ impl Write {
             Intent::Unchanged(_) => nodes.sort_by_key(|&node| !is_well(moment.latest, node)),
             Intent::All | Intent::Context(_) => self.home.nearest_first(&mut nodes, moment.latest),
         }
+        self.epoch = moment.latest.topology().epoch;
+        self.current.clone_from(&nodes);
+        self.next = self.store.next_owners(moment.latest, self.partition);
+        for &node in self.next.iter().flatten() {
+            if !nodes.contains(&node) {
+                nodes.push(node);
+            }
+        }
         let mut former = std::mem::take(&mut self.owners);
         let troubles = &self.troubles;
         let owner = |node: NodeId| {
@@ -236,8 +259,17 @@ impl Write {
         self.owners.iter_mut().find(|owner| owner.node == node)
     }
 
+    /// Those of whom a quorum must have the record, each for itself.
+    fn groups(&self) -> impl Iterator<Item = &Nodes> {
+        std::iter::once(&self.current).chain(&self.next)
+    }
+
     /// Does what is next, after anything has come.
     fn advance(&mut self, moment: &Moment<'_>) {
+        // Nothing is acknowledged by a table that is known to be old.
+        if self.is_open() && self.epoch != moment.latest.topology().epoch {
+            self.find_owners(moment);
+        }
         if self.pause.is_on() {
             return;
         }
@@ -282,12 +314,19 @@ impl Write {
             QuorumPart::Reads => owner.seen == Step::Done,
             QuorumPart::Writes => owner.kept == Step::Done,
         };
+        let is_short = |group: &&Nodes| !self.is_quorum(self.holders(group), moment);
+        let group = match part {
+            QuorumPart::Reads => None,
+            QuorumPart::Writes => self.groups().find(is_short),
+        };
+        let group = group.unwrap_or(&self.current);
+        let in_group = |owner: &&Owner| group.contains(&owner.node);
         let (had, required, zones_required): (Nodes, u32, u32) = match part {
             QuorumPart::Reads => {
-                let told = self.owners.iter().filter(|owner| did(owner));
+                let told = self.owners.iter().filter(in_group).filter(|owner| did(owner));
                 (told.map(|owner| owner.node).collect(), settings.reads, 0)
             }
-            QuorumPart::Writes => (self.holders(), settings.writes, settings.zone_writes),
+            QuorumPart::Writes => (self.holders(group), settings.writes, settings.zone_writes),
         };
         // Who may still do it, when it is clear that this would not be enough, is not to blame.
         let is_late = moment.now_us >= self.deadline_us;
@@ -298,6 +337,7 @@ impl Write {
         let missing = self
             .owners
             .iter()
+            .filter(in_group)
             .filter(|owner| !did(owner) && (is_late || !is_asked(owner)));
         let missing: Nodes = missing.map(|owner| owner.node).collect();
         let others = self.owners.iter().map(|owner| owner.node);

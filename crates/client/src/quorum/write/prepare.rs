@@ -30,7 +30,7 @@ impl Write {
         let others = |seen: Step| {
             let others = self.owners.iter();
             others
-                .filter(|owner| owner.node != writer && owner.seen == seen)
+                .filter(|owner| owner.node != writer && owner.seen == seen && self.current.contains(&owner.node))
                 .count()
         };
         let (told, asked, late) = (others(Step::Done), others(Step::Asked), others(Step::Late));
@@ -62,13 +62,17 @@ impl Write {
 
     /// Who is to take the write: the first who was not asked yet.
     fn writer(&self) -> Option<NodeId> {
-        let owner = self.owners.iter().find(|owner| !owner.was_put);
+        let mut owners = self.owners.iter();
+        let owner = owners.find(|owner| !owner.was_put && self.current.contains(&owner.node));
         owner.map(|owner| owner.node)
     }
 
     /// Asks one more replica what it has seen. Returns whether there is one.
     fn ask_context(&mut self, writer: NodeId, moment: &Moment<'_>) -> bool {
-        let spare = |owner: &&mut super::Owner| owner.node != writer && owner.seen == Step::Unasked;
+        let current = &self.current;
+        let spare = |owner: &&mut super::Owner| {
+            owner.node != writer && owner.seen == Step::Unasked && current.contains(&owner.node)
+        };
         // Who did not take the write may not tell either.
         let spare = self.owners.iter_mut().filter(spare).min_by_key(|owner| owner.was_put);
         let Some(owner) = spare else { return false };

@@ -22,7 +22,7 @@ impl Write {
         for node in unasked {
             let is_well = is_well(moment.latest, node);
             // Who is not there is asked in need only.
-            let is_asked = is_well || (self.is_open() && self.is_short(moment));
+            let is_asked = is_well || (self.is_open() && self.is_needed(node, moment));
             let owner = self.owners.iter_mut().find(|owner| owner.node == node);
             let is_hinted = owner.is_some_and(|owner| {
                 if is_asked {
@@ -48,13 +48,22 @@ impl Write {
         self.settle(moment);
     }
 
-    /// Whether fewer replicas have the record, or are asked to take it, than must have it, or in fewer zones.
-    fn is_short(&self, moment: &Moment<'_>) -> bool {
-        let counted = |step: Step| matches!(step, Step::Done | Step::Asked);
-        let counted = self.owners.iter().filter(|owner| counted(owner.kept));
-        let counted: Nodes = counted.map(|owner| owner.node).collect();
+    /// Whether fewer replicas have the record, or are asked to take it, than must have it, or in fewer zones, among
+    /// those that a node is one of.
+    fn is_needed(&self, node: NodeId, moment: &Moment<'_>) -> bool {
+        let is_counted = |step: Step| matches!(step, Step::Done | Step::Asked);
+        let is_short = |group: &Nodes| {
+            let owners = self.owners.iter().filter(|owner| group.contains(&owner.node));
+            let counted = owners.filter(|owner| is_counted(owner.kept));
+            !self.is_quorum(counted.map(|owner| owner.node).collect(), moment)
+        };
+        self.groups().any(|group| group.contains(&node) && is_short(group))
+    }
+
+    /// Whether these are as many, and in as many zones, as must have the record.
+    pub(super) fn is_quorum(&self, holders: Nodes, moment: &Moment<'_>) -> bool {
         let settings = &self.store.settings;
-        (counted.len() as u32) < settings.writes || self.home.other_zones(counted, moment.latest) < settings.zone_writes
+        holders.len() as u32 >= settings.writes && self.home.other_zones(holders, moment.latest) >= settings.zone_writes
     }
 
     /// If a hint is to be a copy in one more zone, for there are too few: the zones in which it would be none.
@@ -113,9 +122,10 @@ impl Write {
         }
     }
 
-    /// The nodes that have the record, with those that keep a hint if hints count.
-    pub(super) fn holders(&self) -> Nodes {
+    /// Those of a group that have the record, with the nodes that keep a hint if hints count.
+    pub(super) fn holders(&self, group: &Nodes) -> Nodes {
         let owners = self.owners.iter().filter(|owner| owner.kept == Step::Done);
+        let owners = owners.filter(|owner| group.contains(&owner.node));
         let mut holders: Nodes = owners.map(|owner| owner.node).collect();
         if self.store.settings.sloppy {
             for &keeper in &self.keepers {
@@ -133,12 +143,13 @@ impl Write {
             return;
         }
         let settings = &self.store.settings;
-        let holders = self.holders();
-        let had = holders.len() as u32;
-        if had >= settings.writes && self.home.other_zones(holders, moment.latest) >= settings.zone_writes {
+        let has_quorum = |group: &Nodes| self.is_quorum(self.holders(group), moment);
+        if self.groups().all(has_quorum) {
+            let has_preferred = |group: &Nodes| self.holders(group).len() as u32 >= settings.preferred_writes;
+            let are_preferred = self.groups().all(has_preferred);
             let more_may_come = self.owners.iter().any(|owner| owner.kept == Step::Asked);
             let is_time = moment.now_us >= self.settle_at_us;
-            if had >= settings.preferred_writes || !more_may_come || is_time {
+            if are_preferred || !more_may_come || is_time {
                 self.succeed();
             } else if self.settle_at_us == NEVER {
                 self.settle_at_us = moment.now_us.saturating_add(PREFERRED_WAIT_US);

@@ -1,0 +1,252 @@
+//! Partitions that move: what was acknowledged by one routing table is read by the next.
+
+use std::collections::BTreeMap;
+
+use fondaco_client::quorum::{QuorumPart, ReplicaCommand, ReplicaErrorCode};
+use fondaco_model::cluster::Topology;
+use fondaco_model::versioned::{Record, VectorClock};
+use fondaco_model::{NodeId, PartitionId};
+use proptest::prelude::*;
+
+use crate::script::{begin_get, begin_put, first_key, no_quorum, put, read, values, written};
+use crate::world::{Faults, Shape, World, id};
+
+const COMMANDS: [&str; 3] = ["FONDACO.RGET", "FONDACO.RPUT", "FONDACO.RMERGE"];
+
+/// A partition that a plan moves.
+struct Move {
+    world: World,
+    shape: Shape,
+    now: Vec<NodeId>,
+    next: Vec<NodeId>,
+}
+
+impl Move {
+    /// Six nodes, of which 1, 2 and 3 have the key that is written, and these are to have it.
+    fn new(seed: u64, shape: Shape, home: Option<u32>, next: &[u32]) -> Self {
+        let mut moving = Self {
+            world: World::new(seed, &shape, home),
+            now: [1, 2, 3].map(id).to_vec(),
+            next: next.iter().copied().map(id).collect(),
+            shape,
+        };
+        moving.refuse(|owners, _, node| !owners.contains(&node));
+        moving
+    }
+
+    /// Has nodes say that they have nothing of it, and the others no longer.
+    fn refuse(&mut self, refuses: impl Fn(&[NodeId], &[NodeId], NodeId) -> bool) {
+        for (&node, replica) in &mut self.world.replicas {
+            replica.refuses.clear();
+            if refuses(&self.now, &self.next, node) {
+                let all = COMMANDS.map(|command| (command, ReplicaErrorCode::NotHere));
+                replica.refuses.extend(all);
+            }
+        }
+    }
+
+    fn adopt(&mut self, epoch: u64, change: impl FnOnce(&mut Topology, PartitionId)) {
+        let mut topology = self.shape.topology(|_| true);
+        let partition = topology.partitions.partition_of(first_key().slot());
+        (topology.epoch, topology.revision) = (epoch, epoch);
+        change(&mut topology, partition);
+        self.world.adopt(topology);
+    }
+
+    /// The plan begins, and its coordinators hear of it.
+    fn begin(&mut self, is_told_who_is_next: bool) {
+        let next = self.next.clone();
+        self.adopt(2, |topology, partition| {
+            if is_told_who_is_next {
+                topology.next.insert(partition, next);
+            }
+        });
+    }
+
+    /// Who is to have the partition takes what those have who have it.
+    fn synchronise(&mut self) {
+        self.refuse(|now, next, node| !now.contains(&node) && !next.contains(&node));
+        let mut all: BTreeMap<_, Record> = BTreeMap::new();
+        for node in &self.now {
+            for (key, record) in &self.world.replicas[node].records {
+                let known = all.entry(key.clone()).or_default();
+                *known = known.merge(record);
+            }
+        }
+        for node in self.next.iter().filter(|node| !self.now.contains(node)) {
+            let replica = self.world.replicas.get_mut(node).unwrap();
+            for (key, record) in &all {
+                let known = replica.records.entry(key.clone()).or_default();
+                *known = known.merge(record);
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        let next = self.next.clone();
+        self.adopt(3, |topology, partition| {
+            topology.owners[partition.get() as usize] = next
+        });
+        self.refuse(|_, next, node| !next.contains(&node));
+    }
+}
+
+fn majority() -> Shape {
+    Shape::of(6, 3)
+}
+
+/// Writes and reads a key side by side while a plan begins and ends, and holds each to what was promised.
+fn run(seed: u64, shape: Shape, faults: Faults, home: Option<u32>, next: &[u32], is_told: bool) {
+    const OPERATIONS: usize = 32;
+    let key = first_key();
+    let mut moving = Move::new(seed, shape, home, next);
+    moving.world.faults = faults;
+    let mut running: BTreeMap<usize, (bool, usize)> = BTreeMap::new();
+    let mut acknowledged: Vec<VectorClock> = Vec::new();
+    for begun in 0..=OPERATIONS {
+        match begun {
+            8 => moving.begin(is_told),
+            12 => moving.synchronise(),
+            20 => moving.finish(),
+            _ => {}
+        }
+        while begun == OPERATIONS || running.len() > moving.world.random.usize(..3) {
+            let Some(answered) = moving.world.step() else { break };
+            for at in answered {
+                let (is_write, after) = running.remove(&at).unwrap();
+                let context = match is_write {
+                    true => written(&mut moving.world, at).map(|written| written.context),
+                    false => read(&mut moving.world, at)
+                        .pop()
+                        .unwrap()
+                        .map(|record| record.context().clone()),
+                };
+                let Ok(context) = context else { continue };
+                for earlier in &acknowledged[..after] {
+                    assert!(
+                        context.covers_all(earlier),
+                        "{earlier:?} was acknowledged, and not seen by {context:?}"
+                    );
+                }
+                if is_write {
+                    acknowledged.push(context);
+                }
+            }
+        }
+        if begun < OPERATIONS {
+            let is_write = moving.world.random.bool();
+            let at = match is_write {
+                true => begin_put(&mut moving.world, &key, &format!("v{begun}")),
+                false => begin_get(&mut moving.world, std::slice::from_ref(&key)),
+            };
+            running.insert(at, (is_write, acknowledged.len()));
+        }
+    }
+    assert!(running.is_empty());
+}
+
+fn settings() -> impl Strategy<Value = Shape> {
+    (1..=3u32, 0..3u32, 1..=2u32).prop_map(|(reads, more, zones)| {
+        majority().zones(zones).with(|settings| {
+            settings.reads = reads;
+            settings.writes = (4 - reads + more).min(3);
+            settings.preferred_reads = reads;
+            settings.preferred_writes = settings.writes;
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(400)))]
+
+    #[test]
+    fn what_was_acknowledged_before_a_switch_is_read_after_it(
+        seed: u64,
+        shape in settings(),
+        home in prop_oneof![Just(None), Just(Some(1)), Just(Some(4))],
+        next in Just([1, 2, 3, 4, 5, 6]).prop_shuffle(),
+        unsent in 0..200u32,
+        lost in 0..100u32,
+        slow in 0..100u32,
+    ) {
+        let faults = Faults { unsent, lost, slow, ..Faults::default() };
+        run(seed, shape, faults, home, &next[..3], true);
+    }
+}
+
+#[test]
+fn without_the_next_owners_a_write_would_be_missed_after_the_switch() {
+    let faults = Faults {
+        unsent: 100,
+        ..Faults::default()
+    };
+    let one = |seed| run(seed, majority(), faults, None, &[4, 5, 6], false);
+    assert!((0..100).any(|seed| std::panic::catch_unwind(|| one(seed)).is_err()));
+}
+
+#[test]
+fn the_next_owners_take_a_write_that_an_owner_took_first_and_are_not_read() {
+    let key = first_key();
+    let mut moving = Move::new(1, majority(), Some(4), &[2, 4, 5]);
+    moving.begin(true);
+    moving.synchronise();
+    let (at, written) = put(&mut moving.world, &key, "v");
+    written.unwrap();
+    let asked = moving.world.asked(at);
+    assert_eq!(asked.nodes(ReplicaCommand::Put), [1]);
+    let mut merges = asked.nodes(ReplicaCommand::Merge);
+    merges.sort_unstable();
+    assert_eq!(merges, [2, 3, 4, 5]);
+    let read = begin_get(&mut moving.world, &[key]);
+    moving.world.answer(read);
+    let read = moving.world.asked(read).nodes(ReplicaCommand::Get);
+    assert!(read.iter().all(|node| [1, 2, 3].contains(node)), "{read:?}");
+}
+
+#[test]
+fn a_write_fails_that_too_few_of_the_next_owners_take() {
+    let key = first_key();
+    let mut moving = Move::new(1, majority(), None, &[1, 4, 5]);
+    moving.begin(true);
+    moving.synchronise();
+    moving.world.replica(4).is_up = false;
+    put(&mut moving.world, &key, "v").1.unwrap();
+    moving.world.replica(5).is_up = false;
+    let shortfall = no_quorum(put(&mut moving.world, &key, "w").1);
+    assert_eq!(
+        (shortfall.part, shortfall.had, shortfall.required),
+        (QuorumPart::Writes, 1, 2)
+    );
+    let missing: Vec<u32> = shortfall.missing.iter().map(|missing| missing.node.get()).collect();
+    assert_eq!(missing, [4, 5]);
+}
+
+#[test]
+fn a_write_under_way_when_a_plan_begins_is_taken_by_the_next_owners() {
+    let key = first_key();
+    let mut moving = Move::new(1, majority(), None, &[4, 5, 6]);
+    let at = begin_put(&mut moving.world, &key, "v");
+    moving.begin(true);
+    moving.synchronise();
+    moving.world.answer(at);
+    written(&mut moving.world, at).unwrap();
+    moving.world.finish();
+    for node in [4, 5, 6] {
+        let record = &moving.world.replicas[&id(node)].records[key.key()];
+        assert_eq!(values(record), ["v"], "node {node}");
+    }
+}
+
+#[test]
+fn a_write_waits_for_next_owners_that_have_not_heard_of_the_plan() {
+    let key = first_key();
+    let mut moving = Move::new(1, majority(), None, &[4, 5, 6]);
+    moving.begin(true);
+    let at = begin_put(&mut moving.world, &key, "v");
+    while moving.world.now_us < 100_000 {
+        assert_eq!(moving.world.step(), Some(Vec::new()), "nobody of the next has it");
+    }
+    moving.synchronise();
+    moving.world.answer(at);
+    written(&mut moving.world, at).unwrap();
+}
