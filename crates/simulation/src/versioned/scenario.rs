@@ -53,8 +53,6 @@ pub enum Flaw {
     CountsOneWriteTooFew,
     /// Coordinators take a read for done when one replica fewer has answered than R.
     CountsOneReadTooFew,
-    /// Hints are deleted when their keeper next looks at them, wherever their node is.
-    DropsHintsUndelivered,
     /// Of two records, the one with the newest write is kept, and not their join.
     MergesByTime,
     /// Deletions are forgotten when they are found.
@@ -75,10 +73,9 @@ pub enum Flaw {
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 10] = [
         Self::CountsOneWriteTooFew,
         Self::CountsOneReadTooFew,
-        Self::DropsHintsUndelivered,
         Self::MergesByTime,
         Self::CollectsEarly,
         Self::TellsNoContext,

@@ -109,14 +109,9 @@ impl World {
 
     fn hand_over(&mut self, process: usize) {
         let live = self.processes[process].coordinator.live();
-        let flaw = self.scenario.flaw;
         let Some(replica) = &mut self.processes[process].replica else {
             return;
         };
-        if flaw == Some(Flaw::DropsHintsUndelivered) {
-            let hints: Vec<HintKey> = replica.disk.hints().keys().cloned().collect();
-            hints.into_iter().for_each(|key| replica.disk.set_hint(key, None));
-        }
         if replica.chores.values().any(|chore| matches!(chore, Chore::Handoff(_))) {
             return;
         }
@@ -130,11 +125,6 @@ impl World {
             .filter(|((node, _), _)| *node == target)
             .take(HINTS_MAX);
         let hints: Vec<(HintKey, Bytes)> = hints.collect();
-        if flaw == Some(Flaw::DropsHintsUndelivered) {
-            hints
-                .iter()
-                .for_each(|(key, _)| replica.disk.set_hint(key.clone(), None));
-        }
         let pair = |((_, key), record): &(HintKey, Bytes)| KeyRecord {
             key: key.clone(),
             record: record.clone(),
