@@ -2,7 +2,7 @@
 
 use fondaco_model::versioned::VersionedChange;
 use fondaco_node::Counter;
-use redis::Value;
+use redis::{ConnectionLike, Value};
 
 use crate::harness::{Cluster, Shape, bulk, until};
 
@@ -82,6 +82,34 @@ fn writes_beyond_the_quota_are_refused_and_reads_are_not() {
     assert_eq!(cluster.nodes[0].count(Counter::QuotaRefusals), refused as u64);
     for _ in 0..50 {
         assert_eq!(connection.send("GET s:1"), Ok(bulk("x")));
+    }
+}
+
+#[test]
+fn reads_through_a_router_are_held_to_their_quota_in_every_pipeline() {
+    let mut cluster = Cluster::start(Shape::default());
+    cluster.topology.stores.get_mut("s").unwrap().read_keys_per_second = Some(10);
+    let router = cluster.router();
+    let mut connection = router.connect();
+    for commands in [["GET s:1", "TTL s:1"], ["SET s:1 x", "GET s:1"]] {
+        let mut refused = 0;
+        for _ in 0..100 {
+            let mut pipeline = redis::pipe();
+            for command in commands {
+                let mut words = command.split(' ');
+                pipeline.cmd(words.next().unwrap());
+                words.for_each(|word| {
+                    pipeline.arg(word);
+                });
+            }
+            let packed = pipeline.get_packed_pipeline();
+            let answers = connection.0.req_packed_commands(&packed, 0, 2).unwrap();
+            refused += answers
+                .iter()
+                .filter(|answer| matches!(answer, Value::ServerError(_)))
+                .count();
+        }
+        assert!(refused > 50, "{commands:?}: {refused}");
     }
 }
 

@@ -141,6 +141,11 @@ impl Admission<'_> {
             if writes > 0 {
                 self.forwarder.charge_writes(self.catalog, store, writes)?;
             }
+            if writes < own.len()
+                && let Some(place) = self.catalog.store_on_wire(store.name.as_str().as_bytes())
+            {
+                self.forwarder.charge(self.catalog, place, own.len() - writes)?;
+            }
             rest = others;
         }
         Ok(admitted)
