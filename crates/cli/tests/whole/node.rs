@@ -116,7 +116,8 @@ impl Node {
         }
     }
 
-    /// The number of its process.
+    /// The number of its process. Only tests of clusters ask for it.
+    #[allow(dead_code)]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
