@@ -1,7 +1,7 @@
 //! The way to other nodes through the client library: its connections, its sense of which nodes answer.
 
 use std::fmt;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,19 +15,43 @@ use crate::error::ReplicasError;
 use crate::peers::Peers;
 
 /// Other nodes, as a client of the cluster reaches them. Its connections live on a thread of its own, which ends
-/// with it.
+/// with it; there are none before something is asked.
 pub struct ClientPeers {
-    client: Client,
+    client: Arc<Mutex<Way>>,
     runtime: Handle,
     ended: Arc<Notify>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// The client, which connects to all nodes as soon as it is made.
+struct Way {
+    /// What it is made with by the first question.
+    builder: Option<Box<ClientBuilder>>,
+    /// Itself, or why it could not be made.
+    made: Option<Result<Client, ClientError>>,
+}
+
+impl Way {
+    /// The client. To be called within the runtime of its connections.
+    fn client(&mut self) -> Result<Client, ClientError> {
+        if let Some(builder) = self.builder.take() {
+            self.made = Some(builder.build());
+        }
+        let unknown = || {
+            Err(ClientError::NoTopology {
+                waited_ms: 0,
+                reason: "the connections to other nodes could not be made".into(),
+            })
+        };
+        self.made.clone().unwrap_or_else(unknown)
+    }
+}
+
 impl ClientPeers {
-    /// Begins to follow the topology that the client is to be made with.
+    /// Other nodes, as this client reaches them.
     ///
     /// # Errors
-    /// A client that cannot be made, or a thread that cannot be had.
+    /// A thread that cannot be had.
     pub fn start(builder: ClientBuilder) -> Result<Self, ReplicasError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -36,25 +60,16 @@ impl ClientPeers {
         let handle = runtime.handle().clone();
         let ended = Arc::new(Notify::new());
         let theirs = Arc::clone(&ended);
-        let (sender, receiver) = mpsc::sync_channel(1);
-        let run = move || {
-            runtime.block_on(async move {
-                // It is waited for below.
-                let _ = sender.send(builder.build());
-                theirs.notified().await;
-            });
-        };
+        let run = move || runtime.block_on(theirs.notified());
         let thread = std::thread::Builder::new()
             .name("peers".into())
             .spawn(run)
             .map_err(ReplicasError::io("start the thread", "peers".as_ref()))?;
-        let unavailable = |_| ClientError::NoTopology {
-            waited_ms: 0,
-            reason: "the thread of the connections to other nodes has ended".into(),
-        };
-        let client = receiver.recv().map_err(unavailable).flatten()?;
         Ok(Self {
-            client,
+            client: Arc::new(Mutex::new(Way {
+                builder: Some(Box::new(builder)),
+                made: None,
+            })),
             runtime: handle,
             ended,
             thread: Some(thread),
@@ -64,10 +79,14 @@ impl ClientPeers {
 
 impl Peers for ClientPeers {
     fn ask(&self, node: NodeId, request: ReplicaRequest, answer: OnReply) {
-        let client = self.client.clone();
+        let client = Arc::clone(&self.client);
         self.runtime.spawn(async move {
             let timeout = Duration::from_millis(request.timeout_ms);
-            let reply = client.ask_replica(node, request, timeout).await;
+            let client = client.lock().unwrap_or_else(PoisonError::into_inner).client();
+            let reply = match client {
+                Ok(client) => client.ask_replica(node, request, timeout).await,
+                Err(error) => Err(error),
+            };
             answer(reply.unwrap_or_else(|error| ReplicaReply::Error(error_of(&error))));
         });
     }

@@ -18,11 +18,10 @@
 //! come zeros, or nothing.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use memchr::memmem;
-use memmap2::Mmap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::failure;
@@ -69,7 +68,8 @@ pub(super) fn damage(dir: &Path) -> Result<Option<Damage>, EngineError> {
     let files = files(dir)?;
     let mut sequence = None;
     for (at, path) in files.iter().enumerate() {
-        let bytes = map(path)?;
+        // Not mapped: a disk that fails, or a hole in a file where nothing is free, would end the process.
+        let bytes = fs::read(path).map_err(|error| failure::io("read", path, error))?;
         let end = whole_batches(&bytes, &mut sequence);
         let rest = &bytes[end..];
         let later = &files[at + 1..];
@@ -104,13 +104,6 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>, EngineError> {
     }
     files.sort();
     Ok(files.into_iter().map(|(_, path)| path).collect())
-}
-
-fn map(path: &Path) -> Result<Mmap, EngineError> {
-    let failed = |error| failure::io("read", path, error);
-    let file = File::open(path).map_err(failed)?;
-    // SAFETY: the directory is locked by us, and nobody else writes or cuts its files while this is mapped.
-    unsafe { Mmap::map(&file) }.map_err(failed)
 }
 
 /// Where the first batch ends that is not whole, or not in order, or would begin.
