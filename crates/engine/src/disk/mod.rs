@@ -7,6 +7,7 @@
 
 mod failure;
 mod journal;
+mod lists;
 mod opened;
 mod space;
 mod table;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
-use super::{DiskOptions, failure};
+use super::{DiskOptions, failure, lists};
 use crate::error::EngineError;
 use crate::open_table::OpenTable;
 use crate::record_cache::RecordCache;
@@ -139,6 +139,7 @@ impl Slot {
 
 impl Opened {
     fn open(dir: &Path, options: &DiskOptions) -> Result<Self, EngineError> {
+        lists::check(dir)?;
         let builder = Database::builder(dir)
             .cache_size(options.cache_bytes / 2)
             .max_journaling_size(options.log_bytes_max.max(64 << 20))
