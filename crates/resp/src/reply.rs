@@ -89,6 +89,13 @@ impl<'a> Reply<'a> {
         self.buffer.extend_from_slice(b"\r\n");
     }
 
+    /// A number as a string, as requests have it.
+    pub fn bulk_decimal(&mut self, number: u64) {
+        let mut line = [0; LINE_BYTES_MAX];
+        let written = write_line(&mut line, b':', false, number);
+        self.bulk(&written[1..written.len() - 2]);
+    }
+
     /// No value.
     #[inline]
     pub fn null(&mut self) {
@@ -235,6 +242,17 @@ mod tests {
     fn assert_written(version_2: &str, version_3: &str, write: impl Fn(&mut Reply<'_>)) {
         assert_eq!(written(Protocol::Resp2, &write), version_2);
         assert_eq!(written(Protocol::Resp3, &write), version_3);
+    }
+
+    #[test]
+    fn a_number_as_a_string_has_its_digits_and_their_count() {
+        for (number, expected) in [
+            (0, "$1\r\n0\r\n"),
+            (1_024, "$4\r\n1024\r\n"),
+            (u64::MAX, "$20\r\n18446744073709551615\r\n"),
+        ] {
+            assert_written(expected, expected, |reply| reply.bulk_decimal(number));
+        }
     }
 
     #[test]

@@ -77,9 +77,9 @@ impl Joined {
         let mut writer = Reply::new(output, Protocol::Resp2);
         writer.array(5 + self.keys);
         writer.bulk(b"FONDACO.READ");
-        decimal(&mut writer, first.store_id.into());
-        decimal(&mut writer, first.version.get());
-        decimal(&mut writer, self.timeout_ms);
+        writer.bulk_decimal(first.store_id.into());
+        writer.bulk_decimal(first.version.get());
+        writer.bulk_decimal(self.timeout_ms);
         writer.bulk(first.store().as_bytes());
         for ask in &self.asks {
             debug_assert_eq!(ask.store(), first.store(), "a request is about one store");
@@ -177,19 +177,4 @@ fn element(reply: &Bytes, item: &ReplyItem) -> Option<Element> {
         ReplyItem::Error(place) => Element::Error(reply.slice(place.range())),
         ReplyItem::Status(_) | ReplyItem::Integer(_) | ReplyItem::Array(_) => return None,
     })
-}
-
-fn decimal(writer: &mut Reply<'_>, number: u64) {
-    let mut digits = [0; 20];
-    let mut start = digits.len();
-    let mut rest = number;
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    writer.bulk(&digits[start..]);
 }

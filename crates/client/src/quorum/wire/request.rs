@@ -68,8 +68,8 @@ impl ReplicaRequest {
         let head = |writer: &mut Reply<'_>, rest: usize| {
             writer.array(3 + rest);
             writer.bulk(command.name().as_bytes());
-            decimal(writer, self.store_id.into());
-            decimal(writer, timeout_ms);
+            writer.bulk_decimal(self.store_id.into());
+            writer.bulk_decimal(timeout_ms);
         };
         let store = self.store.as_str().as_bytes();
         match &self.operation {
@@ -103,7 +103,7 @@ impl ReplicaRequest {
             ReplicaOperation::Hint { target, records } => {
                 head(writer, 2 + 2 * records.len());
                 writer.bulk(store);
-                decimal(writer, target.get().into());
+                writer.bulk_decimal(target.get().into());
                 write_records(records, writer);
             }
             ReplicaOperation::Tree {
@@ -113,9 +113,9 @@ impl ReplicaRequest {
             } => {
                 head(writer, 3 + nodes.len());
                 writer.bulk(store);
-                decimal(writer, partition.get().into());
-                decimal(writer, (*depth).into());
-                nodes.iter().for_each(|&node| decimal(writer, node.into()));
+                writer.bulk_decimal(partition.get().into());
+                writer.bulk_decimal((*depth).into());
+                nodes.iter().for_each(|&node| writer.bulk_decimal(node.into()));
             }
             ReplicaOperation::Sync {
                 partition,
@@ -124,10 +124,10 @@ impl ReplicaRequest {
             } => {
                 head(writer, 3 + 2 * leaves.len());
                 writer.bulk(store);
-                decimal(writer, partition.get().into());
-                decimal(writer, (*depth).into());
+                writer.bulk_decimal(partition.get().into());
+                writer.bulk_decimal((*depth).into());
                 for LeafDigests { leaf, digests } in leaves {
-                    decimal(writer, (*leaf).into());
+                    writer.bulk_decimal((*leaf).into());
                     let bytes: Vec<u8> = digests.iter().flat_map(|digest| digest.to_be_bytes()).collect();
                     writer.bulk(&bytes);
                 }
@@ -247,22 +247,6 @@ fn write_records(records: &[KeyRecord], writer: &mut Reply<'_>) {
         writer.bulk(key);
         writer.bulk(record);
     }
-}
-
-/// A number in the place of a string.
-fn decimal(writer: &mut Reply<'_>, number: u64) {
-    let mut digits = [0; 20];
-    let mut start = digits.len();
-    let mut rest = number;
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    writer.bulk(&digits[start..]);
 }
 
 fn number_of(what: &'static str, text: &[u8], max: u64) -> Result<u64, ReplicaRequestError> {
