@@ -6,7 +6,7 @@
 //! lost, late and doubled, nodes die, lose power, pause, are cut off, have full disks and wrong clocks.
 //!
 //! What clients saw is a [`History`], and that is held to what stores promise ([`Promise`]). It knows nothing of
-//! the simulation: real clusters are held to it too.
+//! the simulation, so that real clusters can be held to it, too.
 //!
 //! It is not a test of engines, of the threads of a node or of sockets, and partitions stay where they are.
 
