@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    build, completions, config, inspect, look_up, nodes, push, rebalance, roles, scan, status, store, versions,
+    backup, build, completions, config, inspect, look_up, nodes, push, rebalance, roles, scan, status, store, versions,
 };
 
 /// A derived-data store: datasets are built offline into immutable versions, pushed to nodes,
@@ -73,6 +73,10 @@ pub enum Command {
     /// Change which nodes hold what, by a plan
     #[command(subcommand)]
     Rebalance(rebalance::RebalanceCommand),
+    /// Write all records of a versioned store to a directory or a URL, while it serves
+    Backup(backup::BackupOptions),
+    /// Bring the records of a backup back into a versioned store, while it serves
+    Restore(backup::RestoreOptions),
     /// Show what is in a version or a chunk, without a node
     Inspect(inspect::InspectOptions),
     /// Show and change the settings of a running node

@@ -23,6 +23,9 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(120);
 /// The longest answer: the most that a look-up of several keys answers, in base 64, as JSON.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
+/// The type of bodies that are JSON.
+const JSON: &str = "application/json";
+
 const ADVICE_ON_TLS: &str = "trust its certificate with --ca FILE, if it is the right one";
 
 /// A node's control port.
@@ -99,12 +102,18 @@ impl Client {
 
     /// Sends something, and reads the answer.
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> anyhow::Result<T> {
-        self.read(self.send(http::Method::POST, path, Some(serde_json::to_vec(body)?))?)
+        self.read(self.send(http::Method::POST, path, Some((JSON, serde_json::to_vec(body)?)))?)
+    }
+
+    /// Sends bytes; the answer, if there is one, is not read.
+    pub fn post_bytes(&self, path: &str, body: Vec<u8>) -> anyhow::Result<()> {
+        let body = Some(("application/octet-stream", body));
+        self.send(http::Method::POST, path, body).map(drop)
     }
 
     /// Changes something, and reads what it is then.
     pub fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> anyhow::Result<T> {
-        self.read(self.send(http::Method::PATCH, path, Some(serde_json::to_vec(body)?))?)
+        self.read(self.send(http::Method::PATCH, path, Some((JSON, serde_json::to_vec(body)?)))?)
     }
 
     /// Deletes something; the answer, if there is one, is not read.
@@ -131,7 +140,13 @@ impl Client {
         &self.base
     }
 
-    fn send(&self, method: http::Method, path: &str, body: Option<Vec<u8>>) -> anyhow::Result<http::Response<Body>> {
+    /// Sends a request, with a body of this type if there is one.
+    fn send(
+        &self,
+        method: http::Method,
+        path: &str,
+        body: Option<(&str, Vec<u8>)>,
+    ) -> anyhow::Result<http::Response<Body>> {
         let mut request = http::Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.base));
@@ -139,8 +154,8 @@ impl Client {
             request = request.header(http::header::AUTHORIZATION, authorization);
         }
         let answer = match body {
-            Some(body) => {
-                let request = request.header(http::header::CONTENT_TYPE, "application/json");
+            Some((kind, body)) => {
+                let request = request.header(http::header::CONTENT_TYPE, kind);
                 self.agent.run(request.body(body).with_context(|| self.invalid())?)
             }
             None => self.agent.run(request.body(()).with_context(|| self.invalid())?),

@@ -1,7 +1,8 @@
-//! What the server asks of this node's replica without a request: a record that memory has, and the keys of a
-//! partition in the order of their hashes, for `SCAN`.
+//! What the server asks of this node's replica without a request: a record that memory has, the keys of a
+//! partition in the order of their hashes, for `SCAN`, and its records in the same order, for backups.
 
 use bytes::Bytes;
+use fondaco_client::quorum::KeyRecord;
 use fondaco_engine::Hot;
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::Record;
@@ -75,5 +76,45 @@ impl Replicas {
             }
         }
         Ok(Some((keys, None)))
+    }
+
+    /// Keys of a partition with their records as they are stored, those of deleted keys included, behind the key
+    /// `after` in the order of hashes and keys: about so many bytes, and one at least; none at the end. It reads
+    /// the disk. `None` if the partition is not held.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn records_after(
+        &self,
+        store: u16,
+        partition: PartitionId,
+        after: Option<&[u8]>,
+        bytes: usize,
+    ) -> Result<Option<Vec<KeyRecord>>, String> {
+        let holding = self.holding();
+        let held = holding.stores.get(&store);
+        let Some(held) = held.filter(|held| held.partition(partition).is_ok()) else {
+            return Ok(None);
+        };
+        let (first, end) = range(partition, 0, 0);
+        let from = match after {
+            // The next that there can be.
+            Some(key) => [&record_key_of(partition, key)[..], &[0]].concat().into(),
+            None => first,
+        };
+        let failed = |error| format!("IOERR {error}");
+        let (mut records, mut taken) = (Vec::new(), 0);
+        for entry in held.table.scan(&from, end.as_deref()).map_err(failed)? {
+            let (table_key, record) = entry.map_err(failed)?;
+            let Some((_, _, key)) = parse_record_key(&table_key) else {
+                continue;
+            };
+            taken += key.len() + record.len();
+            if taken > bytes && !records.is_empty() {
+                break;
+            }
+            records.push(KeyRecord { key, record });
+        }
+        Ok(Some(records))
     }
 }

@@ -1,5 +1,6 @@
 //! The commands, one file a family, in the order of the command line.
 
+pub mod backup;
 pub mod build;
 pub mod completions;
 pub mod config;

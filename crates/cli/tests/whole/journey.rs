@@ -278,6 +278,8 @@ fn every_command_has_help_with_an_example() {
         "scan",
         "status",
         "nodes",
+        "backup",
+        "restore",
         "inspect",
         "completions",
     ];

@@ -1,6 +1,7 @@
 //! The whole program, as people and other programs meet it: started as a process, spoken to through
 //! its command line and its ports, killed at any moment.
 
+mod backups;
 mod cold;
 mod commands;
 mod crashes;

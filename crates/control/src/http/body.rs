@@ -1,4 +1,4 @@
-//! Reading requests: JSON bodies, names, and keys, each refused with a reason.
+//! Reading requests: bodies, names, and keys, each refused with a reason.
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -18,16 +18,26 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let bytes = Bytes::from_request(request, state)
-            .await
-            .map_err(|rejection| match rejection.status() {
-                StatusCode::PAYLOAD_TOO_LARGE => ApiError::new("body_too_large", "the request's body is too long"),
-                _ => ApiError::invalid(format!("cannot read the request's body: {rejection}")),
-            })?;
+        let BytesBody(bytes) = BytesBody::from_request(request, state).await?;
         let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
         serde_json::from_slice(text)
             .map(Self)
             .map_err(|error| ApiError::invalid(format!("invalid request body: {error}; see /openapi.json")))
+    }
+}
+
+/// A body of any bytes.
+pub(super) struct BytesBody(pub(super) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for BytesBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let read = Bytes::from_request(request, state).await;
+        read.map(Self).map_err(|rejection| match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => ApiError::new("body_too_large", "the request's body is too long"),
+            _ => ApiError::invalid(format!("cannot read the request's body: {rejection}")),
+        })
     }
 }
 

@@ -9,11 +9,13 @@ mod cluster;
 mod dev;
 mod error;
 mod files;
+mod frame;
 mod guard;
 mod lookup;
 mod node;
 mod openapi;
 mod pushes;
+mod records;
 mod resources;
 pub(crate) mod server;
 mod stores;
@@ -32,6 +34,7 @@ use tokio::sync::Semaphore;
 
 pub use error::{ERROR_CODES, ErrorDetail, ErrorResource};
 pub(crate) use files::FILES_AT_ONCE_MAX;
+pub use frame::Frame;
 pub(crate) use guard::Traffic;
 pub(crate) use lookup::Elsewhere;
 pub use openapi::document;
@@ -211,6 +214,16 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
             "/v1/stores/{store}/versions/{version}/files/{file}",
             Method::GET,
             get(files::get),
+        ),
+        (
+            "/v1/stores/{store}/partitions/{partition}/records",
+            Method::GET,
+            get(records::page),
+        ),
+        (
+            "/v1/stores/{store}/records",
+            Method::POST,
+            post(records::merge).layer(DefaultBodyLimit::max(records::MERGE_BYTES_MAX)),
         ),
         ("/v1/lookup", Method::POST, post(lookup::many)),
         ("/v1/cluster", Method::GET, get(cluster::show)),

@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use super::error::ERROR_CODES;
-use super::{cluster, dev, files, lookup, node, pushes, stores};
+use super::{cluster, dev, files, lookup, node, pushes, records, stores};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -22,6 +22,8 @@ use super::{cluster, dev, files, lookup, node, pushes, stores};
         pushes::show,
         pushes::cancel,
         files::get,
+        records::page,
+        records::merge,
         cluster::show,
         cluster::nodes,
         cluster::routing,
@@ -46,6 +48,7 @@ use super::{cluster, dev, files, lookup, node, pushes, stores};
         (name = "stores", description = "What is served"),
         (name = "versions", description = "Which version of it"),
         (name = "pushes", description = "How new versions come"),
+        (name = "backups", description = "The records of versioned stores, replica by replica"),
         (name = "look-ups", description = "For people; programs use RESP"),
         (name = "cluster", description = "Who is there, and who holds what"),
         (name = "node", description = "The process that answers"),

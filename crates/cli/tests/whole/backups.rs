@@ -1,0 +1,269 @@
+//! Backups of stores that are written to: made under load, restored, interrupted, damaged, with no room, and in an
+//! object store.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use fondaco_testing::S3;
+use redis::Commands;
+
+use super::node::{Dev, Node, fondaco, until};
+
+const MANIFEST: &str = "backup.json";
+
+fn create(node: &Node) {
+    node.done(&["store", "create", "carts", "--kind", "versioned"]);
+}
+
+fn write(node: &Node, keys: std::ops::Range<u32>, value: &str) {
+    let mut redis = node.redis();
+    for key in keys {
+        redis
+            .set::<_, _, ()>(format!("carts:{key}"), format!("{value} of {key}"))
+            .unwrap();
+    }
+}
+
+fn read(node: &Node, store: &str, key: u32) -> Option<String> {
+    node.redis().get(format!("{store}:{key}")).unwrap()
+}
+
+/// The longest file of a backup.
+fn longest(backup: &Path) -> PathBuf {
+    let files = fs::read_dir(backup).unwrap().map(|file| file.unwrap().path());
+    let records = files.filter(|path| path.to_string_lossy().ends_with(".records.zst"));
+    records.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
+}
+
+#[test]
+fn every_write_acknowledged_before_a_backup_began_is_there_when_it_is_restored_into_a_dropped_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = fondaco();
+    command
+        .args(["dev", "--nodes", "3", "--replicas", "3", "--data"])
+        .arg(dir.path().join("data"));
+    command.args([
+        "--resp",
+        "127.0.0.1:0",
+        "--http",
+        "127.0.0.1:0",
+        "--loops",
+        "1",
+        "--log",
+        "error",
+    ]);
+    let cluster = Node::start(command);
+    create(&cluster);
+    let store = cluster.json(&["store", "show", "carts"]);
+    assert_eq!(
+        (store["replicas"].as_u64(), store["versioned"]["writes"].as_u64()),
+        (Some(3), Some(2))
+    );
+    let mut redis = cluster.redis();
+    // What was deleted stays deleted.
+    redis.set::<_, _, ()>("carts:deleted", "value").unwrap();
+    redis.del::<_, ()>("carts:deleted").unwrap();
+
+    let url = dir.path().join("backup");
+    let url = url.to_str().unwrap();
+    let (acknowledged, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let before = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut redis = cluster.redis();
+            for key in 0.. {
+                if is_over.load(SeqCst) {
+                    break;
+                }
+                redis
+                    .set::<_, _, ()>(format!("carts:{key}"), format!("value of {key}"))
+                    .unwrap();
+                acknowledged.store(key + 1, SeqCst);
+            }
+        });
+        until("enough is written", || acknowledged.load(SeqCst) >= 500);
+        let before = acknowledged.load(SeqCst);
+        let done = cluster.run(&["backup", "carts", "--output", url]);
+        is_over.store(true, SeqCst);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        before
+    });
+    cluster.done(&["store", "drop", "carts", "--yes"]);
+    assert!(cluster.refused(1, &["restore", "carts", url]).contains("--create"));
+    let restored = cluster.json(&["restore", "carts", url, "--create"]);
+    assert!(restored["records"].as_u64().unwrap() > before, "{restored}");
+    let again = cluster.json(&["store", "show", "carts"]);
+    assert_eq!(again["versioned"], store["versioned"]);
+    until("the router knows the store", || {
+        let found: redis::RedisResult<Option<String>> = redis.get("carts:0");
+        found.is_ok()
+    });
+    for key in 0..before {
+        let found: Option<String> = redis.get(format!("carts:{key}")).unwrap();
+        assert_eq!(found, Some(format!("value of {key}")), "{key}");
+    }
+    assert_eq!(redis.get::<_, Option<String>>("carts:deleted").unwrap(), None);
+}
+
+#[test]
+fn what_was_written_after_a_backup_stays_and_what_it_has_goes_into_another_store_as_well() {
+    let dev = Dev::start();
+    create(&dev);
+    write(&dev, 0..100, "old");
+    let url = dev.path("backup");
+    let url = url.to_str().unwrap();
+    let made = dev.json(&["backup", "carts", "--output", url]);
+    assert_eq!(made["records"], 100);
+    write(&dev, 0..50, "new");
+    dev.redis().del::<_, ()>("carts:60").unwrap();
+    for _ in 0..2 {
+        dev.done(&["restore", "carts", url]);
+        assert_eq!(read(&dev, "carts", 7).as_deref(), Some("new of 7"));
+        assert_eq!(read(&dev, "carts", 60), None);
+        assert_eq!(read(&dev, "carts", 70).as_deref(), Some("old of 70"));
+    }
+    dev.done(&["restore", "others", url, "--create"]);
+    for key in 0..100 {
+        assert_eq!(read(&dev, "others", key), Some(format!("old of {key}")));
+    }
+    // Nothing is overwritten.
+    assert!(
+        dev.refused(1, &["backup", "carts", "--output", url])
+            .contains("holds a backup")
+    );
+    dev.push("batch", [("1".to_owned(), "x".to_owned())]);
+    let other = dev.path("other");
+    let refused = dev.refused(1, &["backup", "batch", "--output", other.to_str().unwrap()]);
+    assert!(refused.contains("not versioned"), "{refused}");
+}
+
+#[test]
+fn a_rotten_bit_or_a_missing_end_is_found_before_anything_is_restored() {
+    let dev = Dev::start();
+    create(&dev);
+    write(&dev, 0..200, "value");
+    let path = dev.path("backup");
+    let url = path.to_str().unwrap();
+    dev.done(&["backup", "carts", "--output", url]);
+    let file = longest(&path);
+    let sound = fs::read(&file).unwrap();
+    let mut rotten = sound.clone();
+    rotten[sound.len() / 2] ^= 4;
+    for damaged in [&rotten[..], &sound[..sound.len() - 1]] {
+        fs::write(&file, damaged).unwrap();
+        let error = dev.refused(1, &["restore", "again", url, "--create"]);
+        let name = file.file_name().unwrap().to_str().unwrap();
+        assert!(
+            error.contains("nothing was restored") && error.contains(name),
+            "{error}"
+        );
+        dev.refused(1, &["store", "show", "again"]);
+    }
+    fs::write(&file, &sound).unwrap();
+    dev.done(&["restore", "again", url, "--create"]);
+    assert_eq!(read(&dev, "again", 7).as_deref(), Some("value of 7"));
+}
+
+#[test]
+fn a_backup_that_is_killed_is_none_and_the_next_begins_anew() {
+    let dev = Dev::start();
+    create(&dev);
+    write(&dev, 0..200, "value");
+    let path = dev.path("backup");
+    let url = path.to_str().unwrap();
+    let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "1000"];
+    let mut killed = dev.command(&slow).spawn().unwrap();
+    until("a file is there", || {
+        fs::read_dir(&path).is_ok_and(|mut files| files.next().is_some())
+    });
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(!path.join(MANIFEST).exists());
+    assert!(dev.refused(1, &["restore", "carts", url]).contains("holds no backup"));
+    let made = dev.json(&["backup", "carts", "--output", url]);
+    assert_eq!(made["records"], 200);
+    dev.done(&["restore", "carts", url]);
+    // What is not of a backup is left alone.
+    let other = dev.path("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("notes.txt"), "mine").unwrap();
+    let refused = dev.refused(1, &["backup", "carts", "--output", other.to_str().unwrap()]);
+    assert!(refused.contains("notes.txt"), "{refused}");
+    assert_eq!(fs::read(other.join("notes.txt")).unwrap(), b"mine");
+}
+
+/// A small file system in a directory. It goes with this.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        // Lazily: what is still open there goes when it is closed.
+        let _ = Command::new("umount").arg("-l").arg(self.0).output();
+    }
+}
+
+#[test]
+fn a_full_disk_fails_a_backup_by_name_and_leaves_none() {
+    let dev = Dev::start();
+    let path = dev.path("small");
+    fs::create_dir(&path).unwrap();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=64k", "fondaco-test"])
+        .arg(&path)
+        .output();
+    if !mounted.is_ok_and(|mounted| mounted.status.success()) {
+        eprintln!("this process may not mount: a full disk is not tried");
+        return;
+    }
+    let _mounted = Mounted(&path);
+    create(&dev);
+    let mut redis = dev.redis();
+    let mut random = 1u64;
+    for key in 0..40 {
+        // Nothing that could be made shorter.
+        let value = (0..4096).map(|_| {
+            random = random
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (random >> 56) as u8
+        });
+        redis
+            .set::<_, _, ()>(format!("carts:{key}"), value.collect::<Vec<u8>>())
+            .unwrap();
+    }
+    let error = dev.refused(1, &["backup", "carts", "--output", path.to_str().unwrap()]);
+    assert!(!path.join(MANIFEST).exists());
+    assert!(error.contains("space") && error.contains("no backup"), "{error}");
+}
+
+#[test]
+fn a_backup_goes_to_an_object_store_and_back() {
+    let server = S3::start();
+    let environment = [
+        ("AWS_ENDPOINT_URL", server.endpoint()),
+        ("AWS_ACCESS_KEY_ID", S3::ACCESS_KEY_ID.to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", S3::SECRET_ACCESS_KEY.to_owned()),
+    ];
+    let dev = Dev::start();
+    create(&dev);
+    write(&dev, 0..100, "value");
+    let url = format!("s3://{}/carts", S3::BUCKET);
+    // The second time there is one already.
+    for (arguments, succeeds) in [
+        (&["backup", "carts", "--output", &url][..], true),
+        (&["backup", "carts", "--output", &url], false),
+        (&["restore", "others", &url, "--create"], true),
+    ] {
+        let done = dev
+            .command(arguments)
+            .envs(environment.iter().cloned())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.success(), succeeds, "{arguments:?}: {errors}");
+    }
+    for key in 0..100 {
+        assert_eq!(read(&dev, "others", key), Some(format!("value of {key}")));
+    }
+}

@@ -1,0 +1,119 @@
+//! Keys with their records, one behind the other: what pages of a partition, requests to join records, and files
+//! of backups consist of.
+//!
+//! ```text
+//! frame    length of the key (u32) ++ length of the record (u32) ++ key ++ record
+//! ```
+//!
+//! Numbers are little-endian. Records are as the model encodes them, with a checksum of their own; whoever moves
+//! or stores frames sees to the rest.
+
+use std::io::{self, Read, Write};
+
+use fondaco_model::KEY_BYTES_MAX;
+use fondaco_model::versioned::SIBLINGS_BYTES_MAX;
+
+/// How long a record may be, in bytes: all its values, and what is said of them.
+const RECORD_BYTES_MAX: usize = SIBLINGS_BYTES_MAX + (32 << 20);
+
+/// How long a frame may be, in bytes.
+pub(crate) const FRAME_BYTES_MAX: usize = HEAD_BYTES + KEY_BYTES_MAX + RECORD_BYTES_MAX;
+
+const HEAD_BYTES: usize = 8;
+
+/// A key with its record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// The key, without the name of the store.
+    pub key: Vec<u8>,
+    /// The record, as [`Record::encode`](fondaco_model::versioned::Record::encode) writes it.
+    pub record: Vec<u8>,
+}
+
+impl Frame {
+    /// How many bytes a frame of these has.
+    pub fn bytes_of(key: &[u8], record: &[u8]) -> usize {
+        HEAD_BYTES + key.len() + record.len()
+    }
+
+    /// Writes a frame.
+    ///
+    /// # Errors
+    /// What `out` says.
+    pub fn write(key: &[u8], record: &[u8], out: &mut impl Write) -> io::Result<()> {
+        debug_assert!(key.len() <= KEY_BYTES_MAX && record.len() <= RECORD_BYTES_MAX);
+        out.write_all(&(key.len() as u32).to_le_bytes())?;
+        out.write_all(&(record.len() as u32).to_le_bytes())?;
+        out.write_all(key)?;
+        out.write_all(record)
+    }
+
+    /// The next frame; `None` at the end.
+    ///
+    /// # Errors
+    /// What `input` says, an end in the middle of a frame, or lengths that no frame has.
+    pub fn read(input: &mut impl Read) -> io::Result<Option<Self>> {
+        let mut head = [0; HEAD_BYTES];
+        if input.read(&mut head[..1])? == 0 {
+            return Ok(None);
+        }
+        input.read_exact(&mut head[1..])?;
+        let [a, b, c, d, e, f, g, h] = head;
+        let key_bytes = u32::from_le_bytes([a, b, c, d]) as usize;
+        let record_bytes = u32::from_le_bytes([e, f, g, h]) as usize;
+        if !(1..=KEY_BYTES_MAX).contains(&key_bytes) || record_bytes > RECORD_BYTES_MAX {
+            let message =
+                format!("a key of {key_bytes} bytes with a record of {record_bytes}: no such frame is written");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        let (mut key, mut record) = (vec![0; key_bytes], vec![0; record_bytes]);
+        input.read_exact(&mut key)?;
+        input.read_exact(&mut record)?;
+        Ok(Some(Self { key, record }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        Frame::write(b"one", b"first", &mut bytes).unwrap();
+        Frame::write(b"two", b"", &mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let bytes = two();
+        assert_eq!(
+            bytes.len(),
+            Frame::bytes_of(b"one", b"first") + Frame::bytes_of(b"two", b"")
+        );
+        let mut input = &bytes[..];
+        let first = Frame::read(&mut input).unwrap().unwrap();
+        assert_eq!((&first.key[..], &first.record[..]), (&b"one"[..], &b"first"[..]));
+        let second = Frame::read(&mut input).unwrap().unwrap();
+        assert_eq!((&second.key[..], &second.record[..]), (&b"two"[..], &b""[..]));
+        assert_eq!(Frame::read(&mut input).unwrap(), None);
+    }
+
+    #[test]
+    fn an_end_in_the_middle_of_a_frame_is_an_error() {
+        let bytes = two();
+        let whole = Frame::bytes_of(b"one", b"first");
+        for end in 1..whole {
+            let error = Frame::read(&mut &bytes[..end]).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{end}");
+        }
+    }
+
+    #[test]
+    fn lengths_that_no_frame_has_are_refused_before_memory_is_taken() {
+        for head in [[0; 8], [255; 8], [1, 0, 0, 0, 255, 255, 255, 255]] {
+            let error = Frame::read(&mut &head[..]).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The records of versioned stores, for backups: a partition of this node read page by page, and records joined
+//! with those that this node holds.
+//!
+//! What is read and written here is this replica's alone: no other node is asked. Whoever makes a backup asks as
+//! many replicas as it takes to see every write that was acknowledged.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use fondaco_client::quorum::{KeyRecord, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
+use fondaco_model::cluster::operator::OperatorError;
+use fondaco_model::{PartitionId, StoreName};
+use fondaco_replica::Replicas;
+use serde::Deserialize;
+use tokio::sync::oneshot;
+
+use super::App;
+use super::body::{BytesBody, PathTexts, StorePath};
+use super::error::{ApiError, ErrorResource};
+use super::frame::{FRAME_BYTES_MAX, Frame};
+use crate::error::ControlError;
+
+/// About how many bytes of records a page has; one record at least.
+const PAGE_BYTES: usize = 1 << 20;
+
+/// How long the body of a request to join records may be, in bytes: the longest record has room.
+pub(super) const MERGE_BYTES_MAX: usize = FRAME_BYTES_MAX;
+
+/// How long records may wait to be joined, in milliseconds.
+const MERGE_TIME_MAX_MS: u64 = 20_000;
+
+/// Where a page begins.
+#[derive(Deserialize)]
+struct After {
+    /// The last key of the page before, in base 64 for URLs.
+    after: Option<String>,
+}
+
+/// Read what this node holds of a partition of a versioned store, page by page. For backups.
+#[utoipa::path(get, path = "/v1/stores/{store}/partitions/{partition}/records", tag = "backups", params(
+    ("store" = String, Path, description = "The store"),
+    ("partition" = u32, Path, description = "The partition"),
+    ("after" = Option<String>, Query, description = "The last key of the page before, in base 64 for URLs without padding"),
+), responses(
+    (status = 200, description = "Keys with their records, in the order of the hashes of the keys; empty at the end", body = Vec<u8>, content_type = "application/octet-stream"),
+    (status = "default", description = "An error: invalid_request, store_not_found, not_versioned, unavailable", body = ErrorResource),
+))]
+pub(super) async fn page(
+    State(app): State<App>,
+    PathTexts((store, partition)): PathTexts<(String, u32)>,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let store: StoreName = store.parse().map_err(|error| ApiError::invalid(format!("{error}")))?;
+    let query = Query::try_from_uri(&uri).map_err(|error| ApiError::invalid(format!("invalid query: {error}")))?;
+    let Query(After { after }) = query;
+    let after = after.map(|after| URL_SAFE_NO_PAD.decode(after)).transpose();
+    let after = after.map_err(|error| ApiError::invalid(format!("invalid key to go on after: {error}")))?;
+    let (id, replicas) = replicas_of(&app, &store)?;
+    let read = app
+        .blocking(move |_| Ok(replicas.records_after(id, PartitionId::new(partition), after.as_deref(), PAGE_BYTES)));
+    let records = match read.await? {
+        Ok(Some(records)) => records,
+        Ok(None) => {
+            let message =
+                format!("this node does not hold partition {partition} of store {store:?}: ask an owner of it");
+            return Err(ApiError::new("unavailable", message));
+        }
+        Err(message) => return Err(ApiError::new("internal", message)),
+    };
+    let mut body = Vec::with_capacity(
+        records
+            .iter()
+            .map(|KeyRecord { key, record }| Frame::bytes_of(key, record))
+            .sum(),
+    );
+    for KeyRecord { key, record } in records {
+        // Memory takes everything.
+        let _ = Frame::write(&key, &record, &mut body);
+    }
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], body).into_response())
+}
+
+/// Join records with those that this node holds of a versioned store: what is newer stays. For restoring backups.
+#[utoipa::path(post, path = "/v1/stores/{store}/records", tag = "backups", params(("store" = String, Path, description = "The store")),
+    request_body(content = Vec<u8>, description = "Keys with their records, as pages have them", content_type = "application/octet-stream"), responses(
+    (status = 204, description = "They are joined, and as durable as the store's writes are"),
+    (status = "default", description = "An error: invalid_request, store_not_found, not_versioned, body_too_large, overloaded, unavailable, not_enough_space", body = ErrorResource),
+))]
+pub(super) async fn merge(
+    State(app): State<App>,
+    StorePath(store): StorePath,
+    BytesBody(body): BytesBody,
+) -> Result<StatusCode, ApiError> {
+    let records = parse(&body)?;
+    let (store_id, replicas) = replicas_of(&app, &store)?;
+    let (sender, receiver) = oneshot::channel();
+    let request = ReplicaRequest {
+        store_id,
+        store,
+        timeout_ms: MERGE_TIME_MAX_MS,
+        operation: ReplicaOperation::Merge { records },
+    };
+    replicas.request(request, move |reply| {
+        // Who asked may have gone.
+        let _ = sender.send(reply);
+    });
+    match receiver.await {
+        Ok(ReplicaReply::Done) => Ok(StatusCode::NO_CONTENT),
+        Ok(ReplicaReply::Error(error)) => {
+            let code = match error.code {
+                ReplicaErrorCode::Overloaded | ReplicaErrorCode::Timeout => "overloaded",
+                ReplicaErrorCode::NotHere | ReplicaErrorCode::NoStore => "unavailable",
+                ReplicaErrorCode::DiskFull => "not_enough_space",
+                ReplicaErrorCode::BadKey => "invalid_request",
+                _ => "internal",
+            };
+            Err(ApiError::new(code, error.to_string()))
+        }
+        Ok(_) | Err(_) => Err(ApiError::new("unavailable", "the node is stopping: ask again")),
+    }
+}
+
+fn parse(body: &Bytes) -> Result<Vec<KeyRecord>, ApiError> {
+    let mut input = &body[..];
+    let mut records = Vec::new();
+    let invalid = |error| ApiError::invalid(format!("the body is not keys with their records: {error}"));
+    while let Some(Frame { key, record }) = Frame::read(&mut input).map_err(invalid)? {
+        records.push(KeyRecord {
+            key: key.into(),
+            record: record.into(),
+        });
+    }
+    match records.is_empty() {
+        true => Err(ApiError::invalid("the body is empty: send keys with their records")),
+        false => Ok(records),
+    }
+}
+
+/// The number of a versioned store, and what this node holds of all of them.
+fn replicas_of(app: &App, name: &StoreName) -> Result<(u16, Arc<Replicas>), ApiError> {
+    let view = app.operator.mirror().view();
+    let Some(store) = view.stores.get(name) else {
+        return Err(ControlError::from(OperatorError::StoreNotFound { store: name.clone() }).into());
+    };
+    if store.record.definition.versioned.is_none() {
+        return Err(ControlError::from(OperatorError::NotVersioned { store: name.clone() }).into());
+    }
+    match &app.elsewhere.replicas {
+        Some(replicas) => Ok((store.record.id, Arc::clone(replicas))),
+        None => Err(ApiError::new(
+            "unavailable",
+            "this process holds no records: ask a node",
+        )),
+    }
+}
