@@ -2,7 +2,7 @@
 //! number: dropping one is deleting its row, which waits for no reader, and no number is given twice.
 
 use mysql::prelude::Queryable;
-use mysql::{Error, PooledConn};
+use mysql::{Conn, Error};
 
 use super::failure;
 
@@ -15,7 +15,7 @@ pub(super) fn rows_of(number: u64) -> String {
 }
 
 /// Makes the list of tables, if it is not there, and deletes what a dropped one has left.
-pub(super) fn prepare(connection: &mut PooledConn) -> Result<(), Error> {
+pub(super) fn prepare(connection: &mut Conn) -> Result<(), Error> {
     connection.query_drop(
         "CREATE TABLE IF NOT EXISTS fondaco_tables (
              number BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
@@ -26,7 +26,7 @@ pub(super) fn prepare(connection: &mut PooledConn) -> Result<(), Error> {
 }
 
 /// The number of a table, which is made if it is not there.
-pub(super) fn open_table(connection: &mut PooledConn, name: &str) -> Result<u64, Error> {
+pub(super) fn open_table(connection: &mut Conn, name: &str) -> Result<u64, Error> {
     let find = "SELECT number FROM fondaco_tables WHERE name = ?";
     let number = match connection.exec_first(find, (name.as_bytes(),))? {
         Some(number) => number,
@@ -49,12 +49,12 @@ pub(super) fn open_table(connection: &mut PooledConn, name: &str) -> Result<u64,
 }
 
 /// Deletes a table's name, after which nobody finds it.
-pub(super) fn forget_table(connection: &mut PooledConn, name: &str) -> Result<(), Error> {
+pub(super) fn forget_table(connection: &mut Conn, name: &str) -> Result<(), Error> {
     connection.exec_drop("DELETE FROM fondaco_tables WHERE name = ?", (name.as_bytes(),))
 }
 
 /// Deletes the rows of tables without a name, but for those that are still read.
-pub(super) fn sweep(connection: &mut PooledConn) -> Result<(), Error> {
+pub(super) fn sweep(connection: &mut Conn) -> Result<(), Error> {
     let nameless: Vec<String> = connection.query(
         "SELECT CONVERT(table_name USING utf8mb4) FROM information_schema.tables
          WHERE table_schema = DATABASE() AND table_name LIKE 'fondaco\\_rows\\_%'
@@ -70,7 +70,7 @@ pub(super) fn sweep(connection: &mut PooledConn) -> Result<(), Error> {
 }
 
 /// The names of all tables, sorted.
-pub(super) fn table_names(connection: &mut PooledConn) -> Result<Vec<String>, Error> {
+pub(super) fn table_names(connection: &mut impl Queryable) -> Result<Vec<String>, Error> {
     let names: Vec<Vec<u8>> = connection.query("SELECT name FROM fondaco_tables ORDER BY name")?;
     // All are ASCII: they were checked before they came here.
     Ok(names
@@ -80,7 +80,7 @@ pub(super) fn table_names(connection: &mut PooledConn) -> Result<Vec<String>, Er
 }
 
 /// How many rows a table has, about.
-pub(super) fn approximate_len(connection: &mut PooledConn, number: u64) -> Result<u64, Error> {
+pub(super) fn approximate_len(connection: &mut impl Queryable, number: u64) -> Result<u64, Error> {
     let rows: Option<Option<u64>> = connection.exec_first(
         "SELECT table_rows FROM information_schema.tables
          WHERE table_schema = DATABASE() AND table_name = CONCAT('fondaco_rows_', ?)",
@@ -90,7 +90,7 @@ pub(super) fn approximate_len(connection: &mut PooledConn, number: u64) -> Resul
 }
 
 /// What all tables take on the server's disk.
-pub(super) fn disk_bytes(connection: &mut PooledConn) -> Result<u64, Error> {
+pub(super) fn disk_bytes(connection: &mut impl Queryable) -> Result<u64, Error> {
     let bytes: Option<Option<u64>> = connection.query_first(
         "SELECT CAST(SUM(data_length + index_length) AS UNSIGNED) FROM information_schema.tables
          WHERE table_schema = DATABASE()",

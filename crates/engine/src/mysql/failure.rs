@@ -14,6 +14,8 @@ const PACKET_TOO_LARGE: u16 = 1153;
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 const DEADLOCK: u16 = 1213;
 const RECORD_HAS_CHANGED: u16 = 1020;
+/// What a server says before it closes the connection.
+const LAST_WORDS: [u16; 4] = [1053, 1153, 1927, 4031];
 
 /// What the error comes from.
 pub(super) struct Failure<'a> {
@@ -57,4 +59,12 @@ impl Failure<'_> {
 pub(super) fn others_were_in_the_way(error: &Error) -> bool {
     let Error::MySqlError(error) = error else { return false };
     [LOCK_WAIT_TIMEOUT, DEADLOCK, RECORD_HAS_CHANGED].contains(&error.code)
+}
+
+/// Whether nothing more can be asked over the connection that it comes from.
+pub(super) fn ends_the_connection(error: &Error) -> bool {
+    match error {
+        Error::MySqlError(error) => LAST_WORDS.contains(&error.code),
+        error => error.is_connectivity_error(),
+    }
 }

@@ -9,6 +9,7 @@ mod failure;
 mod rows;
 mod scan;
 mod table;
+mod writer;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,11 +18,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mysql::prelude::Queryable;
-use mysql::{Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, PooledConn, TxOpts};
+use mysql::{Conn, Error, Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, PooledConn, TxOpts};
 
 use self::failure::Failure;
 use self::table::MySqlTable;
-use crate::batch::WriteBatch;
+use self::writer::Writer;
+use crate::batch::{TableChanges, WriteBatch};
 use crate::engine::{Engine, Table};
 use crate::error::EngineError;
 use crate::name;
@@ -67,9 +69,7 @@ struct Shared {
     cache: RecordCache,
     tables: RwLock<HashMap<String, Arc<OpenTable>>>,
     /// Held while writing: the cache is to see batches in the order in which the server does.
-    writer: Mutex<()>,
-    /// A lock on the database lasts as long as its connection.
-    _lock: Mutex<PooledConn>,
+    writer: Mutex<Writer>,
 }
 
 impl MySqlEngine {
@@ -104,21 +104,17 @@ impl MySqlEngine {
             .init(vec![
                 "SET SESSION sql_mode = 'STRICT_ALL_TABLES', lock_wait_timeout = 1, innodb_lock_wait_timeout = 10",
             ]);
-        let pool = Pool::new(builder).map_err(|error| failure.name("connect", error))?;
-        let mut connection = pool.get_conn().map_err(|error| failure.name("connect", error))?;
-        let locked = connection.exec_first("SELECT GET_LOCK(CONCAT('fondaco.', DATABASE()), 1)", ());
-        let locked: Option<Option<u8>> = locked.map_err(|error| failure.name("lock the database", error))?;
-        if locked != Some(Some(1)) {
-            return Err(failure.refused("lock the database", "another node uses it: give each node its own"));
-        }
-        catalog::prepare(&mut connection).map_err(|error| failure.name("create the list of tables", error))?;
+        let opts = Opts::from(builder);
+        let pool = Pool::new(opts.clone()).map_err(|error| failure.name("connect", error))?;
+        let mut writer = Writer::open(opts, &failure)?;
+        let prepared = catalog::prepare(writer.connection(&failure)?);
+        prepared.map_err(|error| failure.name("create the list of tables", error))?;
         Ok(Self {
             shared: Arc::new(Shared {
                 pool,
                 cache: RecordCache::new(options.cache_bytes),
                 tables: RwLock::default(),
-                writer: Mutex::default(),
-                _lock: Mutex::new(connection),
+                writer: Mutex::new(writer),
                 server,
             }),
         })
@@ -136,7 +132,8 @@ impl Shared {
             .map_err(|error| self.failure().name("connect", error))
     }
 
-    fn writer(&self) -> MutexGuard<'_, ()> {
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        // What a writer that panicked leaves behind ends with its connection.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -151,29 +148,13 @@ impl Shared {
             let no_table = || EngineError::NoTable { table: name.to_owned() };
             tables.push((self.open_table_of(name).ok_or_else(no_table)?, changes));
         }
-        let _writer = self.writer();
-        let mut connection = self.connection()?;
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            let mut transact = || {
-                let mut transaction = connection.start_transaction(TxOpts::default())?;
-                for (table, changes) in &tables {
-                    rows::change(&mut transaction, table.number(), changes)?;
-                }
-                transaction.commit()
-            };
-            match transact() {
-                Ok(()) => break,
-                Err(error) if failure::others_were_in_the_way(&error) && attempts < ATTEMPTS_MAX => {}
-                Err(error) => {
-                    // It may have been made nevertheless.
-                    for (table, changes) in &tables {
-                        changes.keys().for_each(|key| self.cache.forget(table.number(), key));
-                    }
-                    return Err(self.failure().name("write", error));
-                }
+        let mut writer = self.writer();
+        if let Err(error) = self.transact(&mut writer, &tables) {
+            // It may have been made nevertheless.
+            for (table, changes) in &tables {
+                changes.keys().for_each(|key| self.cache.forget(table.number(), key));
             }
+            return Err(error);
         }
         for (table, changes) in &tables {
             for (key, value) in *changes {
@@ -185,14 +166,54 @@ impl Shared {
         Ok(())
     }
 
+    /// Makes changes, all or none. Made twice they are what they are made once: so they are tried again when the
+    /// connection breaks, over the next one.
+    fn transact(&self, writer: &mut Writer, tables: &[(Arc<OpenTable>, &TableChanges)]) -> Result<(), EngineError> {
+        let (mut attempts, mut has_broken) = (0, false);
+        loop {
+            attempts += 1;
+            let connection = writer.connection(&self.failure())?;
+            let Err(error) = commit(connection, tables) else {
+                return Ok(());
+            };
+            let is_over = failure::ends_the_connection(&error);
+            if is_over {
+                writer.let_go();
+            }
+            let again = match is_over {
+                true => !std::mem::replace(&mut has_broken, true),
+                false => failure::others_were_in_the_way(&error) && attempts < ATTEMPTS_MAX,
+            };
+            if !again {
+                return Err(self.failure().name("write", error));
+            }
+        }
+    }
+
+    /// Changes which tables there are. What breaks the connection is not done, or not known to be: it is tried again
+    /// by who asks again.
+    fn change<T>(
+        &self,
+        writer: &mut Writer,
+        action: &'static str,
+        change: impl FnOnce(&mut Conn) -> Result<T, Error>,
+    ) -> Result<T, EngineError> {
+        change(writer.connection(&self.failure())?).map_err(|error| {
+            if failure::ends_the_connection(&error) {
+                writer.let_go();
+            }
+            self.failure().name(action, error)
+        })
+    }
+
     fn open_table(self: &Arc<Self>, name: &str) -> Result<Arc<dyn Table>, EngineError> {
         name::check(name)?;
-        let _writer = self.writer();
+        let mut writer = self.writer();
         let table = match self.open_table_of(name) {
             Some(table) => table,
             None => {
-                let number = catalog::open_table(&mut self.connection()?, name);
-                let number = number.map_err(|error| self.failure().name("create a table", error))?;
+                let open = |connection: &mut Conn| catalog::open_table(connection, name);
+                let number = self.change(&mut writer, "create a table", open)?;
                 let table = Arc::new(OpenTable::new(name, number));
                 let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
                 tables.insert(name.to_owned(), table.clone());
@@ -203,10 +224,9 @@ impl Shared {
     }
 
     fn drop_table(&self, name: &str) -> Result<(), EngineError> {
-        let _writer = self.writer();
-        let mut connection = self.connection()?;
-        let forgotten = catalog::forget_table(&mut connection, name);
-        forgotten.map_err(|error| self.failure().name("drop a table", error))?;
+        let mut writer = self.writer();
+        let forget = |connection: &mut Conn| catalog::forget_table(connection, name);
+        self.change(&mut writer, "drop a table", forget)?;
         {
             let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
             if let Some(table) = tables.remove(name) {
@@ -214,7 +234,7 @@ impl Shared {
             }
         }
         // What a scan still reads goes with a later one.
-        catalog::sweep(&mut connection).map_err(|error| self.failure().name("drop a table", error))
+        self.change(&mut writer, "drop a table", catalog::sweep)
     }
 
     fn sync(&self) -> Result<(), EngineError> {
@@ -231,6 +251,14 @@ impl Shared {
             }
         }
     }
+}
+
+fn commit(connection: &mut Conn, tables: &[(Arc<OpenTable>, &TableChanges)]) -> Result<(), Error> {
+    let mut transaction = connection.start_transaction(TxOpts::default())?;
+    for (table, changes) in tables {
+        rows::change(&mut transaction, table.number(), changes)?;
+    }
+    transaction.commit()
 }
 
 impl Engine for MySqlEngine {

@@ -1,0 +1,100 @@
+//! The one connection that changes anything: it holds the lock on the database.
+//!
+//! The server gives the lock up with the connection, however that ends: an idle one that it closes, a restart, a
+//! network that breaks. The database may be another node's then. So nothing is changed over any other connection:
+//! what is not held cannot be written to. A new connection takes the lock again, and goes on only if nobody has had
+//! the database meanwhile: who opens it leaves a mark in it.
+
+use mysql::prelude::Queryable;
+use mysql::{Conn, Error, Opts};
+
+use super::failure::Failure;
+use crate::error::EngineError;
+
+/// How long the server leaves the connection alone that nothing is asked over: the longest that it takes.
+const IDLE_SECONDS_MAX: u32 = 31_536_000;
+
+/// The connection, or what one is made by.
+pub(super) struct Writer {
+    opts: Opts,
+    /// None once it has failed, until the next is made.
+    connection: Option<Conn>,
+    /// What this engine has left in the database when it was opened.
+    mark: String,
+    /// Whether another one has had the database since.
+    is_lost: bool,
+}
+
+impl Writer {
+    /// Takes a database.
+    pub(super) fn open(opts: Opts, failure: &Failure<'_>) -> Result<Self, EngineError> {
+        let mut connection = locked(&opts, failure)?;
+        let mark = leave_mark(&mut connection).map_err(|error| failure.name("mark the database", error))?;
+        Ok(Self {
+            opts,
+            connection: Some(connection),
+            mark,
+            is_lost: false,
+        })
+    }
+
+    /// The connection, made anew if the last one has failed.
+    ///
+    /// # Errors
+    /// [`EngineError::Refused`] if another engine has the database, or has had it since; from then on always.
+    pub(super) fn connection(&mut self, failure: &Failure<'_>) -> Result<&mut Conn, EngineError> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.again(failure)?,
+        };
+        Ok(self.connection.insert(connection))
+    }
+
+    fn again(&mut self, failure: &Failure<'_>) -> Result<Conn, EngineError> {
+        if !self.is_lost {
+            let mut connection = locked(&self.opts, failure)?;
+            let found = mark(&mut connection).map_err(|error| failure.name("look for its mark", error))?;
+            if found.as_ref() == Some(&self.mark) {
+                return Ok(connection);
+            }
+            self.is_lost = true;
+        }
+        let reason = "another node has used it since the connection broke: give each node its own, and start again";
+        Err(failure.refused("lock the database", reason))
+    }
+
+    /// The connection is of no more use.
+    pub(super) fn let_go(&mut self) {
+        self.connection = None;
+    }
+}
+
+/// A connection with the lock.
+fn locked(opts: &Opts, failure: &Failure<'_>) -> Result<Conn, EngineError> {
+    let mut connection = Conn::new(opts.clone()).map_err(|error| failure.name("connect", error))?;
+    let mut lock = || {
+        connection.query_drop(format!("SET SESSION wait_timeout = {IDLE_SECONDS_MAX}"))?;
+        connection.query_first("SELECT GET_LOCK(CONCAT('fondaco.', DATABASE()), 1)")
+    };
+    let locked: Result<Option<Option<u8>>, Error> = lock();
+    match locked.map_err(|error| failure.name("lock the database", error))? {
+        Some(Some(1)) => Ok(connection),
+        _ => Err(failure.refused("lock the database", "another node uses it: give each node its own")),
+    }
+}
+
+/// Leaves a new mark. Whoever had the database before finds it.
+fn leave_mark(connection: &mut Conn) -> Result<String, Error> {
+    connection.query_drop(
+        "CREATE TABLE IF NOT EXISTS fondaco_owner (
+             one TINYINT NOT NULL PRIMARY KEY,
+             mark VARCHAR(36) NOT NULL
+         ) ENGINE = InnoDB",
+    )?;
+    connection.query_drop("REPLACE INTO fondaco_owner (one, mark) VALUES (1, UUID())")?;
+    Ok(mark(connection)?.unwrap_or_default())
+}
+
+fn mark(connection: &mut Conn) -> Result<Option<String>, Error> {
+    connection.query_first("SELECT mark FROM fondaco_owner WHERE one = 1")
+}
