@@ -44,7 +44,8 @@ pub trait Engine: Send + Sync + 'static {
     /// Waits until all that was written before survives a loss of power. Calls at the same time share one wait.
     ///
     /// # Errors
-    /// What the storage says. What was written since the last sync that succeeded may then be lost.
+    /// What the storage says. What was written since the last sync that succeeded may then be lost, and an engine on
+    /// disk writes nothing more: [`EngineError::SyncFailed`].
     fn sync(&self) -> Result<(), EngineError>;
 
     /// The space on disk, in bytes, that the engine takes, its logs included; of a volatile engine, in memory.

@@ -107,6 +107,19 @@ pub enum EngineError {
         reason: String,
     },
 
+    /// The disk did not take what was to be on it. The operating system may have dropped it, and would say nothing of
+    /// that when it is asked again: so nothing more is written.
+    #[error(
+        "what was written last may never be on the disk of {dir:?}: {reason}; nothing more is written until the process \
+         is started again: look at the disk first, and replace it if it fails"
+    )]
+    SyncFailed {
+        /// The directory of the engine.
+        dir: PathBuf,
+        /// What the operating system said.
+        reason: String,
+    },
+
     /// The storage stopped, after an error that was told before, and could not be started again.
     #[error("the storage in {dir:?} has stopped: {reason}; see the first error, and start the process again")]
     Stopped {

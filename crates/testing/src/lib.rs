@@ -5,6 +5,7 @@
 //! Maven Central once, into the target directory.
 
 mod clock;
+mod failing_sync;
 mod hdfs;
 mod jars;
 mod java;
@@ -18,6 +19,7 @@ mod wait;
 mod zookeeper;
 
 pub use clock::Clock;
+pub use failing_sync::fail_syncs_of_this_thread;
 pub use hdfs::Hdfs;
 pub use mariadb::MariaDb;
 pub use port::free_port;

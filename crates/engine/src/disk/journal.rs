@@ -18,7 +18,8 @@
 //! come zeros, or nothing.
 
 use std::ffi::OsStr;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use memchr::memmem;
@@ -69,7 +70,7 @@ pub(super) fn damage(dir: &Path) -> Result<Option<Damage>, EngineError> {
     let mut sequence = None;
     for (at, path) in files.iter().enumerate() {
         // Not mapped: a disk that fails, or a hole in a file where nothing is free, would end the process.
-        let bytes = fs::read(path).map_err(|error| failure::io("read", path, error))?;
+        let bytes = read(path).map_err(|error| failure::io("read", path, error))?;
         let end = whole_batches(&bytes, &mut sequence);
         let rest = &bytes[end..];
         let later = &files[at + 1..];
@@ -84,6 +85,15 @@ pub(super) fn damage(dir: &Path) -> Result<Option<Damage>, EngineError> {
         }
     }
     Ok(None)
+}
+
+/// What the disk has of a file, and not what the kernel remembers of it: that may be what it could not write.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The files of the log, in order.

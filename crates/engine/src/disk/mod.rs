@@ -17,7 +17,7 @@ use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use bytes::Bytes;
 use fjall::PersistMode;
@@ -89,6 +89,8 @@ struct Shared {
     /// How many batches were written, and how many of them the last sync covers.
     written: AtomicU64,
     synced: Mutex<u64>,
+    /// What was said when a sync failed, if one did.
+    sync_failure: OnceLock<String>,
     lost_writes: Option<String>,
     /// Held locked.
     _lock: File,
@@ -129,6 +131,7 @@ impl DiskEngine {
             }),
             written: AtomicU64::new(0),
             synced: Mutex::new(0),
+            sync_failure: OnceLock::new(),
             lost_writes: damage.map(|damage| damage.describe()),
             _lock: lock,
             options,
@@ -162,8 +165,22 @@ impl Shared {
         tables.get(name).cloned()
     }
 
+    /// fjall gives up when a sync fails, and would be opened again by the next write. The kernel may have dropped what
+    /// it could not write, and forgotten that it did: a sync after that would promise what is not so, and what it
+    /// writes would stand behind a hole in the log. So nothing more is written.
+    fn check_synced(&self) -> Result<(), EngineError> {
+        match self.sync_failure.get() {
+            None => Ok(()),
+            Some(reason) => Err(EngineError::SyncFailed {
+                dir: self.dir.clone(),
+                reason: reason.clone(),
+            }),
+        }
+    }
+
     fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
         let mut writer = self.writer();
+        self.check_synced()?;
         writer.space.claim(batch.bytes())?;
         let opened = self.slot.working(&self.dir, &self.options, &self.cache)?;
         match self.commit(&opened, batch) {
@@ -209,13 +226,21 @@ impl Shared {
     fn sync(&self) -> Result<(), EngineError> {
         let needed = self.written.load(Ordering::Acquire);
         let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_synced()?;
         if *synced >= needed {
             return Ok(());
         }
         let covered = self.written.load(Ordering::Acquire);
         let opened = self.slot.current(&self.dir)?;
         let persisted = opened.database().persist(PersistMode::SyncData);
-        persisted.map_err(|error| failure::name("sync", &self.dir, error))?;
+        if let Err(error) = persisted {
+            // The log is on its way to the disk already, but for what only the disk can refuse.
+            if let fjall::Error::Io(error) = &error {
+                self.sync_failure.get_or_init(|| error.to_string());
+            }
+            self.check_synced()?;
+            return Err(failure::name("sync", &self.dir, error));
+        }
         *synced = covered;
         Ok(())
     }

@@ -1,0 +1,50 @@
+//! A disk that did not take what was to be on it. The kernel may have dropped what it could not write, and says
+//! nothing of that when it is asked again: so nothing is promised any more.
+
+use bytes::Bytes;
+use fondaco_engine::{DiskEngine, DiskOptions, Engine, EngineError, WriteBatch};
+use fondaco_testing::fail_syncs_of_this_thread;
+
+fn open(dir: &std::path::Path) -> DiskEngine {
+    let options = DiskOptions {
+        disk_reserve_bytes: 0,
+        ..DiskOptions::default()
+    };
+    DiskEngine::open(dir, options).unwrap()
+}
+
+fn put(engine: &DiskEngine, value: &'static str) -> Result<(), EngineError> {
+    let table = engine.open_table("t")?;
+    let mut batch = WriteBatch::new();
+    batch.put(&*table, Bytes::from_static(b"k"), Bytes::from_static(value.as_bytes()));
+    engine.write(&batch)
+}
+
+#[test]
+fn after_a_sync_that_failed_nothing_is_written_or_promised_until_it_is_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    put(&engine, "before").unwrap();
+    engine.sync().unwrap();
+    put(&engine, "not on the disk").unwrap();
+    std::thread::scope(|scope| {
+        let failing = scope.spawn(|| {
+            fail_syncs_of_this_thread();
+            engine.sync().unwrap_err()
+        });
+        let error = failing.join().unwrap();
+        assert!(matches!(error, EngineError::SyncFailed { .. }), "{error}");
+        assert!(error.to_string().contains("os error 5"), "{error}");
+    });
+    // From here on the disk would take everything again.
+    for _ in 0..2 {
+        assert!(matches!(engine.sync(), Err(EngineError::SyncFailed { .. })));
+        assert!(matches!(put(&engine, "after"), Err(EngineError::SyncFailed { .. })));
+    }
+    let table = engine.open_table("t").unwrap();
+    assert_eq!(table.get(b"k").unwrap().as_deref(), Some(&b"not on the disk"[..]));
+    drop((table, engine));
+    let engine = open(dir.path());
+    put(&engine, "after").unwrap();
+    engine.sync().unwrap();
+}
