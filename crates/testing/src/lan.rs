@@ -1,0 +1,250 @@
+//! A network of hosts on this machine, of which lines can be cut, one direction at a time.
+//!
+//! Each host is a network namespace of the kernel's with a link to one switch; this process is on it too. Everybody
+//! knows the hardware addresses of all others by heart. A line is cut by having the sender know a wrong one: what it
+//! sends goes to nobody, and nobody is told, as with a cable that is pulled out behind a switch.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+/// The most networks of one process at a time: each has a range of addresses.
+const LANS_MAX: u8 = 16;
+
+/// The second byte of the addresses of the first network.
+const RANGE: u8 = 232;
+
+/// A hardware address that nobody has.
+const NOBODY: &str = "02:fc:00:00:00:ff";
+
+static NUMBERS: AtomicU8 = AtomicU8::new(0);
+
+/// Who is on the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    /// This process, and all others that were not started on a [host](Lan::command).
+    Here,
+    /// A host, from 0.
+    Host(u8),
+}
+
+/// What one end says to another does not arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cut {
+    /// Who speaks.
+    pub from: End,
+    /// Who does not hear it.
+    pub to: End,
+}
+
+/// A network of this process. It goes with it, and so does what was started on its hosts.
+pub struct Lan {
+    /// What the names of all its parts begin with.
+    name: String,
+    /// The first three bytes of its addresses.
+    range: [u8; 3],
+    hosts: u8,
+    cuts: BTreeSet<Cut>,
+}
+
+impl Lan {
+    /// A network of so many hosts; `None` where this process may make none.
+    ///
+    /// # Panics
+    /// If there are too many hosts for its range of addresses.
+    pub fn of(hosts: u8) -> Option<Self> {
+        assert!(hosts < 200, "a network has room for 200 hosts, and not for {hosts}");
+        let (process, number) = (std::process::id(), NUMBERS.fetch_add(1, Relaxed) % LANS_MAX);
+        let lan = Self {
+            name: format!("fo{process}-{number}"),
+            range: [10, RANGE + number, (process % 250) as u8],
+            hosts,
+            cuts: BTreeSet::new(),
+        };
+        // What is made from here on goes when `lan` is dropped, also half of it.
+        lan.make().then_some(lan)
+    }
+
+    fn make(&self) -> bool {
+        let switch = &self.name;
+        let here = hardware_address(End::Here);
+        let is_switched = ip(&["link", "add", switch, "address", &here, "type", "bridge"])
+            && ip(&["addr", "add", &format!("{}/24", self.address(End::Here)), "dev", switch])
+            && ip(&["link", "set", switch, "up"]);
+        is_switched && (0..self.hosts).all(|host| self.make_host(host)) && self.introduce()
+    }
+
+    fn make_host(&self, host: u8) -> bool {
+        let (namespace, port) = (self.namespace(host), format!("{}p{host}", self.name));
+        let address = format!("{}/24", self.address(End::Host(host)));
+        let hardware = hardware_address(End::Host(host));
+        ip(&["netns", "add", &namespace])
+            && ip(&[
+                "link", "add", &port, "type", "veth", "peer", "name", "lan", "address", &hardware, "netns", &namespace,
+            ])
+            && ip(&["link", "set", &port, "master", &self.name, "up"])
+            && ip(&["-n", &namespace, "addr", "add", &address, "dev", "lan"])
+            && ip(&["-n", &namespace, "link", "set", "lan", "up"])
+            && ip(&["-n", &namespace, "link", "set", "lo", "up"])
+    }
+
+    /// Has everybody know everybody.
+    fn introduce(&self) -> bool {
+        let ends = || std::iter::once(End::Here).chain((0..self.hosts).map(End::Host));
+        ends().all(|from| {
+            let mut others = ends().filter(|to| *to != from);
+            others.all(|to| self.tell(Cut { from, to }, &hardware_address(to)))
+        })
+    }
+
+    /// Has the sender of a line know this hardware address of the other end.
+    fn tell(&self, line: Cut, hardware: &str) -> bool {
+        let address = self.address(line.to).to_string();
+        let entry = [
+            "neigh",
+            "replace",
+            &address,
+            "lladdr",
+            hardware,
+            "nud",
+            "permanent",
+            "dev",
+        ];
+        match line.from {
+            End::Here => ip(&[&entry[..], &[&self.name]].concat()),
+            End::Host(host) => ip(&[&["-n", &self.namespace(host)], &entry[..], &["lan"]].concat()),
+        }
+    }
+
+    /// The address of an end.
+    pub fn address(&self, end: End) -> Ipv4Addr {
+        let [first, second, third] = self.range;
+        let fourth = match end {
+            End::Here => 1,
+            End::Host(host) => 2 + host,
+        };
+        Ipv4Addr::new(first, second, third, fourth)
+    }
+
+    /// A command that starts the program that follows on a host.
+    pub fn command(&self, host: u8) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace(host)]);
+        command
+    }
+
+    /// Both directions between an end and each of others.
+    pub fn both_ways(end: End, others: impl IntoIterator<Item = End>) -> BTreeSet<Cut> {
+        let lines = |other| [Cut { from: end, to: other }, Cut { from: other, to: end }];
+        others.into_iter().flat_map(lines).collect()
+    }
+
+    /// From now on this is cut, and nothing else.
+    ///
+    /// # Panics
+    /// If that cannot be done.
+    pub fn set_cuts(&mut self, cuts: BTreeSet<Cut>) {
+        for &line in self.cuts.difference(&cuts) {
+            assert!(self.tell(line, &hardware_address(line.to)), "{line:?} cannot be healed");
+        }
+        for &line in cuts.difference(&self.cuts) {
+            assert!(self.tell(line, NOBODY), "{line:?} cannot be cut");
+        }
+        self.cuts = cuts;
+    }
+
+    fn namespace(&self, host: u8) -> String {
+        format!("{}h{host}", self.name)
+    }
+}
+
+impl Drop for Lan {
+    fn drop(&mut self) {
+        // Some of it may not be there. A link goes with its other end.
+        for host in 0..self.hosts {
+            ip(&["link", "del", &format!("{}p{host}", self.name)]);
+            ip(&["netns", "del", &self.namespace(host)]);
+        }
+        ip(&["link", "del", &self.name]);
+    }
+}
+
+/// Of whichever network: no two of them are linked.
+fn hardware_address(end: End) -> String {
+    match end {
+        End::Here => "02:fc:00:00:00:01".to_owned(),
+        End::Host(host) => format!("02:fc:00:00:00:{:02x}", 2 + host),
+    }
+}
+
+fn ip(arguments: &[&str]) -> bool {
+    let output = Command::new("ip").args(arguments).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpStream, UdpSocket};
+    use std::time::Duration;
+
+    use tempfile::NamedTempFile;
+
+    use super::*;
+    use crate::process::ServerProcess;
+    use crate::wait::wait_until;
+
+    /// What is waited for what never comes.
+    const VAIN: Duration = Duration::from_millis(300);
+
+    #[test]
+    fn what_is_cut_in_one_direction_arrives_in_the_other() {
+        let Some(mut lan) = Lan::of(1) else {
+            return println!("skipped: no network namespace can be made here (it needs root, and the ip command)");
+        };
+        let here = UdpSocket::bind((lan.address(End::Here), 0)).unwrap();
+        here.set_read_timeout(Some(VAIN)).unwrap();
+        let host = lan.address(End::Host(0));
+        let (to, said) = (here.local_addr().unwrap(), NamedTempFile::new().unwrap());
+        // Says something again and again, and writes down what it hears.
+        let script = "import socket, sys, time\n\
+                      s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+                      s.bind((sys.argv[1], 7)); s.settimeout(0.01)\n\
+                      while True:\n\
+                      \x20 s.sendto(b'x', (sys.argv[2], int(sys.argv[3])))\n\
+                      \x20 try: print(s.recv(9).decode(), flush=True)\n\
+                      \x20 except TimeoutError: pass\n";
+        let mut command = lan.command(0);
+        command.args(["python3", "-c", script, &host.to_string()]);
+        command.args([to.ip().to_string(), to.port().to_string()]);
+        let _server = ServerProcess::start("a host", &mut command, said.path());
+        let heard_there = |what: &str| {
+            here.send_to(what.as_bytes(), SocketAddr::from((host, 7))).unwrap();
+            std::fs::read_to_string(said.path()).unwrap().contains(what)
+        };
+        let heard_here = || here.recv(&mut [0; 9]).is_ok();
+        wait_until("the host to be heard", Duration::from_secs(20), heard_here);
+        wait_until("the host to hear", Duration::from_secs(20), || heard_there("first"));
+
+        let there = Cut {
+            from: End::Here,
+            to: End::Host(0),
+        };
+        lan.set_cuts(BTreeSet::from([there]));
+        for _ in 0..10 {
+            assert!(!heard_there("second") && heard_here());
+        }
+        lan.set_cuts(BTreeSet::from([Cut {
+            from: there.to,
+            to: there.from,
+        }]));
+        wait_until("the host to hear", Duration::from_secs(20), || heard_there("third"));
+        // What was on its way is read first.
+        wait_until("the host to be silent", Duration::from_secs(20), || !heard_here());
+
+        lan.set_cuts(Lan::both_ways(End::Here, [End::Host(0)]));
+        assert!(TcpStream::connect_timeout(&SocketAddr::from((host, 7)), VAIN).is_err());
+        lan.set_cuts(BTreeSet::new());
+        wait_until("the host to be heard", Duration::from_secs(20), heard_here);
+    }
+}

@@ -1,0 +1,85 @@
+//! A small disk, which can be filled and emptied again.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+
+/// What takes the room, beside what others keep there.
+const BALLAST: &str = "ballast";
+
+/// A file system of its own in a directory. It goes with this.
+pub struct SmallDisk {
+    dir: PathBuf,
+}
+
+impl SmallDisk {
+    /// With room for so many bytes, in a directory that is made if need be; `None` where this process may mount none.
+    pub fn mount(dir: &Path, bytes: u64) -> Option<Self> {
+        fs::create_dir_all(dir).ok()?;
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "fondaco-test"]);
+        let output = mount.arg(dir).output().ok()?;
+        output.status.success().then(|| Self { dir: dir.to_owned() })
+    }
+
+    /// Leaves room for so many bytes, or fewer if others write now.
+    ///
+    /// # Panics
+    /// If the room cannot be taken.
+    pub fn fill_up_to(&self, left_bytes: u64) {
+        let ballast = File::create(self.dir.join(BALLAST)).and_then(|ballast| {
+            let found = statvfs(&self.dir)?;
+            let taken_bytes = (found.f_bavail * found.f_frsize).saturating_sub(left_bytes);
+            match fallocate(&ballast, FallocateFlags::empty(), 0, taken_bytes.max(1)) {
+                // Others were faster.
+                Err(rustix::io::Errno::NOSPC) | Ok(()) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        });
+        ballast.unwrap_or_else(|error| panic!("cannot fill the disk at {:?}: {error}", self.dir));
+    }
+
+    /// Has room again, unless others took it.
+    ///
+    /// # Panics
+    /// If it cannot be given back.
+    pub fn make_room(&self) {
+        match fs::remove_file(self.dir.join(BALLAST)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                panic!("cannot make room on the disk at {:?}: {error}", self.dir)
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: what is still open there goes when it is closed.
+        let _ = Command::new("umount").arg("-l").arg(&self.dir).output();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_takes_nothing_until_it_has_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(disk) = SmallDisk::mount(dir.path(), 1 << 20) else {
+            return println!("skipped: nothing can be mounted here (it needs root)");
+        };
+        let (path, page) = (dir.path().join("file"), [1; 4096]);
+        fs::write(&path, page).unwrap();
+        disk.fill_up_to(0);
+        fs::write(dir.path().join("other"), page).unwrap_err();
+        disk.make_room();
+        fs::write(dir.path().join("other"), page).unwrap();
+        disk.fill_up_to(64 << 10);
+        fs::write(&path, [1; 32 << 10]).unwrap();
+        fs::write(&path, [1; 256 << 10]).unwrap_err();
+    }
+}
