@@ -28,7 +28,7 @@ test-clients: ## Run other people's clients against a node and a cluster, unmodi
 	$(CARGO) test --no-run
 	tests/clients/run
 
-bench: ## Measure against peers, into bench/results (half an hour, on a quiet machine)
+bench: ## Measure against peers, into bench/results (an hour, on a quiet machine)
 	bench/run
 
 lint: ## Check formatting, and have clippy complain about everything

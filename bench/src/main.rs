@@ -28,7 +28,7 @@ use clap::{Args, Parser, Subcommand};
 use bench::Bench;
 use dataset::Dataset;
 use dataset::convert::Form;
-use engines::{Candidate, trial};
+use engines::{Candidate, mixed, trial};
 use load::arguments::{self as load_arguments, LoadArguments};
 use machine::description::Description;
 use peers::{Engine, EngineKind, OpenSettings, Reader, with_engine};
@@ -94,6 +94,25 @@ enum Command {
         #[arg(long)]
         milliseconds: u64,
     },
+    /// Fill our engine in an empty directory, call it as a store would, and print what a second of processor time did.
+    #[command(hide = true)]
+    MixEngine {
+        #[arg(long)]
+        dir: PathBuf,
+        #[arg(long)]
+        records: u64,
+        #[arg(long)]
+        value_bytes: usize,
+        #[arg(long)]
+        cache_bytes: u64,
+        #[arg(long)]
+        milliseconds: u64,
+        #[arg(long)]
+        rounds: u64,
+        /// The share of writes, and of those whether to take hot keys: `0.05` or `0.05z`.
+        #[arg(long = "mix")]
+        mixes: Vec<mixed::EngineMix>,
+    },
 }
 
 #[derive(Args)]
@@ -113,14 +132,14 @@ struct RunArguments {
     /// Print the names of the rows and measure nothing.
     #[arg(long)]
     list: bool,
-    /// Where temporary files go: up to 30 GB.
+    /// Where temporary files go: up to 60 GB.
     #[arg(long, value_name = "DIR", default_value = "/tmp")]
     temporary: PathBuf,
     /// The server program.
     #[arg(long, value_name = "FILE", default_value = "target/release/fondaco")]
     fondaco: PathBuf,
     /// Begin no row after so many minutes.
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = 60)]
     minutes_max: u64,
 }
 
@@ -149,6 +168,19 @@ fn main() -> ExitCode {
             let dataset = Dataset { records, value_bytes };
             let phase = Duration::from_millis(milliseconds);
             trial::run(engine, &dir, dataset, cache_bytes, phase).map(|()| true)
+        }
+        Command::MixEngine {
+            dir,
+            records,
+            value_bytes,
+            cache_bytes,
+            milliseconds,
+            rounds,
+            mixes,
+        } => {
+            let dataset = Dataset { records, value_bytes };
+            let phase = Duration::from_millis(milliseconds);
+            mixed::run(&dir, dataset, cache_bytes, &mixes, rounds, phase).map(|()| true)
         }
     };
     match done {

@@ -5,6 +5,7 @@
 
 mod disk;
 mod lmdb;
+pub mod mixed;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 pub mod trial;

@@ -16,7 +16,7 @@ use super::{Candidate, Tried};
 use crate::dataset::{Dataset, Random, Scattered, append_value, key};
 
 /// What commits together in a group on a busy node.
-const BATCH_RECORDS: u64 = 64;
+pub(super) const BATCH_RECORDS: u64 = 64;
 /// Nanoseconds; a minute is longer than anything waits.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 
@@ -50,12 +50,12 @@ pub struct Findings {
 }
 
 /// Keys lie in the order of their hashes, as those of stores do.
-fn scattered_key(id: u64) -> Vec<u8> {
+pub(super) fn scattered_key(id: u64) -> Vec<u8> {
     let key = key(id);
     [&xxh3_64(&key).to_be_bytes()[..], &key].concat()
 }
 
-fn record(id: u64, dataset: Dataset) -> (Vec<u8>, Vec<u8>) {
+pub(super) fn record(id: u64, dataset: Dataset) -> (Vec<u8>, Vec<u8>) {
     let mut value = Vec::new();
     append_value(id, dataset.value_bytes, &mut value);
     (scattered_key(id), value)
@@ -109,7 +109,7 @@ pub fn run(candidate: Candidate, dir: &Path, dataset: Dataset, cache_bytes: u64,
     Ok(())
 }
 
-fn fill(engine: &dyn Tried, dataset: Dataset) -> Result<(f64, [f64; 2])> {
+pub(super) fn fill(engine: &dyn Tried, dataset: Dataset) -> Result<(f64, [f64; 2])> {
     let order = Scattered::new(dataset.records);
     let mut latencies = histogram()?;
     let mut took = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! Writing all records of a dataset to a server that speaks RESP, as fast as it takes them.
+//! Writing records to a server that speaks RESP, as fast as it takes them.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,33 +9,50 @@ use super::connection::{append_set, key_head};
 use crate::dataset::Dataset;
 
 /// How many records are under way at a time.
-const UNDER_WAY: u64 = 512;
+const UNDER_WAY: usize = 512;
 const OK: &[u8] = b"+OK\r\n";
 
-/// Writes the records of a dataset, each under its key with this prefix, and checks each answer.
+/// Writes all records of a dataset, each under its key with this prefix, and checks each answer.
 ///
 /// # Errors
 /// A connection that fails, and any answer but `OK`.
 pub fn fill(address: SocketAddr, prefix: &str, dataset: Dataset) -> Result<()> {
+    write_records(address, prefix, dataset.value_bytes, 0..dataset.records)
+}
+
+/// The same for some records, by their numbers.
+///
+/// # Errors
+/// Those of [`fill`].
+pub fn write_records(
+    address: SocketAddr,
+    prefix: &str,
+    value_bytes: usize,
+    records: impl IntoIterator<Item = u64>,
+) -> Result<()> {
     let mut stream = TcpStream::connect(address).with_context(|| format!("could not connect to {address}"))?;
     stream.set_nodelay(true)?;
     let head = key_head(prefix);
     let mut requests = Vec::new();
-    let mut answers = vec![0; UNDER_WAY as usize * OK.len()];
-    let mut next = 0;
-    while next < dataset.records {
-        let end = (next + UNDER_WAY).min(dataset.records);
+    let mut answers = vec![0; UNDER_WAY * OK.len()];
+    let mut records = records.into_iter();
+    loop {
         requests.clear();
-        (next..end).for_each(|id| append_set(&mut requests, &head, dataset.value_bytes, id));
+        let mut count = 0;
+        for id in records.by_ref().take(UNDER_WAY) {
+            append_set(&mut requests, &head, value_bytes, id);
+            count += 1;
+        }
+        if count == 0 {
+            return Ok(());
+        }
         stream.write_all(&requests)?;
-        let answers = &mut answers[..(end - next) as usize * OK.len()];
+        let answers = &mut answers[..count * OK.len()];
         stream.read_exact(answers)?;
         ensure!(
             answers.chunks(OK.len()).all(|answer| answer == OK),
             "a record that is written is answered by {:?}",
             String::from_utf8_lossy(answers)
         );
-        next = end;
     }
-    Ok(())
 }

@@ -41,7 +41,7 @@ impl fmt::Debug for Records {
 }
 
 /// An endless sequence of record numbers.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Keys {
     choice: KeyChoice,
     random: Random,
@@ -50,7 +50,7 @@ pub struct Keys {
 
 /// The constants of the generator of Gray et al., "Quickly generating billion-record synthetic
 /// databases", as in YCSB.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Zipf {
     zeta: f64,
     alpha: f64,
@@ -70,6 +70,14 @@ impl Keys {
             choice,
             random: Random::new(seed),
             zipf,
+        }
+    }
+
+    /// Another sequence of the same distribution, without computing its constants again.
+    pub fn reseeded(&self, seed: u64) -> Self {
+        Self {
+            random: Random::new(seed),
+            ..self.clone()
         }
     }
 

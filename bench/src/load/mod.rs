@@ -10,6 +10,7 @@ mod fill;
 mod keys;
 pub mod library;
 mod reply;
+pub mod sql;
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -23,7 +24,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll as poll_until};
 
 use crate::machine::prefer_thread;
 use connection::{Connection, key_head};
-pub use fill::fill;
+pub use fill::{fill, write_records};
 pub use keys::{KeyChoice, Keys, Records};
 
 /// The longest wait without looking at the clock.

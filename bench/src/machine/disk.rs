@@ -1,11 +1,11 @@
-//! The disk: how many reads it was asked for, and how to forget what memory holds of it.
+//! The disk: how many reads it was asked for, how to forget what memory holds of it, and what room it has.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use rustix::fs::{Advice, fadvise, major, minor};
+use rustix::fs::{Advice, fadvise, major, minor, statvfs};
 
 /// How many reads the device of a directory has completed since the machine started, as
 /// `/proc/diskstats` counts them: everybody's, so the machine has to be quiet otherwise.
@@ -22,6 +22,12 @@ pub fn reads_completed(dir: &Path) -> Result<u64> {
     });
     let reads = reads.with_context(|| format!("the disk of {dir:?} is not in /proc/diskstats"))?;
     Ok(reads.parse()?)
+}
+
+/// How many bytes may still be written to the file system of a directory.
+pub fn available_bytes(dir: &Path) -> Result<u64> {
+    let known = statvfs(dir).with_context(|| format!("could not ask for the room on the disk of {dir:?}"))?;
+    Ok(known.f_bavail * known.f_frsize)
 }
 
 /// Writes out and drops from the page cache all files in a directory, and below.

@@ -23,6 +23,15 @@ pub fn pin_thread(cpu: usize) -> Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
+/// Calls what starts processes: those stay on one core, this thread does not.
+pub fn on_cpu<T>(cpu: usize, start: impl FnOnce() -> T) -> Result<T> {
+    let all = sched_getaffinity(None)?;
+    pin_thread(cpu)?;
+    let started = start();
+    sched_setaffinity(None, &all)?;
+    Ok(started)
+}
+
 /// Lets the calling thread go first, if we may: so that latencies are those of the server and not
 /// those of a load generator that waits for a core.
 pub fn prefer_thread() {

@@ -140,7 +140,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     })
 }
 
-pub(super) fn try_candidate(bench: &Bench, candidate: Candidate, dataset: Dataset) -> Result<Findings> {
+fn try_candidate(bench: &Bench, candidate: Candidate, dataset: Dataset) -> Result<Findings> {
     let dir = bench.fresh_dir("engine")?;
     let printed = Launch::own()?
         .args(["try-engine", "--engine", candidate.argument(), "--dir"])

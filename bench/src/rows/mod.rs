@@ -3,6 +3,7 @@
 mod against_redis;
 mod cold_get;
 mod cold_served;
+mod convergence;
 mod engines;
 mod hedging;
 mod hot_get;
@@ -43,7 +44,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 18] = [
+pub const ROWS: [RowSpec; 19] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -96,8 +97,13 @@ pub const ROWS: [RowSpec; 18] = [
     },
     RowSpec {
         name: "versioned-three",
-        work: "the same on three nodes and a router, N 3, R 2, W 2",
+        work: "the same on three nodes, N 3, R 2, W 2",
         measure: versioned::measure_three,
+    },
+    RowSpec {
+        name: "convergence",
+        work: "a node is killed and misses 1 % of 10 M × 1 KiB, N 2: hints, and comparing replicas",
+        measure: convergence::measure,
     },
     RowSpec {
         name: "swap",

@@ -194,6 +194,11 @@ impl Server {
         &self.process
     }
 
+    /// Its control port.
+    pub fn control(&self) -> &ControlPort {
+        &self.control
+    }
+
     /// How many keys it has looked up so far.
     pub fn looked_up(&self) -> Result<u64> {
         Ok(self.control.counter("hot_lookups")? + self.control.counter("cold_lookups")?)
@@ -233,11 +238,16 @@ fn start_zookeeper() -> Result<ZooKeeper> {
     })
 }
 
+/// Looks again and again until something is so, for a minute at most.
+pub fn wait_until(what: &str, is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    wait_until_within(START_LIMIT, what, is_so)
+}
+
 /// Looks again and again until something is so.
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
-    let deadline = Instant::now() + START_LIMIT;
+pub fn wait_until_within(limit: Duration, what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + limit;
     while !is_so()? {
-        ensure!(Instant::now() < deadline, "not within {START_LIMIT:?}: {what}");
+        ensure!(Instant::now() < deadline, "not within {limit:?}: {what}");
         std::thread::sleep(POLL);
     }
     Ok(())

@@ -49,6 +49,13 @@ impl ControlPort {
         Ok(())
     }
 
+    /// Changes options of a store that is written to.
+    pub fn alter(&self, store: &str, options: &[&str]) -> Result<()> {
+        self.command(&[&["store", "alter", store], options].concat())
+            .run(COMMAND_LIMIT)?;
+        Ok(())
+    }
+
     /// Serves a built version from a store.
     pub fn deploy(&self, store: &str, version: &Path) -> Result<()> {
         let version = version.to_str().context("a path that is no text")?;
@@ -82,8 +89,17 @@ impl ControlPort {
 
     /// A counter of the process.
     pub fn counter(&self, name: &str) -> Result<u64> {
+        self.metric(&format!("{name}_total"))
+    }
+
+    /// What the process counts up and down.
+    pub fn gauge(&self, name: &str) -> Result<u64> {
+        self.metric(name)
+    }
+
+    fn metric(&self, name: &str) -> Result<u64> {
         let metrics = ureq::get(self.url("/metrics")).call()?.body_mut().read_to_string()?;
-        let head = format!("fondaco_{name}_total ");
+        let head = format!("fondaco_{name} ");
         let value = metrics.lines().find_map(|line| line.strip_prefix(&head));
         Ok(value.with_context(|| format!("no metric {head:?}"))?.parse()?)
     }

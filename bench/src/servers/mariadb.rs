@@ -1,5 +1,7 @@
-//! MariaDB with one InnoDB table, tuned for loading, and `LOAD DATA` from our converter's rows.
+//! MariaDB with one InnoDB table of keys and values, filled by `LOAD DATA` from our converter's rows: tuned for that
+//! alone, or to be written to afterwards.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -9,35 +11,88 @@ use fondaco_testing::MariaDb as Server;
 
 use crate::bench::Bench;
 use crate::dataset::{Dataset, key};
-use crate::machine::process::Launch;
+use crate::machine::on_cpu;
+use crate::machine::process::{Launch, cpu_time_of};
 
 const STATEMENT_LIMIT: Duration = Duration::from_secs(60);
 const LOAD_LIMIT: Duration = Duration::from_secs(280);
 
-const OPTIONS: [&str; 7] = [
+const OPTIONS: [&str; 6] = [
     "--local-infile=1",
     "--innodb-buffer-pool-size=4G",
     "--innodb-log-file-size=2G",
-    "--innodb-doublewrite=0",
     "--innodb-flush-log-at-trx-commit=0",
     "--innodb-flush-method=O_DIRECT",
     // Its data is thrown away: what is dirty at the end need not be written.
     "--innodb-fast-shutdown=2",
 ];
+const DATABASE: &str = "bench";
 
 /// A running server.
 pub struct MariaDb {
     server: Server,
+    dir: PathBuf,
     log: PathBuf,
 }
 
+/// What has become of a transaction when it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Commit {
+    /// The operating system has it, and the disk within a second.
+    Written,
+    /// The disk has it.
+    Synced,
+}
+
 impl MariaDb {
-    /// Starts a server on a directory of the benchmark.
+    /// Starts a server on a directory of the benchmark, to be loaded as fast as it can.
     pub fn start(bench: &Bench) -> Result<Self> {
+        Self::start_with(bench, &[&OPTIONS[..], &["--innodb-doublewrite=0"]].concat())
+    }
+
+    /// Starts a server that keeps its promises after a loss of power, on this core, or all.
+    pub fn start_durable(bench: &Bench, cpu: Option<usize>) -> Result<Self> {
+        match cpu {
+            Some(cpu) => on_cpu(cpu, || Self::start_with(bench, &OPTIONS))?,
+            None => Self::start_with(bench, &OPTIONS),
+        }
+    }
+
+    fn start_with(bench: &Bench, options: &[&str]) -> Result<Self> {
+        let dir = bench.fresh_dir("mariadb")?;
         Ok(Self {
-            server: Server::start_in(&bench.fresh_dir("mariadb")?, &OPTIONS),
+            server: Server::start_in(&dir, options),
+            dir,
             log: bench.log("mariadb"),
         })
+    }
+
+    /// The database of the table, for a client library.
+    pub fn url(&self) -> String {
+        self.server.url(DATABASE)
+    }
+
+    /// How much processor time it has used so far.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        cpu_time_of(self.server.id().context("MariaDB is not there")?)
+    }
+
+    /// From now on transactions are acknowledged when this has become of them.
+    pub fn set_commit(&self, commit: Commit) -> Result<()> {
+        let flush = match commit {
+            Commit::Written => 2,
+            Commit::Synced => 1,
+        };
+        self.client(&format!("SET GLOBAL innodb_flush_log_at_trx_commit = {flush}"))
+            .run(STATEMENT_LIMIT)?;
+        Ok(())
+    }
+
+    /// Ends it and deletes its data.
+    pub fn end(self) -> Result<()> {
+        let dir = self.dir.clone();
+        drop(self);
+        fs::remove_dir_all(&dir).with_context(|| format!("could not delete {dir:?}"))
     }
 
     fn client(&self, statement: &str) -> Launch {

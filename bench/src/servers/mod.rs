@@ -6,6 +6,7 @@ pub mod fondaco;
 pub mod mariadb;
 pub mod redis;
 pub mod redis_benchmark;
+pub mod replicas;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

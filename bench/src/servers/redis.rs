@@ -5,37 +5,16 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::bench::Bench;
 use crate::machine::free_address;
 use crate::machine::process::{Launch, Process};
-use crate::servers::wait_for_reply;
+use crate::servers::{ask, wait_for_reply};
 
 const START_LIMIT: Duration = Duration::from_secs(20);
 const LOAD_LIMIT: Duration = Duration::from_secs(240);
-
-/// What a server keeps on disk of each write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Log {
-    /// Nothing.
-    None,
-    /// A line of its log, which is synced once a second.
-    EverySecond,
-    /// A line of its log, synced before the write is acknowledged.
-    Always,
-}
-
-impl Log {
-    fn options(self) -> [&'static str; 4] {
-        let (kept, synced) = match self {
-            Self::None => ("no", "everysec"),
-            Self::EverySecond => ("yes", "everysec"),
-            Self::Always => ("yes", "always"),
-        };
-        ["--appendonly", kept, "--appendfsync", synced]
-    }
-}
+const OK: &[u8] = b"+OK\r\n";
 
 /// A running server.
 pub struct Redis {
@@ -46,16 +25,20 @@ pub struct Redis {
 impl Redis {
     /// Starts one that keeps nothing on disk, on these cores, or all.
     pub fn start(bench: &Bench, cpus: Option<&str>) -> Result<Self> {
-        Self::start_with(bench, cpus, Log::None)
+        Self::start_with(bench, cpus, ["--appendonly", "no"])
     }
 
-    /// Starts one with this log, on these cores, or all.
-    pub fn start_with(bench: &Bench, cpus: Option<&str>, kept: Log) -> Result<Self> {
+    /// Starts one that writes all changes to its log, and syncs that once a second, on these cores, or all.
+    pub fn start_logging(bench: &Bench, cpus: Option<&str>) -> Result<Self> {
+        Self::start_with(bench, cpus, ["--appendonly", "yes"])
+    }
+
+    fn start_with(bench: &Bench, cpus: Option<&str>, kept: [&str; 2]) -> Result<Self> {
         let address = free_address()?;
         let mut launch = Launch::new("redis-server")
             .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--daemonize", "no", "--auto-aof-rewrite-percentage", "0"])
-            .args(kept.options())
+            .args(kept)
             .args([
                 "--dir".as_ref(),
                 bench.fresh_dir(&format!("redis-{}", address.port()))?.as_os_str(),
@@ -67,6 +50,17 @@ impl Redis {
         let mut process = launch.start()?;
         wait_for_reply(&mut process, address, b"PING\r\n", b"+PONG\r\n", START_LIMIT)?;
         Ok(Self { process, address })
+    }
+
+    /// From now on it syncs its log before it acknowledges a change.
+    pub fn sync_always(&self) -> Result<()> {
+        let answer = ask(self.address, b"CONFIG SET appendfsync always\r\n", OK.len())?;
+        ensure!(
+            answer == OK,
+            "CONFIG SET is answered by {:?}",
+            String::from_utf8_lossy(&answer)
+        );
+        Ok(())
     }
 
     /// Where it serves.

@@ -97,6 +97,11 @@ impl MariaDb {
         self.process = None;
     }
 
+    /// Its process number; nothing while it is killed.
+    pub fn id(&self) -> Option<u32> {
+        self.process.as_ref().map(ServerProcess::id)
+    }
+
     /// Its port.
     pub fn port(&self) -> u16 {
         self.port

@@ -1,0 +1,190 @@
+//! Our engine on disk called directly, with the mixes of reads and writes that stores over it are measured with:
+//! what it does in a second of processor time of its process, its writing out and merging included.
+//!
+//! Making the requests is not the engine's work: it is done once more without the engine, and its time taken off.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Error, Result, ensure};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::trial::{BATCH_RECORDS, fill, record, scattered_key};
+use super::{Candidate, Tried};
+use crate::dataset::{Dataset, is_value_of};
+use crate::load::{KeyChoice, Keys};
+
+/// What is asked: this share of writes, 0 to 1, of keys all as often as any other, or not.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EngineMix {
+    /// The share of writes.
+    pub writes: f64,
+    /// Whether the frequencies of keys are Zipfian.
+    pub zipf: bool,
+}
+
+impl EngineMix {
+    /// The mix on a command line.
+    pub fn argument(self) -> String {
+        let end = if self.zipf { "z" } else { "" };
+        format!("{}{end}", self.writes)
+    }
+}
+
+impl FromStr for EngineMix {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (writes, zipf) = match text.strip_suffix('z') {
+            Some(writes) => (writes, true),
+            None => (text, false),
+        };
+        let writes = writes.parse().with_context(|| format!("{text:?} is no mix"))?;
+        Ok(Self { writes, zipf })
+    }
+}
+
+/// Fills an engine in an empty directory and tries the mixes in turns. Prints, as JSON, for each mix the requests
+/// in a second of processor time, round by round.
+pub fn run(
+    dir: &Path,
+    dataset: Dataset,
+    cache_bytes: u64,
+    mixes: &[EngineMix],
+    rounds: u64,
+    phase: Duration,
+) -> Result<()> {
+    let engine = Candidate::Disk.open(dir, cache_bytes)?;
+    fill(&*engine, dataset)?;
+    let mut found = vec![Vec::new(); mixes.len()];
+    for round in 0..rounds {
+        for (mix, found) in mixes.iter().zip(&mut found) {
+            found.push(per_cpu_second(&*engine, dataset, *mix, round, phase)?);
+        }
+    }
+    println!("{}", serde_json::to_string(&found)?);
+    Ok(())
+}
+
+fn per_cpu_second(engine: &dyn Tried, dataset: Dataset, mix: EngineMix, seed: u64, phase: Duration) -> Result<f64> {
+    let Dataset { records, .. } = dataset;
+    let choice = match mix.zipf {
+        true => KeyChoice::Zipf { records },
+        false => KeyChoice::Uniform { records },
+    };
+    let keys = Keys::new(choice, seed);
+    let end = Instant::now() + phase;
+    let before = process_time();
+    let requests = requests(
+        keys.reseeded(seed),
+        mix.writes,
+        dataset,
+        |_| Instant::now() < end,
+        |request| match request {
+            Request::Write(batch) => engine.write(batch),
+            Request::Read(id, key) => {
+                let value = engine.get(key)?;
+                ensure!(
+                    value.is_some_and(|value| is_value_of(id, &value)),
+                    "record {id} is wrong"
+                );
+                Ok(())
+            }
+        },
+    )?;
+    let used = process_time() - before;
+    let before = process_time();
+    self::requests(
+        keys.reseeded(seed),
+        mix.writes,
+        dataset,
+        |made| made < requests,
+        |request| {
+            black_box(request);
+            Ok(())
+        },
+    )?;
+    let making = process_time() - before;
+    Ok(requests as f64 / used.saturating_sub(making).as_secs_f64().max(f64::EPSILON))
+}
+
+/// What the engine is asked.
+enum Request<'a> {
+    /// A batch, as large as what commits together in a group on a busy node.
+    Write(&'a [(Vec<u8>, Vec<u8>)]),
+    /// The record of this number, by its key.
+    Read(u64, &'a [u8]),
+}
+
+/// Makes requests while they are wanted; how many, each record of a batch being one.
+fn requests(
+    mut keys: Keys,
+    writes: f64,
+    dataset: Dataset,
+    mut wants: impl FnMut(u64) -> bool,
+    mut ask: impl FnMut(Request<'_>) -> Result<()>,
+) -> Result<u64> {
+    let mut batch = Vec::new();
+    let mut made: u64 = 0;
+    while !made.is_multiple_of(BATCH_RECORDS) || wants(made) {
+        let is_write = keys.chance(writes);
+        let id = keys.next();
+        match is_write {
+            true => batch.push(record(id, dataset)),
+            false => ask(Request::Read(id, &scattered_key(id)))?,
+        }
+        if batch.len() as u64 == BATCH_RECORDS {
+            ask(Request::Write(&batch))?;
+            batch.clear();
+        }
+        made += 1;
+    }
+    Ok(made)
+}
+
+/// The processor time of all threads of this process so far.
+fn process_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mix_is_read_as_it_is_written() {
+        for mix in [(0.05, true), (1.0, false)].map(|(writes, zipf)| EngineMix { writes, zipf }) {
+            assert_eq!(mix.argument().parse::<EngineMix>().unwrap(), mix);
+        }
+        assert!("much".parse::<EngineMix>().is_err());
+    }
+
+    #[test]
+    fn as_many_requests_are_made_again_without_the_engine() {
+        let dataset = Dataset {
+            records: 100,
+            value_bytes: 20,
+        };
+        let keys = Keys::new(KeyChoice::Uniform { records: 100 }, 1);
+        let (mut reads, mut written) = (0, 0);
+        let made = requests(
+            keys,
+            0.5,
+            dataset,
+            |made| made < 1000,
+            |request| {
+                match request {
+                    Request::Read(..) => reads += 1,
+                    Request::Write(batch) => written += batch.len() as u64,
+                }
+                Ok(())
+            },
+        );
+        let made = made.unwrap();
+        assert_eq!(made, 1024);
+        assert!(reads + written <= made && made - reads - written < BATCH_RECORDS);
+    }
+}

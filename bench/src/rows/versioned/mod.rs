@@ -1,0 +1,312 @@
+//! Stores that are written to, over the network: against `redis-server` and MariaDB at equal durability, and against
+//! the engine called directly; on one node, and on three that keep every record thrice.
+//!
+//! The mixes and the size of the values are those of Voldemort's own measurements: 95 % reads, 1 KiB, a million
+//! records, uniform and Zipfian.
+
+mod one;
+mod three;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+pub(super) use self::one::measure as measure_one;
+pub(super) use self::three::measure as measure_three;
+use crate::bench::Bench;
+use crate::dataset::Dataset;
+use crate::load::sql::{self, SqlLoad};
+use crate::load::{self, Group, GroupReport, KeyChoice, Span, Writes};
+use crate::report::{Figure, Line, Target};
+use crate::servers::cluster::wait_until;
+use crate::servers::control::ControlPort;
+use crate::servers::mariadb::MariaDb;
+use crate::servers::redis::Redis;
+
+/// The store of ours.
+const STORE: &str = "records";
+/// What stands before the keys of others.
+const REDIS_PREFIX: &str = "key:";
+const CONNECTIONS: usize = 50;
+const ROUNDS: u64 = 3;
+/// From when on in a row no further rounds are begun: what is prepared and what is measured ends in four minutes.
+const ROUNDS_UNTIL: Duration = Duration::from_secs(190);
+const READS_OF_REDIS_MIN: f64 = 0.7;
+const WRITES_OF_REDIS_MIN: f64 = 1.0;
+const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
+
+/// A load: which requests, how many under way on each connection, and which ratio to Redis it must reach.
+#[derive(Debug, Clone, Copy)]
+struct Mix {
+    title: &'static str,
+    writes: f64,
+    zipf: bool,
+    pipeline: usize,
+    of_redis_min: Option<f64>,
+}
+
+const fn mix(title: &'static str, writes: f64, zipf: bool, pipeline: usize, of_redis_min: Option<f64>) -> Mix {
+    Mix {
+        title,
+        writes,
+        zipf,
+        pipeline,
+        of_redis_min,
+    }
+}
+
+const HALF: Mix = mix("50 % reads, Zipfian", 0.5, true, 1, None);
+const WRITES: Mix = mix("writes, uniform", 1.0, false, 1, Some(WRITES_OF_REDIS_MIN));
+const PIPELINED_READS: Mix = mix(
+    "95 % reads, Zipfian, pipeline 16",
+    0.05,
+    true,
+    16,
+    Some(READS_OF_REDIS_MIN),
+);
+const PIPELINED_WRITES: Mix = mix(
+    "writes, uniform, pipeline 16",
+    1.0,
+    false,
+    16,
+    Some(WRITES_OF_REDIS_MIN),
+);
+/// What is acknowledged is in a log of the operating system.
+const LOGGED: [Mix; 6] = [
+    mix("95 % reads, uniform", 0.05, false, 1, Some(READS_OF_REDIS_MIN)),
+    mix("95 % reads, Zipfian", 0.05, true, 1, Some(READS_OF_REDIS_MIN)),
+    HALF,
+    WRITES,
+    PIPELINED_READS,
+    PIPELINED_WRITES,
+];
+/// What is acknowledged is on the disk.
+const SYNCED: [Mix; 2] = [HALF, WRITES];
+
+impl Mix {
+    fn keys(&self, records: u64) -> KeyChoice {
+        match self.zipf {
+            true => KeyChoice::Zipf { records },
+            false => KeyChoice::Uniform { records },
+        }
+    }
+
+    fn writes(&self, value_bytes: usize) -> Writes {
+        Writes {
+            share: self.writes,
+            value_bytes,
+        }
+    }
+}
+
+/// One of those that are compared.
+struct Contender<'a> {
+    name: &'static str,
+    target: Loaded<'a>,
+    /// How much processor time its processes have used so far.
+    cpu_time: Box<dyn Fn() -> Result<Duration> + 'a>,
+}
+
+/// Where a load goes.
+enum Loaded<'a> {
+    /// To a server that speaks RESP, to keys with this prefix.
+    Resp(SocketAddr, &'a str),
+    /// To a table of MariaDB.
+    Sql(String),
+}
+
+impl<'a> Contender<'a> {
+    fn redis(redis: &'a Redis, name: &'static str) -> Self {
+        Self {
+            name,
+            target: Loaded::Resp(redis.address(), REDIS_PREFIX),
+            cpu_time: Box::new(|| redis.process().cpu_time()),
+        }
+    }
+
+    fn mariadb(mariadb: &'a MariaDb, name: &'static str) -> Self {
+        Self {
+            name,
+            target: Loaded::Sql(mariadb.url()),
+            cpu_time: Box::new(|| mariadb.cpu_time()),
+        }
+    }
+
+    /// Whether it can have several requests of a connection under way.
+    fn pipelines(&self) -> bool {
+        matches!(self.target, Loaded::Resp(..))
+    }
+
+    fn load(&self, mix: &Mix, dataset: Dataset, measured: Duration, seed: u64) -> Result<GroupReport> {
+        let (keys, writes) = (mix.keys(dataset.records), mix.writes(dataset.value_bytes));
+        match &self.target {
+            Loaded::Resp(address, prefix) => {
+                let group = Group {
+                    connections: CONNECTIONS,
+                    pipeline: mix.pipeline,
+                    writes,
+                    prefix: (*prefix).to_owned(),
+                    ..Group::gets(*address, "", keys)
+                };
+                // The whole of a round counts: processor time is that of all of it.
+                let span = Span {
+                    warm_up: Duration::ZERO,
+                    ..Span::of(measured)
+                };
+                GroupReport::of_all(load::run_preferred(&[group], span, seed)?)
+            }
+            Loaded::Sql(url) => {
+                let load = SqlLoad {
+                    url: url.clone(),
+                    connections: CONNECTIONS,
+                    keys,
+                    writes,
+                };
+                sql::run(&load, measured, seed)
+            }
+        }
+        .with_context(|| format!("{}: {}", self.name, mix.title))
+    }
+}
+
+/// What came of a contender under a mix, in each round.
+#[derive(Clone)]
+struct Seen {
+    per_second: Figure,
+    per_cpu_second: Figure,
+    /// At the [`PERCENTILES`].
+    latencies: [Figure; 3],
+}
+
+impl Seen {
+    fn new() -> Self {
+        Self {
+            per_second: Figure::new("requests/s", Vec::new()),
+            per_cpu_second: Figure::new("requests/CPU s", Vec::new()),
+            latencies: [(); 3].map(|()| Figure::new("µs", Vec::new())),
+        }
+    }
+
+    fn add(&mut self, report: &GroupReport, used: Duration) {
+        self.per_second.rounds.push(report.requests_per_second());
+        // At least a tick of the clock that processor time is counted by.
+        let used = used.as_secs_f64().max(0.01);
+        self.per_cpu_second.rounds.push(report.requests as f64 / used);
+        for ((_, quantile), figure) in PERCENTILES.into_iter().zip(&mut self.latencies) {
+            figure.rounds.push(report.latency_us(quantile));
+        }
+    }
+}
+
+/// A row under way: what it measures upon, and since when.
+struct Course<'a> {
+    bench: &'a Bench,
+    dataset: Dataset,
+    began: Instant,
+}
+
+impl<'a> Course<'a> {
+    fn begin(bench: &'a Bench) -> Self {
+        Self {
+            bench,
+            dataset: Dataset {
+                records: if bench.quick { 20_000 } else { 1_000_000 },
+                value_bytes: 1024,
+            },
+            began: Instant::now(),
+        }
+    }
+
+    fn rounds(&self) -> u64 {
+        self.bench.rounds().min(ROUNDS)
+    }
+
+    fn round_time(&self) -> Duration {
+        self.bench.round_time() / 2
+    }
+
+    /// The contenders under a mix, in turns: those who can have it.
+    fn compare(&self, mix: &Mix, contenders: &[Contender<'_>]) -> Result<Vec<Seen>> {
+        let mut seen = vec![Seen::new(); contenders.len()];
+        for round in 0..self.rounds() {
+            if round > 0 && self.began.elapsed() > ROUNDS_UNTIL {
+                break;
+            }
+            for (contender, seen) in contenders.iter().zip(&mut seen) {
+                let before = (contender.cpu_time)()?;
+                let report = contender.load(mix, self.dataset, self.round_time(), round)?;
+                seen.add(&report, (contender.cpu_time)()? - before);
+            }
+        }
+        Ok(seen)
+    }
+
+    /// The mixes one after the other, of us, of Redis, and of others: their lines, and what was seen of us.
+    fn lines(&self, mixes: &[Mix], of: &str, contenders: &[Contender<'_>]) -> Result<(Vec<Line>, Vec<Seen>)> {
+        ensure!(contenders.len() > 1, "nobody to compare with");
+        let (mut lines, mut ours) = (Vec::new(), Vec::new());
+        for mix in mixes {
+            let able = contenders
+                .iter()
+                .take_while(|contender| mix.pipeline == 1 || contender.pipelines());
+            let able = able.count();
+            let mut seen = self.compare(mix, &contenders[..able])?.into_iter();
+            let own = seen.next().context("nobody was measured")?;
+            let peers: Vec<_> = contenders[1..].iter().map(|peer| peer.name).zip(seen).collect();
+            lines.extend(lines_of(mix, of, &own, &peers));
+            ours.push(own);
+        }
+        Ok((lines, ours))
+    }
+}
+
+/// Has the store sync each write; returns when all nodes do, which all keep the record that is written for it.
+fn sync_always(nodes: &[&ControlPort], coordinator: SocketAddr, prefix: &str, dataset: Dataset) -> Result<()> {
+    let first = nodes.first().context("no nodes")?;
+    first.alter(STORE, &["--durability", "fsync"])?;
+    let syncs = || -> Result<Vec<u64>> { nodes.iter().map(|node| node.counter("replica_syncs")).collect() };
+    wait_until("each write is synced", || {
+        let before = syncs()?;
+        load::write_records(coordinator, prefix, dataset.value_bytes, [0])?;
+        Ok(syncs()?.iter().zip(&before).all(|(now, before)| now > before))
+    })
+}
+
+/// What there is to say of a mix; targets are of the first peer.
+fn lines_of(mix: &Mix, of: &str, ours: &Seen, peers: &[(&'static str, Seen)]) -> Vec<Line> {
+    let line = |what: &str, figure: &dyn Fn(&Seen) -> Figure, min: Option<f64>| {
+        let ours = figure(ours);
+        let peers: Vec<(String, Figure)> = peers
+            .iter()
+            .map(|(name, seen)| ((*name).to_owned(), figure(seen)))
+            .collect();
+        let ratio = peers.first().map(|(name, first)| (ours.over(first), name.clone()));
+        let targets = ratio
+            .iter()
+            .zip(min)
+            .map(|((ratio, _), min)| Target::at_least(*ratio, min));
+        Line {
+            work: format!("{}{of}, {what}", mix.title),
+            targets: targets.collect(),
+            ours,
+            peers,
+            ratio,
+            memory: String::new(),
+        }
+    };
+    let mut lines = vec![
+        line(
+            "a second of server CPU time",
+            &|seen| seen.per_cpu_second.clone(),
+            mix.of_redis_min,
+        ),
+        line("throughput", &|seen| seen.per_second.clone(), None),
+    ];
+    // In a pipeline, the latency is mostly that of the requests before.
+    if mix.pipeline == 1 {
+        let percentiles = PERCENTILES.iter().enumerate();
+        lines.extend(percentiles.map(|(at, (name, _))| line(name, &|seen| seen.latencies[at].clone(), None)));
+    }
+    lines
+}

@@ -1,0 +1,143 @@
+//! One node, whose core is all that it has, and peers on the same core, one at a time.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::{
+    Contender, Course, LOGGED, Loaded, PIPELINED_READS, PIPELINED_WRITES, REDIS_PREFIX, STORE, SYNCED, Seen,
+    sync_always,
+};
+use crate::bench::Bench;
+use crate::engines::mixed::EngineMix;
+use crate::load;
+use crate::machine::process::Launch;
+use crate::report::markdown::number;
+use crate::report::{Figure, Line, Target};
+use crate::rows::Measured;
+use crate::servers::fondaco::{Fondaco, Settings};
+use crate::servers::mariadb::{Commit, MariaDb};
+use crate::servers::redis::Redis;
+
+const OF_ENGINE_MIN: f64 = 0.6;
+/// All records fit, as they do into the memory that a node takes of a machine of 24 GiB.
+const ENGINE_CACHE_BYTES: u64 = 3 << 30;
+const ENGINE_LIMIT: Duration = Duration::from_secs(120);
+
+pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
+    let course = Course::begin(bench);
+    let dataset = course.dataset;
+    let cpu = bench.server_cpu().to_string();
+    let prefix = format!("{STORE}:");
+    let settings = Settings {
+        cpus: Some(&cpu),
+        loops: 1,
+        ..Settings::default()
+    };
+    let fondaco = Fondaco::start(bench, "versioned-one", settings)?;
+    fondaco.control().create_versioned(STORE, &["--durability", "log"])?;
+    load::fill(fondaco.resp(), &prefix, dataset)?;
+    let redis = Redis::start_logging(bench, Some(&cpu))?;
+    load::fill(redis.address(), REDIS_PREFIX, dataset)?;
+    let parquet = bench.parquet(dataset)?;
+    let mariadb = MariaDb::start_durable(bench, Some(bench.server_cpu()))?;
+    mariadb.load(&parquet, dataset)?;
+
+    let own = || Contender {
+        name: "fondaco",
+        target: Loaded::Resp(fondaco.resp(), &prefix),
+        cpu_time: Box::new(|| fondaco.process().cpu_time()),
+    };
+    mariadb.set_commit(Commit::Written)?;
+    let (mut lines, ours) = course.lines(
+        &LOGGED,
+        "",
+        &[
+            own(),
+            Contender::redis(&redis, "Redis, everysec"),
+            Contender::mariadb(&mariadb, "MariaDB, 2"),
+        ],
+    )?;
+
+    mariadb.set_commit(Commit::Synced)?;
+    redis.sync_always()?;
+    sync_always(&[fondaco.control()], fondaco.resp(), &prefix, dataset)?;
+    let (synced, _) = course.lines(
+        &SYNCED,
+        ", each write synced",
+        &[
+            own(),
+            Contender::redis(&redis, "Redis, always"),
+            Contender::mariadb(&mariadb, "MariaDB, 1"),
+        ],
+    )?;
+    lines.extend(synced);
+
+    let mib = |bytes: u64| number(bytes as f64 / f64::from(1 << 20));
+    let memory = format!(
+        "Own memory at the end: fondaco {} MiB, Redis {} MiB.",
+        mib(fondaco.process().status_bytes("RssAnon")?),
+        mib(redis.process().status_bytes("RssAnon")?),
+    );
+    mariadb.end()?;
+    drop(redis);
+    fondaco.end()?;
+    lines.extend(against_engine(&course, &ours)?);
+    Ok(Measured {
+        lines,
+        notes: vec![
+            "50 connections; one server at a time is asked, on one core, the client on the other, or on what that one leaves. Processor time is all that the server's process used, its compaction and its syncs included.".into(),
+            "Durability: what is acknowledged is in a log of the operating system, which is synced about once a second (Redis with appendfsync everysec, MariaDB with innodb_flush_log_at_trx_commit = 2), or, where it says so, on the disk (always, 1). fondaco's durability log leaves the syncing to the operating system; fsync is that of the others.".into(),
+            "MariaDB: prepared statements, one a transaction, each connection a thread of the client, so that nothing is pipelined; a write is an INSERT … ON DUPLICATE KEY UPDATE of a value that differs. Torn pages are prevented, as by default. All its data is in its buffer pool.".into(),
+            "The engine called directly: by one thread on the same core, from memory; reads one by one, writes in batches of 64, as large as what commits together on a busy node. Processor time is that of its process, what it writes out and merges included, without the making of the requests. It has neither a network nor versions.".into(),
+            memory,
+        ],
+        ..Measured::default()
+    })
+}
+
+/// What the server makes of its engine: a second of its processor time against one of the engine alone.
+fn against_engine(course: &Course<'_>, ours: &[Seen]) -> Result<Vec<Line>> {
+    let Course { bench, dataset, .. } = course;
+    let dir = bench.fresh_dir("engine")?;
+    let mixes = [PIPELINED_READS, PIPELINED_WRITES];
+    let cpu = bench.server_cpu().to_string();
+    let mut launch = Launch::own()?
+        .args(["mix-engine", "--dir"])
+        .args([&dir])
+        .args(["--records", &dataset.records.to_string()])
+        .args(["--value-bytes", &dataset.value_bytes.to_string()])
+        .args(["--cache-bytes", &ENGINE_CACHE_BYTES.to_string()])
+        .args(["--milliseconds", &course.round_time().as_millis().to_string()])
+        .args(["--rounds", &course.rounds().to_string()])
+        .on_cpus(&cpu)
+        .log_to(bench.log("engine"));
+    for mix in mixes {
+        let mix = EngineMix {
+            writes: mix.writes,
+            zipf: mix.zipf,
+        };
+        launch = launch.args(["--mix", &mix.argument()]);
+    }
+    let printed = launch.output(ENGINE_LIMIT)?;
+    std::fs::remove_dir_all(&dir).with_context(|| format!("could not delete {dir:?}"))?;
+    let found: Vec<Vec<f64>> =
+        serde_json::from_str(printed.trim()).with_context(|| format!("the engine's process printed {printed:?}"))?;
+    let lines = mixes.iter().zip(found).map(|(mix, rounds)| {
+        let seen = LOGGED.iter().position(|logged| logged.title == mix.title);
+        let seen = seen
+            .and_then(|at| ours.get(at))
+            .context("a mix that was not measured")?;
+        let engine = Figure::new("requests/CPU s", rounds);
+        let ratio = seen.per_cpu_second.over(&engine);
+        Ok(Line {
+            work: format!("{}, a second of CPU time, of the engine's own", mix.title),
+            ours: seen.per_cpu_second.clone(),
+            peers: vec![("the engine, called directly".into(), engine)],
+            ratio: Some((ratio, "the engine".into())),
+            targets: vec![Target::at_least(ratio, OF_ENGINE_MIN)],
+            memory: String::new(),
+        })
+    });
+    lines.collect()
+}

@@ -1,0 +1,78 @@
+//! Three nodes that keep every record thrice, and wait for two of them: N 3, R 2, W 2. Peers keep it once.
+
+use anyhow::{Context, Result};
+
+use super::{Contender, Course, LOGGED, Loaded, Mix, REDIS_PREFIX, STORE, SYNCED, sync_always};
+use crate::bench::Bench;
+use crate::load;
+use crate::rows::Measured;
+use crate::servers::cluster::{Cluster, Server};
+use crate::servers::control::ControlPort;
+use crate::servers::mariadb::{Commit, MariaDb};
+use crate::servers::redis::Redis;
+use crate::servers::replicas::Replicas;
+
+pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
+    let course = Course::begin(bench);
+    let dataset = course.dataset;
+    let prefix = format!("{STORE}:");
+    let cluster = Cluster::start(bench, "versioned-three", 3)?;
+    let quorums = ["--replicas", "3", "--reads", "2", "--writes", "2"];
+    cluster.control().create_versioned(STORE, &quorums)?;
+    let coordinator = cluster.nodes().first().context("a cluster without nodes")?.resp();
+    Replicas::of(coordinator, STORE)?.fill(0..dataset.records, dataset.value_bytes)?;
+    let redis = Redis::start_logging(bench, None)?;
+    load::fill(redis.address(), REDIS_PREFIX, dataset)?;
+    let parquet = bench.parquet(dataset)?;
+    let mariadb = MariaDb::start_durable(bench, None)?;
+    mariadb.load(&parquet, dataset)?;
+
+    let own = || Contender {
+        name: "fondaco",
+        target: Loaded::Resp(coordinator, &prefix),
+        cpu_time: Box::new(|| cluster.cpu_time_of_nodes()),
+    };
+    mariadb.set_commit(Commit::Written)?;
+    let (mut lines, _) = course.lines(
+        &LOGGED.map(without_target),
+        "",
+        &[
+            own(),
+            Contender::redis(&redis, "Redis, everysec, one copy"),
+            Contender::mariadb(&mariadb, "MariaDB, 2, one copy"),
+        ],
+    )?;
+
+    mariadb.set_commit(Commit::Synced)?;
+    redis.sync_always()?;
+    let controls: Vec<&ControlPort> = cluster.nodes().iter().map(Server::control).collect();
+    sync_always(&controls, coordinator, &prefix, dataset)?;
+    let (synced, _) = course.lines(
+        &SYNCED.map(without_target),
+        ", each write synced",
+        &[
+            own(),
+            Contender::redis(&redis, "Redis, always, one copy"),
+            Contender::mariadb(&mariadb, "MariaDB, 1, one copy"),
+        ],
+    )?;
+    lines.extend(synced);
+    mariadb.end()?;
+    cluster.end()?;
+    Ok(Measured {
+        lines,
+        notes: vec![
+            "One node is asked, and coordinates: a read asks two replicas; a write asks two for what they have seen, and is stored by three, of whom two are waited for. Processor time is that of all three nodes. They, the client, ZooKeeper and the peers, which are idle meanwhile, share two cores.".into(),
+            "Redis and MariaDB keep each record once, and ask nobody: there is no target. Else they and the requests are as in versioned-one, but may use both cores, too.".into(),
+            "Each replica was filled with records as replicas give them to one another, not through a coordinator.".into(),
+        ],
+        ..Measured::default()
+    })
+}
+
+fn without_target(mix: Mix) -> Mix {
+    Mix {
+        of_redis_min: None,
+        ..mix
+    }
+}
