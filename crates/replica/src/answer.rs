@@ -1,15 +1,17 @@
 //! Who is to be told what came of a write: one who waits, or several parts of one request that end on
-//! several shards.
+//! several shards. Each is told once, whatever happens.
 
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fondaco_client::quorum::{OnReply, ReplicaError, ReplicaReply};
+use fondaco_client::quorum::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply};
 
-/// Who is to be told.
-pub(crate) enum Answer {
+/// Who is to be told. Nobody any more once that is done.
+pub(crate) struct Answer(Option<Waiting>);
+
+enum Waiting {
     /// Whoever asked.
-    To(OnReply),
+    One(OnReply),
     /// Whoever asked, once all parts have ended.
     Part(Arc<Parts>),
 }
@@ -46,11 +48,37 @@ impl Parts {
 }
 
 impl Answer {
+    /// To whoever asked.
+    pub(crate) fn to(answer: OnReply) -> Self {
+        Self(Some(Waiting::One(answer)))
+    }
+
+    /// To whoever asked, once all parts have ended, of which this is one.
+    pub(crate) fn part(parts: &Arc<Parts>) -> Self {
+        Self(Some(Waiting::Part(Arc::clone(parts))))
+    }
+
     /// Tells it.
-    pub(crate) fn give(self, reply: ReplicaReply) {
-        match self {
-            Self::To(answer) => answer(reply),
-            Self::Part(parts) => parts.end(reply),
+    pub(crate) fn give(mut self, reply: ReplicaReply) {
+        self.tell(reply);
+    }
+
+    fn tell(&mut self, reply: ReplicaReply) {
+        match self.0.take() {
+            Some(Waiting::One(answer)) => answer(reply),
+            Some(Waiting::Part(parts)) => parts.end(reply),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            self.tell(ReplicaReply::Error(ReplicaError::new(
+                ReplicaErrorCode::Other,
+                "this replica failed while the write was under way, and does not know what came of it: see its log",
+            )));
         }
     }
 }
@@ -67,7 +95,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let parts = Parts::new(replies.len(), Box::new(move |reply| drop(sender.send(reply))));
         for reply in replies {
-            Answer::Part(Arc::clone(&parts)).give(reply);
+            Answer::part(&parts).give(reply);
         }
         drop(parts);
         receiver.iter().collect()
@@ -81,5 +109,15 @@ mod tests {
             [ReplicaReply::Done]
         );
         assert_eq!(parts(vec![error.clone(), ReplicaReply::Done]), [error]);
+    }
+
+    #[test]
+    fn who_is_forgotten_is_told_so() {
+        let (sender, receiver) = mpsc::channel();
+        drop(Answer::to(Box::new(move |reply| drop(sender.send(reply)))));
+        let [ReplicaReply::Error(error)] = &receiver.iter().collect::<Vec<_>>()[..] else {
+            panic!("one answer")
+        };
+        assert_eq!(error.code, ReplicaErrorCode::Other);
     }
 }

@@ -1,10 +1,14 @@
 //! The threads that commit: one a shard, each the only one to write to its partitions, so that to read, change
 //! and write a record needs no lock.
 //!
-//! A thread takes all that waits, and commits it in groups: the more waits, the more is written at once.
+//! A thread takes all that waits, and commits it in groups: the more waits, the more is written at once. A panic is
+//! that of one group: who waits for it is told, and the thread goes on with the next.
 
+use std::iter::Peekable;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::vec::Drain;
 
 use fondaco_model::versioned::DotSource;
 use fondaco_model::{NodeId, PartitionId};
@@ -12,6 +16,8 @@ use fondaco_model::{NodeId, PartitionId};
 use crate::commit::{Group, Job};
 use crate::error::ReplicasError;
 use crate::incarnation::{Incarnation, Lasting};
+use crate::metrics::ReplicaCounter;
+use crate::partition::Partition;
 use crate::queue::Queue;
 use crate::shared::Shared;
 
@@ -61,7 +67,7 @@ impl Committers {
             let shared = Arc::clone(shared);
             std::thread::Builder::new()
                 .name(format!("commit-{shard}"))
-                .spawn(move || run(&shared, &shared.shards[shard]))
+                .spawn(move || run(&shared, shard))
                 .map_err(ReplicasError::io("start the thread", "commit".as_ref()))
         };
         (0..shared.shards.len()).map(thread).collect::<Result<_, _>>().map(Self)
@@ -81,7 +87,8 @@ pub(crate) fn shard_of(partition: PartitionId, shards: usize) -> usize {
     partition.get() as usize % shards
 }
 
-fn run(shared: &Shared, queue: &Queue<Work>) -> u64 {
+fn run(shared: &Shared, shard: usize) -> u64 {
+    let queue = &shared.shards[shard];
     let mut dots: Option<Dots> = None;
     let mut taken = Vec::new();
     while queue.take(&mut taken) {
@@ -92,23 +99,47 @@ fn run(shared: &Shared, queue: &Queue<Work>) -> u64 {
             let node = holding.cluster.as_ref().map_or(NodeId::FIRST, |cluster| cluster.node);
             drop(holding);
             let dots = dots.get_or_insert_with(|| Dots::new(&shared.incarnation, node));
-            let mut group = Group::new(shared, dots);
-            let (mut items, mut bytes) = (0, 0);
-            let mut between = Vec::new();
-            while items < GROUP_ITEMS_MAX && bytes < GROUP_BYTES_MAX {
-                match waiting.next() {
-                    Some((Work::Job(job), length)) => {
-                        group.add(*job);
-                        items += 1;
-                        bytes += length;
-                    }
-                    Some((Work::Between(action), _)) => between.push(action),
-                    None => break,
-                }
+            // Dots only grow, and what else a group leaves behind is told of below.
+            if catch_unwind(AssertUnwindSafe(|| commit(shared, dots, &mut waiting))).is_err() {
+                gave_up(shared, shard);
             }
-            group.commit();
-            between.into_iter().for_each(|action| action());
         }
     }
     dots.map_or(0, |dots| dots.durable.last())
+}
+
+/// Commits the next group.
+fn commit(shared: &Shared, dots: &mut Dots, waiting: &mut Peekable<Drain<'_, (Work, usize)>>) {
+    let mut group = Group::new(shared, dots);
+    let (mut items, mut bytes) = (0, 0);
+    let mut between = Vec::new();
+    while items < GROUP_ITEMS_MAX && bytes < GROUP_BYTES_MAX {
+        match waiting.next() {
+            Some((Work::Job(job), length)) => {
+                group.add(*job);
+                items += 1;
+                bytes += length;
+            }
+            Some((Work::Between(action), _)) => between.push(action),
+            None => break,
+        }
+    }
+    group.commit();
+    between.into_iter().for_each(|action| action());
+}
+
+/// A group ended by a panic: it may have been written, or not.
+fn gave_up(shared: &Shared, shard: usize) {
+    tracing::error!(
+        shard,
+        "a group of writes ended by a panic: what came of it is not known"
+    );
+    shared.metrics.add(ReplicaCounter::Panics, 1);
+    for store in shared.holding.load().stores.values() {
+        let own = |partition: &&Arc<Partition>| shared.shard_of(partition.id()) == shard;
+        store
+            .all_partitions()
+            .filter(own)
+            .for_each(|partition| partition.forget_tree());
+    }
 }

@@ -266,8 +266,9 @@ fn delivered(shared: &Shared, hints: Vec<Hint>) -> Result<(), ReplicaError> {
     }
     for (shard, hints) in by_shard {
         let (sender, receiver) = mpsc::sync_channel(1);
-        let answer = Answer::To(Box::new(move |reply| drop(sender.try_send(reply))));
+        let answer = Answer::to(Box::new(move |reply| drop(sender.try_send(reply))));
         shared.enqueue(shard, 0, None, None, Task::Delivered(hints), answer);
+        // Answered in any case, also if the shard panics.
         if let Ok(ReplicaReply::Error(error)) = receiver.recv() {
             return Err(error);
         }

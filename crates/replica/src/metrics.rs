@@ -25,6 +25,8 @@ pub enum ReplicaCounter {
     FullDisk,
     /// Records found damaged.
     Corruptions,
+    /// Groups of writes, and threads in the background, that ended by a panic.
+    Panics,
     /// Hints taken in.
     HintsStored,
     /// Hints delivered.
@@ -48,7 +50,7 @@ pub enum ReplicaCounter {
 }
 
 /// All of them, with their names and meanings.
-pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 20] = [
+pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 21] = [
     (ReplicaCounter::Reads, "replica_reads", "records read for coordinators"),
     (
         ReplicaCounter::ColdReads,
@@ -90,6 +92,11 @@ pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 20] = [
         ReplicaCounter::Corruptions,
         "replica_corruptions",
         "records of versioned stores found damaged",
+    ),
+    (
+        ReplicaCounter::Panics,
+        "replica_panics",
+        "groups of writes, and threads in the background, that ended by a panic",
     ),
     (ReplicaCounter::HintsStored, "hints_stored", "hints taken in"),
     (ReplicaCounter::HintsDelivered, "hints_delivered", "hints delivered"),

@@ -123,7 +123,7 @@ fn clear(
             return Ok(());
         }
         let (sender, receiver) = mpsc::sync_channel(1);
-        let answer = Answer::To(Box::new(move |reply| drop(sender.try_send(reply))));
+        let answer = Answer::to(Box::new(move |reply| drop(sender.try_send(reply))));
         let task = Task::Clear(Arc::clone(partition), keys);
         shared.enqueue(shared.shard_of(partition.id()), 0, Some(store), None, task, answer);
         match receiver.recv() {

@@ -103,7 +103,9 @@ impl Replicas {
         let readers = shared.readers.start(shared.options.readers.max(1))?;
         let worker = |name, signal: &Arc<Signal>, run: fn(&Arc<Shared>, &Signal)| {
             let theirs = Arc::clone(&shared);
-            Worker::start(name, Arc::clone(signal), move |signal| run(&theirs, signal))
+            let counting = Arc::clone(&shared);
+            let panicked = move || counting.metrics.add(ReplicaCounter::Panics, 1);
+            Worker::start(name, Arc::clone(signal), move |signal| run(&theirs, signal), panicked)
         };
         let background = vec![
             worker("handoff", &shared.handoff, handoff::run)?,

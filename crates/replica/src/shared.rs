@@ -112,7 +112,7 @@ impl Shared {
                         context,
                         update,
                     }));
-                    self.enqueue(shard, bytes, Some(store), deadline, task, Answer::To(answer));
+                    self.enqueue(shard, bytes, Some(store), deadline, task, Answer::to(answer));
                 }
                 Err(error) => answer(ReplicaReply::Error(error)),
             },
@@ -188,7 +188,7 @@ impl Shared {
         }
         let parts = Parts::new(portions.len(), answer);
         for Portion { shard, bytes, records } in portions {
-            let answer = Answer::Part(Arc::clone(&parts));
+            let answer = Answer::part(&parts);
             self.enqueue(shard, bytes, Some(store), deadline, task(records), answer);
         }
     }

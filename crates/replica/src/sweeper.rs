@@ -172,7 +172,7 @@ fn collect(
         return Ok(());
     }
     let (sender, receiver) = mpsc::sync_channel(1);
-    let answer = Answer::To(Box::new(move |reply| drop(sender.try_send(reply))));
+    let answer = Answer::to(Box::new(move |reply| drop(sender.try_send(reply))));
     let shard = shared.shard_of(partition.id());
     shared.enqueue(shard, 0, Some(store), None, Task::Collect(records), answer);
     match receiver.recv() {

@@ -1,11 +1,15 @@
 //! A thread in the background of the replicas: it sleeps until it is woken, its time has come or it is to
-//! end.
+//! end. What it does is begun again after a panic.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::error::ReplicasError;
+
+/// How soon it begins again after a panic.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// What wakes a thread, and what it asks whether it is to go on.
 #[derive(Debug, Default)]
@@ -67,16 +71,26 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread that does `work` until its signal says that it is to end.
+    /// Starts a thread that does `work` until its signal says that it is to end; `panicked` hears of each panic.
     pub(crate) fn start(
         name: &'static str,
         signal: Arc<Signal>,
-        work: impl FnOnce(&Signal) + Send + 'static,
+        work: impl Fn(&Signal) + Send + 'static,
+        panicked: impl Fn() + Send + 'static,
     ) -> Result<Self, ReplicasError> {
         let theirs = Arc::clone(&signal);
         let thread = std::thread::Builder::new()
             .name(name.into())
-            .spawn(move || work(&theirs))
+            .spawn(move || {
+                // It begins with nothing of what it had.
+                while catch_unwind(AssertUnwindSafe(|| work(&theirs))).is_err() {
+                    tracing::error!(name, "a thread of the replicas panicked, and begins again");
+                    panicked();
+                    if !theirs.pause(AGAIN) {
+                        return;
+                    }
+                }
+            })
             .map_err(ReplicasError::io("start the thread", name.as_ref()))?;
         Ok(Self {
             signal,
@@ -98,6 +112,9 @@ impl Drop for Worker {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::sync::mpsc;
+
     use super::*;
 
     #[test]
@@ -117,7 +134,30 @@ mod tests {
             "test",
             Arc::default(),
             |signal| while signal.sleep(Duration::from_secs(60)) {},
+            || {},
         );
         drop(worker.unwrap());
+    }
+
+    #[test]
+    fn a_thread_that_panics_begins_again() {
+        let (sender, begun) = mpsc::channel();
+        let times = AtomicUsize::new(0);
+        let panics = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&panics);
+        let work = move |signal: &Signal| {
+            sender.send(()).unwrap();
+            assert!(times.fetch_add(1, Relaxed) > 0, "the first time it does not go well");
+            while signal.sleep(Duration::from_secs(60)) {}
+        };
+        let counting = move || {
+            counted.fetch_add(1, Relaxed);
+        };
+        let worker = Worker::start("test", Arc::default(), work, counting).unwrap();
+        for _ in 0..2 {
+            begun.recv_timeout(Duration::from_secs(60)).unwrap();
+        }
+        drop(worker);
+        assert_eq!(panics.load(Relaxed), 1);
     }
 }

@@ -7,5 +7,6 @@ mod full_disk;
 mod handoff;
 mod kills;
 mod moves;
+mod panics;
 mod rot;
 mod writes;
