@@ -3,12 +3,14 @@
 //! A dot is the node, an incarnation of its data, and a counter. The counter goes on as long as nothing that
 //! was written can have been lost. Where something can, since the process did not come to an orderly end,
 //! since the directory is new, or since an engine forgets everything with its process, a new incarnation
-//! counts from the beginning.
+//! counts from the beginning. Its number is drawn by lot: one that began where the file was lost, with all that
+//! is known of earlier ones, must not be one of them, whatever the clock shows.
 //!
 //! The invariant: an incarnation is on the disk before its first dot is given, and said to have ended well
 //! only when all that was written under it is on the disk too.
 
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -55,24 +57,21 @@ pub(crate) struct Incarnation {
 }
 
 impl Incarnation {
-    /// Goes on with the incarnation of `dir`, or begins the next one. Seconds since 1970 keep a directory
-    /// that was lost, and with it the file, from beginning where the lost one did.
+    /// Goes on with the incarnation of `dir`, or begins another one.
     ///
     /// # Errors
     /// A file that cannot be read, understood or written.
-    pub(crate) fn open(dir: &Path, unix_s: u64) -> Result<Self, ReplicasError> {
+    pub(crate) fn open(dir: &Path) -> Result<Self, ReplicasError> {
         let path = dir.join(FILE);
         let stored = read(&path)?;
-        let first = u32::try_from(unix_s).unwrap_or(u32::MAX).max(1);
-        let raised = |last: u32| last.saturating_add(1).max(first);
         let (durable, counted) = match &stored {
             Some(stored) if stored.ended => (stored.durable, stored.counted),
-            Some(stored) => (raised(stored.durable), 0),
-            None => (first, 0),
+            Some(stored) => (other_than(stored.durable), 0),
+            None => (other_than(0), 0),
         };
         let incarnation = Self {
             durable,
-            volatile: stored.map_or(first, |stored| raised(stored.volatile)),
+            volatile: other_than(stored.map_or(0, |stored| stored.volatile)),
             counted,
             path,
         };
@@ -111,6 +110,14 @@ impl Incarnation {
     }
 }
 
+/// A number drawn by lot, from 1. That it was drawn for this node before is as likely as to draw the same of four
+/// thousand million twice; and then its counters, which go no slower than the clock, have mostly passed the old ones.
+fn other_than(last: u32) -> u32 {
+    // Its keys are drawn by the operating system.
+    let mut drawn = std::iter::repeat_with(|| RandomState::new().build_hasher().finish() as u32);
+    drawn.find(|&drawn| drawn != 0 && drawn != last).unwrap_or(1)
+}
+
 fn read(path: &Path) -> Result<Option<Stored>, ReplicasError> {
     let text = match fs::read(path) {
         Ok(text) => text,
@@ -136,6 +143,8 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn begins(incarnation: &Incarnation, lasting: Lasting) -> (u32, u64) {
@@ -146,46 +155,61 @@ mod tests {
     #[test]
     fn after_an_orderly_end_counting_goes_on() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Incarnation::open(dir.path(), 100).unwrap();
-        assert_eq!(begins(&first, Lasting::Durable), (100, 0));
+        let first = Incarnation::open(dir.path()).unwrap();
+        let (number, last) = begins(&first, Lasting::Durable);
+        assert_eq!(last, 0);
         first.end(7).unwrap();
-        let second = Incarnation::open(dir.path(), 200).unwrap();
-        assert_eq!(begins(&second, Lasting::Durable), (100, 7));
+        let second = Incarnation::open(dir.path()).unwrap();
+        assert_eq!(begins(&second, Lasting::Durable), (number, 7));
         second.end(0).unwrap();
-        let third = Incarnation::open(dir.path(), 300).unwrap();
+        let third = Incarnation::open(dir.path()).unwrap();
+        let expected = (number, 7);
         assert_eq!(
             begins(&third, Lasting::Durable),
-            (100, 7),
+            expected,
             "nothing was given in between"
         );
     }
 
     #[test]
-    fn after_any_other_end_a_new_incarnation_counts_even_if_the_clock_went_back() {
+    fn after_any_other_end_another_incarnation_counts() {
         let dir = tempfile::tempdir().unwrap();
-        drop(Incarnation::open(dir.path(), 100).unwrap());
-        let second = Incarnation::open(dir.path(), 50).unwrap();
-        assert_eq!(begins(&second, Lasting::Durable), (101, 0));
-        drop(second);
-        let third = Incarnation::open(dir.path(), 500).unwrap();
-        assert_eq!(begins(&third, Lasting::Durable), (500, 0));
+        let first = Incarnation::open(dir.path()).unwrap();
+        let second = Incarnation::open(dir.path()).unwrap();
+        assert_ne!(begins(&first, Lasting::Durable).0, begins(&second, Lasting::Durable).0);
+        assert_eq!(begins(&second, Lasting::Durable).1, 0);
     }
 
     #[test]
     fn what_the_process_takes_with_it_has_a_new_incarnation_at_each_start() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Incarnation::open(dir.path(), 100).unwrap();
-        assert_eq!(begins(&first, Lasting::Volatile), (100, 0));
+        let first = Incarnation::open(dir.path()).unwrap();
         first.end(7).unwrap();
-        let second = Incarnation::open(dir.path(), 100).unwrap();
-        assert_eq!(begins(&second, Lasting::Volatile), (101, 0));
+        let second = Incarnation::open(dir.path()).unwrap();
+        assert_ne!(
+            begins(&first, Lasting::Volatile).0,
+            begins(&second, Lasting::Volatile).0
+        );
+        assert_eq!(begins(&second, Lasting::Volatile).1, 0);
+    }
+
+    #[test]
+    fn a_disk_that_is_lost_as_soon_as_it_was_new_takes_no_number_back() {
+        let begun = |_| {
+            let dir = tempfile::tempdir().unwrap();
+            let incarnation = Incarnation::open(dir.path()).unwrap();
+            [Lasting::Durable, Lasting::Volatile].map(|lasting| begins(&incarnation, lasting).0)
+        };
+        let numbers: BTreeSet<u32> = (0..10).flat_map(begun).collect();
+        assert!(!numbers.contains(&0));
+        assert_eq!(numbers.len(), 20, "{numbers:?}");
     }
 
     #[test]
     fn a_file_that_is_not_understood_stops_the_start() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(FILE), "{}").unwrap();
-        let error = Incarnation::open(dir.path(), 1).unwrap_err();
+        let error = Incarnation::open(dir.path()).unwrap_err();
         assert!(matches!(error, ReplicasError::InvalidIncarnation { .. }), "{error}");
     }
 }

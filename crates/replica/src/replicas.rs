@@ -11,7 +11,6 @@ use fondaco_client::quorum::{LocalReplica, OnReply, ReplicaReply, ReplicaRequest
 use fondaco_model::versioned::HashTree;
 use fondaco_model::{NodeId, PartitionSet};
 
-use crate::commit::unix_ms;
 use crate::committer::Committers;
 use crate::error::ReplicasError;
 use crate::hints::HintBook;
@@ -86,7 +85,7 @@ impl Replicas {
             hints,
             hint_book: HintBook::default(),
             holding: ArcSwap::default(),
-            incarnation: Incarnation::open(dir, unix_ms() / 1000)?,
+            incarnation: Incarnation::open(dir)?,
             metrics: ReplicaMetrics::default(),
             space: Space::new(dir, options.reserve_bytes),
             shards: (0..options.shards.max(1)).map(shard).collect(),

@@ -5,12 +5,12 @@ use std::fmt;
 use crate::node::NodeId;
 
 /// Who counts writes: a node, and the incarnation of its data. A node that lost its disk, or that might
-/// have lost its last writes, counts anew under a higher incarnation, so that no dot is given twice.
+/// have lost its last writes, counts anew under another incarnation, so that no dot is given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReplicaId {
     /// The node.
     pub node: NodeId,
-    /// Which of its lives: it only grows.
+    /// Which of its lives. Numbers are drawn by lot: none says which of two was earlier.
     pub incarnation: u32,
 }
 
