@@ -94,7 +94,10 @@ impl Peers for ClientPeers {
 
 fn error_of(error: &ClientError) -> ReplicaError {
     let code = match error {
-        ClientError::Timeout { .. } => ReplicaErrorCode::Timeout,
+        // The node says nothing: it has refused nothing.
+        ClientError::Timeout { .. } | ClientError::Unavailable { .. } | ClientError::NoTopology { .. } => {
+            ReplicaErrorCode::Timeout
+        }
         ClientError::Overloaded { .. } => ReplicaErrorCode::Overloaded,
         _ => ReplicaErrorCode::Other,
     };

@@ -3,10 +3,13 @@
 //! A hint is deleted when its node has the record, as durably as the store says, and nothing was added to it
 //! meanwhile. One for a node that no longer owns the partition goes to the owners instead: it may be the only
 //! copy of a write that was acknowledged. Only with its store a hint is dropped undelivered.
+//!
+//! None waits for another. What a node refuses is halved until it is known which hints it does not take; they are
+//! kept, and those behind them go on. Where a node takes nothing at all, the next try begins behind what it refused.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use fondaco_client::quorum::{KeyRecord, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
@@ -20,8 +23,9 @@ use crate::metrics::ReplicaCounter;
 use crate::pace::Pace;
 use crate::peers::unexpected;
 use crate::shared::Shared;
-use crate::store::Holding;
+use crate::store::{HeldStore, Holding};
 use crate::table_key::{HintKey, hints_of, parse_hint_key};
+use crate::troubles::{Known, Troubles, Undelivered};
 use crate::worker::Signal;
 
 /// How many hints are taken at a time.
@@ -30,10 +34,6 @@ const BATCH_HINTS_MAX: usize = 256;
 /// How many bytes of records, but for one alone.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// How long a node is left alone that failed; it doubles with each time.
-const RETRY_MIN: Duration = Duration::from_secs(1);
-const RETRY_MAX: Duration = Duration::from_secs(60);
-
 /// A hint as it was read.
 struct Hint {
     table_key: Bytes,
@@ -41,18 +41,21 @@ struct Hint {
     record: Bytes,
 }
 
-/// A node that failed.
-struct Trouble {
-    again: Instant,
-    wait: Duration,
-    /// Whether it was said to be there: once that changes, it is tried at once.
-    was_live: bool,
+/// What came of some hints.
+#[derive(Default)]
+struct Handed {
+    /// How many need not be delivered any more.
+    done: usize,
+    /// Why some were refused, and are kept.
+    refused: Option<ReplicaError>,
+    /// Whether some wait for a node that is not there.
+    is_away: bool,
 }
 
 /// Hands hints over until it is told to end.
 pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
     let mut pace = Pace::new(shared.options.handoff_bytes_per_second);
-    let mut troubles: BTreeMap<NodeId, Trouble> = BTreeMap::new();
+    let mut troubles = Troubles::default();
     let mut is_known = false;
     loop {
         if !is_known {
@@ -65,24 +68,18 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
             if signal.has_ended() {
                 return;
             }
-            let is_live = shared.holding.load().is_live(node);
-            let waits = |trouble: &Trouble| trouble.again > Instant::now() && trouble.was_live == is_live;
-            if troubles.get(&node).is_some_and(waits) {
+            let known = Known::of(&shared.holding.load());
+            if !troubles.is_due(node, &known, Instant::now()) {
                 continue;
             }
-            match deliver(shared, node, added, &mut pace, signal) {
-                Ok(()) => drop(troubles.remove(&node)),
-                Err(error) => {
-                    tracing::debug!(%node, %error, "hints cannot be delivered yet");
-                    // What failed before it came or went says nothing of now.
-                    let before = troubles.get(&node).filter(|trouble| trouble.was_live == is_live);
-                    let wait = before.map_or(RETRY_MIN, |trouble| (2 * trouble.wait).min(RETRY_MAX));
-                    let trouble = Trouble {
-                        again: Instant::now() + wait,
-                        wait,
-                        was_live: is_live,
-                    };
-                    troubles.insert(node, trouble);
+            let mut from = troubles.from(node);
+            match deliver(shared, node, added, &mut from, &mut pace, signal) {
+                Ok(()) => troubles.is_over(node),
+                Err(why) => {
+                    if let Undelivered::Failed(error) = &why {
+                        tracing::debug!(%node, %error, "hints cannot be delivered yet");
+                    }
+                    troubles.add(node, &why, known, from, Instant::now());
                 }
             }
         }
@@ -111,32 +108,41 @@ fn look_through(shared: &Shared, pace: &mut Pace, signal: &Signal) -> Result<(),
     Ok(())
 }
 
-/// Hands over all that waits for a node, if it is there; what is no longer for it goes elsewhere in any case.
+/// Hands over all that waits for a node, if it is there; what is no longer for it goes elsewhere in any case. It
+/// begins at `from`, comes round to there again, and says where to begin next time.
 fn deliver(
     shared: &Arc<Shared>,
     node: NodeId,
     added: u64,
+    from: &mut Option<Bytes>,
     pace: &mut Pace,
     signal: &Signal,
-) -> Result<(), ReplicaError> {
-    let (mut from, to) = hints_of(node);
+) -> Result<(), Undelivered> {
+    let (first, end) = hints_of(node);
+    let begun = from.take().filter(|from| *from > first).unwrap_or(first.clone());
     let (mut is_empty, mut outcome) = (true, Ok(()));
-    while !signal.has_ended() {
-        let batch = read(shared, &from, to.as_deref())?;
-        let Some(last) = batch.last() else { break };
-        is_empty = false;
-        // What comes after the last one.
-        from = [&last.table_key[..], &[0]].concat().into();
-        let bytes: usize = batch.iter().map(|hint| hint.record.len()).sum();
-        match hand_over(shared, node, batch) {
-            Err(error) if !is_of_some(&error) => return Err(error),
-            Err(error) => outcome = Err(error),
-            Ok(()) => {}
-        }
-        if !pace.spend(bytes as u64, signal) {
-            return Ok(());
+    for (mut at, to) in [(begun.clone(), end), (first, Some(begun))] {
+        while !signal.has_ended() && to.as_ref().is_none_or(|to| at < *to) {
+            let batch = read(shared, &at, to.as_deref())?;
+            let Some(last) = batch.last() else { break };
+            is_empty = false;
+            // What comes after the last one.
+            at = [&last.table_key[..], &[0]].concat().into();
+            let bytes: usize = batch.iter().map(|hint| hint.record.len()).sum();
+            *from = Some(at.clone());
+            let handed = hand_over(shared, node, batch)?;
+            match handed.refused {
+                Some(error) if handed.done == 0 => return Err(Undelivered::Failed(error)),
+                Some(error) => outcome = Err(Undelivered::Failed(error)),
+                None if handed.is_away && outcome.is_ok() => outcome = Err(Undelivered::Away),
+                None => {}
+            }
+            if !pace.spend(bytes as u64, signal) {
+                return Ok(());
+            }
         }
     }
+    *from = None;
     if is_empty {
         shared.hint_book.none_for(node, added);
     }
@@ -146,7 +152,10 @@ fn deliver(
 /// Whether an error is about some records, and others can be handed over nevertheless.
 fn is_of_some(error: &ReplicaError) -> bool {
     use ReplicaErrorCode as Code;
-    matches!(error.code, Code::NoStore | Code::NotHere | Code::BadKey | Code::Corrupt)
+    matches!(
+        error.code,
+        Code::NoStore | Code::NotHere | Code::BadKey | Code::Corrupt | Code::Other
+    )
 }
 
 fn read(shared: &Shared, from: &[u8], to: Option<&[u8]>) -> Result<Vec<Hint>, ReplicaError> {
@@ -166,66 +175,80 @@ fn read(shared: &Shared, from: &[u8], to: Option<&[u8]>) -> Result<Vec<Hint>, Re
 }
 
 /// Hands a batch over, store by store, to the node that it is for or to who owns the partitions now.
-fn hand_over(shared: &Arc<Shared>, node: NodeId, batch: Vec<Hint>) -> Result<(), ReplicaError> {
+///
+/// # Errors
+/// What keeps a node from taking any.
+fn hand_over(shared: &Arc<Shared>, node: NodeId, batch: Vec<Hint>) -> Result<Handed, ReplicaError> {
     let holding = shared.holding.load_full();
     let mut to_send: HashMap<(u16, NodeId), Vec<Hint>> = HashMap::new();
     let mut to_drop = Vec::new();
-    let (mut waits, mut outcome) = (None, Ok(()));
+    let mut handed = Handed::default();
     for hint in batch {
         match destination(&holding, node, &hint.key) {
             Destination::Node(node) => to_send.entry((hint.key.store, node)).or_default().push(hint),
             Destination::Nowhere => to_drop.push(hint),
-            Destination::Away(node) => waits = Some(node),
+            Destination::Away => handed.is_away = true,
             Destination::Unopened => {
-                outcome = Err(ReplicaError::new(
-                    ReplicaErrorCode::NoStore,
-                    format!("store {} cannot be opened here", hint.key.store),
-                ));
+                let reason = format!("store {} cannot be opened here", hint.key.store);
+                handed.refused = Some(ReplicaError::new(ReplicaErrorCode::NoStore, reason));
             }
         }
     }
     if !to_drop.is_empty() {
         tracing::info!(count = to_drop.len(), %node, "hints of stores that were dropped are dropped");
+        handed.done += to_drop.len();
         delivered(shared, to_drop)?;
     }
     for ((store, node), hints) in to_send {
-        let Some(store) = holding.stores.get(&store) else {
-            continue;
-        };
-        let pair = |hint: &Hint| KeyRecord {
-            key: hint.key.key.clone(),
-            record: hint.record.clone(),
-        };
-        let records: Vec<KeyRecord> = hints.iter().map(pair).collect();
-        let bytes: usize = records.iter().map(|pair| pair.record.len()).sum();
-        let request = shared.background(store, ReplicaOperation::Merge { records });
-        match shared.ask(node, request) {
-            Ok(ReplicaReply::Done) => {}
-            Ok(_) => return Err(unexpected(node)),
-            Err(error) if is_of_some(&error) => {
-                outcome = Err(error);
-                continue;
-            }
-            Err(error) => return Err(error),
+        if let Some(store) = holding.stores.get(&store) {
+            send(shared, store, node, hints, &mut handed)?;
         }
-        shared.metrics.add(ReplicaCounter::HintsDelivered, hints.len() as u64);
-        shared.metrics.add(ReplicaCounter::HintBytes, bytes as u64);
-        delivered(shared, hints)?;
     }
-    match waits {
-        None => outcome,
-        Some(node) => Err(ReplicaError::new(
-            ReplicaErrorCode::Other,
-            format!("node {node} is not there"),
-        )),
+    Ok(handed)
+}
+
+/// Sends hints of a store to a node. If it refuses them, each half on its own.
+fn send(
+    shared: &Arc<Shared>,
+    store: &HeldStore,
+    node: NodeId,
+    mut hints: Vec<Hint>,
+    handed: &mut Handed,
+) -> Result<(), ReplicaError> {
+    let pair = |hint: &Hint| KeyRecord {
+        key: hint.key.key.clone(),
+        record: hint.record.clone(),
+    };
+    let records: Vec<KeyRecord> = hints.iter().map(pair).collect();
+    let bytes: usize = records.iter().map(|pair| pair.record.len()).sum();
+    let request = shared.background(store, ReplicaOperation::Merge { records });
+    let error = match shared.ask(node, request) {
+        Ok(ReplicaReply::Done) => {
+            shared.metrics.add(ReplicaCounter::HintsDelivered, hints.len() as u64);
+            shared.metrics.add(ReplicaCounter::HintBytes, bytes as u64);
+            handed.done += hints.len();
+            return delivered(shared, hints);
+        }
+        Ok(_) => unexpected(node),
+        Err(error) if !is_of_some(&error) => return Err(error),
+        Err(error) => error,
+    };
+    // It knows the store of all or of none.
+    if hints.len() == 1 || error.code == ReplicaErrorCode::NoStore {
+        tracing::warn!(store = %store.name, %node, count = hints.len(), %error, "hints are refused, and kept");
+        handed.refused = Some(error);
+        return Ok(());
     }
+    let second = hints.split_off(hints.len() / 2);
+    send(shared, store, node, hints, handed)?;
+    send(shared, store, node, second, handed)
 }
 
 /// Where a hint is to go.
 enum Destination {
     Node(NodeId),
     /// To a node that is not there.
-    Away(NodeId),
+    Away,
     /// Its store is there, and cannot be opened here.
     Unopened,
     /// Its store is no more.
@@ -234,12 +257,12 @@ enum Destination {
 
 fn destination(holding: &Holding, node: NodeId, hint: &HintKey) -> Destination {
     let Some(cluster) = &holding.cluster else {
-        return Destination::Away(node);
+        return Destination::Away;
     };
     let Some(store) = holding.stores.get(&hint.store) else {
         return match () {
             () if cluster.stores.contains(&hint.store) => Destination::Unopened,
-            () if cluster.is_remembered => Destination::Away(node),
+            () if cluster.is_remembered => Destination::Away,
             () => Destination::Nowhere,
         };
     };
@@ -247,14 +270,14 @@ fn destination(holding: &Holding, node: NodeId, hint: &HintKey) -> Destination {
     if cluster.table.holds(node, partition, store.replicas) {
         return match holding.is_live(node) {
             true => Destination::Node(node),
-            false => Destination::Away(node),
+            false => Destination::Away,
         };
     }
     let owners = holding.owners(store, partition);
     let live = owners
         .iter()
         .find(|&&owner| owner == cluster.node || holding.is_live(owner));
-    live.map_or(Destination::Away(node), |&owner| Destination::Node(owner))
+    live.map_or(Destination::Away, |&owner| Destination::Node(owner))
 }
 
 /// Deletes hints that need not be delivered any more, if they are as they were.

@@ -41,6 +41,7 @@ mod space;
 mod store;
 mod sweeper;
 mod table_key;
+mod troubles;
 mod turns;
 mod views;
 mod worker;

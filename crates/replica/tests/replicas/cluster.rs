@@ -28,6 +28,7 @@ pub const STORE_ID: u16 = 1;
 pub struct Network {
     nodes: Mutex<BTreeMap<NodeId, Weak<Replicas>>>,
     cut: Mutex<BTreeSet<NodeId>>,
+    refused: Mutex<BTreeSet<Bytes>>,
     bytes: AtomicU64,
 }
 
@@ -44,6 +45,23 @@ impl Network {
 
     pub fn mend(&self, node: NodeId) {
         self.cut.lock().unwrap().remove(&node);
+    }
+
+    /// From now on a request that brings this key is refused, or no longer.
+    pub fn refuse(&self, key: &'static str, is_refused: bool) {
+        let mut refused = self.refused.lock().unwrap();
+        match is_refused {
+            true => refused.insert(key.into()),
+            false => refused.remove(key.as_bytes()),
+        };
+    }
+
+    fn refuses(&self, request: &ReplicaRequest) -> bool {
+        let refused = self.refused.lock().unwrap();
+        match &request.operation {
+            ReplicaOperation::Merge { records } => records.iter().any(|pair| refused.contains(&pair.key)),
+            _ => false,
+        }
     }
 
     /// The bytes of all requests and replies, as they would be on the wire, without what stands around them.
@@ -76,6 +94,10 @@ impl Peers for Way {
             let error = ReplicaError::new(ReplicaErrorCode::Other, "the network is cut");
             return answer(ReplicaReply::Error(error));
         };
+        if self.network.refuses(&request) {
+            let error = ReplicaError::new(ReplicaErrorCode::Other, "not this one");
+            return answer(ReplicaReply::Error(error));
+        }
         self.network
             .wire_bytes(|writer| request.write(request.timeout_ms, writer));
         let network = Arc::clone(&self.network);

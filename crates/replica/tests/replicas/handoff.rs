@@ -7,7 +7,7 @@ use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::versioned::EngineKind;
 use fondaco_replica::ReplicaCounter;
 
-use crate::cluster::{Cluster, ask, node, pair, put, quiet, request, until, value};
+use crate::cluster::{Cluster, ask, node, pair, put, quiet, request, store, until, value};
 
 /// A cluster of three, of which node 3 is away, and node 2 keeps so many hints for it.
 fn with_hints(dir: &std::path::Path, count: usize) -> Cluster {
@@ -161,4 +161,43 @@ fn hints_of_a_store_that_was_dropped_go_with_it() {
     cluster.tell();
     until("the purge", || cluster.node(2).hinted_nodes() == 0);
     assert_eq!(cluster.node(2).counter(ReplicaCounter::HintsDelivered), 0);
+}
+
+#[test]
+fn a_hint_that_is_refused_keeps_no_other_from_its_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = with_hints(dir.path(), 1000);
+    cluster.network.refuse("k500", true);
+    cluster.network.mend(node(3));
+    cluster.set_live(node(3), true);
+    let delivered = || cluster.node(2).counter(ReplicaCounter::HintsDelivered);
+    until("the delivery of all others", || delivered() == 999);
+    assert_eq!(cluster.node(2).hinted_nodes(), 1, "it is kept");
+    cluster.network.refuse("k500", false);
+    until("its delivery", || delivered() == 1000);
+    assert_eq!(cluster.values(3, "k500"), ["a"]);
+}
+
+#[test]
+fn hints_that_are_for_others_now_do_not_wait_for_those_before_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = with_hints(dir.path(), 1000);
+    // Of the last partition node 3 is no owner any more, and node 2 alone has what is in it.
+    let partition_of = |key: &String| {
+        let slot = fondaco_model::slot_of_key(&store(), key.as_bytes());
+        cluster.table.partitions().partition_of(slot).get()
+    };
+    let mut keys = (0..).map(|number| format!("only{number}"));
+    let last = &keys.find(|key| partition_of(key) == 3).unwrap();
+    let record = put(cluster.node(2), last, value("a"));
+    hint(&cluster, last, record);
+    let mut next = vec![vec![node(1), node(2), node(3)]; 4];
+    next[3] = vec![node(1), node(2)];
+    cluster.table = Arc::new(cluster.table.with_plan(next).unwrap().finished());
+    cluster.tell();
+    until("the delivery", || {
+        cluster.node(2).counter(ReplicaCounter::HintsDelivered) > 0
+    });
+    until("the record", || cluster.values(1, last) == ["a"]);
+    assert_eq!(cluster.node(2).hinted_nodes(), 1, "all others wait");
 }
