@@ -69,6 +69,8 @@ pub struct VersionedConfig {
     /// The database of stores that are kept in MySQL, of this node alone:
     /// `mysql://user:password@host:port/database`. Without it no such store can be.
     pub mysql: Option<String>,
+    /// How often each partition is compared with one of its other replicas; a minute unless said.
+    pub exchange_period: Option<Duration>,
 }
 
 impl fmt::Debug for VersionedConfig {
@@ -76,6 +78,7 @@ impl fmt::Debug for VersionedConfig {
         // Not the database: it has a password.
         f.debug_struct("VersionedConfig")
             .field("cache_bytes", &self.cache_bytes)
+            .field("exchange_period", &self.exchange_period)
             .finish_non_exhaustive()
     }
 }

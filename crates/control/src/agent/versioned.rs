@@ -78,9 +78,11 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
     if let Some(zone) = zone {
         builder = builder.zone(zone);
     }
+    let defaults = ReplicaOptions::default();
     let options = ReplicaOptions {
         reserve_bytes: parts.reserve_bytes,
-        ..ReplicaOptions::default()
+        exchange_period: parts.config.exchange_period.unwrap_or(defaults.exchange_period),
+        ..defaults
     };
     let peers = Arc::new(ClientPeers::start(builder)?);
     Ok(Arc::new(Replicas::open(parts.dir, &engines, peers, options)?))

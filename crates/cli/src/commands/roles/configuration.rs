@@ -16,6 +16,9 @@ use super::{HTTP_DEFAULT, LogFormat, RESP_DEFAULT, resolve};
 /// The path in ZooKeeper unless said otherwise.
 const ROOT_DEFAULT: &str = "/fondaco";
 
+/// The longest time between two comparisons of a partition with its other replicas: a week.
+const EXCHANGE_SECONDS_MAX: u64 = 7 * 24 * 3600;
+
 /// The file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -80,6 +83,7 @@ struct PeersSection {
 struct VersionedSection {
     cache: Option<String>,
     mysql: Option<String>,
+    exchange_every_seconds: Option<u64>,
 }
 
 impl fmt::Debug for VersionedSection {
@@ -87,6 +91,7 @@ impl fmt::Debug for VersionedSection {
         // Not the database: it has a password.
         f.debug_struct("VersionedSection")
             .field("cache", &self.cache)
+            .field("exchange_every_seconds", &self.exchange_every_seconds)
             .finish_non_exhaustive()
     }
 }
@@ -186,6 +191,12 @@ impl ConfigurationFile {
             config.versioned.cache_bytes = Some(bytes);
         }
         config.versioned.mysql = self.versioned.mysql;
+        if let Some(seconds) = self.versioned.exchange_every_seconds {
+            if !(1..=EXCHANGE_SECONDS_MAX).contains(&seconds) {
+                bail!("invalid exchange-every-seconds {seconds}: use 1 to {EXCHANGE_SECONDS_MAX}");
+            }
+            config.versioned.exchange_period = Some(Duration::from_secs(seconds));
+        }
         let defaults = ClusterConfig::default();
         config.cluster = ClusterConfig {
             placement: cluster.placement.unwrap_or(defaults.placement),
@@ -283,6 +294,7 @@ mod tests {
         [versioned]
         cache = "1GiB"
         mysql = "mysql://user:password@database.example:3306/node"
+        exchange-every-seconds = 5
         [log]
         filter = "debug"
         format = "json"
@@ -307,6 +319,7 @@ mod tests {
         assert_eq!(config.disk_reserve_bytes, 2 << 30);
         assert_eq!(config.versioned.cache_bytes, Some(1 << 30));
         assert!(config.versioned.mysql.unwrap().starts_with("mysql://user"));
+        assert_eq!(config.versioned.exchange_period, Some(Duration::from_secs(5)));
         assert_eq!(config.tls.unwrap().key, Path::new("b.pem"));
         assert_eq!(config.users[0].stores, ["pymk", "feature-*"]);
         assert_eq!(config.users[0].writes, ["cart-*"]);
@@ -348,6 +361,19 @@ mod tests {
         let error = file().into_config(Role::Node).unwrap_err().to_string();
         assert!(error.contains("--data"), "{error}");
         assert!(file().into_config(Role::Router).is_ok());
+    }
+
+    #[test]
+    fn replicas_are_compared_at_least_once_a_week_and_not_all_the_time() {
+        let config = |seconds: u64| {
+            let text = format!("data = \"x\"\n[versioned]\nexchange-every-seconds = {seconds}");
+            ConfigurationFile::parse(&text).unwrap().into_config(Role::Node)
+        };
+        for seconds in [0, EXCHANGE_SECONDS_MAX + 1] {
+            let error = config(seconds).unwrap_err().to_string();
+            assert!(error.contains("exchange-every-seconds"), "{error}");
+        }
+        assert!(config(EXCHANGE_SECONDS_MAX).is_ok());
     }
 
     #[test]
