@@ -1,0 +1,85 @@
+//! A client's connection to one of the servers: made when something is asked, given up when no answer comes.
+
+use std::fmt;
+use std::time::Duration;
+
+use fastrand::Rng;
+use redis::{Cmd, Value};
+
+/// How long a client waits for an answer. Coordinators give up sooner; a server that was stopped does not.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Asks one server until that does not answer, then another one.
+pub struct Connection<'a> {
+    addresses: &'a [String],
+    open: Option<(String, redis::Connection)>,
+}
+
+/// What came of a request.
+pub enum Outcome {
+    /// An answer.
+    Answer(Value),
+    /// An error, or no answer: it may have been done.
+    Unknown(String),
+    /// It was not sent.
+    Unsent(String),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answer(value) => write!(f, "{value:?}"),
+            Self::Unknown(error) => write!(f, "unknown: {error}"),
+            Self::Unsent(error) => write!(f, "unsent: {error}"),
+        }
+    }
+}
+
+impl<'a> Connection<'a> {
+    /// To any of these.
+    pub fn to(addresses: &'a [String]) -> Self {
+        Self { addresses, open: None }
+    }
+
+    /// Asks for something.
+    pub fn ask(&mut self, request: &Cmd, rng: &mut Rng) -> Outcome {
+        let (address, connection) = match &mut self.open {
+            Some(open) => open,
+            None => {
+                let address = &self.addresses[rng.usize(..self.addresses.len())];
+                match connect(address) {
+                    Ok(connection) => self.open.insert((address.clone(), connection)),
+                    Err(error) => return Outcome::Unsent(format!("{address}: {error}")),
+                }
+            }
+        };
+        let error = match request.query(connection) {
+            Ok(value) => return Outcome::Answer(value),
+            Err(error) => error,
+        };
+        let said = format!("{address}: {error}");
+        // An error that has a code came from the server: the connection is as it was.
+        if error.code().is_none() {
+            self.open = None;
+        }
+        Outcome::Unknown(said)
+    }
+
+    /// Goes to whichever server next time.
+    pub fn leave(&mut self) {
+        self.open = None;
+    }
+
+    /// Who was asked last, if it answered.
+    pub fn address(&self) -> &str {
+        self.open.as_ref().map_or("nobody", |(address, _)| address)
+    }
+}
+
+fn connect(address: &str) -> redis::RedisResult<redis::Connection> {
+    let client = redis::Client::open(format!("redis://{address}"))?;
+    let connection = client.get_connection_with_timeout(PATIENCE)?;
+    connection.set_read_timeout(Some(PATIENCE))?;
+    connection.set_write_timeout(Some(PATIENCE))?;
+    Ok(connection)
+}

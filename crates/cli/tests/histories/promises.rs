@@ -1,0 +1,99 @@
+//! What stores promise, and that it holds.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use redis::Commands;
+
+use super::clients::Client;
+use super::ledger::Ledger;
+use super::machines::Machines;
+use super::node::until;
+use super::settling::settle;
+use super::stores::STORES;
+use super::troubles::Troubles;
+
+/// One more than have a key, so that some node has no part in it.
+const NODES: u8 = 4;
+const CLIENTS: usize = 8;
+/// For how long things fail, unless `FONDACO_CHECKER_SECONDS` says otherwise.
+const SECONDS: u64 = 28;
+/// What every store must have been asked for, so that the test says something.
+const ANSWERS_MIN: u64 = 100;
+
+/// Ends clients when the test ends, however it does.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+fn given(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|error| panic!("{variable}={text:?}: {error}")),
+    )
+}
+
+/// In every store no acknowledged write is lost, no concurrent one either, and replicas become equal. Where R + W > N
+/// and hints do not count, a read sees every write that was acknowledged before. That a store breaks this which reads
+/// and writes a single replica shows that it would be noticed.
+#[test]
+fn stores_keep_what_they_promise_while_processes_networks_disks_and_clocks_fail() {
+    let seed = given("FONDACO_CHECKER_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let seconds = given("FONDACO_CHECKER_SECONDS").unwrap_or(SECONDS);
+    println!("FONDACO_CHECKER_SEED={seed} FONDACO_CHECKER_SECONDS={seconds}");
+    let mut machines = Machines::start(NODES);
+    STORES.iter().for_each(|store| store.create(&machines.cluster));
+    let addresses = machines.cluster.resp_addresses();
+    until_known(&addresses);
+
+    let ledger = Ledger::new(&STORES);
+    let mut troubles = Troubles::of(seed);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let end = End(&is_over);
+        for number in 0..CLIENTS {
+            let client = Client::new(number, seed, &ledger, &addresses);
+            scope.spawn(|| client.work(&is_over));
+        }
+        troubles.make(&mut machines, &ledger, Instant::now() + Duration::from_secs(seconds));
+        drop(end);
+    });
+    println!("{}", troubles.told());
+    if !ledger.is_broken() {
+        settle(&machines, &ledger);
+    }
+    for account in ledger.accounts() {
+        println!("{}", account.summary());
+        let broken = account.broken();
+        match account.store.is_weak {
+            true => assert!(!broken.is_empty(), "what {} breaks went unnoticed", account.store.name),
+            false => assert!(broken.is_empty(), "{}: {}", account.store.name, broken.join("\n")),
+        }
+        let answers = account.reads().min(account.acknowledged() as u64);
+        assert!(
+            answers >= ANSWERS_MIN,
+            "only {answers} answers of {}",
+            account.store.name
+        );
+    }
+}
+
+/// Waits until every server knows every store.
+fn until_known(addresses: &[String]) {
+    for address in addresses {
+        let client = redis::Client::open(format!("redis://{address}")).unwrap();
+        let mut connection = client.get_connection().unwrap();
+        let mut knows = |name: &str| {
+            let asked: redis::RedisResult<Option<String>> = connection.get(format!("{name}:nothing"));
+            asked.is_ok()
+        };
+        until("every server knows every store", || {
+            STORES.iter().all(|store| knows(store.name))
+        });
+    }
+}
