@@ -240,15 +240,31 @@ fn start_zookeeper() -> Result<ZooKeeper> {
 
 /// Looks again and again until something is so, for a minute at most.
 pub fn wait_until(what: &str, is_so: impl FnMut() -> Result<bool>) -> Result<()> {
-    wait_until_within(START_LIMIT, what, is_so)
+    let wait = Wait {
+        limit: START_LIMIT,
+        poll: POLL,
+    };
+    wait.until(what, is_so)
 }
 
-/// Looks again and again until something is so.
-pub fn wait_until_within(limit: Duration, what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
-    let deadline = Instant::now() + limit;
-    while !is_so()? {
-        ensure!(Instant::now() < deadline, "not within {limit:?}: {what}");
-        std::thread::sleep(POLL);
+/// How long to wait for something, and how often to look.
+#[derive(Debug, Clone, Copy)]
+pub struct Wait {
+    /// How long.
+    pub limit: Duration,
+    /// The time between two looks.
+    pub poll: Duration,
+}
+
+impl Wait {
+    /// Looks again and again until something is so.
+    pub fn until(self, what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+        let Self { limit, poll } = self;
+        let deadline = Instant::now() + limit;
+        while !is_so()? {
+            ensure!(Instant::now() < deadline, "not within {limit:?}: {what}");
+            std::thread::sleep(poll);
+        }
+        Ok(())
     }
-    Ok(())
 }

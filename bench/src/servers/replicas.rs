@@ -14,11 +14,15 @@ use fondaco_model::{NodeId, PartitionCount, PartitionId, StoreName, slot_of_key}
 use redis::{Client, Cmd, Connection, Value, cmd};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::cluster::{wait_until, wait_until_within};
+use super::cluster::{Wait, wait_until};
 use crate::dataset::{append_value, key};
 use crate::load::library::Library;
 
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+const START_WAIT: Wait = Wait {
+    limit: ANSWER_MAX,
+    poll: Duration::from_millis(20),
+};
 /// How many records one request brings, and how many requests of a connection are under way: less than a node lets
 /// wait of one connection.
 const REQUEST_RECORDS: usize = 128;
@@ -71,7 +75,7 @@ impl Replicas {
             connections: BTreeMap::new(),
             store,
         };
-        replicas.wait_until_equal(0, ANSWER_MAX)?;
+        replicas.wait_until_equal(0, START_WAIT)?;
         Ok(replicas)
     }
 
@@ -143,25 +147,26 @@ impl Replicas {
     }
 
     /// Waits until a node has made all of its hash trees.
-    pub fn wait_for_trees(&mut self, node: NodeId, limit: Duration) -> Result<()> {
+    pub fn wait_for_trees(&mut self, node: NodeId, wait: Wait) -> Result<()> {
         for partition in self.partitions.partitions() {
             if !self.holders_of(partition).contains(&node) {
                 continue;
             }
             let what = format!("node {node} has the hash tree of partition {partition}");
-            wait_until_within(limit, &what, || Ok(self.tree(node, partition).is_some()))?;
+            wait.until(&what, || Ok(self.tree(node, partition).is_some()))?;
         }
         Ok(())
     }
 
     /// Waits until all replicas of all partitions are equal, by their hash trees, and these have as many leaves as
     /// so many keys of the whole store need. What was equal once is not looked at again: nothing is written.
-    pub fn wait_until_equal(&mut self, keys: u64, limit: Duration) -> Result<()> {
-        let keys = keys / u64::from(self.partitions.get());
+    pub fn wait_until_equal(&mut self, keys: u64, wait: Wait) -> Result<()> {
+        // No partition has so few.
+        let keys = keys / u64::from(self.partitions.get()) * 9 / 10;
         for partition in self.partitions.partitions() {
             let holders = self.holders_of(partition).to_vec();
             let what = format!("the replicas of partition {partition} are equal");
-            wait_until_within(limit, &what, || {
+            wait.until(&what, || {
                 let trees: Option<Vec<Tree>> = holders.iter().map(|&node| self.tree(node, partition)).collect();
                 let has_room = |tree: &Tree| LEAF_KEYS_MAX << tree.leaf_bits >= keys;
                 Ok(trees.is_some_and(|trees| {

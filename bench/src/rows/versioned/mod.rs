@@ -82,7 +82,7 @@ const LOGGED: [Mix; 6] = [
     PIPELINED_WRITES,
 ];
 /// What is acknowledged is on the disk.
-const SYNCED: [Mix; 2] = [HALF, WRITES];
+const SYNCED: [Mix; 3] = [HALF, WRITES, PIPELINED_WRITES];
 
 impl Mix {
     fn keys(&self, records: u64) -> KeyChoice {
@@ -234,6 +234,8 @@ impl<'a> Course<'a> {
                 break;
             }
             for (contender, seen) in contenders.iter().zip(&mut seen) {
+                // What the one before has left to be written is not of this one.
+                rustix::fs::sync();
                 let before = (contender.cpu_time)()?;
                 let report = contender.load(mix, self.dataset, self.round_time(), round)?;
                 seen.add(&report, (contender.cpu_time)()? - before);
