@@ -11,7 +11,7 @@ use bytes::Bytes;
 use fondaco_client::quorum::{PutOver, ReplicaError, ReplicaErrorCode, ReplicaReply};
 use fondaco_engine::{Engine, EngineError, Table, VALUE_BYTES_MAX, WriteBatch};
 use fondaco_model::NodeId;
-use fondaco_model::versioned::{Durability, Over, Record, Update, VectorClock, WriteError};
+use fondaco_model::versioned::{Durability, Over, Record, Resolution, Update, VectorClock, WriteError};
 
 use crate::answer::Answer;
 use crate::committer::Dots;
@@ -229,10 +229,13 @@ impl<'a> Group<'a> {
             return Err(not_here(&store.name, place.partition.id()));
         }
         let before = self.current(store.engine_at, &*store.table, &place.table_key)?;
-        let local = match &before {
+        let mut local = match &before {
             Some(bytes) => Some(self.decode(&place, bytes)?),
             None => None,
         };
+        if let (Resolution::Latest, Some(local)) = (store.settings.resolution, &mut local) {
+            local.forget_shadowed();
+        }
         let over = match over {
             PutOver::Context => Over::Context(&context),
             PutOver::All => Over::All(&context),
@@ -242,6 +245,7 @@ impl<'a> Group<'a> {
         let record = Record::write(local.as_ref(), dots, over, update).map_err(|error| {
             let code = match error {
                 WriteError::Conflict => ReplicaErrorCode::Conflict,
+                WriteError::TooManySiblings { .. } => ReplicaErrorCode::Overloaded,
                 _ => ReplicaErrorCode::Other,
             };
             ReplicaError::new(code, error.to_string())

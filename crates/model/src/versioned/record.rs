@@ -25,6 +25,9 @@ pub const SIBLINGS_MAX: usize = 64;
 /// How many bytes the values of several siblings may have together for another one to be added.
 pub const SIBLINGS_BYTES_MAX: usize = 128 * 1024 * 1024;
 
+/// How many bytes the values of several siblings may have together where only the latest is read.
+pub const SHADOWED_BYTES_MAX: usize = 1024 * 1024;
+
 /// How many siblings a record may have when it is read: each replica may have added its own before they
 /// met.
 pub const SIBLINGS_READ_MAX: usize = 4096;
@@ -155,6 +158,18 @@ impl Record {
     /// Whether another record has nothing that is new here: to merge it would change nothing.
     pub fn covers(&self, other: &Self) -> bool {
         self.merge(other) == *self
+    }
+
+    /// Forgets all siblings but the latest, if they are as many as a record may have, or of more than
+    /// [`SHADOWED_BYTES_MAX`] bytes: for stores that resolve by the latest, whose readers are shown no other. So
+    /// many who write one key at once find room there, and the record stays short. What is forgotten is still
+    /// seen: replicas that have it forget it when they merge this record.
+    pub fn forget_shadowed(&mut self) {
+        let is_long = self.siblings.len() >= SIBLINGS_MAX || self.value_bytes() > SHADOWED_BYTES_MAX;
+        if self.siblings.len() > 1 && is_long {
+            let latest = self.siblings.iter().max_by_key(|sibling| sibling.age()).cloned();
+            self.siblings = latest.into_iter().collect();
+        }
     }
 
     /// Forgets what is oldest in a context that is too long, and nothing of siblings.

@@ -17,7 +17,7 @@ words! {
     /// all.
     #[default]
     Latest = "latest",
-    /// All of them: the client decides.
+    /// All of them, equal ones once: the client decides.
     All = "all",
     /// JSON arrays as sets: what is in any of them, in the order of the latest. An element that one removed
     /// while another wrote an array with it is there still. What is no array is resolved as the latest.
@@ -62,9 +62,16 @@ pub fn resolve(record: &Record, resolution: Resolution, now_unix_ms: u64) -> Res
         Resolution::Latest => one(latest.value_at(now_unix_ms).cloned(), latest.expires_unix_ms),
         Resolution::All => {
             let living = newest_first(record, now_unix_ms);
+            let mut values = SmallVec::<[Bytes; 1]>::new();
+            for value in living.iter().filter_map(|sibling| sibling.value.as_ref()) {
+                // Two replicas may have taken the same write.
+                if !values.contains(value) {
+                    values.push(value.clone());
+                }
+            }
             Resolved {
                 expires_unix_ms: living.first().and_then(|sibling| sibling.expires_unix_ms),
-                values: living.iter().filter_map(|sibling| sibling.value.clone()).collect(),
+                values,
             }
         }
         Resolution::Set => {

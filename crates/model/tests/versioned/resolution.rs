@@ -52,6 +52,8 @@ fn a_deletion_that_is_the_latest_hides_what_is_concurrent() {
 fn all_are_all_values_the_latest_first() {
     let record = concurrent(&[("b", 2), ("c", 3), ("a", 1)]);
     assert_eq!(texts(&resolve(&record, Resolution::All, 0)), ["c", "b", "a"]);
+    let twice = concurrent(&[("a", 2), ("b", 3), ("a", 2)]);
+    assert_eq!(texts(&resolve(&twice, Resolution::All, 0)), ["b", "a"]);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! What a write does to the record of the replica that takes it first.
 
 use fondaco_model::versioned::{
-    COUNTER_MAX, DotSource, Over, Record, SIBLINGS_MAX, TIME_UNIX_MS_MAX, Update, VectorClock, WriteError,
+    COUNTER_MAX, DotSource, Over, Record, SHADOWED_BYTES_MAX, SIBLINGS_MAX, TIME_UNIX_MS_MAX, Update, VectorClock,
+    WriteError,
 };
 
 use crate::history::{clock, put, replica, values, written};
@@ -99,6 +100,32 @@ fn a_key_has_a_limit_of_concurrent_values() {
     );
     let resolved = written(&record, &mut dots, record.context(), put("one", 0));
     assert_eq!(values(&resolved).len(), 1);
+}
+
+#[test]
+fn where_only_the_latest_is_read_the_others_are_forgotten_when_they_are_many_or_long() {
+    let mut dots = source(1);
+    let mut record = Record::default();
+    for number in 0..SIBLINGS_MAX as u64 {
+        record.forget_shadowed();
+        assert_eq!(record.siblings().len() as u64, number, "few and short ones stay");
+        // The latest is neither the first nor the last.
+        let time = if number == 7 { 5000 } else { number };
+        record = written(&record, &mut dots, &VectorClock::new(), put("v", time));
+    }
+    let full = record.clone();
+    record.forget_shadowed();
+    assert_eq!(record.siblings().len(), 1);
+    assert_eq!(record.siblings()[0].written_unix_ms, 5000);
+    assert_eq!(full.merge(&record), record, "they are seen, and come back from nobody");
+
+    let long = "v".repeat(SHADOWED_BYTES_MAX);
+    let mut record = written(&Record::default(), &mut dots, &VectorClock::new(), put(&long, 1));
+    record.forget_shadowed();
+    record = written(&record, &mut dots, &VectorClock::new(), put("v", 2));
+    assert_eq!(record.siblings().len(), 2, "the latest may be as long as it likes");
+    record.forget_shadowed();
+    assert_eq!(values(&record).into_iter().collect::<Vec<_>>(), ["v"]);
 }
 
 #[test]

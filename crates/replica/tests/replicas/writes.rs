@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use bytes::Bytes;
 use fondaco_client::quorum::{PutOver, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
-use fondaco_model::versioned::{Record, Update, VectorClock};
+use fondaco_model::versioned::{Record, Resolution, SIBLINGS_MAX, Update, VectorClock};
 use fondaco_replica::{REPLICA_KEY_BYTES_MAX, ReplicaCounter, ReplicaOptions};
 
 use crate::cluster::{Cluster, ask, merging, node, now_unix_ms, put, putting, quiet, request, value};
@@ -13,6 +13,16 @@ fn code(reply: ReplicaReply) -> ReplicaErrorCode {
     match reply {
         ReplicaReply::Error(error) => error.code,
         other => panic!("{other:?}"),
+    }
+}
+
+/// A write that has seen nothing, and so takes the place of nothing.
+fn putting_unseen(key: &str, text: &str) -> ReplicaOperation {
+    ReplicaOperation::Put {
+        over: PutOver::Context,
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        context: VectorClock::new(),
+        update: value(text),
     }
 }
 
@@ -33,24 +43,19 @@ fn writers_at_the_same_time_all_stay_unless_they_have_seen_each_other() {
     const WRITERS: usize = 8;
     const WRITES: usize = 200;
     let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 1, 4, &quiet());
+    let mut cluster = Cluster::in_memory(dir.path(), 1, 4, &quiet());
+    cluster.settings.resolution = Resolution::All;
+    cluster.tell();
     let replicas = cluster.node(1);
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
             scope.spawn(move || {
                 for write in 0..WRITES {
                     let key = format!("k{}", write % 4);
-                    // What each has seen of its own only: of the others nothing is made obsolete.
-                    let operation = ReplicaOperation::Put {
-                        over: PutOver::Context,
-                        key: key.clone().into(),
-                        context: VectorClock::new(),
-                        update: value(&format!("{writer}")),
-                    };
                     // The bound on siblings refuses further ones by name.
-                    match ask(replicas, operation) {
+                    match ask(replicas, putting_unseen(&key, &format!("{writer}"))) {
                         ReplicaReply::Written(_) => {}
-                        other => assert_eq!(code(other), ReplicaErrorCode::Other),
+                        other => assert_eq!(code(other), ReplicaErrorCode::Overloaded),
                     }
                 }
             });
@@ -58,10 +63,35 @@ fn writers_at_the_same_time_all_stay_unless_they_have_seen_each_other() {
     });
     for key in ["k0", "k1", "k2", "k3"] {
         let record = cluster.record(1, key).unwrap();
-        assert_eq!(record.siblings().len(), fondaco_model::versioned::SIBLINGS_MAX);
+        assert_eq!(record.siblings().len(), SIBLINGS_MAX);
         put(replicas, key, value("all"));
         assert_eq!(cluster.values(1, key), ["all"]);
     }
+}
+
+#[test]
+fn where_only_the_latest_is_read_many_who_write_at_once_find_room() {
+    const WRITES: usize = 3 * SIBLINGS_MAX;
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::in_memory(dir.path(), 2, 1, &quiet());
+    let mut before = Vec::new();
+    for write in 0..WRITES {
+        match ask(cluster.node(1), putting_unseen("k", &write.to_string())) {
+            ReplicaReply::Written(record) => before.push(Record::decode(record).unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+    let record = cluster.record(1, "k").unwrap();
+    assert!(record.siblings().len() <= SIBLINGS_MAX);
+    assert!(cluster.values(1, "k").contains(&(WRITES - 1).to_string()));
+    // Who has them still forgets them, too.
+    let full = before
+        .iter()
+        .find(|record| record.siblings().len() == SIBLINGS_MAX)
+        .unwrap();
+    ask(cluster.node(2), merging("k", full.to_bytes().into()));
+    ask(cluster.node(2), merging("k", record.to_bytes().into()));
+    assert_eq!(cluster.record(2, "k"), Some(record));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use fondaco_client::quorum::{Edit, Expiry, Intent, ReplicaError, ReplicaErrorCode, ReplicaReply, Written};
 use fondaco_client::{ClientError, WireKey};
-use fondaco_model::versioned::{Record, Resolution, Update, VectorClock};
+use fondaco_model::versioned::{Record, Resolution, Update, VectorClock, resolve};
 
 use super::context;
 use super::effect::{Change, Circumstances};
@@ -112,12 +112,7 @@ impl Carrying<'_> {
                 .map(|current| current.value)
                 .into_iter()
                 .collect(),
-            _ => {
-                let siblings = record.siblings().iter();
-                siblings
-                    .filter_map(|sibling| sibling.value_at(now_unix_ms).cloned())
-                    .collect()
-            }
+            _ => resolve(&record, Resolution::All, now_unix_ms).values.into_vec(),
         };
         Ok(Answer::Siblings(context::write(record.context()), values))
     }
