@@ -107,9 +107,10 @@ pub enum RecordPart {
 /// What a value takes the place of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutOver {
-    /// Of what the context covers.
+    /// Of what the context covers, and of nothing else.
     Context,
-    /// Of that, and of everything that the replica holds.
+    /// Of that, and of everything that the replica holds when it carries this out, be it late: to be asked of the
+    /// only replica that there is, and of no second one.
     All,
     /// Of everything that the replica holds, on condition that the context covers it: else `CONFLICT`.
     Unchanged,

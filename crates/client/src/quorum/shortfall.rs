@@ -181,12 +181,6 @@ impl Troubles {
         self.list.clear();
     }
 
-    /// Whether a node said that it does not hold the key.
-    pub(super) fn is_elsewhere(&self, node: NodeId) -> bool {
-        let mut troubles = self.list.iter();
-        troubles.any(|(known, trouble)| *known == node && trouble.is_elsewhere())
-    }
-
     /// The nodes whose record cannot be read.
     pub(super) fn damaged(&self) -> impl Iterator<Item = NodeId> {
         let is_damaged = |trouble: &Trouble| match trouble {

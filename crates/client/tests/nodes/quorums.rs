@@ -215,7 +215,8 @@ async fn the_replica_in_the_process_is_asked_without_a_connection() {
     client.put(&name("v"), b"k", "v", &PutOptions::default()).await.unwrap();
     assert_eq!(client.get(&name("v"), b"k").await.unwrap().unwrap(), "v");
     let asked = held.lock().unwrap().asked.clone();
-    assert_eq!(asked, [ReplicaCommand::Put, ReplicaCommand::Get]);
+    let expected = [ReplicaCommand::Get, ReplicaCommand::Put, ReplicaCommand::Get];
+    assert_eq!(asked, expected);
     assert_eq!(cluster.nodes[1].state(|state| state.held.asked.len()), 0);
 }
 

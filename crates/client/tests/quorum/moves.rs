@@ -204,6 +204,24 @@ fn the_next_owners_take_a_write_that_an_owner_took_first_and_are_not_read() {
 }
 
 #[test]
+fn who_shares_a_partition_while_it_moves_is_asked_what_it_has_seen() {
+    let shape = Shape::of(6, 1);
+    let (mut moving, key) = (Move::new(1, shape, None, &[4]), first_key());
+    moving.now = vec![id(1)];
+    let (at, _) = put(&mut moving.world, &key, "v");
+    assert_eq!(moving.world.asked(at).nodes(ReplicaCommand::Get), [0; 0]);
+    moving.begin(true);
+    moving.synchronise();
+    let (at, written) = put(&mut moving.world, &key, "w");
+    written.unwrap();
+    let asked = moving.world.asked(at);
+    assert_eq!(asked.nodes(ReplicaCommand::Get), [1]);
+    assert_eq!(asked.nodes(ReplicaCommand::Put), [1]);
+    assert_eq!(asked.nodes(ReplicaCommand::Merge), [4]);
+    assert_eq!(values(&moving.world.healed(&key)), ["w"]);
+}
+
+#[test]
 fn a_write_fails_that_too_few_of_the_next_owners_take() {
     let key = first_key();
     let mut moving = Move::new(1, majority(), None, &[1, 4, 5]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fondaco_client::ClientError;
 use fondaco_client::quorum::{Edit, Expiry, Intent, ReplicaCommand};
-use fondaco_model::versioned::{Handoff, Record, VectorClock, resolve};
+use fondaco_model::versioned::{Handoff, Record, Resolution, VectorClock, resolve};
 use proptest::prelude::*;
 
 use crate::script::{begin_get, begin_put, begin_update, begin_write, read, updated, value, values, written};
@@ -130,8 +130,10 @@ fn run(seed: u64, shape: &Shape, faults: Faults, home: Option<u32>, operations: 
         }
     }
     assert!(doing.is_empty());
+    world.catch_up();
     let healed = world.healed(&key);
     let left = values(&healed);
+    let latest = resolve(&healed, Resolution::Latest, 0).value().cloned();
     for (place, write) in acknowledged.iter().enumerate() {
         assert!(healed.context().covers_all(&write.context), "{:?} is lost", write.value);
         for later in acknowledged
@@ -144,6 +146,12 @@ fn run(seed: u64, shape: &Shape, faults: Faults, home: Option<u32>, operations: 
                 "{:?} was to take the place of {:?}",
                 later.value,
                 write.value
+            );
+            assert_ne!(
+                latest.as_deref(),
+                Some(write.value.as_bytes()),
+                "{:?} had taken its place",
+                later.value
             );
         }
     }

@@ -1,9 +1,10 @@
 //! Topologies that are old, and nodes that are not there.
 
 use fondaco_client::ClientError;
-use fondaco_client::quorum::{ReplicaCommand, ReplicaErrorCode};
+use fondaco_client::quorum::{Intent, ReplicaCommand, ReplicaErrorCode};
+use fondaco_model::versioned::VectorClock;
 
-use crate::script::{begin_get, begin_put, first_key, put, read, written};
+use crate::script::{begin_get, begin_put, begin_write, first_key, no_quorum, put, read, value, values, written};
 use crate::world::{Shape, World, id};
 
 #[test]
@@ -31,6 +32,58 @@ fn an_old_topology_is_made_good_by_a_newer_one() {
     written(&mut world, writing).unwrap();
     assert!(world.replicas[&id(3)].records.contains_key(key.key()));
     world.finish();
+}
+
+#[test]
+fn what_may_have_been_made_by_who_is_no_replica_any_more_is_no_conflict_with_itself() {
+    let shape = Shape::of(4, 3);
+    let (mut world, key) = (World::new(1, &shape, None), first_key());
+    // Node 1 takes it, and its answer comes too late; then it is none of the replicas, of which one has heard of it.
+    world.replica(1).delay_us = 10_000_000;
+    let update = value(&world, "new");
+    let at = begin_write(&mut world, &key, Intent::Unchanged(VectorClock::new()), update);
+    let taken = world.replicas[&id(1)].records[key.key()].clone();
+    world.replica(2).records.insert(key.key().to_vec().into(), taken);
+    let mut topology = shape.topology(|_| true);
+    topology.epoch = 2;
+    topology.owners.rotate_left(1);
+    world.adopt(topology);
+    world.finish();
+    no_quorum(written(&mut world, at));
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [1, 2]);
+    assert_eq!(values(&world.healed(&key)), ["new"]);
+}
+
+#[test]
+fn what_the_only_replica_may_write_over_all_is_given_to_no_other_that_comes_after_it() {
+    let shape = Shape::of(2, 1);
+    let (mut world, key) = (World::new(1, &shape, None), first_key());
+    world.replica(1).delay_us = 10_000_000;
+    let at = begin_put(&mut world, &key, "v");
+    let mut topology = shape.topology(|_| true);
+    topology.epoch = 2;
+    topology.owners.rotate_left(1);
+    world.adopt(topology);
+    world.finish();
+    no_quorum(written(&mut world, at));
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [1]);
+    // Who has not taken it has not, and the other one does.
+    let (mut world, key) = (World::new(1, &shape, None), first_key());
+    world
+        .replica(1)
+        .refuses
+        .insert("FONDACO.RPUT", ReplicaErrorCode::NotHere);
+    let at = begin_put(&mut world, &key, "v");
+    while world.now_us < 5_000 {
+        world.step();
+    }
+    let mut topology = shape.topology(|_| true);
+    topology.epoch = 2;
+    topology.owners.rotate_left(1);
+    world.adopt(topology);
+    world.finish();
+    written(&mut world, at).unwrap();
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Put).last(), Some(&2));
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub struct Faults {
     /// The request is done, or is not, and nothing ever comes back.
     pub never: u32,
     pub errors: u32,
-    /// The answer comes after more than an attempt may take.
+    /// The request, or its answer, comes after more than an attempt may take.
     pub slow: u32,
 }
 
@@ -56,8 +56,10 @@ pub struct Replica {
     pub is_up: bool,
     /// What it answers instead of doing what it is asked, by command.
     pub refuses: BTreeMap<&'static str, ReplicaErrorCode>,
-    /// How much longer it takes.
+    /// How much longer it takes to answer what it has done.
     pub delay_us: u64,
+    /// How much later it does what it is asked, by command.
+    pub late_us: BTreeMap<&'static str, u64>,
 }
 
 /// An operation whose type can be asked for.
@@ -82,6 +84,7 @@ pub struct Asked {
 enum Event {
     Reply(usize, AskId, ReplicaReply),
     Failure(usize, AskId, Failure),
+    Request(usize, AskId, NodeId, Box<ReplicaRequest>),
 }
 
 pub struct World {
@@ -205,6 +208,7 @@ impl World {
                 is_up: true,
                 refuses: BTreeMap::new(),
                 delay_us: 0,
+                late_us: BTreeMap::new(),
             };
             (id(number), replica)
         };
@@ -312,6 +316,15 @@ impl World {
             }
             return;
         }
+        let slow_us = u64::from(self.happens(self.faults.slow)) * self.random.u64(..DEADLINE_US);
+        let command = request.operation.command().name();
+        let mut late_us = self.replicas[&node].late_us.get(command).copied().unwrap_or(0);
+        if slow_us > 0 && self.random.bool() {
+            late_us = slow_us;
+        }
+        if late_us > 0 {
+            return self.schedule(late_us, Event::Request(at, id, node, Box::new(request)));
+        }
         let reply = match self.happens(self.faults.errors) {
             true => {
                 let codes = [
@@ -328,7 +341,6 @@ impl World {
         if never {
             return;
         }
-        let slow_us = u64::from(self.happens(self.faults.slow)) * self.random.u64(..DEADLINE_US);
         let after_us = near_us + slow_us + self.replicas[&node].delay_us;
         match lost {
             true => self.schedule(after_us, Event::Failure(at, id, Failure::Lost("it broke".into()))),
@@ -424,8 +436,15 @@ impl World {
             && at_us <= self.now_us
         {
             self.events.pop();
+            let event = self.bodies[place].take().unwrap();
+            if let Event::Request(at, id, node, request) = event {
+                let reply = self.serve(node, *request);
+                self.schedule(100, Event::Reply(at, id, reply));
+                continue;
+            }
             let moment = moment(&self.directory, &self.steering, &self.counts, self.now_us);
-            let at = match self.bodies[place].take().unwrap() {
+            let at = match event {
+                Event::Request(..) => continue,
                 Event::Reply(at, id, reply) => {
                     self.running[at].operation.on_reply(id, reply, &moment);
                     at
@@ -473,6 +492,15 @@ impl World {
     /// Goes on until all operations are over.
     pub fn finish(&mut self) {
         while self.step().is_some() {}
+    }
+
+    /// Has replicas do what they were asked and have not done yet, though nobody waits for it.
+    pub fn catch_up(&mut self) {
+        while let Some((_, Reverse(place))) = self.events.pop() {
+            if let Some(Event::Request(_, _, node, request)) = self.bodies[place].take() {
+                self.serve(node, *request);
+            }
+        }
     }
 
     /// Goes on until an operation is answered.

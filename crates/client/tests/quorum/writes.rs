@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fondaco_client::ClientError;
-use fondaco_client::quorum::{Home, Intent, QuorumPart, ReplicaCommand, ReplicaErrorCode};
-use fondaco_model::versioned::Handoff;
+use fondaco_client::quorum::{Home, Intent, PutOver, QuorumPart, ReplicaCommand, ReplicaErrorCode, ReplicaOperation};
+use fondaco_model::versioned::{Handoff, Record, Resolution, Update, resolve};
 
 use crate::script::{begin_put, begin_write, first_key, get, no_quorum, put, value, values, with_value, written};
 use crate::world::{Shape, World, id};
@@ -17,10 +17,10 @@ fn a_write_goes_to_one_replica_first_and_then_to_all_others() {
     let asked = world.asked(at);
     assert_eq!(
         asked.nodes(ReplicaCommand::Get),
-        [1],
-        "with its own replica a read quorum"
+        [2, 1],
+        "what a read quorum has seen, its own replica first"
     );
-    assert_eq!(asked.nodes(ReplicaCommand::Put), [2], "its own replica first");
+    assert_eq!(asked.nodes(ReplicaCommand::Put), [2]);
     assert_eq!(asked.nodes(ReplicaCommand::Merge), [1, 3]);
     assert_eq!(world.holders(&key, &written.unwrap().context, false), 3);
 }
@@ -49,12 +49,73 @@ fn a_write_takes_the_place_of_what_is_only_on_other_replicas() {
 fn the_next_replica_takes_the_write_when_the_first_does_not() {
     let mut world = World::new(1, &Shape::three(), None);
     let key = first_key();
-    world.replica(1).is_up = false;
+    world
+        .replica(1)
+        .refuses
+        .insert("FONDACO.RPUT", ReplicaErrorCode::DiskFull);
     let (at, written) = put(&mut world, &key, "v");
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [1, 2]);
+    assert_eq!(world.holders(&key, &written.unwrap().context, false), 3);
+    // Who has not told what it has seen is not asked to take it first.
+    world.replica(1).is_up = false;
+    let (at, written) = put(&mut world, &key, "w");
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Get), [1, 2, 3]);
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [2]);
     assert_eq!(world.holders(&key, &written.unwrap().context, false), 2);
-    // The context is of two replicas with the one that takes the write, whichever that is.
-    assert_eq!(world.asked(at).nodes(ReplicaCommand::Get), [2, 3]);
+}
+
+/// A write that node 1 carries out only when another one that came after it was acknowledged.
+fn overtaken(late: Update) -> Record {
+    let (mut world, key) = with_value(&Shape::three(), None);
+    world.replica(1).late_us.insert("FONDACO.RPUT", 400_000);
+    let at = begin_write(&mut world, &key, Intent::All, late);
+    world.answer(at);
+    written(&mut world, at).unwrap();
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [1, 2]);
+    world.replica(1).late_us.clear();
+    let next = begin_put(&mut world, &key, "next");
+    world.answer(next);
+    written(&mut world, next).unwrap();
+    assert!(world.now_us < 400_000, "the first is still on its way");
+    world.finish();
+    world.catch_up();
+    world.healed(&key)
+}
+
+#[test]
+fn a_write_that_is_carried_out_late_takes_the_place_of_nothing_that_came_since() {
+    let record = overtaken(Update::put("late".into(), 1, None));
+    assert_eq!(values(&record), ["late", "next"], "it is beside it");
+    let latest = resolve(&record, Resolution::Latest, 0);
+    assert_eq!(*latest.value().unwrap(), "next", "and older");
+}
+
+#[test]
+fn a_deletion_and_a_brief_value_that_come_late_hide_nothing_that_came_since() {
+    for late in [Update::delete(1), Update::put("brief".into(), 1, Some(2))] {
+        let record = overtaken(late);
+        for resolution in [Resolution::Latest, Resolution::All] {
+            let resolved = resolve(&record, resolution, 3);
+            assert_eq!(*resolved.values, ["next"], "{resolution}");
+        }
+    }
+}
+
+#[test]
+fn the_only_replica_is_told_to_write_over_all_without_being_asked_before() {
+    let mut world = World::new(1, &Shape::of(2, 1), None);
+    let key = first_key();
+    for text in ["one", "two"] {
+        let (at, written) = put(&mut world, &key, text);
+        written.unwrap();
+        let asked = world.asked(at);
+        assert_eq!(asked.list.len(), 1);
+        let (_, _, ReplicaOperation::Put { over, .. }) = &asked.list[0] else {
+            panic!("{asked:?}");
+        };
+        assert_eq!(*over, PutOver::All);
+    }
+    assert_eq!(values(&world.healed(&key)), ["two"]);
 }
 
 #[test]

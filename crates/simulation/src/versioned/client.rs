@@ -87,7 +87,7 @@ impl World {
         let words = format!("{process} writes {value:?} under {key:?} over {knows:?}");
         let number = self.history.write_began(&key, value, knows, self.now_us);
         self.note(|| format!("{words}: {number:?}"));
-        self.begin_writing(process, &key, intent, update, Doing::Write(number));
+        self.begin_writing(process, &key, intent, update, Doing::Write { number, over_all });
     }
 
     fn begin_writing(&mut self, process: usize, key: &Bytes, intent: Intent, update: versioned::Update, doing: Doing) {
@@ -123,10 +123,11 @@ impl World {
         };
         let (home, moment) = self.moment(process);
         let work = Update::start(wire, Box::new(decide), DEADLINE.into(), home, seed, &moment);
+        let over_all = false;
         self.begin(
             process,
             work.map(|update| Work::Update(update.into())),
-            Doing::Write(number),
+            Doing::Write { number, over_all },
             bases,
         );
     }

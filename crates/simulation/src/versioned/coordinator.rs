@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use fondaco_client::ClientError;
 use fondaco_client::quorum::{
-    AskId, Get, Home, Moment, Operation, QuorumCounters, ReplicaOperation, ReplicaReply, Update, Write,
+    AskId, Get, Home, Moment, Operation, Outgoing, PutOver, QuorumCounters, ReplicaOperation, ReplicaReply, Update,
+    Write,
 };
 use fondaco_client::read::{Directory, Failure, HealthPolicy, Steering, SteeringPolicy};
 use fondaco_model::NodeId;
@@ -15,6 +16,7 @@ use fondaco_model::versioned::{Record, Resolution, VectorClock, resolve};
 
 use super::history::WriteNumber;
 use super::message::{Asker, Event, Happening, Matter};
+use super::scenario::Flaw;
 use super::sums::AddNumber;
 use super::world::World;
 
@@ -56,8 +58,15 @@ pub(super) enum Work {
 /// What a client has begun.
 #[derive(Debug, Clone)]
 pub(super) enum Doing {
-    Read { key: Bytes, began_us: u64 },
-    Write(WriteNumber),
+    Read {
+        key: Bytes,
+        began_us: u64,
+    },
+    /// A write, over all that is there or not.
+    Write {
+        number: WriteNumber,
+        over_all: bool,
+    },
     Add(AddNumber),
 }
 
@@ -243,14 +252,18 @@ impl World {
         let puts = outgoing.iter();
         let puts = puts.filter(|next| matches!(next.request.operation, ReplicaOperation::Put { .. }));
         running.puts += puts.count() as u32;
-        if let (Doing::Write(write), true) = (&running.doing, running.puts > 1) {
-            self.history.write_tried_again(*write);
+        if let (Doing::Write { number, .. }, true) = (&running.doing, running.puts > 1) {
+            self.history.write_tried_again(*number);
         }
         let bases = std::mem::take(&mut *running.bases.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Doing::Write(write) = running.doing {
+        if let Doing::Write { number, .. } = running.doing {
             for base in bases {
-                self.history.write_read(write, base);
+                self.history.write_read(number, base);
             }
+        }
+        let is_plain = matches!(running.doing, Doing::Write { over_all: true, .. });
+        if is_plain && self.scenario.flaw == Some(Flaw::WritesOverAll) {
+            outgoing.iter_mut().for_each(write_over_all);
         }
         let wants_wake = !is_over && wake_us < running.wake_us;
         if wants_wake {
@@ -300,14 +313,19 @@ impl World {
         }
         self.outcome.answered += 1;
         match doing {
-            Doing::Write(write) => self.history.write_acknowledged(write, now_us),
+            Doing::Write { number, .. } => self.history.write_acknowledged(number, now_us),
             Doing::Add(add) => self.sums.add_acknowledged(add, now_us),
             Doing::Read { key, began_us } => {
                 let record = record.unwrap_or_default();
                 let values = values(&record);
-                let checked = match self.scenario.counts() {
-                    true => self.sums.read(&key, count(&record, now_unix_ms), began_us, now_us),
-                    false => self.history.read(&key, &values, began_us),
+                let checked = match self.scenario.settings.resolution {
+                    Resolution::Counter => self.sums.read(&key, count(&record, now_unix_ms), began_us, now_us),
+                    Resolution::Latest if self.scenario.promise().reads_see_writes => {
+                        let latest = resolve(&record, Resolution::Latest, now_unix_ms);
+                        let resolved = self.history.resolved(&key, latest.value(), began_us);
+                        resolved.and(self.history.read(&key, &values, began_us))
+                    }
+                    _ => self.history.read(&key, &values, began_us),
                 };
                 if let Err(broken) = checked {
                     self.violated(format!("{process} reads: {broken}"));
@@ -329,6 +347,13 @@ impl World {
             counts: &coordinator.counts,
         };
         (Arc::clone(&coordinator.home), moment)
+    }
+}
+
+/// Has a replica write over all that it holds, whatever that is when it does.
+fn write_over_all(outgoing: &mut Outgoing) {
+    if let ReplicaOperation::Put { over, .. } = &mut outgoing.request.operation {
+        *over = PutOver::All;
     }
 }
 

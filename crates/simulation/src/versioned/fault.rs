@@ -62,6 +62,8 @@ impl World {
             return;
         }
         self.deaths += 1;
+        // A disk is lost best when there is the least else.
+        let is_another_away = self.processes[..self.scenario.nodes].iter().any(|node| !node.is_up);
         let loses_power = self.scenario.loses_power && self.rng.bool();
         let ended = &mut self.processes[process];
         (ended.is_up, ended.stopped_until_us) = (false, 0);
@@ -72,7 +74,8 @@ impl World {
         if let Some(replica) = self.processes[process].replica.as_mut().filter(|_| loses_power) {
             replica.disk.lose_power(kept);
         }
-        let loses_disk = self.scenario.loses_disk && !self.has_lost_disk && self.rng.u8(..4) == 0;
+        let may_lose_disk = self.scenario.loses_disk && !self.has_lost_disk;
+        let loses_disk = may_lose_disk && self.rng.u8(..8) < if is_another_away { 4 } else { 1 };
         if let Some(replica) = self.processes[process].replica.as_mut().filter(|_| loses_disk) {
             replica.disk = Disk::default();
             self.has_lost_disk = true;

@@ -7,7 +7,9 @@
 //! - *nothing gets lost*: a write that was acknowledged before the read began is there, or there is another one
 //!   that may have taken its place: one over all that was not through when it began, or one that had read it;
 //!   or one that may have taken the place of that one, and so on;
-//! - *nothing comes back*: what is there was not known to a write that was acknowledged before the read began;
+//! - *nothing comes back*: what is there was not known to a write that was acknowledged before the read began. One
+//!   that was given to several replicas may stand beside that, since each may have taken it, but where the store
+//!   resolves by the latest, that one is not shown;
 //! - *nothing comes from nowhere*: somebody wrote it.
 //!
 //! Every value is to be written once only, so that it tells its write. Times are of any one clock that is never
@@ -123,7 +125,7 @@ impl History {
     }
 
     /// The write was given to another replica, since it was not clear whether the first had taken it: that one may
-    /// do so late. Then it is there twice, and one over all may take the place of what was written meanwhile.
+    /// do so late. Then it is there twice.
     pub fn write_tried_again(&mut self, write: WriteNumber) {
         self.writes[write.0].is_several = true;
     }
@@ -202,6 +204,29 @@ impl History {
         Ok(())
     }
 
+    /// All siblings were resolved by the latest, for a read that began then: to this value, or to none.
+    ///
+    /// # Errors
+    /// One that was acknowledged before the read began had taken its place.
+    pub fn resolved(&self, key: &Bytes, value: Option<&Bytes>, began: u64) -> Result<(), Broken> {
+        let acknowledged = |write: &&Write| write.acknowledged.is_some_and(|at| at <= began);
+        if !self.promise.writes_stay || (value.is_none() && !self.of(key).any(|write| acknowledged(&write))) {
+            return Ok(());
+        }
+        let may_be_it = |write: &&Write| write.value.as_ref() == value && !write.is_undone;
+        let is_replaced = |write: &Write| {
+            let mut later = self.of(key).filter(acknowledged);
+            later.any(|later| later.replaces(write, self.promise))
+        };
+        match self.of(key).filter(may_be_it).all(is_replaced) {
+            true => {
+                let what = format!("{value:?} is the latest, and others were acknowledged that had taken its place");
+                Err(broken(key, what))
+            }
+            false => Ok(()),
+        }
+    }
+
     fn of(&self, key: &Bytes) -> impl Iterator<Item = &Write> + Clone {
         let numbers = self.keys.get(key).map_or(&[][..], Vec::as_slice);
         numbers.iter().map(|&number| &self.writes[number])
@@ -264,8 +289,7 @@ impl Write {
     /// Whether it can have made another write obsolete.
     fn may_replace(&self, other: &Self) -> bool {
         let may_know = other.value.as_ref().is_some_and(|value| self.may_know.contains(value));
-        // A replica that was given up may take the write late, and over what came since.
-        let is_after = self.is_several || self.acknowledged.is_none_or(|at| at >= other.began);
+        let is_after = self.acknowledged.is_none_or(|at| at >= other.began);
         may_know || (self.over_all && is_after && !std::ptr::eq(self, other))
     }
 
@@ -365,6 +389,35 @@ mod tests {
         let deletion = history.write_began(&text("k"), None, Knows::Read(vec![text("b")]), 8);
         history.write_acknowledged(deletion, 9);
         latest(&history, None, 10).unwrap();
+    }
+
+    #[test]
+    fn a_write_that_is_there_twice_may_stand_beside_what_took_its_place_and_is_not_the_latest() {
+        let mut history = History::new(PROMISE);
+        let write = history.write_began(&text("k"), Some(text("a")), Knows::All, 1);
+        history.write_tried_again(write);
+        history.write_acknowledged(write, 2);
+        written(&mut history, "b", Knows::All, 3, 4);
+        history.read(&text("k"), &[text("a"), text("b")], 5).unwrap();
+        history.read(&text("k"), &[text("a")], 5).unwrap_err();
+        history.resolved(&text("k"), Some(&text("b")), 5).unwrap();
+        history.resolved(&text("k"), Some(&text("a")), 5).unwrap_err();
+        history.resolved(&text("k"), Some(&text("a")), 3).unwrap();
+    }
+
+    #[test]
+    fn that_a_key_is_not_there_is_due_to_a_deletion_that_nothing_has_taken_the_place_of() {
+        let mut history = History::new(PROMISE);
+        history.resolved(&text("k"), None, 0).unwrap();
+        let deletion = history.write_began(&text("k"), None, Knows::All, 1);
+        history.write_acknowledged(deletion, 2);
+        history.resolved(&text("k"), None, 3).unwrap();
+        written(&mut history, "a", Knows::All, 4, 5);
+        history.resolved(&text("k"), None, 4).unwrap();
+        history.resolved(&text("k"), None, 6).unwrap_err();
+        // One that may be made yet is no wonder.
+        history.write_began(&text("k"), None, Knows::All, 7);
+        history.resolved(&text("k"), None, 8).unwrap();
     }
 
     #[test]

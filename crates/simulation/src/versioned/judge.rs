@@ -1,7 +1,7 @@
 //! The end of a run: whether replicas have become equal, and whether what they hold can be.
 
 use bytes::Bytes;
-use fondaco_model::versioned::{HashTree, Record};
+use fondaco_model::versioned::{HashTree, Record, Resolution, resolve};
 
 use super::coordinator::{count, values};
 use super::replica::{Replica, decode};
@@ -58,9 +58,14 @@ impl World {
                 .next()
                 .and_then(|replica| replica.record(&self.store, &key));
             let record = record.and_then(|record| decode(record).ok()).unwrap_or_default();
-            let outcome = match self.scenario.counts() {
-                true => self.sums.settled(&key, count(&record, self.now_us / 1000)),
-                false => self.history.settled(&key, &values(&record)),
+            let outcome = match self.scenario.settings.resolution {
+                Resolution::Counter => self.sums.settled(&key, count(&record, self.now_us / 1000)),
+                Resolution::Latest => {
+                    let latest = resolve(&record, Resolution::Latest, self.now_us / 1000);
+                    let resolved = self.history.resolved(&key, latest.value(), u64::MAX);
+                    resolved.and(self.history.settled(&key, &values(&record)))
+                }
+                _ => self.history.settled(&key, &values(&record)),
             };
             checked = checked.and(outcome.map_err(|broken| format!("in the end: {broken}")));
         }

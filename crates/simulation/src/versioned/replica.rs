@@ -9,8 +9,8 @@ use fondaco_client::quorum::{
     KeyRecord, LeafDigests, PutOver, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
 };
 use fondaco_model::versioned::{
-    DotSource, HashTree, Horizon, Over, Record, ReplicaId, Update, VectorClock, VersionedSettings, WriteError,
-    record_hash,
+    DotSource, HashTree, Horizon, Over, Record, ReplicaId, Resolution, Update, VectorClock, VersionedSettings,
+    WriteError, record_hash,
 };
 use fondaco_model::{NodeId, PartitionCount, StoreName};
 use fondaco_replica::exchange::{Hashes, LeafEntry, STEP_BITS, differences, leaf_digest};
@@ -154,7 +154,10 @@ impl Replica {
     ) -> Result<ReplicaReply, ReplicaError> {
         self.check_room()?;
         let place = store.place(key);
-        let local = self.disk.records().get(&place).map(decode).transpose()?;
+        let mut local = self.disk.records().get(&place).map(decode).transpose()?;
+        if let (Resolution::Latest, Some(local)) = (store.settings.resolution, &mut local) {
+            local.forget_shadowed();
+        }
         let nothing = VectorClock::new();
         let over = match over {
             PutOver::Context if store.flaw == Some(Flaw::IgnoresClientContext) => Over::Context(&nothing),
@@ -165,6 +168,7 @@ impl Replica {
         let record = Record::write(local.as_ref(), &mut self.dots, over, update).map_err(|error| {
             let code = match error {
                 WriteError::Conflict => ReplicaErrorCode::Conflict,
+                WriteError::TooManySiblings { .. } => ReplicaErrorCode::Overloaded,
                 _ => ReplicaErrorCode::Other,
             };
             ReplicaError::new(code, error.to_string())

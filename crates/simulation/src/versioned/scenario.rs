@@ -69,11 +69,15 @@ pub enum Flaw {
     AddsTwice,
     /// Replicas are never compared.
     NeverCompares,
+    /// Replicas carry plain writes out over all that they hold, however late.
+    WritesOverAll,
+    /// Hints are thrown away when those are there whose they are.
+    DropsHints,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::CountsOneWriteTooFew,
         Self::CountsOneReadTooFew,
         Self::MergesByTime,
@@ -84,6 +88,8 @@ impl Flaw {
         Self::AcknowledgesUnsynced,
         Self::AddsTwice,
         Self::NeverCompares,
+        Self::WritesOverAll,
+        Self::DropsHints,
     ];
 }
 
@@ -91,9 +97,19 @@ impl Scenario {
     /// A small cluster with much trouble, all of it derived from the seed.
     pub fn from_seed(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let replicas = [1, 2, 3, 3, 3, 3, 4][rng.usize(..7)];
-        let nodes = replicas as usize + rng.usize(0..=2);
-        let settings = settings(replicas, nodes, &mut rng);
+        // The disk of one of two replicas is lost while the other is away: there is a hint, and nothing else.
+        let relies_on_hints = rng.u8(..8) == 0;
+        let replicas = match relies_on_hints {
+            true => 2,
+            false => [1, 2, 3, 3, 3, 3, 4][rng.usize(..7)],
+        };
+        let nodes = replicas as usize + rng.usize(usize::from(relies_on_hints)..=2);
+        let mut settings = settings(replicas, nodes, &mut rng);
+        if relies_on_hints {
+            (settings.writes, settings.preferred_writes) = (2, 2);
+            settings.handoff = [Handoff::Consistent, Handoff::Any, Handoff::Proximity][rng.usize(..3)];
+            settings.sloppy = true;
+        }
         let loses_power = settings.durability == Durability::Fsync || rng.u8(..5) == 0;
         Self {
             seed,
@@ -105,7 +121,7 @@ impl Scenario {
             settings,
             keys: [rng.usize(1..=6), rng.usize(8..=40)][rng.usize(..2)],
             loses_power,
-            loses_disk: settings.writes > 1 && rng.u8(..6) == 0,
+            loses_disk: relies_on_hints || (settings.writes > 1 && rng.u8(..6) == 0),
             busy_ms: rng.u64(20_000..=90_000),
             fault_every_ms: rng.u64(1_000..=8_000),
             operate_every_ms: rng.u64(50..=600),

@@ -117,6 +117,9 @@ impl World {
         }
         let there = replica.disk.hints().iter().filter(|((node, _), _)| live.contains(node));
         let there: Vec<(HintKey, Bytes)> = there.map(|(key, record)| (key.clone(), record.clone())).collect();
+        if self.scenario.flaw == Some(Flaw::DropsHints) {
+            return there.into_iter().for_each(|(key, _)| replica.disk.set_hint(key, None));
+        }
         let Some(((target, _), _)) = there.first().cloned() else {
             return;
         };

@@ -4,14 +4,14 @@ use bytes::Bytes;
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Record, VectorClock};
 
-use super::{HINT_TIME_US, Intent, Purpose, Step, Write};
+use super::{Fate, HINT_TIME_US, Intent, Purpose, Step, Write};
 use crate::error::ClientError;
 use crate::quorum::asks::{Conduct, Due};
 use crate::quorum::counts::count;
 use crate::quorum::operation::{AskId, Moment, Operation, Outgoing};
 use crate::quorum::replicas::Store;
 use crate::quorum::reply::{ReplicaErrorCode, ReplicaReply};
-use crate::quorum::request::{KeyRecord, PutOver, RecordPart, ReplicaOperation, ReplicaRequest};
+use crate::quorum::request::{KeyRecord, RecordPart, ReplicaOperation, ReplicaRequest};
 use crate::quorum::shortfall::{QuorumPart, Trouble};
 use crate::read::Failure;
 
@@ -30,11 +30,14 @@ impl Write {
                 let [context] = <[_; 1]>::try_from(records).map_err(|_| Trouble::Nonsense)?;
                 let context = context.map_err(Trouble::Error)?.unwrap_or_default();
                 let context = VectorClock::decode(&context).map_err(|_| Trouble::Unreadable)?;
-                self.context = self.context.merge(&context);
+                // Whoever takes the write is to give it the same time.
+                if !self.may_be_taken() {
+                    self.context = self.context.merge(&context);
+                }
                 self.done(node, |owner| &mut owner.seen);
                 Ok(())
             }
-            (Purpose::Put, ReplicaReply::Written(record)) => {
+            (Purpose::Put { .. }, ReplicaReply::Written(record)) => {
                 Record::decode_context(&record).map_err(|_| Trouble::Unreadable)?;
                 self.taken(node, record);
                 Ok(())
@@ -81,32 +84,12 @@ impl Write {
             _ => Step::Failed,
         };
         match purpose {
-            Purpose::Context | Purpose::Put if self.record.is_none() && trouble.is_refusal() => {
+            Purpose::Context | Purpose::Put { .. } if self.record.is_none() && trouble.is_refusal() => {
                 let message = trouble.words();
                 return self.fail(ClientError::Refused { node, message });
             }
-            Purpose::Put if self.record.is_none() => {
-                if let Some(owner) = self.owner(node) {
-                    owner.is_uncertain = trouble.is_ambiguous();
-                }
-                if trouble.is_conflict() && matches!(self.intent, Intent::Unchanged(_)) {
-                    if self.owners.iter().any(|owner| owner.is_uncertain) {
-                        // What is in conflict may be this very write, which is not to be made twice.
-                        self.troubles.add(node, trouble);
-                        return self.fail_short(QuorumPart::Writes, moment);
-                    }
-                    let store = self.store.name.clone();
-                    return self.fail(ClientError::Conflict { store });
-                }
-                let is_uncertain = self.is_add() && trouble.is_ambiguous() && step != Step::Late;
-                self.troubles.add(node, trouble);
-                if is_uncertain {
-                    // Asked of another replica it might count twice.
-                    self.fail_short(QuorumPart::Writes, moment);
-                }
-                return;
-            }
-            Purpose::Put => return,
+            Purpose::Put { .. } if self.record.is_none() => return self.not_taken(node, trouble, moment),
+            Purpose::Put { .. } => return,
             Purpose::Context => {
                 if let Some(owner) = self.owner(node) {
                     owner.seen = step;
@@ -127,6 +110,30 @@ impl Write {
         }
         self.troubles.add(node, trouble);
     }
+
+    /// A replica did not take the write, or nobody knows whether it did.
+    fn not_taken(&mut self, node: NodeId, trouble: Trouble, moment: &Moment<'_>) {
+        let fate = match (trouble.is_elsewhere(), trouble.is_ambiguous()) {
+            (true, _) => Fate::Elsewhere,
+            (_, true) => Fate::Unknown,
+            _ => Fate::Refused,
+        };
+        if let Some(tried) = self.tries.iter_mut().find(|tried| tried.node == node) {
+            tried.fate = fate;
+        }
+        let is_conflict = trouble.is_conflict() && matches!(self.intent, Intent::Unchanged(_));
+        if is_conflict && !self.may_be_taken() {
+            let store = self.store.name.clone();
+            return self.fail(ClientError::Conflict { store });
+        }
+        // Who takes long may say yet what it did.
+        let is_lost = fate == Fate::Unknown && trouble != Trouble::TimedOut;
+        self.troubles.add(node, trouble);
+        // What is in conflict may be this very write, which is not to be made twice either.
+        if is_conflict || (is_lost && self.is_made_once()) {
+            self.fail_short(QuorumPart::Writes, moment);
+        }
+    }
 }
 
 impl Operation for Write {
@@ -145,12 +152,8 @@ impl Operation for Write {
                 part: RecordPart::Context,
                 keys: vec![key],
             },
-            Purpose::Put => ReplicaOperation::Put {
-                over: match self.intent {
-                    Intent::All => PutOver::All,
-                    Intent::Context(_) => PutOver::Context,
-                    Intent::Unchanged(_) => PutOver::Unchanged,
-                },
+            Purpose::Put { over } => ReplicaOperation::Put {
+                over,
                 key,
                 context: self.context.clone(),
                 update: self.update.clone(),
@@ -223,8 +226,10 @@ impl Operation for Write {
     fn on_time(&mut self, moment: &Moment<'_>) {
         if moment.now_us >= self.ends_at_us() {
             if self.is_open() {
-                let was_put = self.owners.iter().any(|owner| owner.was_put);
-                let part = if was_put { QuorumPart::Writes } else { QuorumPart::Reads };
+                let part = match self.tries.is_empty() {
+                    true => QuorumPart::Reads,
+                    false => QuorumPart::Writes,
+                };
                 return self.fail_short(part, moment);
             }
             let unhinted = self.owners.iter().filter(|owner| owner.hint == Step::Asked);

@@ -2,9 +2,15 @@
 //!
 //! One replica takes the write first: it gives the value a dot, and answers the record that comes of it. That is
 //! then merged by all other replicas, and the write is done when as many as the store requires have it. So that a
-//! write covers all that were acknowledged before, however wrong clocks are, the contexts of other replicas are
-//! asked for before, as many as make a read quorum together with the one that takes the write. For a replica that
-//! does not take the record, another node keeps it as a hint.
+//! write covers all that were acknowledged before, however wrong clocks are, a read quorum of replicas is asked
+//! before what they have seen, and the write takes the place of that and of nothing else. For a replica that does
+//! not take the record, another node keeps it as a hint.
+//!
+//! A replica that is slow to take the write may do so after another one was asked to and the write was acknowledged.
+//! Then it is there twice. All are given the same context and the same time, so the late copy takes the place of
+//! nothing that came since, and is older than whatever took the place of the write. Only where a partition has one
+//! replica, that one is told to write over all that it holds, without having been asked before: so nobody else is
+//! asked to take such a write as long as it may.
 //!
 //! What happens before the write is taken is in `prepare`, what after it in `spread`, what comes from outside in
 //! `events`.
@@ -14,7 +20,8 @@
 //! anew when it is done, as they are known then.
 //!
 //! The invariants: who is told that a write is done has it on `writes` nodes, each another one; no
-//! replica is asked twice to take it first, unless it was no replica the first time; one that fails is never
+//! replica is asked twice to take it first, unless it was no replica the first time; what is to be made once is not
+//! given to another replica while one may have taken it, though it be none any more; one that fails is never
 //! reported as done, though it may be on some nodes, and come to the others later.
 
 mod events;
@@ -35,6 +42,7 @@ use super::micros;
 use super::operation::Moment;
 use super::pause::Pause;
 use super::replicas::{Home, Nodes, Store, is_well};
+use super::request::PutOver;
 use super::shortfall::{NoQuorum, QuorumPart, Troubles};
 use crate::error::ClientError;
 use crate::key::WireKey;
@@ -88,8 +96,10 @@ pub struct Write {
     /// Those that are when the plan is finished, if they are others.
     next: Option<Nodes>,
     asks: Asks<Purpose>,
-    /// What the writer, and the replicas that told it, have seen.
+    /// What the writer, and the replicas that told it, have seen. It stays as it is while a replica may take it.
     context: VectorClock,
+    /// The replicas that were asked to take the write first, those that are none any more included.
+    tries: SmallVec<[Try; 2]>,
     /// The record that came of the write, once a replica has taken it.
     record: Option<Bytes>,
     /// Nodes that keep a hint.
@@ -117,7 +127,7 @@ enum Purpose {
     /// What it has seen of the key.
     Context,
     /// To take the write first.
-    Put,
+    Put { over: PutOver },
     /// To take the record.
     Merge,
     /// To keep the record for another node.
@@ -129,12 +139,27 @@ enum Purpose {
 struct Owner {
     node: NodeId,
     seen: Step,
-    /// Whether it was asked to take the write first.
-    was_put: bool,
-    /// Whether it may have taken it, and nobody knows.
-    is_uncertain: bool,
     kept: Step,
     hint: Step,
+}
+
+/// A replica that was asked to take the write first.
+#[derive(Debug)]
+struct Try {
+    node: NodeId,
+    over: PutOver,
+    fate: Fate,
+}
+
+/// What became of a write at a replica that was asked to take it first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It may have taken it, or do so yet.
+    Unknown,
+    /// It has not, and will not.
+    Refused,
+    /// It is no replica by what it knows: by a newer topology it may be asked again.
+    Elsewhere,
 }
 
 /// How far a replica is with one thing.
@@ -182,6 +207,7 @@ impl Write {
                 Intent::All => VectorClock::default(),
                 Intent::Context(context) | Intent::Unchanged(context) => context.clone(),
             },
+            tries: SmallVec::new(),
             intent,
             update,
             record: None,
@@ -236,8 +262,8 @@ impl Write {
                 nodes.push(node);
             }
         }
+        self.tries.retain(|tried| tried.fate != Fate::Elsewhere);
         let mut former = std::mem::take(&mut self.owners);
-        let troubles = &self.troubles;
         let owner = |node: NodeId| {
             let Some(place) = former.iter().position(|owner| owner.node == node) else {
                 return Owner::new(node);
@@ -248,8 +274,6 @@ impl Write {
                     *step = Step::Unasked;
                 }
             }
-            // Who said that it does not hold the key has not taken the write.
-            owner.was_put &= !troubles.is_elsewhere(node);
             owner
         };
         self.owners = nodes.into_iter().map(owner).collect();
@@ -370,8 +394,6 @@ impl Owner {
         Self {
             node,
             seen: Step::Unasked,
-            was_put: false,
-            is_uncertain: false,
             kept: Step::Unasked,
             hint: Step::Unasked,
         }

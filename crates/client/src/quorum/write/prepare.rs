@@ -1,47 +1,44 @@
-//! Before a replica has taken the write: who is to take it, and what others have seen until then.
+//! Before a replica has taken the write: who is to take it, and what replicas have seen until then.
 
 use fondaco_model::NodeId;
 use fondaco_model::versioned::Change;
 
-use super::{Intent, Purpose, Step, Write};
+use super::{Fate, Intent, Owner, Purpose, Step, Try, Write};
 use crate::quorum::asks::Ask;
 use crate::quorum::counts::count;
 use crate::quorum::operation::Moment;
+use crate::quorum::request::PutOver;
 use crate::quorum::shortfall::QuorumPart;
 
 impl Write {
-    /// Asks for contexts until those who told theirs and the replica that is to take the write are a read quorum,
-    /// then has it taken.
+    /// Asks for contexts until those who told theirs are a read quorum, then has the write taken.
     pub(super) fn prepare(&mut self, moment: &Moment<'_>) {
-        // Nobody else adds while the first may have done it: it would count twice.
-        let is_add = self.is_add();
-        let waits = |ask: &Ask<Purpose>| ask.purpose == Purpose::Put && (is_add || ask.is_counted_on());
+        let is_made_once = self.is_made_once();
+        let waits = |ask: &Ask<Purpose>| ask.purpose.is_put() && (is_made_once || ask.is_counted_on());
         if self.asks.open().any(waits) {
             return;
         }
         let Some(writer) = self.writer() else {
             // One that takes long may do it still.
-            if !self.asks.open().any(|ask| ask.purpose == Purpose::Put) {
+            if !self.asks.open().any(|ask| ask.purpose.is_put()) {
                 self.come_short(QuorumPart::Writes, moment);
             }
             return;
         };
         let needed = self.contexts_needed();
-        let others = |seen: Step| {
-            let others = self.owners.iter();
-            others
-                .filter(|owner| owner.node != writer && owner.seen == seen && self.current.contains(&owner.node))
-                .count()
-        };
-        let (told, asked, late) = (others(Step::Done), others(Step::Asked), others(Step::Late));
+        let (told, asked, late) = (
+            self.count_seen(Step::Done),
+            self.count_seen(Step::Asked),
+            self.count_seen(Step::Late),
+        );
         if told >= needed {
             return self.put(writer, moment);
         }
         let mut more = needed.saturating_sub(told + asked);
-        while more > 0 && self.ask_context(writer, moment) {
+        while more > 0 && self.ask_context(moment) {
             more -= 1;
         }
-        if more > 0 && asked == 0 && self.store.settings.sloppy {
+        if more > 0 && self.store.settings.sloppy && self.count_seen(Step::Asked) == 0 {
             // Where hints count, a write need not be seen by every read, nor see every write.
             self.put(writer, moment);
         } else if more > late {
@@ -51,44 +48,66 @@ impl Write {
 
     /// A replica takes long to tell what it has seen: another one is asked besides.
     pub(super) fn hedge(&mut self, moment: &Moment<'_>) {
-        if self.record.is_none()
-            && let Some(writer) = self.writer()
-            && moment.steering.take_hedge()
-            && self.ask_context(writer, moment)
-        {
+        if self.record.is_none() && self.tries.is_empty() && moment.steering.take_hedge() && self.ask_context(moment) {
             count(&moment.counts.hedges);
         }
     }
 
-    /// Who is to take the write: the first who was not asked yet.
+    /// Who is to take the write: of those who were not asked to yet, the first that has told what it has seen, or
+    /// else the first that has not failed to.
     fn writer(&self) -> Option<NodeId> {
-        let mut owners = self.owners.iter();
-        let owner = owners.find(|owner| !owner.was_put && self.current.contains(&owner.node));
+        let untried = |owner: &&Owner| self.current.contains(&owner.node) && !self.was_tried(owner.node);
+        let rank = |owner: &&Owner| match owner.seen {
+            Step::Done => 0,
+            Step::Unasked | Step::Asked | Step::Moot => 1,
+            Step::Late | Step::Failed => 2,
+        };
+        let owner = self.owners.iter().filter(untried).min_by_key(rank);
         owner.map(|owner| owner.node)
     }
 
     /// Asks one more replica what it has seen. Returns whether there is one.
-    fn ask_context(&mut self, writer: NodeId, moment: &Moment<'_>) -> bool {
-        let current = &self.current;
-        let spare = |owner: &&mut super::Owner| {
-            owner.node != writer && owner.seen == Step::Unasked && current.contains(&owner.node)
-        };
+    fn ask_context(&mut self, moment: &Moment<'_>) -> bool {
+        let spare = |owner: &&Owner| owner.seen == Step::Unasked && self.current.contains(&owner.node);
         // Who did not take the write may not tell either.
-        let spare = self.owners.iter_mut().filter(spare).min_by_key(|owner| owner.was_put);
-        let Some(owner) = spare else { return false };
-        owner.seen = Step::Asked;
+        let was_tried = |owner: &&Owner| self.was_tried(owner.node);
+        let spare = self.owners.iter().filter(spare).min_by_key(was_tried);
+        let Some(node) = spare.map(|owner| owner.node) else {
+            return false;
+        };
+        if let Some(owner) = self.owner(node) {
+            owner.seen = Step::Asked;
+        }
         let late_us = moment.steering.hedge_threshold_us(1);
-        self.asks.plan(owner.node, Purpose::Context, late_us);
+        self.asks.plan(node, Purpose::Context, late_us);
         true
     }
 
-    /// How many other replicas must tell what they have seen before one takes the write.
+    /// How many replicas must tell what they have seen before one takes the write.
     fn contexts_needed(&self) -> usize {
+        match self.over() {
+            PutOver::Context if self.intent == Intent::All && !self.is_add() && !self.may_be_taken() => {
+                self.store.settings.reads as usize
+            }
+            // It takes the place of what is there when it comes, of what its context says, or of nothing.
+            PutOver::All | PutOver::Context | PutOver::Unchanged => 0,
+        }
+    }
+
+    /// How many replicas are so far with telling what they have seen.
+    fn count_seen(&self, seen: Step) -> usize {
+        let current = self.owners.iter().filter(|owner| self.current.contains(&owner.node));
+        current.filter(|owner| owner.seen == seen).count()
+    }
+
+    /// What a replica that takes the write is to take the place of.
+    fn over(&self) -> PutOver {
+        // What the only replica holds is all that was acknowledged, if nobody else has it or is to have it.
+        let is_only = self.owners.len() == 1 && self.store.settings.reads == 1;
         match self.intent {
-            // What is added makes nothing obsolete.
-            Intent::All if self.is_add() => 0,
-            Intent::All => self.store.settings.reads.saturating_sub(1) as usize,
-            Intent::Context(_) | Intent::Unchanged(_) => 0,
+            Intent::All if is_only && !self.is_add() && !self.may_be_taken() => PutOver::All,
+            Intent::All | Intent::Context(_) => PutOver::Context,
+            Intent::Unchanged(_) => PutOver::Unchanged,
         }
     }
 
@@ -96,16 +115,37 @@ impl Write {
         matches!(self.update.change, Change::Add(_))
     }
 
-    fn put(&mut self, writer: NodeId, moment: &Moment<'_>) {
-        if self.owners.iter().any(|owner| owner.was_put) {
+    /// Whether a replica has taken the write, or may do so yet, by all that is known.
+    pub(super) fn may_be_taken(&self) -> bool {
+        self.tries.iter().any(|tried| tried.fate == Fate::Unknown)
+    }
+
+    /// Whether nobody else may take the write while one replica may have: what is added would count twice, and
+    /// what is written over all, and late, would take the place of what was acknowledged since.
+    pub(super) fn is_made_once(&self) -> bool {
+        let is_over_all = |tried: &Try| tried.over == PutOver::All && tried.fate == Fate::Unknown;
+        self.is_add() || self.tries.iter().any(is_over_all)
+    }
+
+    fn was_tried(&self, node: NodeId) -> bool {
+        self.tries.iter().any(|tried| tried.node == node)
+    }
+
+    fn put(&mut self, node: NodeId, moment: &Moment<'_>) {
+        if !self.tries.is_empty() {
             if !moment.steering.take_retry() {
                 return self.come_short(QuorumPart::Writes, moment);
             }
             count(&moment.counts.retries);
         }
-        if let Some(owner) = self.owner(writer) {
-            owner.was_put = true;
-        }
-        self.asks.plan(writer, Purpose::Put, None);
+        let (over, fate) = (self.over(), Fate::Unknown);
+        self.tries.push(Try { node, over, fate });
+        self.asks.plan(node, Purpose::Put { over }, None);
+    }
+}
+
+impl Purpose {
+    pub(super) fn is_put(self) -> bool {
+        matches!(self, Self::Put { .. })
     }
 }

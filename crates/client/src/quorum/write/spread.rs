@@ -158,7 +158,7 @@ impl Write {
         }
         let sloppy = settings.sloppy;
         let may_help = |purpose: Purpose| match purpose {
-            Purpose::Merge | Purpose::Put => true,
+            Purpose::Merge | Purpose::Put { .. } => true,
             Purpose::Hint { .. } => sloppy,
             Purpose::Context => false,
         };
