@@ -16,7 +16,9 @@ use fondaco_client::quorum::{
 };
 use fondaco_client::read::{Directory, Failure, HealthPolicy, Steering, SteeringPolicy};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
-use fondaco_model::versioned::{DotSource, Over, Record, ReplicaId, VectorClock, VersionedSettings, WriteError};
+use fondaco_model::versioned::{
+    DotSource, Over, Record, ReplicaId, Update, VectorClock, VersionedSettings, WriteError,
+};
 use fondaco_model::{Identity, NodeId, PartitionCount, StoreKind};
 
 pub const DEADLINE_US: u64 = 1_000_000;
@@ -492,6 +494,22 @@ impl World {
     /// Goes on until all operations are over.
     pub fn finish(&mut self) {
         while self.step().is_some() {}
+    }
+
+    /// Has one replica take a write over what it holds, of which no other hears. Returns what it has seen then.
+    pub fn write_at(&mut self, number: u32, key: &WireKey, update: Update) -> VectorClock {
+        let replica = self.replica(number);
+        let (key, nothing) = (Bytes::copy_from_slice(key.key()), VectorClock::new());
+        let record = Record::write(
+            replica.records.get(&key),
+            &mut replica.dots,
+            Over::All(&nothing),
+            update,
+        )
+        .unwrap();
+        let context = record.context().clone();
+        replica.records.insert(key, record);
+        context
     }
 
     /// Has replicas do what they were asked and have not done yet, though nobody waits for it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fondaco_client::ClientError;
 use fondaco_client::quorum::{Home, Intent, PutOver, QuorumPart, ReplicaCommand, ReplicaErrorCode, ReplicaOperation};
-use fondaco_model::versioned::{Handoff, Record, Resolution, Update, resolve};
+use fondaco_model::versioned::{Handoff, Record, Resolution, TIME_UNIX_MS_MAX, Update, resolve};
 
 use crate::script::{begin_put, begin_write, first_key, get, no_quorum, put, value, values, with_value, written};
 use crate::world::{Shape, World, id};
@@ -99,6 +99,31 @@ fn a_deletion_and_a_brief_value_that_come_late_hide_nothing_that_came_since() {
             assert_eq!(*resolved.values, ["next"], "{resolution}");
         }
     }
+}
+
+#[test]
+fn all_who_are_asked_to_take_a_write_get_the_same() {
+    let (mut world, key) = with_value(&Shape::three(), None);
+    // Node 2 tells late of a write that is nowhere else, when node 1 may have taken this one already.
+    let update = Update::put("elsewhere".into(), TIME_UNIX_MS_MAX, None);
+    let elsewhere = world.write_at(2, &key, update);
+    world.replica(2).late_us.insert("FONDACO.RGET", 300_000);
+    world.replica(1).late_us.insert("FONDACO.RPUT", 700_000);
+    let (at, written) = put(&mut world, &key, "v");
+    let written = written.unwrap().context;
+    let asked = world.asked(at);
+    assert_eq!(asked.nodes(ReplicaCommand::Get), [1, 2, 3]);
+    let puts = asked.list.iter().filter_map(|(node, _, operation)| match operation {
+        ReplicaOperation::Put { context, update, .. } => Some((node.get(), context, update)),
+        _ => None,
+    });
+    let [(1, first, update), (second, again, same)] = puts.collect::<Vec<_>>()[..] else {
+        panic!("{asked:?}");
+    };
+    assert!([2, 3].contains(&second));
+    assert_eq!((first, update), (again, same));
+    assert!(!first.covers_all(&elsewhere));
+    assert!(world.replica(second).records[key.key()].context().covers_all(&written));
 }
 
 #[test]
