@@ -25,9 +25,9 @@ const MISSED: f64 = 0.01;
 /// What of the bytes that differ may travel.
 const BYTES_MAX: f64 = 1.5;
 /// The room on the disk for each byte of each replica: of records, of the log, and of what is merged.
-const ROOM: u64 = 2;
+const ROOM: f64 = 1.5;
 /// What is loaded is cut short if it takes longer.
-const FILL_TIME: Duration = Duration::from_secs(270);
+const FILL_TIME: Duration = Duration::from_secs(300);
 /// Parts that it is loaded in.
 const PARTS: u64 = 4;
 const ROUNDS: u64 = 3;
@@ -136,8 +136,8 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
 /// Loads as many records as there is room and time for, and says how many, and how long it took.
 fn fill(bench: &Bench, replicas: &mut Replicas, wanted: Dataset) -> Result<(Dataset, Duration)> {
     let record_bytes = (wanted.value_bytes + KEY_BYTES) as u64;
-    let room = disk::available_bytes(&bench.work)? / (record_bytes * REPLICAS * ROOM);
-    let records = wanted.records.min(room);
+    let room = disk::available_bytes(&bench.work)? as f64 / ((record_bytes * REPLICAS) as f64 * ROOM);
+    let records = wanted.records.min(room as u64);
     let began = Instant::now();
     let mut filled = 0;
     for part in 1..=PARTS {
@@ -189,7 +189,7 @@ fn heal(cluster: &mut Cluster, replicas: &mut Replicas, dataset: Dataset, way: W
         Way::Comparing => 0,
     };
     wait_until("all hints are kept", || {
-        Ok(sum(&others, &["hints_stored"])? == stored_before + hints)
+        Ok(sum(&others, &["hints_stored"])? >= stored_before + hints)
     })?;
     let samples = missed.iter().step_by((missed.len() / SAMPLES).max(1));
     let lengths = samples.map(|&id| replicas.stored_bytes(id, victim_id));
@@ -204,7 +204,7 @@ fn heal(cluster: &mut Cluster, replicas: &mut Replicas, dataset: Dataset, way: W
     let mut converged = None;
     if way == Way::Hints {
         CONVERGED.until("all hints are delivered", || {
-            Ok(sum(&others, &["hints_delivered"])? == delivered_before + hints)
+            Ok(sum(&others, &["hints_delivered"])? >= delivered_before + hints)
         })?;
         converged = Some(began.elapsed());
     }
