@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body, http};
 
-use fondaco_control::http::{ErrorResource, NodeStatus, StoreResource};
+use fondaco_control::http::{ErrorResource, FRAME_BYTES_MAX, NEXT_HEADER, NodeStatus, StoreResource};
 
 use crate::arguments::ControlPort;
 
@@ -22,6 +22,9 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(120);
 /// The longest answer: the most that a look-up of several keys answers, in base 64, as JSON.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
+
+/// The longest page of records: the longest record behind those that fill one.
+const PAGE_BYTES_MAX: u64 = FRAME_BYTES_MAX as u64 + (8 << 20);
 
 /// The type of bodies that are JSON.
 const JSON: &str = "application/json";
@@ -100,20 +103,29 @@ impl Client {
         limited.read_to_vec().with_context(|| self.broken())
     }
 
+    /// Asks for a page of records; with it comes where the next one begins, if there is one.
+    pub fn get_page(&self, path: &str) -> anyhow::Result<(Vec<u8>, Option<String>)> {
+        let mut answer = self.send(http::Method::GET, path, None)?;
+        let next = answer.headers().get(NEXT_HEADER).map(|next| next.to_str());
+        let next = next.transpose().with_context(|| self.broken())?.map(str::to_owned);
+        let limited = answer.body_mut().with_config().limit(PAGE_BYTES_MAX);
+        Ok((limited.read_to_vec().with_context(|| self.broken())?, next))
+    }
+
     /// Sends something, and reads the answer.
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> anyhow::Result<T> {
-        self.read(self.send(http::Method::POST, path, Some((JSON, serde_json::to_vec(body)?)))?)
+        self.read(self.send(http::Method::POST, path, Some((JSON, &serde_json::to_vec(body)?)))?)
     }
 
     /// Sends bytes; the answer, if there is one, is not read.
-    pub fn post_bytes(&self, path: &str, body: Vec<u8>) -> anyhow::Result<()> {
+    pub fn post_bytes(&self, path: &str, body: &[u8]) -> anyhow::Result<()> {
         let body = Some(("application/octet-stream", body));
         self.send(http::Method::POST, path, body).map(drop)
     }
 
     /// Changes something, and reads what it is then.
     pub fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> anyhow::Result<T> {
-        self.read(self.send(http::Method::PATCH, path, Some((JSON, serde_json::to_vec(body)?)))?)
+        self.read(self.send(http::Method::PATCH, path, Some((JSON, &serde_json::to_vec(body)?)))?)
     }
 
     /// Deletes something; the answer, if there is one, is not read.
@@ -145,7 +157,7 @@ impl Client {
         &self,
         method: http::Method,
         path: &str,
-        body: Option<(&str, Vec<u8>)>,
+        body: Option<(&str, &[u8])>,
     ) -> anyhow::Result<http::Response<Body>> {
         let mut request = http::Request::builder()
             .method(method)

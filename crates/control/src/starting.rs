@@ -20,7 +20,7 @@ use crate::dev::DevHandle;
 use crate::error::ControlError;
 use crate::exposition::{Exposition, Observed};
 use crate::founding::Founding;
-use crate::http::{self, App, AppParts, Elsewhere, FILES_AT_ONCE_MAX, Traffic};
+use crate::http::{self, App, AppParts, Elsewhere, FILES_AT_ONCE_MAX, PAGES_AT_ONCE_MAX, Traffic};
 use crate::intake::Intake;
 use crate::mirror::Mirror;
 use crate::operator::Operator;
@@ -329,6 +329,7 @@ impl Starting<'_> {
             },
             metrics: Arc::clone(&self.metrics),
             files: Arc::new(Semaphore::new(FILES_AT_ONCE_MAX)),
+            pages: Arc::new(Semaphore::new(PAGES_AT_ONCE_MAX)),
             resp_addr: self.resp_addr,
             http_addr: self.http_addr,
             started: Instant::now(),

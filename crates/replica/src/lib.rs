@@ -48,7 +48,7 @@ mod worker;
 
 pub use client_peers::ClientPeers;
 pub use error::ReplicasError;
-pub use listing::KeysListed;
+pub use listing::{KeysListed, RecordsPage};
 pub use metrics::{REPLICA_COUNTERS, ReplicaCounter};
 pub use options::{Engines, ReplicaOptions, ReplicaView, ReplicatedStore};
 pub use peers::Peers;

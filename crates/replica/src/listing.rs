@@ -1,16 +1,17 @@
 //! What the server asks of this node's replica without a request: a record that memory has, the keys of a
-//! partition in the order of their hashes, for `SCAN`, and its records in the same order, for backups.
+//! partition in the order of their hashes, for `SCAN`; and for backups, page by page, the records of a partition in
+//! the same order, and what is kept for other nodes.
 
 use bytes::Bytes;
 use fondaco_client::quorum::KeyRecord;
-use fondaco_engine::Hot;
+use fondaco_engine::{EngineError, Hot, Table};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::Record;
 
 use crate::commit::unix_ms;
 use crate::replicas::Replicas;
 use crate::store::record_key_of;
-use crate::table_key::{parse_record_key, range};
+use crate::table_key::{HintKey, hints_of, hints_of_store, parse_hint_key, parse_record_key, range};
 
 /// Keys whose hashes have the same first bits as this many are listed together: a scan goes on behind them.
 const PLACE_BITS: u32 = 38;
@@ -20,6 +21,16 @@ const EXAMINED_MAX: usize = 100_000;
 
 /// Keys, and the hash to go on from; `None` at the end of the partition.
 pub type KeysListed = (Vec<Bytes>, Option<u64>);
+
+/// A part of what a table has.
+#[derive(Debug, Default)]
+pub struct RecordsPage {
+    /// Keys with their records as they are stored: they may be damaged.
+    pub records: Vec<KeyRecord>,
+    /// The place behind which there may be more; `None` at the end.
+    pub next: Option<Bytes>,
+    bytes: usize,
+}
 
 impl Replicas {
     /// The record under a key, if memory tells what there is: `None` if it does not, or the partition is not
@@ -54,7 +65,6 @@ impl Replicas {
         };
         let first = range(partition, 64, hash).0;
         let end = range(partition, 0, 0).1;
-        let failed = |error| format!("IOERR {error}");
         let now_unix_ms = unix_ms();
         let mut keys = Vec::new();
         let (mut examined, mut last) = (0, None);
@@ -78,43 +88,94 @@ impl Replicas {
         Ok(Some((keys, None)))
     }
 
-    /// Keys of a partition with their records as they are stored, those of deleted keys included, behind the key
-    /// `after` in the order of hashes and keys: about so many bytes, and one at least; none at the end. It reads
-    /// the disk. `None` if the partition is not held.
+    /// What there is of a partition, keys with their records as they are stored, those of deleted keys included,
+    /// in the order of hashes and keys: from the beginning, or behind a place that an earlier page told. It
+    /// reads the disk. `None` if the partition is not held.
     ///
     /// # Errors
     /// What the engine says.
-    pub fn records_after(
+    pub fn records_page(
         &self,
         store: u16,
         partition: PartitionId,
         after: Option<&[u8]>,
         bytes: usize,
-    ) -> Result<Option<Vec<KeyRecord>>, String> {
+    ) -> Result<Option<RecordsPage>, String> {
         let holding = self.holding();
         let held = holding.stores.get(&store);
         let Some(held) = held.filter(|held| held.partition(partition).is_ok()) else {
             return Ok(None);
         };
         let (first, end) = range(partition, 0, 0);
-        let from = match after {
-            // The next that there can be.
-            Some(key) => [&record_key_of(partition, key)[..], &[0]].concat().into(),
-            None => first,
-        };
-        let failed = |error| format!("IOERR {error}");
-        let (mut records, mut taken) = (Vec::new(), 0);
-        for entry in held.table.scan(&from, end.as_deref()).map_err(failed)? {
-            let (table_key, record) = entry.map_err(failed)?;
-            let Some((_, _, key)) = parse_record_key(&table_key) else {
+        let mut page = RecordsPage::default();
+        let key_of = |table_key: &Bytes| parse_record_key(table_key).map(|(_, _, key)| key);
+        page.fill(&*held.table, &behind(after).max(first), end.as_deref(), bytes, key_of)?;
+        Ok(Some(page))
+    }
+
+    /// What this node keeps of a store for other nodes, in no order that means anything: from the beginning, or
+    /// behind a place that an earlier page told. It reads the disk.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn hints_page(&self, store: u16, after: Option<&[u8]>, bytes: usize) -> Result<RecordsPage, String> {
+        let hints = &*self.shared.hints;
+        let mut from = behind(after);
+        let mut page = RecordsPage::default();
+        let key_of = |table_key: &Bytes| parse_hint_key(table_key).map(|hint| hint.key);
+        while page.next.is_none() {
+            // The next node that something waits for, of whatever store.
+            let Some(first) = hints.scan(&from, None).map_err(failed)?.next() else {
+                break;
+            };
+            let (table_key, _) = first.map_err(failed)?;
+            let Some(HintKey { node, .. }) = parse_hint_key(&table_key) else {
+                from = behind(Some(&table_key));
                 continue;
             };
-            taken += key.len() + record.len();
-            if taken > bytes && !records.is_empty() {
+            let (first, end) = hints_of_store(node, store);
+            page.fill(hints, &from.max(first), end.as_deref(), bytes, key_of)?;
+            from = match hints_of(node).1 {
+                Some(next) => next,
+                None => break,
+            };
+        }
+        Ok(page)
+    }
+}
+
+impl RecordsPage {
+    /// Takes what a range of a table has, until there are so many bytes, and one record at least.
+    fn fill(
+        &mut self,
+        table: &dyn Table,
+        from: &[u8],
+        to: Option<&[u8]>,
+        bytes: usize,
+        key_of: impl Fn(&Bytes) -> Option<Bytes>,
+    ) -> Result<(), String> {
+        if to.is_some_and(|to| to <= from) {
+            return Ok(());
+        }
+        for entry in table.scan(from, to).map_err(failed)? {
+            let (table_key, record) = entry.map_err(failed)?;
+            let Some(key) = key_of(&table_key) else { continue };
+            self.bytes += key.len() + record.len();
+            self.records.push(KeyRecord { key, record });
+            if self.bytes >= bytes {
+                self.next = Some(table_key);
                 break;
             }
-            records.push(KeyRecord { key, record });
         }
-        Ok(Some(records))
+        Ok(())
     }
+}
+
+/// The first place that there can be behind a key of a table; the beginning if there is none.
+fn behind(table_key: Option<&[u8]>) -> Bytes {
+    table_key.map_or_else(Bytes::new, |key| [key, &[0]].concat().into())
+}
+
+fn failed(error: EngineError) -> String {
+    format!("IOERR {error}")
 }

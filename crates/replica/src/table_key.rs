@@ -113,6 +113,19 @@ pub(crate) fn hints_of(node: NodeId) -> (Bytes, Option<Bytes>) {
     (bound(node.get()), node.get().checked_add(1).map(bound))
 }
 
+/// Where what waits for a node of one store begins, and where that of the next store does.
+pub(crate) fn hints_of_store(node: NodeId, store: u16) -> (Bytes, Option<Bytes>) {
+    let mut first = BytesMut::with_capacity(HINT_BYTES);
+    first.put_u32(node.get());
+    let end = store.checked_add(1).map(|next| {
+        let mut end = first.clone();
+        end.put_u16(next);
+        end.freeze()
+    });
+    first.put_u16(store);
+    (first.freeze(), end.or_else(|| hints_of(node).1))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -144,6 +157,10 @@ mod tests {
             prop_assert_eq!(parsed, HintKey { node, store: 7, partition, key: Bytes::from(key) });
             let (from, to) = hints_of(other);
             prop_assert_eq!(stored >= from && to.is_none_or(|to| stored < to), node == other);
+            for store in [6, 7, 8, u16::MAX] {
+                let (from, to) = hints_of_store(node, store);
+                prop_assert_eq!(stored >= from && to.is_none_or(|to| stored < to), store == 7);
+            }
         }
     }
 

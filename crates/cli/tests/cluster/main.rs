@@ -1,6 +1,7 @@
 //! Whole clusters, as those who run them meet them: each process a real one, coordinated by a real
 //! ZooKeeper or, in development clusters, within one process; killed, cut off, filled and corrupted.
 
+mod backups;
 mod clocks;
 mod cluster;
 mod coordination;

@@ -1,12 +1,13 @@
-//! Backups of stores that are written to: made under load, restored, interrupted, damaged, with no room, and in an
-//! object store.
+//! Backups of stores that are written to: made under load, restored, interrupted, damaged, with no room, two in one
+//! place, and in S3 and HDFS.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use fondaco_testing::S3;
+use fondaco_storage::{Secret, StorageOptions};
+use fondaco_testing::{Hdfs, S3};
 use redis::Commands;
 
 use super::node::{Dev, Node, fondaco, until};
@@ -17,7 +18,7 @@ fn create(node: &Node) {
     node.done(&["store", "create", "carts", "--kind", "versioned"]);
 }
 
-fn write(node: &Node, keys: std::ops::Range<u32>, value: &str) {
+fn write(node: &Node, keys: std::ops::Range<u64>, value: &str) {
     let mut redis = node.redis();
     for key in keys {
         redis
@@ -26,7 +27,7 @@ fn write(node: &Node, keys: std::ops::Range<u32>, value: &str) {
     }
 }
 
-fn read(node: &Node, store: &str, key: u32) -> Option<String> {
+fn read(node: &Node, store: &str, key: u64) -> Option<String> {
     node.redis().get(format!("{store}:{key}")).unwrap()
 }
 
@@ -104,6 +105,28 @@ fn every_write_acknowledged_before_a_backup_began_is_there_when_it_is_restored_i
         assert_eq!(found, Some(format!("value of {key}")), "{key}");
     }
     assert_eq!(redis.get::<_, Option<String>>("carts:deleted").unwrap(), None);
+
+    // Into a cluster of one node, with other partitions.
+    let mut command = fondaco();
+    command
+        .args(["dev", "--partitions", "2", "--data"])
+        .arg(dir.path().join("one"));
+    command.args(["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", "error"]);
+    let one = Node::start(command);
+    let refused = one.refused(1, &["restore", "carts", url, "--create"]);
+    assert!(refused.contains("create store carts yourself"), "{refused}");
+    create(&one);
+    one.done(&["restore", "carts", url]);
+    for key in 0..before {
+        assert_eq!(read(&one, "carts", key), Some(format!("value of {key}")));
+    }
+    assert_eq!(one.redis().get::<_, Option<String>>("carts:deleted").unwrap(), None);
+    // Writes go on where they were: none is taken for one that is older than what was restored.
+    write(&one, 0..50, "later");
+    one.done(&["restore", "carts", url]);
+    for key in 0..50 {
+        assert_eq!(read(&one, "carts", key), Some(format!("later of {key}")));
+    }
 }
 
 #[test]
@@ -159,8 +182,17 @@ fn a_rotten_bit_or_a_missing_end_is_found_before_anything_is_restored() {
             "{error}"
         );
         dev.refused(1, &["store", "show", "again"]);
+        dev.refused(1, &["restore", "again", url, "--dry-run"]);
     }
     fs::write(&file, &sound).unwrap();
+    let manifest = path.join(MANIFEST);
+    let text = fs::read_to_string(&manifest).unwrap();
+    fs::write(&manifest, text.replace("\"writes\": 1", "\"writes\": 2")).unwrap();
+    let error = dev.refused(1, &["restore", "again", url, "--create"]);
+    assert!(error.contains("backup.json") && error.contains("checksum"), "{error}");
+    fs::write(&manifest, text).unwrap();
+    assert_eq!(dev.json(&["restore", "again", url, "--dry-run"])["records"], 200);
+    dev.refused(1, &["store", "show", "again"]);
     dev.done(&["restore", "again", url, "--create"]);
     assert_eq!(read(&dev, "again", 7).as_deref(), Some("value of 7"));
 }
@@ -238,22 +270,63 @@ fn a_full_disk_fails_a_backup_by_name_and_leaves_none() {
 }
 
 #[test]
-fn a_backup_goes_to_an_object_store_and_back() {
-    let server = S3::start();
-    let environment = [
-        ("AWS_ENDPOINT_URL", server.endpoint()),
-        ("AWS_ACCESS_KEY_ID", S3::ACCESS_KEY_ID.to_owned()),
-        ("AWS_SECRET_ACCESS_KEY", S3::SECRET_ACCESS_KEY.to_owned()),
-    ];
+fn a_store_that_is_dropped_and_created_again_meanwhile_is_not_backed_up_by_halves() {
+    let dev = Dev::start();
+    create(&dev);
+    write(&dev, 0..200, "value");
+    let path = dev.path("backup");
+    let url = path.to_str().unwrap();
+    let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "3000"];
+    let backup = dev.command(&slow).stderr(Stdio::piped()).spawn().unwrap();
+    until("a file is there", || {
+        fs::read_dir(&path).is_ok_and(|mut files| files.next().is_some())
+    });
+    dev.done(&["store", "drop", "carts", "--yes"]);
+    create(&dev);
+    let backup = backup.wait_with_output().unwrap();
+    assert!(!path.join(MANIFEST).exists());
+    let error = String::from_utf8(backup.stderr).unwrap();
+    assert!(error.contains("no backup") && error.contains("carts"), "{error}");
+}
+
+#[test]
+fn of_two_backups_in_one_place_the_one_that_was_overtaken_fails() {
+    let dev = Dev::start();
+    create(&dev);
+    write(&dev, 0..200, "value");
+    let path = dev.path("backup");
+    let url = path.to_str().unwrap();
+    let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "5000"];
+    let overtaken = dev.command(&slow).stderr(Stdio::piped()).spawn().unwrap();
+    until("a file is there", || {
+        fs::read_dir(&path).is_ok_and(|mut files| files.next().is_some())
+    });
+    dev.done(&["backup", "carts", "--output", url]);
+    let overtaken = overtaken.wait_with_output().unwrap();
+    let error = String::from_utf8(overtaken.stderr).unwrap();
+    assert!(error.contains("another backup"), "{error}");
+    assert_eq!(dev.json(&["restore", "carts", url, "--dry-run"])["records"], 200);
+}
+
+/// Makes a backup at a URL, and restores it under another name.
+fn there_and_back(url: &str, environment: &[(&str, String)]) {
     let dev = Dev::start();
     create(&dev);
     write(&dev, 0..100, "value");
-    let url = format!("s3://{}/carts", S3::BUCKET);
+    // One that is killed has left something behind.
+    let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "1000"];
+    let mut killed = dev.command(&slow).envs(environment.iter().cloned()).spawn().unwrap();
+    let location = storage(environment).locate(url).unwrap();
+    until("a file is there", || {
+        location.list().is_ok_and(|files| !files.is_empty())
+    });
+    killed.kill().unwrap();
+    killed.wait().unwrap();
     // The second time there is one already.
     for (arguments, succeeds) in [
-        (&["backup", "carts", "--output", &url][..], true),
-        (&["backup", "carts", "--output", &url], false),
-        (&["restore", "others", &url, "--create"], true),
+        (&["backup", "carts", "--output", url][..], true),
+        (&["backup", "carts", "--output", url], false),
+        (&["restore", "others", url, "--create"], true),
     ] {
         let done = dev
             .command(arguments)
@@ -266,4 +339,34 @@ fn a_backup_goes_to_an_object_store_and_back() {
     for key in 0..100 {
         assert_eq!(read(&dev, "others", key), Some(format!("value of {key}")));
     }
+}
+
+/// The way of this process to where programs with this environment go.
+fn storage(environment: &[(&str, String)]) -> StorageOptions {
+    let value = |name| {
+        let found = environment.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| value.clone())
+    };
+    let mut options = StorageOptions::default();
+    options.s3.endpoint = value("AWS_ENDPOINT_URL");
+    options.s3.access_key_id = value("AWS_ACCESS_KEY_ID");
+    options.s3.secret_access_key = value("AWS_SECRET_ACCESS_KEY").map(Secret::new);
+    options
+}
+
+#[test]
+fn a_backup_goes_to_an_object_store_and_back() {
+    let server = S3::start();
+    let environment = [
+        ("AWS_ENDPOINT_URL", server.endpoint()),
+        ("AWS_ACCESS_KEY_ID", S3::ACCESS_KEY_ID.to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", S3::SECRET_ACCESS_KEY.to_owned()),
+    ];
+    there_and_back(&format!("s3://{}/backups/carts", S3::BUCKET), &environment);
+}
+
+#[test]
+fn a_backup_goes_to_hdfs_and_back() {
+    let server = Hdfs::start();
+    there_and_back(&format!("{}/backups/carts", server.url()), &[]);
 }

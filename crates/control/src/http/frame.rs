@@ -10,14 +10,14 @@
 
 use std::io::{self, Read, Write};
 
+use fondaco_engine::VALUE_BYTES_MAX;
 use fondaco_model::KEY_BYTES_MAX;
-use fondaco_model::versioned::SIBLINGS_BYTES_MAX;
 
-/// How long a record may be, in bytes: all its values, and what is said of them.
-const RECORD_BYTES_MAX: usize = SIBLINGS_BYTES_MAX + (32 << 20);
+/// How long a record may be, in bytes: engines take no longer ones.
+const RECORD_BYTES_MAX: usize = VALUE_BYTES_MAX;
 
 /// How long a frame may be, in bytes.
-pub(crate) const FRAME_BYTES_MAX: usize = HEAD_BYTES + KEY_BYTES_MAX + RECORD_BYTES_MAX;
+pub const FRAME_BYTES_MAX: usize = HEAD_BYTES + KEY_BYTES_MAX + RECORD_BYTES_MAX;
 
 const HEAD_BYTES: usize = 8;
 

@@ -34,10 +34,12 @@ use tokio::sync::Semaphore;
 
 pub use error::{ERROR_CODES, ErrorDetail, ErrorResource};
 pub(crate) use files::FILES_AT_ONCE_MAX;
-pub use frame::Frame;
+pub use frame::{FRAME_BYTES_MAX, Frame};
 pub(crate) use guard::Traffic;
 pub(crate) use lookup::Elsewhere;
 pub use openapi::document;
+pub use records::NEXT_HEADER;
+pub(crate) use records::PAGES_AT_ONCE_MAX;
 pub use resources::*;
 
 use crate::agent::AgentWork;
@@ -80,6 +82,8 @@ pub(crate) struct AppParts {
     pub(crate) traffic: Arc<Traffic>,
     /// How many files may be sent to peers at a time.
     pub(crate) files: Arc<Semaphore>,
+    /// How many pages of records may be read at a time.
+    pub(crate) pages: Arc<Semaphore>,
     pub(crate) resp_addr: Option<SocketAddr>,
     pub(crate) http_addr: SocketAddr,
     pub(crate) started: Instant,
@@ -218,8 +222,9 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
         (
             "/v1/stores/{store}/partitions/{partition}/records",
             Method::GET,
-            get(records::page),
+            get(records::partition),
         ),
+        ("/v1/stores/{store}/hints", Method::GET, get(records::hints)),
         (
             "/v1/stores/{store}/records",
             Method::POST,

@@ -1,21 +1,21 @@
-//! The records of versioned stores, for backups: a partition of this node read page by page, and records joined
-//! with those that this node holds.
+//! The records of versioned stores, for backups: what this node holds of a partition and what it keeps for other
+//! nodes, page by page, and records joined with those that it holds.
 //!
 //! What is read and written here is this replica's alone: no other node is asked. Whoever makes a backup asks as
-//! many replicas as it takes to see every write that was acknowledged.
+//! many nodes as it takes to see every write that was acknowledged.
 
 use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{Query, State};
-use axum::http::{StatusCode, Uri, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderName, StatusCode, Uri, header};
+use axum::response::{AppendHeaders, IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fondaco_client::quorum::{KeyRecord, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_model::cluster::operator::OperatorError;
 use fondaco_model::{PartitionId, StoreName};
-use fondaco_replica::Replicas;
+use fondaco_replica::{RecordsPage, Replicas};
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
@@ -24,6 +24,13 @@ use super::body::{BytesBody, PathTexts, StorePath};
 use super::error::{ApiError, ErrorResource};
 use super::frame::{FRAME_BYTES_MAX, Frame};
 use crate::error::ControlError;
+
+/// The header of a page that says where the next one begins, to be given as `after`; a last page has none.
+pub const NEXT_HEADER: &str = "fondaco-next";
+
+/// How many pages are read at a time, for all backups together: others wait, so that they leave the disk to
+/// clients.
+pub(crate) const PAGES_AT_ONCE_MAX: usize = 2;
 
 /// About how many bytes of records a page has; one record at least.
 const PAGE_BYTES: usize = 1 << 20;
@@ -37,7 +44,7 @@ const MERGE_TIME_MAX_MS: u64 = 20_000;
 /// Where a page begins.
 #[derive(Deserialize)]
 struct After {
-    /// The last key of the page before, in base 64 for URLs.
+    /// What the page before said.
     after: Option<String>,
 }
 
@@ -45,44 +52,70 @@ struct After {
 #[utoipa::path(get, path = "/v1/stores/{store}/partitions/{partition}/records", tag = "backups", params(
     ("store" = String, Path, description = "The store"),
     ("partition" = u32, Path, description = "The partition"),
-    ("after" = Option<String>, Query, description = "The last key of the page before, in base 64 for URLs without padding"),
+    ("after" = Option<String>, Query, description = "Where to go on: the header `fondaco-next` of the page before"),
 ), responses(
-    (status = 200, description = "Keys with their records, in the order of the hashes of the keys; empty at the end", body = Vec<u8>, content_type = "application/octet-stream"),
+    (status = 200, description = "Keys with their records, in the order of the hashes of the keys", body = Vec<u8>, content_type = "application/octet-stream",
+        headers(("fondaco-next" = String, description = "Where the next page begins; a last page has none"))),
     (status = "default", description = "An error: invalid_request, store_not_found, not_versioned, unavailable", body = ErrorResource),
 ))]
-pub(super) async fn page(
+pub(super) async fn partition(
     State(app): State<App>,
-    PathTexts((store, partition)): PathTexts<(String, u32)>,
+    PathTexts((store, partition)): PathTexts<(StoreName, u32)>,
     uri: Uri,
 ) -> Result<Response, ApiError> {
-    let store: StoreName = store.parse().map_err(|error| ApiError::invalid(format!("{error}")))?;
-    let query = Query::try_from_uri(&uri).map_err(|error| ApiError::invalid(format!("invalid query: {error}")))?;
+    page(&app, &store, &uri, move |replicas, store, after| {
+        let held = replicas.records_page(store, PartitionId::new(partition), after, PAGE_BYTES);
+        held.map_err(|message| ApiError::new("internal", message))?
+            .ok_or_else(|| {
+                let message = format!("this node does not hold partition {partition} of the store: ask an owner of it");
+                ApiError::new("unavailable", message)
+            })
+    })
+    .await
+}
+
+/// Read what this node keeps of a versioned store for other nodes, page by page. For backups.
+#[utoipa::path(get, path = "/v1/stores/{store}/hints", tag = "backups", params(
+    ("store" = String, Path, description = "The store"),
+    ("after" = Option<String>, Query, description = "Where to go on: the header `fondaco-next` of the page before"),
+), responses(
+    (status = 200, description = "Keys with their records, in no order", body = Vec<u8>, content_type = "application/octet-stream",
+        headers(("fondaco-next" = String, description = "Where the next page begins; a last page has none"))),
+    (status = "default", description = "An error: invalid_request, store_not_found, not_versioned, unavailable", body = ErrorResource),
+))]
+pub(super) async fn hints(State(app): State<App>, StorePath(store): StorePath, uri: Uri) -> Result<Response, ApiError> {
+    page(&app, &store, &uri, |replicas, store, after| {
+        let kept = replicas.hints_page(store, after, PAGE_BYTES);
+        kept.map_err(|message| ApiError::new("internal", message))
+    })
+    .await
+}
+
+/// Answers with a page, when there is room for it.
+async fn page(
+    app: &App,
+    store: &StoreName,
+    uri: &Uri,
+    read: impl FnOnce(&Replicas, u16, Option<&[u8]>) -> Result<RecordsPage, ApiError> + Send + 'static,
+) -> Result<Response, ApiError> {
+    let query = Query::try_from_uri(uri).map_err(|error| ApiError::invalid(format!("invalid query: {error}")))?;
     let Query(After { after }) = query;
     let after = after.map(|after| URL_SAFE_NO_PAD.decode(after)).transpose();
-    let after = after.map_err(|error| ApiError::invalid(format!("invalid key to go on after: {error}")))?;
-    let (id, replicas) = replicas_of(&app, &store)?;
-    let read = app
-        .blocking(move |_| Ok(replicas.records_after(id, PartitionId::new(partition), after.as_deref(), PAGE_BYTES)));
-    let records = match read.await? {
-        Ok(Some(records)) => records,
-        Ok(None) => {
-            let message =
-                format!("this node does not hold partition {partition} of store {store:?}: ask an owner of it");
-            return Err(ApiError::new("unavailable", message));
-        }
-        Err(message) => return Err(ApiError::new("internal", message)),
-    };
-    let mut body = Vec::with_capacity(
-        records
-            .iter()
-            .map(|KeyRecord { key, record }| Frame::bytes_of(key, record))
-            .sum(),
-    );
+    let after = after.map_err(|error| ApiError::invalid(format!("invalid place to go on: {error}")))?;
+    let (id, replicas) = replicas_of(app, store)?;
+    // It is never closed.
+    let _permit = app.pages.acquire().await.ok();
+    let read = app.blocking(move |_| Ok(read(&replicas, id, after.as_deref())));
+    let RecordsPage { records, next, .. } = read.await??;
+    let bytes = records.iter().map(|pair| Frame::bytes_of(&pair.key, &pair.record));
+    let mut body = Vec::with_capacity(bytes.sum());
     for KeyRecord { key, record } in records {
         // Memory takes everything.
         let _ = Frame::write(&key, &record, &mut body);
     }
-    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], body).into_response())
+    let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
+    let next = next.map(|next| (HeaderName::from_static(NEXT_HEADER), URL_SAFE_NO_PAD.encode(next)));
+    Ok((kind, AppendHeaders(next), body).into_response())
 }
 
 /// Join records with those that this node holds of a versioned store: what is newer stays. For restoring backups.

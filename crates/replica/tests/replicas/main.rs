@@ -7,6 +7,7 @@ mod full_disk;
 mod handoff;
 mod kills;
 mod moves;
+mod pages;
 mod panics;
 mod rot;
 mod writes;

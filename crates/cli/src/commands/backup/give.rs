@@ -4,26 +4,29 @@
 //! and owns its partition, as many as have to acknowledge a write or more; the others get it as they get all that
 //! they missed. The store may have another name than the one that was backed up, and the cluster other partitions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use fondaco_control::http::{Frame, NewStore, StoreResource, VersionedOptions};
 use fondaco_model::{StoreDefinition, StoreKind, StoreName, slot_of_key};
 use fondaco_storage::Location;
 use serde::Serialize;
 
-use super::files::{Manifest, for_each_record};
-use super::owners::{Owners, patiently, settings_of};
-use super::pace::Pace;
+use super::cluster::{Cluster, Passing, Patience, StoreSettings, Topology, ask};
+use super::manifest::Manifest;
+use super::pace::{BYTES_PER_SECOND_DEFAULT, Pace};
 use crate::arguments::ControlPort;
 use crate::client::Client;
 use crate::commands::build::parse_bytes;
 use crate::output::{self, Output};
 use crate::progress::Display;
 
-/// About how many bytes are sent to a node at a time; one record at least.
+/// About how many bytes of records are sent at a time; one record at least.
 const BATCH_BYTES: usize = 1 << 20;
+
+/// What a node refuses with when it has too much to do, or has not heard of the store yet: it is asked again.
+const NOT_YET: [&str; 3] = ["overloaded", "unavailable", "store_not_found"];
 
 /// `fondaco restore`.
 #[derive(Debug, Args)]
@@ -32,7 +35,8 @@ All of the backup is verified before anything is restored. What was written sinc
 on; a key that was deleted longer ago than the store remembers comes back. It may be run again at any time.
 
 Example:
-  fondaco restore carts s3://backups/carts-2026-11-21 --create")]
+  fondaco restore carts s3://backups/carts-2026-11-21 --create
+  fondaco restore carts s3://backups/carts-2026-11-21 --dry-run")]
 pub struct RestoreOptions {
     /// The store, a versioned one; not necessarily of the name that was backed up
     store: StoreName,
@@ -45,9 +49,13 @@ pub struct RestoreOptions {
     #[arg(long)]
     create: bool,
 
-    /// Restore no more than this a second, such as 50MiB; no limit unless said
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    bytes_per_second: Option<u64>,
+    /// Verify the backup, and restore nothing: no node is asked
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Restore no more than this a second; 0 is no limit
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = BYTES_PER_SECOND_DEFAULT)]
+    bytes_per_second: u64,
 
     #[command(flatten)]
     node: ControlPort,
@@ -57,140 +65,240 @@ pub struct RestoreOptions {
 struct RestoreResult {
     store: String,
     url: String,
+    began_unix_ms: u64,
     records: u64,
     created: bool,
+    dry_run: bool,
+    left_out: BTreeSet<u32>,
 }
 
 /// Restores a backup.
 pub fn restore(options: &RestoreOptions, output: &Output) -> anyhow::Result<()> {
     let (name, location) = (&options.store, &options.source);
     let manifest = Manifest::read(location)?;
-    let client = Client::new(&options.node)?;
-    let found = settings_of(&client, name)?;
+    let mut display = Display::new(output.is_quiet());
+    let mut result = RestoreResult {
+        store: name.to_string(),
+        url: location.to_string(),
+        began_unix_ms: manifest.began_unix_ms,
+        records: manifest.records(),
+        created: false,
+        dry_run: options.dry_run,
+        left_out: BTreeSet::new(),
+    };
+    let mut pace = Pace::new(options.bytes_per_second)?;
+    if options.dry_run {
+        verify(&manifest, location, &mut pace, &mut display)?;
+        drop(display);
+        return output.result(&result, |result| {
+            let count = output::count(result.records);
+            format!("the backup is whole: {count} records of store {}\n", manifest.store)
+        });
+    }
+    let mut cluster = Cluster::new(&options.node)?;
+    let found = StoreSettings::of(cluster.entry(), name)?;
     if found.is_none() && !options.create {
         bail!(
             "no store {name:?} on {}: say --create, or create it with fondaco store create {name} --kind versioned",
-            client.address()
+            cluster.entry().address()
         );
     }
-    let mut pace = Pace::new(options.bytes_per_second)?;
-    let mut display = Display::new(output.is_quiet());
-    let count = manifest.partitions.len() as f64;
-    for (partition, file) in manifest.partitions.iter().enumerate() {
-        for_each_record(location, partition, file, |_| pace.moved(0)).context("nothing was restored")?;
-        display.show("verifying", (partition + 1) as f64 / count, "");
-    }
-    let created = found.is_none();
-    let (replicas, settings) = match found {
+    verify(&manifest, location, &mut pace, &mut display).context("nothing was restored")?;
+    result.created = found.is_none();
+    let settings = match found {
         Some(found) => found,
-        None => create(&client, name, &manifest)?,
+        None => create(cluster.entry(), name, &manifest.settings)?,
     };
-    let owners = Owners::look_up(&options.node, &client, replicas)?;
-    owners.check_live(|_| settings.writes as usize)?;
+    let topology = cluster.look_up(settings.replicas)?;
     let mut sending = Sending {
         store: name,
-        owners: &owners,
-        pace: &mut pace,
-        batches: BTreeMap::new(),
+        writes: settings.versioned.writes as usize,
+        replicas: settings.replicas,
+        cluster,
+        topology,
+        failed: BTreeSet::new(),
+        left_out: BTreeSet::new(),
+        pace,
+        batch: Vec::new(),
+        batch_bytes: 0,
     };
-    let unfinished = || "not all was restored: run it again, which does no harm";
+    let count = manifest.files.len() as f64;
     let mut records = 0;
-    for (partition, file) in manifest.partitions.iter().enumerate() {
-        for_each_record(location, partition, file, |frame| sending.add(&frame)).with_context(unfinished)?;
+    let unfinished = || "not all was restored: run it again, which does no harm";
+    for (at, file) in manifest.files.iter().enumerate() {
+        file.for_each(location, |frame| sending.add(frame))
+            .with_context(unfinished)?;
+        sending.look_up();
         records += file.records;
-        let fraction = (partition + 1) as f64 / count;
-        display.show("restoring", fraction, &format!("{} records", output::count(records)));
+        let details = format!("{} records", output::count(records));
+        display.show("restoring", (at + 1) as f64 / count, &details);
     }
-    sending.end().with_context(unfinished)?;
+    sending.flush().with_context(unfinished)?;
     drop(display);
-    let result = RestoreResult {
-        store: name.to_string(),
-        url: location.to_string(),
-        records,
-        created,
-    };
+    result.left_out = sending.left_out;
+    if !result.left_out.is_empty() {
+        let nodes: Vec<String> = result.left_out.iter().map(u32::to_string).collect();
+        let nodes = nodes.join(", ");
+        output.note(&format!(
+            "not all records went to node {nodes}: it gets them from others when it is well"
+        ));
+    }
     output.result(&result, |result| {
         let count = output::count(result.records);
         format!("restored {count} records into store {}\n", result.store)
     })
 }
 
+/// Reads all files, and holds them against the manifest.
+fn verify(manifest: &Manifest, location: &Location, pace: &mut Pace, display: &mut Display) -> anyhow::Result<()> {
+    let count = manifest.files.len() as f64;
+    for (at, file) in manifest.files.iter().enumerate() {
+        file.for_each(location, |_| pace.moved(0))?;
+        display.show("verifying", (at + 1) as f64 / count, "");
+    }
+    Ok(())
+}
+
 /// Creates the store with the settings that it had.
-fn create(
-    client: &Client,
-    name: &StoreName,
-    manifest: &Manifest,
-) -> anyhow::Result<(u32, fondaco_control::http::VersionedResource)> {
-    let had = &manifest.settings;
+fn create(client: &Client, name: &StoreName, had: &StoreSettings) -> anyhow::Result<StoreSettings> {
+    let versioned = &had.versioned;
     let new = NewStore {
         name: name.to_string(),
         kind: StoreKind::Versioned,
         backups: StoreDefinition::BACKUPS_DEFAULT,
-        replicas: Some(manifest.replicas),
+        replicas: Some(had.replicas),
         tolerate_failures: 0,
-        read_keys_per_second: None,
+        read_keys_per_second: had.read_keys_per_second,
         versioned: Some(VersionedOptions {
-            reads: Some(had.reads),
-            writes: Some(had.writes),
-            preferred_reads: Some(had.preferred_reads),
-            preferred_writes: Some(had.preferred_writes),
-            handoff: Some(had.handoff),
-            sloppy: Some(had.sloppy),
-            zone_reads: Some(had.zone_reads),
-            zone_writes: Some(had.zone_writes),
-            engine: Some(had.engine),
-            durability: Some(had.durability),
-            resolution: Some(had.resolution),
-            ttl_ms: Some(had.ttl_ms.unwrap_or(0)),
-            tombstone_grace_ms: Some(had.tombstone_grace_ms),
-            write_keys_per_second: Some(had.write_keys_per_second.unwrap_or(0)),
+            reads: Some(versioned.reads),
+            writes: Some(versioned.writes),
+            preferred_reads: Some(versioned.preferred_reads),
+            preferred_writes: Some(versioned.preferred_writes),
+            handoff: Some(versioned.handoff),
+            sloppy: Some(versioned.sloppy),
+            zone_reads: Some(versioned.zone_reads),
+            zone_writes: Some(versioned.zone_writes),
+            engine: Some(versioned.engine),
+            durability: Some(versioned.durability),
+            resolution: Some(versioned.resolution),
+            ttl_ms: Some(versioned.ttl_ms.unwrap_or(0)),
+            tombstone_grace_ms: Some(versioned.tombstone_grace_ms),
+            write_keys_per_second: Some(versioned.write_keys_per_second.unwrap_or(0)),
         }),
     };
-    let store: StoreResource = client.post("/v1/stores", &new).context("nothing was restored")?;
-    let settings = store
-        .versioned
-        .with_context(|| format!("store {name:?} was not created as a versioned one"))?;
-    Ok((store.replicas, settings))
+    let refused =
+        || format!("nothing was restored: create store {name} yourself, with settings that this cluster can have");
+    let _: StoreResource = client.post("/v1/stores", &new).with_context(refused)?;
+    StoreSettings::of(client, name)?.with_context(|| format!("store {name:?} was dropped at once"))
 }
+
+/// What is to be sent to each node.
+type Bodies = BTreeMap<u32, Vec<u8>>;
 
 /// Records on their way to nodes.
 struct Sending<'a> {
     store: &'a StoreName,
-    owners: &'a Owners,
-    pace: &'a mut Pace,
-    /// What waits for each node.
-    batches: BTreeMap<u32, Vec<u8>>,
+    /// How many nodes have to take each record.
+    writes: usize,
+    replicas: u32,
+    cluster: Cluster,
+    topology: Topology,
+    /// Nodes that failed since the cluster was last looked up.
+    failed: BTreeSet<u32>,
+    /// Nodes that some records did not go to.
+    left_out: BTreeSet<u32>,
+    pace: Pace,
+    /// What waits to be sent.
+    batch: Vec<Frame>,
+    batch_bytes: usize,
 }
 
 impl Sending<'_> {
-    fn add(&mut self, frame: &Frame) -> anyhow::Result<()> {
-        let partition = self.owners.count.partition_of(slot_of_key(self.store, &frame.key));
-        for (node, client) in self.owners.live_of(partition.get() as usize) {
-            let batch = self.batches.entry(node).or_default();
-            if !batch.is_empty() && batch.len() + Frame::bytes_of(&frame.key, &frame.record) > BATCH_BYTES {
-                send(client, node, self.store, std::mem::take(batch))?;
-            }
-            Frame::write(&frame.key, &frame.record, batch)?;
+    fn add(&mut self, frame: Frame) -> anyhow::Result<()> {
+        let bytes = Frame::bytes_of(&frame.key, &frame.record);
+        if self.batch_bytes + bytes > BATCH_BYTES {
+            self.flush()?;
         }
-        self.pace.moved(Frame::bytes_of(&frame.key, &frame.record) as u64)
+        self.batch.push(frame);
+        self.batch_bytes += bytes;
+        self.pace.moved(bytes as u64)
     }
 
-    /// Sends what waits.
-    fn end(self) -> anyhow::Result<()> {
-        for (node, batch) in self.batches {
-            if let Some(client) = self.owners.client_of(node) {
-                send(client, node, self.store, batch)?;
+    /// Sends what waits, and sees to it that enough nodes have it.
+    fn flush(&mut self) -> anyhow::Result<()> {
+        let batch = std::mem::take(&mut self.batch);
+        self.batch_bytes = 0;
+        let mut patience = Patience::new();
+        while let Err(error) = self.send(&batch) {
+            match error.downcast_ref::<Passing>() {
+                None => return Err(error),
+                Some(Passing::Node { node, .. }) => {
+                    self.failed.insert(*node);
+                    if self.bodies(&batch).is_ok() {
+                        continue;
+                    }
+                }
+                Some(Passing::Cluster(_)) => {}
             }
+            patience.wait(&self.pace, error)?;
+            self.look_up();
         }
         Ok(())
     }
-}
 
-fn send(client: &Client, node: u32, store: &StoreName, batch: Vec<u8>) -> anyhow::Result<()> {
-    if batch.is_empty() {
-        return Ok(());
+    /// Gives nodes that failed, or came, another chance.
+    fn look_up(&mut self) {
+        self.failed.clear();
+        // If nobody says how it is now, it is as it was.
+        if let Ok(topology) = self.cluster.look_up(self.replicas) {
+            self.topology = topology;
+        }
     }
-    let path = format!("/v1/stores/{store}/records");
-    let sent = patiently(|| client.post_bytes(&path, batch.clone()));
-    sent.with_context(|| format!("node {node} was sent records"))
+
+    /// What is to be sent to each node; and who else would have to get some of it.
+    fn bodies(&self, batch: &[Frame]) -> anyhow::Result<(Bodies, BTreeSet<u32>)> {
+        let (mut bodies, mut left_out) = (Bodies::new(), BTreeSet::new());
+        for frame in batch {
+            let slot = slot_of_key(self.store, &frame.key);
+            let partition = self.topology.partitions.partition_of(slot).get() as usize;
+            let mut count = 0;
+            for &node in self.topology.owners_of(partition) {
+                if !self.topology.is_live(node) || self.failed.contains(&node) {
+                    left_out.insert(node);
+                    continue;
+                }
+                count += 1;
+                Frame::write(&frame.key, &frame.record, bodies.entry(node).or_default())?;
+            }
+            if count < self.writes {
+                let (needed, owners) = (self.writes, self.topology.owners_of(partition));
+                let reason = anyhow!("partition {partition} has {count} of {needed} owners: start nodes of {owners:?}");
+                return Err(Passing::Cluster(reason).into());
+            }
+        }
+        Ok((bodies, left_out))
+    }
+
+    /// Sends a batch to all nodes side by side.
+    fn send(&mut self, batch: &[Frame]) -> anyhow::Result<()> {
+        let (bodies, left_out) = self.bodies(batch)?;
+        let path = format!("/v1/stores/{}/records", self.store);
+        let mut ways = Vec::with_capacity(bodies.len());
+        for (node, body) in bodies {
+            ways.push((node, self.cluster.node(node)?, body));
+        }
+        let path = &path;
+        std::thread::scope(|scope| {
+            let send = |(node, client, body): (u32, &'_ Client, Vec<u8>)| {
+                ask(node, &NOT_YET, || client.post_bytes(path, &body))
+            };
+            let threads: Vec<_> = ways.into_iter().map(|way| scope.spawn(move || send(way))).collect();
+            // Of several that failed, one is told: the others fail again.
+            let panicked = |_| anyhow!("a thread that sends records has panicked");
+            let sent = threads.into_iter().map(|thread| thread.join().map_err(panicked)?);
+            sent.collect::<anyhow::Result<()>>()
+        })?;
+        self.left_out.extend(left_out);
+        Ok(())
+    }
 }

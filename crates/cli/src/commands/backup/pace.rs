@@ -3,8 +3,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use fondaco_model::TokenBucket;
 
 use crate::interrupt::Interrupt;
+
+/// The limit unless said, as it is written: what leaves most of a node to its clients.
+pub const BYTES_PER_SECOND_DEFAULT: &str = "64MiB";
 
 /// How often a command that holds itself back looks whether it should stop.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -12,18 +16,17 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// A limit in bytes a second, and what was done under it.
 pub struct Pace {
     started: Instant,
-    bytes: u64,
-    bytes_per_second: Option<u64>,
+    bucket: TokenBucket,
     interrupt: Interrupt,
 }
 
 impl Pace {
-    /// Begins now; without a limit, as fast as it goes.
-    pub fn new(bytes_per_second: Option<u64>) -> anyhow::Result<Self> {
+    /// Begins now; 0 is as fast as it goes.
+    pub fn new(bytes_per_second: u64) -> anyhow::Result<Self> {
+        let limit = Some(bytes_per_second).filter(|limit| *limit > 0);
         Ok(Self {
             started: Instant::now(),
-            bytes: 0,
-            bytes_per_second,
+            bucket: TokenBucket::new(limit, Duration::ZERO),
             interrupt: Interrupt::listen()?,
         })
     }
@@ -33,19 +36,25 @@ impl Pace {
     /// # Errors
     /// Somebody asked the program to stop.
     pub fn moved(&mut self, bytes: u64) -> anyhow::Result<()> {
-        self.bytes += bytes;
+        self.bucket.take(bytes, self.started.elapsed());
+        let delay = self.bucket.delay(self.started.elapsed());
+        self.pause(delay)
+    }
+
+    /// Waits.
+    ///
+    /// # Errors
+    /// Somebody asked the program to stop.
+    pub fn pause(&self, time: Duration) -> anyhow::Result<()> {
+        let ends = Instant::now() + time;
         loop {
             if self.interrupt.is_asked() {
                 bail!("interrupted");
             }
-            let due = self
-                .bytes_per_second
-                .map_or(0.0, |limit| self.bytes as f64 / limit as f64);
-            let early = due - self.started.elapsed().as_secs_f64();
-            if early <= 0.0 {
-                return Ok(());
+            match ends.checked_duration_since(Instant::now()) {
+                Some(left) if !left.is_zero() => std::thread::sleep(left.min(LOOK_INTERVAL)),
+                _ => return Ok(()),
             }
-            std::thread::sleep(Duration::from_secs_f64(early.min(LOOK_INTERVAL.as_secs_f64())));
         }
     }
 }

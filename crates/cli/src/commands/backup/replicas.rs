@@ -5,24 +5,18 @@
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-use anyhow::{Context, bail};
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use anyhow::anyhow;
 use fondaco_control::http::Frame;
 use fondaco_format::key_hash;
-use fondaco_model::StoreName;
 use fondaco_model::versioned::Record;
 
-use super::owners::patiently;
-use crate::client::Client;
+use super::pages::Pages;
 
 /// Some replicas of a partition.
 pub struct Replicas<'a>(Vec<Replica<'a>>);
 
 struct Replica<'a> {
-    node: u32,
-    client: &'a Client,
-    path: String,
+    pages: Pages<'a>,
     /// What was read and is not joined yet.
     page: VecDeque<Frame>,
     /// The last key that was read.
@@ -31,24 +25,25 @@ struct Replica<'a> {
 }
 
 impl<'a> Replicas<'a> {
-    /// Those of these nodes; nothing is read yet.
-    pub fn new(store: &StoreName, partition: usize, nodes: impl Iterator<Item = (u32, &'a Client)>) -> Self {
-        let replica = |(node, client)| Replica {
-            node,
-            client,
-            path: format!("/v1/stores/{store}/partitions/{partition}/records"),
+    /// These; nothing is read yet.
+    pub fn new(replicas: impl Iterator<Item = Pages<'a>>) -> Self {
+        let replica = |pages| Replica {
+            pages,
             page: VecDeque::new(),
             last: None,
             is_read: false,
         };
-        Self(nodes.map(replica).collect())
+        Self(replicas.map(replica).collect())
     }
 
     /// The next key with what all of them hold under it, joined; `None` at the end. `read` is told of bytes that
     /// were read, and may hold them back.
+    ///
+    /// # Errors
+    /// [`Passing::Node`](super::cluster::Passing::Node), or what `read` says.
     pub fn next(&mut self, mut read: impl FnMut(u64) -> anyhow::Result<()>) -> anyhow::Result<Option<Frame>> {
         for replica in &mut self.0 {
-            if replica.page.is_empty() && !replica.is_read {
+            while replica.page.is_empty() && !replica.is_read {
                 read(replica.read_page()?)?;
             }
         }
@@ -60,14 +55,7 @@ impl<'a> Replicas<'a> {
             let Some(frame) = replica.page.pop_front_if(|frame| frame.key == key) else {
                 continue;
             };
-            let damaged = || {
-                let key = key.escape_ascii();
-                format!(
-                    "the record of key \"{key}\" is damaged on node {}: read it, which heals it, and start again",
-                    replica.node
-                )
-            };
-            let record = Record::decode(frame.record.into()).with_context(damaged)?;
+            let record = replica.pages.decode(&key, frame.record)?;
             joined = Some(match joined {
                 None => record,
                 Some(joined) => joined.merge(&record),
@@ -81,24 +69,23 @@ impl<'a> Replicas<'a> {
 }
 
 impl Replica<'_> {
-    /// Reads the next page; returns how many bytes it has.
+    /// Reads the next page; returns how many bytes it had on its way.
     fn read_page(&mut self) -> anyhow::Result<u64> {
-        let path = match &self.last {
-            Some(key) => format!("{}?after={}", self.path, URL_SAFE_NO_PAD.encode(key)),
-            None => self.path.clone(),
+        let Some((frames, bytes)) = self.pages.next()? else {
+            self.is_read = true;
+            return Ok(0);
         };
-        let from_node = || format!("node {} was asked for its records", self.node);
-        let bytes = patiently(|| self.client.get_bytes(&path)).with_context(from_node)?;
-        self.is_read = bytes.is_empty();
-        let mut input = &bytes[..];
-        while let Some(frame) = Frame::read(&mut input).with_context(from_node)? {
+        for frame in frames {
             if self.last.as_ref().is_some_and(|last| order(last, &frame.key).is_ge()) {
-                bail!("node {} gave records in no order: check its version", self.node);
+                return Err(self
+                    .pages
+                    .failed(anyhow!("it gave records in no order: check its version"))
+                    .into());
             }
             self.last = Some(frame.key.clone());
             self.page.push_back(frame);
         }
-        Ok(bytes.len() as u64)
+        Ok(bytes)
     }
 }
 

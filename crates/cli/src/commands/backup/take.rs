@@ -1,19 +1,24 @@
 //! `fondaco backup`: all records of a versioned store are read from its nodes, and written.
+//!
+//! A partition is read from nodes that stay its owners meanwhile, or it is read anew. So is one of which a node
+//! failed: from others, or from the same when it is back.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use fondaco_model::StoreName;
 use fondaco_storage::Location;
 use serde::Serialize;
 
-use super::files::{self, Manifest, PartitionFile, PartitionWriter};
-use super::owners::{Owners, settings_of};
-use super::pace::Pace;
+use super::cluster::{Cluster, Passing, Patience, StoreSettings, Topology};
+use super::manifest::{self, Manifest, Names};
+use super::pace::{BYTES_PER_SECOND_DEFAULT, Pace};
+use super::pages::Pages;
+use super::records::{RecordsFile, RecordsWriter};
 use super::replicas::Replicas;
+use super::sources::Sources;
 use crate::arguments::ControlPort;
-use crate::client::Client;
 use crate::commands::build::parse_bytes;
 use crate::output::{self, Output};
 use crate::progress::Display;
@@ -34,9 +39,9 @@ pub struct BackupOptions {
     #[arg(long, value_name = "URL")]
     output: Location,
 
-    /// Read no more than this a second from all nodes together, such as 50MiB; no limit unless said
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    bytes_per_second: Option<u64>,
+    /// Read no more than this a second from all nodes together; 0 is no limit
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = BYTES_PER_SECOND_DEFAULT)]
+    bytes_per_second: u64,
 
     #[command(flatten)]
     node: ControlPort,
@@ -54,36 +59,55 @@ struct BackupResult {
 
 /// Makes a backup.
 pub fn back_up(options: &BackupOptions, output: &Output) -> anyhow::Result<()> {
-    let client = Client::new(&options.node)?;
     let (name, location) = (&options.store, &options.output);
-    let Some((replicas, settings)) = settings_of(&client, name)? else {
+    let mut cluster = Cluster::new(&options.node)?;
+    let Some(settings) = StoreSettings::of(cluster.entry(), name)? else {
         bail!(
             "no store {name:?} on {}: fondaco store list shows those there are",
-            client.address()
+            cluster.entry().address()
         );
     };
-    let owners = Owners::look_up(&options.node, &client, replicas)?;
-    let needed = |partition| owners.reads_for(partition, settings.writes);
-    owners.check_live(needed)?;
-    let mut pace = Pace::new(options.bytes_per_second)?;
-    files::clear(location)?;
+    let topology = cluster.look_up(settings.replicas)?;
+    let count = topology.partitions.get() as usize;
+    let mut sources = Sources::new(&settings);
+    let keepers = sources.keepers(&topology)?;
+    for partition in 0..count {
+        sources.of(&topology, partition)?;
+    }
+    let pace = Pace::new(options.bytes_per_second)?;
+    manifest::clear(location)?;
     let began_unix_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
     let unfinished = || format!("there is no backup in {location} yet: run it again to begin anew");
-    let count = owners.count.get() as usize;
+    let mut reading = Reading {
+        store: name,
+        location,
+        names: Names::new()?,
+        replicas: settings.replicas,
+        cluster,
+        topology,
+        sources,
+        pace,
+    };
     let mut display = Display::new(output.is_quiet());
-    let (mut written, mut records) = (Vec::with_capacity(count), 0);
+    let (mut files, mut records) = (Vec::with_capacity(count + 1), 0);
+    if !keepers.is_empty() {
+        files.push(reading.hints(keepers).with_context(unfinished)?);
+    }
     for partition in 0..count {
-        let nodes = owners.live_of(partition).take(needed(partition));
-        let held = Replicas::new(name, partition, nodes);
-        let file = write_partition(location, partition, held, &mut pace).with_context(unfinished)?;
+        let file = reading.partition(partition).with_context(unfinished)?;
         records += file.records;
-        written.push(file);
+        files.push(file);
         let fraction = (partition + 1) as f64 / count as f64;
         display.show("backing up", fraction, &format!("{} records", output::count(records)));
     }
-    owners.check_unchanged(&client).with_context(unfinished)?;
+    reading.check_store(&settings).with_context(unfinished)?;
+    let manifest = Manifest {
+        store: name.to_string(),
+        began_unix_ms,
+        settings,
+        files,
+    };
     location.sync_all().with_context(unfinished)?;
-    let manifest = Manifest::new(name.to_string(), began_unix_ms, replicas, settings, written);
     manifest.write(location).with_context(unfinished)?;
     drop(display);
     let result = BackupResult {
@@ -106,15 +130,111 @@ pub fn back_up(options: &BackupOptions, output: &Output) -> anyhow::Result<()> {
     })
 }
 
-fn write_partition(
-    location: &Location,
-    partition: usize,
-    mut held: Replicas<'_>,
-    pace: &mut Pace,
-) -> anyhow::Result<PartitionFile> {
-    let mut writer = PartitionWriter::create(location, partition)?;
-    while let Some(frame) = held.next(|bytes| pace.moved(bytes))? {
-        writer.add(&frame)?;
+/// A store that is being read.
+struct Reading<'a> {
+    store: &'a StoreName,
+    location: &'a Location,
+    names: Names,
+    replicas: u32,
+    cluster: Cluster,
+    topology: Topology,
+    sources: Sources,
+    pace: Pace,
+}
+
+impl Reading<'_> {
+    /// Writes what these nodes keep for others.
+    fn hints(&mut self, keepers: Vec<u32>) -> anyhow::Result<RecordsFile> {
+        let mut writer = RecordsWriter::create(self.location, self.names.of_hints())?;
+        for node in keepers {
+            let mut patience = Patience::new();
+            // What of a node was written before it failed does no harm.
+            while let Err(error) = self.hints_of(node, &mut writer) {
+                if !error.is::<Passing>() {
+                    return Err(error);
+                }
+                if self.sources.leave_out(node, &self.topology, None) {
+                    break;
+                }
+                patience.wait(&self.pace, error)?;
+            }
+        }
+        writer.finish()
     }
-    writer.finish()
+
+    fn hints_of(&mut self, node: u32, writer: &mut RecordsWriter) -> anyhow::Result<()> {
+        let mut pages = Pages::of_hints(self.store, node, self.cluster.node(node)?);
+        while let Some((frames, bytes)) = pages.next()? {
+            for frame in frames {
+                pages.decode(&frame.key, frame.record.clone())?;
+                writer.add(&frame)?;
+            }
+            self.pace.moved(bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Whether what was read is all of one store.
+    fn check_store(&self, settings: &StoreSettings) -> anyhow::Result<()> {
+        let mut patience = Patience::new();
+        loop {
+            match self.cluster.settings(self.store) {
+                Ok(Some(now)) if now.created_unix_ms == settings.created_unix_ms => return Ok(()),
+                Ok(_) => bail!("store {:?} was dropped while it was read", self.store),
+                Err(error) => patience.wait(&self.pace, error)?,
+            }
+        }
+    }
+
+    /// Writes a partition.
+    fn partition(&mut self, partition: usize) -> anyhow::Result<RecordsFile> {
+        let mut patience = Patience::new();
+        loop {
+            let error = match self.try_partition(partition) {
+                Ok(file) => {
+                    self.sources.go_on();
+                    return Ok(file);
+                }
+                Err(error) => error,
+            };
+            let Some(passing) = error.downcast_ref::<Passing>() else {
+                return Err(error);
+            };
+            let others_will_do = match passing {
+                Passing::Node { node, .. } => self.sources.leave_out(*node, &self.topology, Some(partition)),
+                Passing::Cluster(_) => false,
+            };
+            if !others_will_do {
+                patience.wait(&self.pace, error)?;
+            }
+            self.location.delete_file(&self.names.of_partition(partition))?;
+            // If nobody says how it is now, it is as it was.
+            self.topology = match self.cluster.look_up(self.replicas) {
+                Ok(topology) => topology,
+                Err(_) => continue,
+            };
+        }
+    }
+
+    fn try_partition(&mut self, partition: usize) -> anyhow::Result<RecordsFile> {
+        let nodes = self.sources.of(&self.topology, partition)?;
+        let mut replicas = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let client = self.cluster.node(node)?;
+            replicas.push(Pages::of_partition(self.store, partition, node, client));
+        }
+        let mut replicas = Replicas::new(replicas.into_iter());
+        let mut writer = RecordsWriter::create(self.location, self.names.of_partition(partition))?;
+        while let Some(frame) = replicas.next(|bytes| self.pace.moved(bytes))? {
+            writer.add(&frame)?;
+        }
+        let file = writer.finish()?;
+        let now = self.cluster.look_up(self.replicas)?;
+        let before = std::mem::replace(&mut self.topology, now);
+        if before.owners_of(partition) != self.topology.owners_of(partition) {
+            let reason = anyhow!("partition {partition} was moved while it was read: let the moves end");
+            return Err(Passing::Cluster(reason).into());
+        }
+        Ok(file)
+    }
 }

@@ -1,0 +1,231 @@
+//! The cluster around a store: which nodes hold what, how they are asked, and which failures are waited for.
+//!
+//! A backup takes hours where there is much: nodes stop and start meanwhile, and partitions move. So what is known
+//! of the cluster is looked up again and again, by any node that answers, and what fails is tried again for a
+//! while. What no waiting can change ends the command at once.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, bail};
+use fondaco_control::http::{NodeList, RoutingResource, VersionedResource};
+use fondaco_model::{PartitionCount, StoreName};
+use serde::{Deserialize, Serialize};
+
+use super::pace::Pace;
+use crate::arguments::ControlPort;
+use crate::client::{Client, is_refused};
+use crate::commands::build::partition_count;
+
+/// How long a failure is waited for that may go over: a node is started again within it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long to wait before something is tried again: doubled each time, up to the second.
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
+
+/// How often a node that says to come back later is asked again, before it has failed.
+const ATTEMPTS_MAX: u32 = 40;
+
+/// The time between these.
+const ATTEMPT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// What may go over, and is tried again for a while.
+#[derive(Debug, thiserror::Error)]
+pub enum Passing {
+    /// A node did not do what it was asked for: others may.
+    #[error("node {node}: {reason:#}")]
+    Node { node: u32, reason: anyhow::Error },
+    /// Too few nodes are there, or partitions move, or nobody says where they are.
+    #[error("{0:#}")]
+    Cluster(anyhow::Error),
+}
+
+/// What is said of a versioned store, as far as a backup keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreSettings {
+    /// When it was created, in milliseconds since 1970: another one of its name was at another time.
+    pub created_unix_ms: u64,
+    /// How many nodes hold each partition.
+    pub replicas: u32,
+    /// How many keys a second may be read through all routers together; null for no limit.
+    pub read_keys_per_second: Option<u64>,
+    /// What else.
+    pub versioned: VersionedResource,
+}
+
+impl StoreSettings {
+    /// Those of a store; `None` if there is none of this name.
+    pub fn of(client: &Client, name: &StoreName) -> anyhow::Result<Option<Self>> {
+        let Some(store) = client.store(name)? else {
+            return Ok(None);
+        };
+        match store.versioned {
+            Some(versioned) => Ok(Some(Self {
+                created_unix_ms: store.created_unix_ms,
+                replicas: store.replicas,
+                read_keys_per_second: store.read_keys_per_second,
+                versioned,
+            })),
+            None => {
+                bail!("store {name:?} is not versioned: keep what its versions were built from, and push that again")
+            }
+        }
+    }
+}
+
+/// The ways to the nodes of a cluster.
+pub struct Cluster {
+    port: ControlPort,
+    entry: Client,
+    /// Those of all nodes that were there once, with their addresses.
+    nodes: BTreeMap<u32, (String, Client)>,
+}
+
+impl Cluster {
+    /// Nothing is asked yet.
+    pub fn new(port: &ControlPort) -> anyhow::Result<Self> {
+        Ok(Self {
+            port: port.clone(),
+            entry: Client::new(port)?,
+            nodes: BTreeMap::new(),
+        })
+    }
+
+    /// The process that the user named.
+    pub fn entry(&self) -> &Client {
+        &self.entry
+    }
+
+    /// The way to a node that was there once.
+    ///
+    /// # Errors
+    /// [`Passing::Node`] for another one.
+    pub fn node(&self, node: u32) -> anyhow::Result<&Client> {
+        let found = self.nodes.get(&node).map(|(_, client)| client);
+        let reason = || anyhow!("nobody knows its address");
+        Ok(found.ok_or_else(|| Passing::Node { node, reason: reason() })?)
+    }
+
+    /// Which nodes there are, and which of them hold what of a store with so many replicas.
+    ///
+    /// # Errors
+    /// [`Passing::Cluster`] if nobody says.
+    pub fn look_up(&mut self, replicas: u32) -> anyhow::Result<Topology> {
+        let (routing, list): (RoutingResource, NodeList) =
+            self.ask_any(|client| Ok((client.get("/v1/routing")?, client.get("/v1/nodes")?)))?;
+        let mut nodes = BTreeMap::new();
+        for node in list.nodes {
+            nodes.insert(node.node, node.live);
+            if self.nodes.get(&node.node).is_none_or(|(http, _)| *http != node.http) {
+                let client = self.client_of(&node.http)?;
+                self.nodes.insert(node.node, (node.http, client));
+            }
+        }
+        let mut owners = routing.owners;
+        owners.iter_mut().for_each(|list| list.truncate(replicas as usize));
+        Ok(Topology {
+            partitions: partition_count(routing.partitions)?,
+            owners,
+            nodes,
+        })
+    }
+
+    /// What is said of a store now; `None` if there is none of this name.
+    ///
+    /// # Errors
+    /// [`Passing::Cluster`] if nobody says.
+    pub fn settings(&self, store: &StoreName) -> anyhow::Result<Option<StoreSettings>> {
+        self.ask_any(|client| StoreSettings::of(client, store))
+    }
+
+    /// Asks the process that the user named, or else any node.
+    fn ask_any<T>(&self, ask: impl Fn(&Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let mut answer = ask(&self.entry);
+        for (_, client) in self.nodes.values() {
+            if answer.is_ok() {
+                break;
+            }
+            answer = ask(client).or(answer);
+        }
+        Ok(answer.map_err(Passing::Cluster)?)
+    }
+
+    fn client_of(&self, http: &str) -> anyhow::Result<Client> {
+        let http = match self.port.http.starts_with("https://") {
+            true => format!("https://{http}"),
+            false => http.to_owned(),
+        };
+        let port = self.port.clone();
+        Client::new(&ControlPort { http, ..port })
+    }
+}
+
+/// Who is there, and who holds what of a store.
+#[derive(Debug)]
+pub struct Topology {
+    /// How many partitions there are.
+    pub partitions: PartitionCount,
+    /// The owners of each partition, in the order of preference.
+    pub owners: Vec<Vec<u32>>,
+    /// All nodes, and whether each is there.
+    pub nodes: BTreeMap<u32, bool>,
+}
+
+impl Topology {
+    /// The owners of a partition.
+    pub fn owners_of(&self, partition: usize) -> &[u32] {
+        self.owners.get(partition).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a node is there.
+    pub fn is_live(&self, node: u32) -> bool {
+        self.nodes.get(&node).is_some_and(|is_live| *is_live)
+    }
+}
+
+/// How long something that fails is tried again.
+pub struct Patience {
+    ends: Instant,
+    pause: Duration,
+}
+
+impl Patience {
+    /// It begins now.
+    pub fn new() -> Self {
+        Self {
+            ends: Instant::now() + PATIENCE,
+            pause: PAUSES[0],
+        }
+    }
+
+    /// Returns when it is time to try again.
+    ///
+    /// # Errors
+    /// What failed, if that lasts too long; or somebody asked the program to stop.
+    pub fn wait(&mut self, pace: &Pace, error: anyhow::Error) -> anyhow::Result<()> {
+        if Instant::now() >= self.ends {
+            return Err(error);
+        }
+        pace.pause(self.pause)?;
+        self.pause = (2 * self.pause).min(PAUSES[1]);
+        Ok(())
+    }
+}
+
+/// Asks a node, again and again while it refuses with one of these codes.
+///
+/// # Errors
+/// [`Passing::Node`]: what it says in the end.
+pub fn ask<T>(node: u32, passing: &[&str], ask: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let mut attempt = 1;
+    loop {
+        match ask() {
+            Err(error) if attempt < ATTEMPTS_MAX && passing.iter().any(|code| is_refused(&error, code)) => {
+                attempt += 1;
+                std::thread::sleep(ATTEMPT_INTERVAL);
+            }
+            answer => return Ok(answer.map_err(|reason| Passing::Node { node, reason })?),
+        }
+    }
+}

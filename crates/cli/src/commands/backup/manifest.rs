@@ -1,0 +1,297 @@
+//! What a backup consists of, and when it is one.
+//!
+//! ```text
+//! hints-RUN.records.zst              what nodes kept for others, if writes may be there alone
+//! partition-00000-RUN.records.zst    what there was of a partition, of each
+//! backup.json                        the manifest: {"backup": {…}, "checksum": "…"}
+//! ```
+//!
+//! The manifest names all other files, with their lengths and checksums, and has a checksum of its own, of the exact
+//! bytes of the inner object. It is written last, whole or not at all: without one there is no backup, and what an
+//! interrupted one left is deleted by the next. RUN is another one for each attempt, so that two that are made in
+//! one place never take a file of the other for their own.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use fondaco_format::Checksum;
+use fondaco_storage::Location;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::cluster::StoreSettings;
+use super::records::RecordsFile;
+
+/// The manifest's name.
+const MANIFEST_FILE: &str = "backup.json";
+
+/// How long a manifest may be, in bytes: one of the most partitions there can be is far shorter.
+const MANIFEST_BYTES_MAX: u64 = 16 << 20;
+
+/// The format that is written, and read.
+const FORMAT: u32 = 1;
+
+/// How files of records end.
+const SUFFIX: &str = ".records.zst";
+
+/// What a backup is, and what is in it.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The store that was backed up.
+    pub store: String,
+    /// When the backup began by the clock of who made it, in milliseconds since 1970.
+    pub began_unix_ms: u64,
+    /// The store's settings.
+    pub settings: StoreSettings,
+    /// All files of records, in the order in which they were written.
+    pub files: Vec<RecordsFile>,
+}
+
+#[derive(Serialize)]
+struct Inner<'a> {
+    format: u32,
+    #[serde(flatten)]
+    manifest: &'a Manifest,
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    backup: &'a RawValue,
+    checksum: Checksum,
+}
+
+#[derive(Deserialize)]
+struct FormatOnly {
+    format: u64,
+}
+
+impl Manifest {
+    /// The manifest of the backup at a location.
+    ///
+    /// # Errors
+    /// None that is whole, or one of another format.
+    pub fn read(location: &Location) -> anyhow::Result<Self> {
+        if !location.exists(MANIFEST_FILE)? {
+            bail!("{location} holds no backup: it has no {MANIFEST_FILE}, which is written last");
+        }
+        let bytes = location.read_whole(MANIFEST_FILE, MANIFEST_BYTES_MAX)?;
+        let damaged = || format!("{MANIFEST_FILE} in {location} is damaged: use another backup");
+        Self::from_bytes(&bytes).with_context(damaged)
+    }
+
+    /// Writes the manifest: from then on, there is a backup.
+    ///
+    /// # Errors
+    /// A file that is not there as it was written, or what the storage says.
+    pub fn write(&self, location: &Location) -> anyhow::Result<()> {
+        let found = location.list()?;
+        for file in &self.files {
+            if !found
+                .iter()
+                .any(|found| (&found.name, found.bytes) == (&file.name, file.bytes))
+            {
+                bail!(
+                    "{} is not there as it was written: was another backup begun in {location}? Choose a place for each",
+                    file.name
+                );
+            }
+        }
+        location.write_atomically(MANIFEST_FILE, &self.to_bytes()?)?;
+        Ok(())
+    }
+
+    /// How many bytes all files have.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add)
+    }
+
+    /// How many records there are: a key that nodes kept for others counts more than once.
+    pub fn records(&self) -> u64 {
+        self.files.iter().map(|file| file.records).fold(0, u64::saturating_add)
+    }
+
+    fn to_bytes(&self) -> anyhow::Result<Vec<u8>> {
+        let inner = Inner {
+            format: FORMAT,
+            manifest: self,
+        };
+        let inner = serde_json::to_string_pretty(&inner)?;
+        let checksum = Checksum::of(inner.as_bytes());
+        Ok(format!("{{\"backup\": {inner},\n\"checksum\": \"{checksum}\"}}\n").into_bytes())
+    }
+
+    fn from_bytes(bytes: &[u8]) -> anyhow::Result<Self> {
+        let Envelope { backup, checksum } = serde_json::from_slice(bytes)?;
+        let inner = backup.get();
+        if Checksum::of(inner.as_bytes()) != checksum {
+            bail!("its checksum does not match");
+        }
+        let FormatOnly { format } = serde_json::from_str(inner)?;
+        if format != u64::from(FORMAT) {
+            bail!("it has format {format}, and this release reads {FORMAT}: use another release");
+        }
+        let mut value: serde_json::Value = serde_json::from_str(inner)?;
+        if let Some(object) = value.as_object_mut() {
+            object.remove("format");
+        }
+        Ok(serde_json::from_value(value)?)
+    }
+}
+
+/// The names of the files of one attempt.
+pub struct Names {
+    run: String,
+}
+
+impl Names {
+    /// Those of an attempt that begins now.
+    pub fn new() -> anyhow::Result<Self> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+        let own = format!("{} {}", std::process::id(), now.as_nanos());
+        let run = Checksum::of(own.as_bytes()).to_string();
+        Ok(Self { run })
+    }
+
+    /// The file of a partition.
+    pub fn of_partition(&self, partition: usize) -> String {
+        format!("partition-{partition:05}-{}{SUFFIX}", self.run)
+    }
+
+    /// The file of what nodes kept for others.
+    pub fn of_hints(&self) -> String {
+        format!("hints-{}{SUFFIX}", self.run)
+    }
+}
+
+/// Makes a location ready for a backup: what an interrupted one left is deleted, and nothing else.
+///
+/// # Errors
+/// A backup or something else that is there, or what the storage says.
+pub fn clear(location: &Location) -> anyhow::Result<()> {
+    if location.exists(MANIFEST_FILE)? {
+        bail!("{location} holds a backup: choose another place, or delete it");
+    }
+    location.create_directory()?;
+    if location.is_vacant()? {
+        return Ok(());
+    }
+    let files = location.list()?;
+    if let Some(other) = files.iter().find(|file| !is_left_over(&file.name)) {
+        bail!(
+            "{location} has something else in it, {:?}: choose an empty place",
+            other.name
+        );
+    }
+    for file in &files {
+        location.delete_file(&file.name)?;
+    }
+    Ok(())
+}
+
+/// Whether an interrupted backup can have left a file of this name.
+fn is_left_over(name: &str) -> bool {
+    // What storages call a file that is being written: `.NAME.partial`, and in HDFS `.NAME.tmp.N`.
+    let hidden = name.strip_prefix('.');
+    let name = match hidden.map(|name| {
+        name.strip_suffix(".partial")
+            .or_else(|| Some(name.rsplit_once(".tmp.")?.0))
+    }) {
+        None => name,
+        Some(Some(MANIFEST_FILE)) => return true,
+        Some(Some(name)) => name,
+        Some(None) => return false,
+    };
+    let Some(rest) = name.strip_suffix(SUFFIX) else {
+        return false;
+    };
+    let (what, run) = rest.rsplit_once('-').unwrap_or_default();
+    let is_partition = || {
+        let number = what.strip_prefix("partition-");
+        number.is_some_and(|number| number.len() == 5 && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    run.parse::<Checksum>().is_ok() && (what == "hints" || is_partition())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_backups_write_is_left_over_of_one() {
+        let names = Names::new().unwrap();
+        let (partition, hints) = (names.of_partition(7), names.of_hints());
+        for name in [&partition, &hints] {
+            assert!(is_left_over(name), "{name}");
+            assert!(is_left_over(&format!(".{name}.tmp.2")), "{name}");
+            assert!(!is_left_over(&format!("{name}.old")), "{name}");
+        }
+        assert!(is_left_over(".backup.json.partial") && is_left_over(".backup.json.tmp.1"));
+        for name in [
+            "partition-7-0123456789abcdef.records.zst",
+            "partition-00007.records.zst",
+            "other-0123456789abcdef.records.zst",
+            "0123456789abcdef.records.zst",
+            "backup.json",
+            ".notes.txt.partial",
+            ".partial",
+            "notes.txt",
+        ] {
+            assert!(!is_left_over(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn two_attempts_have_no_name_in_common() {
+        let (one, other) = (Names::new().unwrap(), Names::new().unwrap());
+        assert_ne!(one.of_hints(), other.of_hints());
+        assert_ne!(one.of_partition(3), other.of_partition(3));
+    }
+
+    fn manifest() -> Manifest {
+        let versioned = fondaco_model::versioned::VersionedSettings::of(3);
+        Manifest {
+            store: "carts".to_owned(),
+            began_unix_ms: 7,
+            settings: StoreSettings {
+                created_unix_ms: 5,
+                replicas: 3,
+                read_keys_per_second: Some(5),
+                versioned: versioned.into(),
+            },
+            files: vec![RecordsFile {
+                name: "f".to_owned(),
+                records: 1,
+                bytes: 2,
+                checksum: Checksum::of(b"file"),
+            }],
+        }
+    }
+
+    #[test]
+    fn a_manifest_reads_as_it_was_written_and_no_byte_of_it_changes_unnoticed() {
+        let bytes = manifest().to_bytes().unwrap();
+        assert_eq!(Manifest::from_bytes(&bytes).unwrap(), manifest());
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            // White space around the two members may be other white space.
+            let read = Manifest::from_bytes(&changed);
+            assert!(read.is_err() || read.is_ok_and(|read| read == manifest()), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn there_is_no_backup_without_all_of_its_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let location = Location::local(dir.path());
+        std::fs::write(dir.path().join("f"), "1").unwrap();
+        let error = manifest().write(&location).unwrap_err().to_string();
+        assert!(error.contains("another backup"), "{error}");
+        assert!(Manifest::read(&location).is_err());
+        std::fs::write(dir.path().join("f"), "12").unwrap();
+        manifest().write(&location).unwrap();
+        assert_eq!(Manifest::read(&location).unwrap(), manifest());
+    }
+}

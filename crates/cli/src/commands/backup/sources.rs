@@ -1,0 +1,177 @@
+//! Which nodes have to be read so that no write is missed that was acknowledged before.
+//!
+//! A write is acknowledged when W nodes have it, so it is seen as soon as fewer than W of those that may have it are
+//! left out. Usually these are the N owners of its partition, and N - W + 1 of them are read. Where a store is
+//! sloppy, a node that keeps the write for an owner counts too, and that may be any: so of all nodes fewer than W
+//! are left out, and what they keep for others is read first, before the owners. What is handed over in between is
+//! then with the owner when that is read.
+
+use std::collections::BTreeSet;
+
+use anyhow::anyhow;
+
+use super::cluster::{Passing, StoreSettings, Topology};
+
+/// Which nodes are read.
+#[derive(Debug)]
+pub struct Sources {
+    writes: usize,
+    is_sloppy: bool,
+    /// Nodes that are not read: of a sloppy store to the end, of another one for this partition.
+    left_out: BTreeSet<u32>,
+}
+
+impl Sources {
+    /// Those of a store.
+    pub fn new(settings: &StoreSettings) -> Self {
+        Self {
+            writes: settings.versioned.writes as usize,
+            is_sloppy: settings.versioned.sloppy,
+            left_out: BTreeSet::new(),
+        }
+    }
+
+    /// The nodes that may keep writes for others and are to be read for that: none, or all that are there. The
+    /// others are left out from now on: to be asked at the beginning.
+    ///
+    /// # Errors
+    /// [`Passing::Cluster`] if too few are there.
+    pub fn keepers(&mut self, topology: &Topology) -> anyhow::Result<Vec<u32>> {
+        if !self.is_sloppy {
+            return Ok(Vec::new());
+        }
+        self.check_all(topology)?;
+        let (live, absent): (BTreeSet<u32>, _) = topology.nodes.keys().partition(|node| topology.is_live(**node));
+        self.left_out.extend(absent);
+        Ok(live.difference(&self.left_out).copied().collect())
+    }
+
+    /// The owners of a partition that are to be read.
+    ///
+    /// # Errors
+    /// [`Passing::Cluster`] if too few are there.
+    pub fn of(&self, topology: &Topology, partition: usize) -> anyhow::Result<Vec<u32>> {
+        let owners = topology.owners_of(partition);
+        let is_there = |node: &u32| topology.is_live(*node) && !self.left_out.contains(node);
+        let mut there: Vec<u32> = owners.iter().copied().filter(is_there).collect();
+        if self.is_sloppy {
+            self.check_all(topology)?;
+            return Ok(there);
+        }
+        let needed = (owners.len() + 1).saturating_sub(self.writes).max(1);
+        if there.len() < needed {
+            let absent = list(owners.iter().filter(|node| !is_there(node)));
+            let count = there.len();
+            let reason = anyhow!(
+                "partition {partition} needs {needed} of its owners and {count} can be read: start node {absent}"
+            );
+            return Err(Passing::Cluster(reason).into());
+        }
+        there.truncate(needed);
+        Ok(there)
+    }
+
+    /// A node failed. Whether the others that are there will do; if not, it is to be tried again.
+    pub fn leave_out(&mut self, node: u32, topology: &Topology, partition: Option<usize>) -> bool {
+        if !self.left_out.insert(node) {
+            return false;
+        }
+        let is_enough = match partition {
+            Some(partition) => self.of(topology, partition).is_ok(),
+            None => self.check_all(topology).is_ok(),
+        };
+        match (is_enough, self.is_sloppy) {
+            (true, _) => {}
+            // The others that are left out have not said what they keep.
+            (false, true) => drop(self.left_out.remove(&node)),
+            (false, false) => self.left_out.clear(),
+        }
+        is_enough
+    }
+
+    /// A partition has been read; what failed may do better at the next one.
+    pub fn go_on(&mut self) {
+        if !self.is_sloppy {
+            self.left_out.clear();
+        }
+    }
+
+    /// Whether of all nodes fewer than W are left out.
+    fn check_all(&self, topology: &Topology) -> anyhow::Result<()> {
+        let is_out = |node: &&u32| !topology.is_live(**node) || self.left_out.contains(node);
+        let out: BTreeSet<&u32> = topology.nodes.keys().filter(is_out).collect();
+        if out.len() < self.writes {
+            return Ok(());
+        }
+        let (most, absent) = (self.writes - 1, list(out));
+        let reason = anyhow!(
+            "any node may keep acknowledged writes for others, since the store is sloppy, so at most {most} can be left \
+             out: start node {absent}"
+        );
+        Err(Passing::Cluster(reason).into())
+    }
+}
+
+fn list<'a>(nodes: impl IntoIterator<Item = &'a u32>) -> String {
+    let nodes: Vec<String> = nodes.into_iter().map(u32::to_string).collect();
+    nodes.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Five nodes, of which some are away; partition 0 has the owners 1, 2, 3.
+    fn topology(away: &[u32]) -> Topology {
+        Topology {
+            partitions: 1.try_into().unwrap(),
+            owners: vec![vec![1, 2, 3]],
+            nodes: (1..=5).map(|node| (node, !away.contains(&node))).collect(),
+        }
+    }
+
+    fn sources(writes: usize, is_sloppy: bool) -> Sources {
+        Sources {
+            writes,
+            is_sloppy,
+            left_out: BTreeSet::new(),
+        }
+    }
+
+    #[test]
+    fn as_many_owners_are_read_as_it_takes_to_meet_any_that_acknowledged() {
+        for (writes, expected) in [(1, vec![1, 2, 3]), (2, vec![1, 2]), (3, vec![1])] {
+            assert_eq!(sources(writes, false).of(&topology(&[]), 0).unwrap(), expected);
+        }
+        assert_eq!(sources(2, false).of(&topology(&[1]), 0).unwrap(), [2, 3]);
+        let error = sources(2, false).of(&topology(&[1, 2]), 0).unwrap_err().to_string();
+        assert!(error.contains("start node 1, 2"), "{error}");
+    }
+
+    #[test]
+    fn an_owner_that_fails_is_replaced_as_long_as_there_are_others() {
+        let (mut sources, topology) = (sources(2, false), topology(&[]));
+        assert!(sources.leave_out(1, &topology, Some(0)));
+        assert_eq!(sources.of(&topology, 0).unwrap(), [2, 3]);
+        // None is left to replace it, so all are tried again.
+        assert!(!sources.leave_out(3, &topology, Some(0)));
+        assert_eq!(sources.of(&topology, 0).unwrap(), [1, 2]);
+        assert!(sources.leave_out(2, &topology, Some(0)));
+        sources.go_on();
+        assert_eq!(sources.of(&topology, 0).unwrap(), [1, 2]);
+    }
+
+    #[test]
+    fn of_a_sloppy_store_all_that_are_there_are_read_and_fewer_than_w_may_be_away() {
+        let mut sloppy = sources(2, true);
+        assert_eq!(sloppy.keepers(&topology(&[])).unwrap(), [1, 2, 3, 4, 5]);
+        assert_eq!(sloppy.keepers(&topology(&[4])).unwrap(), [1, 2, 3, 5]);
+        assert_eq!(sloppy.of(&topology(&[4]), 0).unwrap(), [1, 2, 3]);
+        // What node 4 keeps was not read, though it is back.
+        assert!(!sloppy.leave_out(1, &topology(&[]), Some(0)));
+        assert_eq!(sloppy.of(&topology(&[]), 0).unwrap(), [1, 2, 3]);
+        assert!(sloppy.of(&topology(&[4, 5]), 0).is_err());
+        assert!(sources(1, true).keepers(&topology(&[4])).is_err());
+        assert!(sources(1, false).keepers(&topology(&[4])).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,153 @@
+//! Backups of clusters in which something happens meanwhile: processes are killed, partitions move, nodes are away.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use redis::Commands;
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, Shape};
+use super::node::{Node, until, wait};
+
+const KEYS: u32 = 600;
+
+/// Slow enough for something to happen meanwhile: the store has some 200 kB on each node.
+const BYTES_PER_SECOND: &str = "40000";
+
+fn value(key: u32) -> String {
+    format!("{key}: {}", "x".repeat(200))
+}
+
+fn write(node: &Node, store: &str) {
+    let mut redis = node.redis();
+    until("the store is known", || {
+        redis.set::<_, _, ()>(format!("{store}:0"), value(0)).is_ok()
+    });
+    for key in 0..KEYS {
+        redis.set::<_, _, ()>(format!("{store}:{key}"), value(key)).unwrap();
+    }
+}
+
+fn check(node: &Node, store: &str) {
+    let mut redis = node.redis();
+    until("the store is known", || {
+        redis.get::<_, Option<String>>(format!("{store}:0")).is_ok()
+    });
+    for key in 0..KEYS {
+        let found: Option<String> = redis.get(format!("{store}:{key}")).unwrap();
+        assert_eq!(found, Some(value(key)), "{key}");
+    }
+}
+
+/// Begins a slow backup by way of a process, and waits until some of it is there.
+fn begin(node: &Node, url: &str) -> Child {
+    let arguments = ["backup", "s", "--output", url, "--bytes-per-second", BYTES_PER_SECOND];
+    let child = node.command(&arguments).stderr(Stdio::inherit()).spawn().unwrap();
+    until("some of the backup is there", || {
+        fs::read_dir(url).is_ok_and(|files| files.count() >= 3)
+    });
+    child
+}
+
+/// The files that the manifest of a backup names.
+fn files(backup: &Path) -> Vec<Value> {
+    let manifest = fs::read(backup.join("backup.json")).unwrap();
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+    manifest["backup"]["files"].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_node_and_the_controller_are_killed_in_the_middle_of_a_backup_and_nothing_is_missing_in_it() {
+    let mut cluster = Cluster::start(Shape {
+        replicas: 3,
+        ..Shape::default()
+    });
+    cluster.any().done(&["store", "create", "s", "--kind", "versioned"]);
+    write(cluster.get("router-1"), "s");
+    let url = cluster.data("backup");
+    let url = url.to_str().unwrap();
+    // The node that was named is one of those that die: others say where everything is.
+    let mut backup = begin(cluster.get("node-3"), url);
+    let number = cluster.number("node-3");
+    cluster.kill("node-3");
+    cluster.kill("controller-1");
+    assert!(wait(&mut backup).success());
+
+    // The node is still away, and need not be there.
+    let entry = cluster.get("node-1");
+    let restored = entry.json(&["restore", "again", url, "--create"]);
+    assert_eq!(restored["records"], KEYS);
+    assert_eq!(restored["left_out"], json!([number]));
+    check(cluster.get("router-1"), "again");
+    // It gets from others what it missed.
+    cluster.launch("controller-1");
+    cluster.launch("node-3");
+    cluster.until_ready();
+    cluster.kill("node-1");
+    check(cluster.get("router-1"), "again");
+}
+
+#[test]
+fn partitions_move_in_the_middle_of_a_backup_and_nothing_is_missing_in_it() {
+    let cluster = Cluster::start(Shape {
+        replicas: 1,
+        ..Shape::steady()
+    });
+    let any = cluster.any();
+    any.done(&["store", "create", "s", "--kind", "versioned"]);
+    write(cluster.get("router-1"), "s");
+    let url = cluster.data("backup");
+    let url = url.to_str().unwrap();
+    let mut backup = begin(any, url);
+    let gone = cluster.number("node-2");
+    any.http_post("/v1/routing/plans", json!({"remove": [gone]}));
+    until("the partitions have moved", || {
+        let found = any.http_get("/v1/cluster");
+        found["plan_under_way"] == json!(false)
+    });
+    assert!(wait(&mut backup).success());
+    any.done(&["restore", "again", url, "--create"]);
+    check(cluster.get("router-1"), "again");
+}
+
+#[test]
+fn what_nodes_keep_for_one_that_is_away_is_in_the_backup_of_a_sloppy_store() {
+    let mut cluster = Cluster::start(Shape::default());
+    let options = ["--kind", "versioned", "--reads", "1", "--writes", "2", "--sloppy"];
+    cluster.any().done(&[&["store", "create", "s"][..], &options].concat());
+    let number = cluster.number("node-3");
+    cluster.kill("node-3");
+    cluster.until_live(number, false);
+    write(cluster.get("router-1"), "s");
+    let path = cluster.data("backup");
+    let url = path.to_str().unwrap();
+    cluster.any().done(&["backup", "s", "--output", url]);
+    let kept = files(&path);
+    let kept = kept
+        .iter()
+        .find(|file| file["name"].as_str().unwrap().starts_with("hints-"));
+    let kept = kept.unwrap()["records"].as_u64().unwrap();
+    // Two of three partitions have a replica on each node.
+    assert!(kept > u64::from(KEYS / 3), "{kept}");
+    cluster.launch("node-3");
+    cluster.until_live(number, true);
+    cluster.any().done(&["restore", "again", url, "--create"]);
+    check(cluster.get("router-1"), "again");
+
+    // With two away, a write may be with just these.
+    for name in ["node-2", "node-3"] {
+        let number = cluster.number(name);
+        cluster.kill(name);
+        cluster.until_live(number, false);
+    }
+    let other = cluster.data("other");
+    let refused = cluster
+        .any()
+        .refused(1, &["backup", "s", "--output", other.to_str().unwrap()]);
+    assert!(
+        refused.contains("sloppy") && refused.contains("start node"),
+        "{refused}"
+    );
+    assert!(!other.exists());
+}
