@@ -47,10 +47,12 @@ pub enum ReplicaCounter {
     Sweeps,
     /// Tombstones and expired records given up.
     Collected,
+    /// Records whose expired values were dropped, and that are remembered.
+    Expired,
 }
 
 /// All of them, with their names and meanings.
-pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 21] = [
+pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 22] = [
     (ReplicaCounter::Reads, "replica_reads", "records read for coordinators"),
     (
         ReplicaCounter::ColdReads,
@@ -139,6 +141,11 @@ pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 21] = [
         ReplicaCounter::Collected,
         "collected_records",
         "tombstones and expired records given up",
+    ),
+    (
+        ReplicaCounter::Expired,
+        "expired_records",
+        "records whose expired values were dropped",
     ),
 ];
 

@@ -28,6 +28,9 @@ pub struct ReplicaOptions {
     pub handoff_period: Duration,
     /// How often tombstones and expired records are looked for.
     pub sweep_period: Duration,
+    /// How many of them are remembered from one look to the next, of all partitions: some 40 bytes each. The others
+    /// wait for their turn.
+    pub sweep_records_max: usize,
     /// How fast hints are delivered, in bytes a second; no limit unless said.
     pub handoff_bytes_per_second: Option<u64>,
     /// How fast exchanges go, in bytes a second; no limit unless said.
@@ -51,6 +54,7 @@ impl Default for ReplicaOptions {
             exchange_period: Duration::from_secs(60),
             handoff_period: Duration::from_secs(1),
             sweep_period: Duration::from_secs(600),
+            sweep_records_max: 1 << 20,
             handoff_bytes_per_second: Some(32 << 20),
             exchange_bytes_per_second: Some(32 << 20),
             scan_bytes_per_second: Some(256 << 20),

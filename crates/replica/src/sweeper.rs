@@ -3,6 +3,8 @@
 //! A record is given up when it has been quiet for the grace period, was found as it is by a sweep before, and
 //! since then the partition was compared with all of its other replicas: so all have it. And only while all
 //! nodes are there and none keeps a hint that is as old: so nothing older is on its way.
+//!
+//! Values that have expired are dropped long before: only what says that there was one stays for the grace period.
 
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
@@ -22,10 +24,10 @@ use crate::store::{HeldStore, Holding, Place, place_in};
 use crate::table_key::{parse_record_key, range};
 use crate::worker::Signal;
 
-/// How many records are remembered from one sweep to the next, of one partition.
-const CANDIDATES_MAX: usize = 100_000;
+/// How long values are kept that have expired. Clocks of nodes that are apart by less drop none that others still show.
+const EXPIRED_KEPT_MS: u64 = 3_600_000;
 
-/// How many records are given up at a time.
+/// How many records are given up, or lose a value, at a time.
 const BATCH_RECORDS_MAX: usize = 1024;
 
 /// How often a store is swept, as a part of its grace period, but for the limits of the options.
@@ -68,11 +70,14 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
             store.is_some_and(|store| store.partitions.contains_key(partition))
         });
         next.retain(|store, _| holding.stores.contains_key(store));
+        let partitions: usize = holding.stores.values().map(|store| store.partitions.len()).sum();
+        let candidates_max = (shared.options.sweep_records_max / partitions.max(1)).max(1);
         for store in holding.stores.values() {
             if next.get(&store.id).is_some_and(|next| *next > Instant::now()) {
                 continue;
             }
             let hints = oldest_hint(shared, &holding, store);
+            let mut is_all = true;
             for partition in store.partitions.values() {
                 if signal.has_ended() {
                     return;
@@ -83,16 +88,37 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
                     oldest_hint_unix_ms: hints,
                     ..horizon(&store.settings, unix_ms())
                 };
-                let pause = |bytes| pace.spend(bytes, signal);
-                if let Err(error) = sweep(shared, store, partition, &horizon, found, pause) {
-                    tracing::warn!(store = %store.name, partition = %partition.id(), %error, "cannot be swept");
+                let mut sweep = Sweep {
+                    shared,
+                    store,
+                    partition,
+                    horizon,
+                    candidates_max,
+                    candidates: Candidates::new(),
+                    is_all: true,
+                };
+                match sweep.run(found, |bytes| pace.spend(bytes, signal)) {
+                    Ok(()) => is_all &= sweep.is_all,
+                    Err(error) => {
+                        tracing::warn!(store = %store.name, partition = %partition.id(), %error, "cannot be swept");
+                    }
                 }
             }
-            let grace = Duration::from_millis(store.settings.tombstone_grace_ms / SWEEPS_PER_GRACE);
-            let period = grace.clamp(shared.options.sweep_period, PERIOD_MAX.max(shared.options.sweep_period));
+            // What could not be remembered is found again.
+            let period = match is_all {
+                true => period(&store.settings, shared.options.sweep_period),
+                false => shared.options.sweep_period,
+            };
             next.insert(store.id, Instant::now() + period);
         }
     }
+}
+
+/// How long after a sweep of a store the next one is.
+fn period(settings: &VersionedSettings, least: Duration) -> Duration {
+    let grace_ms = settings.tombstone_grace_ms / SWEEPS_PER_GRACE;
+    let period = Duration::from_millis(grace_ms.min(settings.ttl_ms.unwrap_or(u64::MAX)));
+    period.clamp(least, PERIOD_MAX.max(least))
 }
 
 /// The time of the oldest hint that any node keeps; `u64::MAX` if none does, `None` if a node is not there or does
@@ -113,70 +139,102 @@ fn oldest_hint(shared: &Arc<Shared>, holding: &Holding, store: &HeldStore) -> Op
     Some(oldest)
 }
 
-/// Looks through a partition: what was found before and is still so is given up, if it may be.
-fn sweep(
-    shared: &Arc<Shared>,
-    store: &Arc<HeldStore>,
-    partition: &Arc<Partition>,
-    horizon: &Horizon,
-    found: &mut Candidates,
-    mut pause: impl FnMut(u64) -> bool,
-) -> Result<(), ReplicaError> {
-    let failed = |error| engine_error(shared, &error);
-    let mut candidates = Candidates::new();
-    let mut given_up: Vec<(Place, Bytes)> = Vec::new();
-    let (from, to) = range(partition.id(), 0, 0);
-    let mut bytes = 0;
-    let entries = store.table.scan(&from, to.as_deref()).map_err(failed)?;
-    // What is found was there by now: a comparison that begins later is of that.
-    let now_ms = shared.now_ms();
-    for entry in entries {
-        let (table_key, record) = entry.map_err(failed)?;
-        bytes += (table_key.len() + record.len()) as u64;
-        if bytes >= STEP_BYTES && !pause(std::mem::take(&mut bytes)) {
-            return Ok(());
-        }
-        let (Some((_, hash, key)), Ok(decoded)) = (parse_record_key(&table_key), Record::decode(record.clone())) else {
-            continue;
-        };
-        if !horizon.is_past(&decoded) {
-            continue;
-        }
-        let digest = Record::digest(&record);
-        let found = found.get(&hash).filter(|(known, _)| *known == digest);
-        let found_ms = found.map(|&(_, found_ms)| found_ms);
-        match horizon.remembers(&decoded, found_ms) {
-            None => given_up.push((place_in(partition, &key), record)),
-            Some(_) if candidates.len() < CANDIDATES_MAX => {
-                candidates.insert(hash, (digest, found_ms.unwrap_or(now_ms)));
-            }
-            Some(_) => {}
-        }
-        if given_up.len() >= BATCH_RECORDS_MAX {
-            collect(shared, store, partition, std::mem::take(&mut given_up))?;
-        }
-    }
-    collect(shared, store, partition, given_up)?;
-    shared.metrics.add(ReplicaCounter::Sweeps, 1);
-    *found = candidates;
-    Ok(())
+/// A look through a partition.
+struct Sweep<'a> {
+    shared: &'a Arc<Shared>,
+    store: &'a Arc<HeldStore>,
+    partition: &'a Arc<Partition>,
+    horizon: Horizon,
+    /// How many records may be remembered.
+    candidates_max: usize,
+    /// Those that are.
+    candidates: Candidates,
+    /// Whether these are all that are to be.
+    is_all: bool,
 }
 
-fn collect(
-    shared: &Arc<Shared>,
-    store: &Arc<HeldStore>,
-    partition: &Partition,
-    records: Vec<(Place, Bytes)>,
-) -> Result<(), ReplicaError> {
-    if records.is_empty() {
-        return Ok(());
+impl Sweep<'_> {
+    /// What was found before and is still so is given up, if it may be.
+    fn run(&mut self, found: &mut Candidates, mut pause: impl FnMut(u64) -> bool) -> Result<(), ReplicaError> {
+        let failed = |error| engine_error(self.shared, &error);
+        let (mut given_up, mut expired) = (Vec::new(), Vec::new());
+        let (from, to) = range(self.partition.id(), 0, 0);
+        let mut bytes = 0;
+        let entries = self.store.table.scan(&from, to.as_deref()).map_err(failed)?;
+        // What is found was there by now: a comparison that begins later is of that.
+        let now_ms = self.shared.now_ms();
+        let expired_unix_ms = self.horizon.now_unix_ms.saturating_sub(EXPIRED_KEPT_MS);
+        for entry in entries {
+            let (table_key, record) = entry.map_err(failed)?;
+            bytes += (table_key.len() + record.len()) as u64;
+            if bytes >= STEP_BYTES && !pause(std::mem::take(&mut bytes)) {
+                return Ok(());
+            }
+            let (Some((_, hash, key)), Ok(decoded)) = (parse_record_key(&table_key), Record::decode(record.clone()))
+            else {
+                continue;
+            };
+            match self.horizon.is_past(&decoded) {
+                true => {
+                    let found = found.get(&hash).copied();
+                    if self.is_to_go(hash, &decoded, Record::digest(&record), found, now_ms) {
+                        given_up.push((place_in(self.partition, &key), record));
+                    }
+                }
+                false => {
+                    let dropped = decoded.without_expired(expired_unix_ms);
+                    expired.extend(
+                        dropped.map(|dropped| (place_in(self.partition, &key), Bytes::from(dropped.to_bytes()))),
+                    );
+                }
+            }
+            if given_up.len() >= BATCH_RECORDS_MAX {
+                self.write(Task::Collect(std::mem::take(&mut given_up)))?;
+            }
+            if expired.len() >= BATCH_RECORDS_MAX {
+                self.drop_values(std::mem::take(&mut expired))?;
+            }
+        }
+        if !given_up.is_empty() {
+            self.write(Task::Collect(given_up))?;
+        }
+        if !expired.is_empty() {
+            self.drop_values(expired)?;
+        }
+        self.shared.metrics.add(ReplicaCounter::Sweeps, 1);
+        *found = std::mem::take(&mut self.candidates);
+        Ok(())
     }
-    let (sender, receiver) = mpsc::sync_channel(1);
-    let answer = Answer::to(Box::new(move |reply| drop(sender.try_send(reply))));
-    let shard = shared.shard_of(partition.id());
-    shared.enqueue(shard, 0, Some(store), None, Task::Collect(records), answer);
-    match receiver.recv() {
-        Ok(ReplicaReply::Error(error)) => Err(error),
-        _ => Ok(()),
+
+    /// Whether a record is to be given up; if not, it is remembered.
+    fn is_to_go(&mut self, hash: u64, record: &Record, digest: u64, found: Option<(u64, u64)>, now_ms: u64) -> bool {
+        let found_ms = found
+            .filter(|(known, _)| *known == digest)
+            .map(|(_, found_ms)| found_ms);
+        if self.horizon.remembers(record, found_ms).is_none() {
+            return true;
+        }
+        match self.candidates.len() < self.candidates_max {
+            true => drop(self.candidates.insert(hash, (digest, found_ms.unwrap_or(now_ms)))),
+            false => self.is_all = false,
+        }
+        false
+    }
+
+    /// Drops values of records, which are merged with what there is by then: as what other replicas have dropped.
+    fn drop_values(&self, records: Vec<(Place, Bytes)>) -> Result<(), ReplicaError> {
+        self.shared.metrics.add(ReplicaCounter::Expired, records.len() as u64);
+        self.write(Task::Merge(records))
+    }
+
+    fn write(&self, task: Task) -> Result<(), ReplicaError> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let answer = Answer::to(Box::new(move |reply| drop(sender.try_send(reply))));
+        let shard = self.shared.shard_of(self.partition.id());
+        self.shared.enqueue(shard, 0, Some(self.store), None, task, answer);
+        match receiver.recv() {
+            Ok(ReplicaReply::Error(error)) => Err(error),
+            _ => Ok(()),
+        }
     }
 }

@@ -119,6 +119,23 @@ impl Record {
         self.siblings.iter().filter_map(|sibling| sibling.expires_unix_ms).min()
     }
 
+    /// This record without the values that have expired by a time, which nobody reads any more: their siblings stay,
+    /// as deletions do. `None` if there are none. A record that has a value merged with one that has dropped it has
+    /// dropped it too. Not of counters, whose sums are short and tell of each other.
+    pub fn without_expired(&self, now_unix_ms: u64) -> Option<Self> {
+        let drops = |sibling: &Sibling| {
+            sibling.count == Count::Whole && sibling.value.is_some() && sibling.has_expired(now_unix_ms)
+        };
+        if !self.siblings.iter().any(drops) {
+            return None;
+        }
+        let mut dropped = self.clone();
+        for sibling in dropped.siblings.iter_mut().filter(|sibling| drops(sibling)) {
+            sibling.value = None;
+        }
+        Some(dropped)
+    }
+
     /// The bytes of all values.
     pub fn value_bytes(&self) -> usize {
         let values = self.siblings.iter().filter_map(|sibling| sibling.value.as_ref());
@@ -141,8 +158,9 @@ impl Record {
             match order {
                 Ordering::Less => siblings.extend(mine.first().filter(|a| !other.context.covers(a.dot)).cloned()),
                 Ordering::Greater => siblings.extend(theirs.first().filter(|b| !self.context.covers(b.dot)).cloned()),
-                // They are equal, unless somebody made up a dot; then all replicas take the same one.
-                Ordering::Equal => siblings.extend(mine.first().max(theirs.first()).cloned()),
+                // They are equal, unless the value of one has expired and was dropped, which is less than any; or
+                // somebody made up a dot: then all replicas take the same one.
+                Ordering::Equal => siblings.extend(mine.first().min(theirs.first()).cloned()),
             }
             mine = &mine[usize::from(order.is_le())..];
             theirs = &theirs[usize::from(order.is_ge())..];

@@ -4,6 +4,7 @@ mod bytes;
 mod clocks;
 mod collection;
 mod counters;
+mod expired;
 mod history;
 mod laws;
 mod literature;

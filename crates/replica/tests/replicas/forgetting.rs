@@ -78,6 +78,50 @@ fn an_expired_record_is_forgotten() {
 }
 
 #[test]
+fn values_that_expired_take_no_room_while_they_are_remembered() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = with_grace(dir.path(), 2, 10 * 86_400_000);
+    let now = now_unix_ms();
+    let value_bytes = |number, key| cluster.record(number, key).unwrap().value_bytes();
+    let long = Bytes::from(vec![7; 10_000]);
+    write_everywhere(&cluster, "k", Update::put(long.clone(), now, Some(now - 7_200_000)));
+    write_everywhere(&cluster, "just now", Update::put(long, now, Some(now)));
+    until("the end of the value", || {
+        (1..=2).all(|number| value_bytes(number, "k") == 0)
+    });
+    assert!((1..=2).all(|number| value_bytes(number, "just now") == 10_000));
+    assert!(cluster.node(1).counter(ReplicaCounter::Expired) >= 1);
+    // Nothing goes to and fro: both have the same.
+    until("the same", || cluster.record(1, "k") == cluster.record(2, "k"));
+}
+
+#[test]
+fn deletions_are_forgotten_in_turns_if_there_are_more_than_can_be_remembered() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ReplicaOptions {
+        sweep_records_max: 8,
+        ..busy()
+    };
+    let mut cluster = Cluster::in_memory(dir.path(), 2, 2, &options);
+    cluster.settings.tombstone_grace_ms = 1;
+    cluster.tell();
+    let keys: Vec<String> = (0..50).map(|number| format!("k{number}")).collect();
+    for key in &keys {
+        write_everywhere(&cluster, key, Update::delete(now_unix_ms()));
+    }
+    let collected = || cluster.node(1).counter(ReplicaCounter::Collected);
+    let swept = || cluster.node(1).counter(ReplicaCounter::Sweeps);
+    let mut before = (swept(), collected());
+    until("forgetting", || {
+        let now = (swept(), collected());
+        // Four of each partition at most, by each sweep of one.
+        assert!(now.1 - before.1 <= 4 * (now.0 - before.0 + 2), "{before:?} {now:?}");
+        before = now;
+        keys.iter().all(|key| cluster.record(1, key).is_none())
+    });
+}
+
+#[test]
 fn within_its_grace_a_deletion_is_remembered() {
     let dir = tempfile::tempdir().unwrap();
     const GRACE_MS: u64 = 3000;
