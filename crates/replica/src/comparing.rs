@@ -15,7 +15,7 @@ use crate::metrics::ReplicaCounter;
 use crate::pace::Pace;
 use crate::partition::Partition;
 use crate::peers::unexpected;
-use crate::serving::{hashes, leaf_entries};
+use crate::serving::{SYNC_ENTRIES_MAX, hashes, leaf_entries};
 use crate::shared::Shared;
 use crate::store::{HeldStore, record_key_of};
 use crate::worker::Signal;
@@ -71,7 +71,8 @@ impl Running<'_> {
             match exchange.step() {
                 Step::Compare { depth, nodes } => {
                     let theirs = self.ask_hashes(depth, &nodes)?;
-                    let own = hashes(self.shared, self.store, self.partition, depth, &nodes)?;
+                    let answered = &nodes[..theirs.nodes.len()];
+                    let own = hashes(self.shared, self.store, self.partition, depth, answered)?;
                     exchange.compared(depth, &nodes, &own, &theirs);
                 }
                 Step::Sync { depth, leaves } => self.sync(&mut exchange, depth, &leaves)?,
@@ -101,7 +102,7 @@ impl Running<'_> {
             ReplicaReply::Hashes {
                 leaf_depth,
                 nodes: hashes,
-            } => {
+            } if (1..=nodes.len()).contains(&hashes.len()) => {
                 self.bytes += (4 * nodes.len() + 128 * hashes.len()) as u64;
                 Ok(Hashes {
                     leaf_depth,
@@ -116,7 +117,8 @@ impl Running<'_> {
         let mut own: Vec<LeafEntry> = Vec::new();
         let mut digests = Vec::with_capacity(leaves.len());
         for &leaf in leaves {
-            let entries = leaf_entries(self.shared, self.store, self.partition.id(), depth, leaf)?;
+            let room = SYNC_ENTRIES_MAX - own.len();
+            let entries = leaf_entries(self.shared, self.store, self.partition.id(), depth, leaf, room)?;
             digests.push(LeafDigests {
                 leaf,
                 digests: entries.iter().map(|entry| entry.digest).collect(),

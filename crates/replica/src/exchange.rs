@@ -12,11 +12,14 @@
 //!
 //! Both trees have leaves as deep as they have keys for. The exchange goes down to the deeper ones: so the
 //! records in a leaf are few, also where one side is empty.
+//!
+//! Who is asked trusts nobody: what a question costs is bounded, whatever is in it. Of nodes that cost more than that
+//! only the first are answered, and the others are asked about again.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use bytes::Bytes;
-use fondaco_model::versioned::Causality;
+use fondaco_model::versioned::{Causality, LEAF_BITS_MAX};
 
 /// How many nodes of the tree one step compares.
 pub const NODES_MAX: usize = 128;
@@ -30,8 +33,8 @@ pub const GET_KEYS_MAX: usize = 32;
 /// How many bits of a hash one comparison goes down.
 pub const STEP_BITS: u8 = 4;
 
-/// The deepest level that numbers of leaves have room for.
-pub const DEPTH_MAX: u8 = 32;
+/// The deepest level at which anything is compared: no tree has deeper leaves.
+pub const DEPTH_MAX: u8 = LEAF_BITS_MAX;
 
 /// Hashes of a tree: for each node that was asked about its 16 children.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,9 +153,13 @@ impl Exchange {
         }
     }
 
-    /// The hashes below nodes at a depth, on both sides. Fewer nodes than were asked about are none that
-    /// differ: the next exchange will see.
+    /// The hashes below nodes at a depth, on both sides: of the first of these nodes, of one at least. The others are
+    /// compared next.
     pub fn compared(&mut self, depth: u8, nodes: &[u32], own: &Hashes, theirs: &Hashes) {
+        let answered = nodes.len().min(own.nodes.len()).min(theirs.nodes.len());
+        if answered < nodes.len() {
+            self.compares.push_front((depth, nodes[answered..].to_vec()));
+        }
         let leaf_depth = *self.leaf_depth.get_or_insert_with(|| {
             let deeper = own.leaf_depth.max(theirs.leaf_depth);
             deeper.clamp(STEP_BITS, DEPTH_MAX)
@@ -197,6 +204,7 @@ impl Exchange {
                 self.gets.push(key);
             }
         }
+        let lacking: HashSet<u64> = lacking.iter().copied().collect();
         let lacking = own
             .iter()
             .filter(|entry| !entry.is_past && lacking.contains(&entry.digest));
@@ -215,24 +223,21 @@ pub struct Differences {
     pub lacked_here: Vec<u64>,
 }
 
-/// Compares what is held here with what the asker says that it holds.
+/// Compares what is held here with what the asker says that it holds, in time that grows as both together.
 pub fn differences(own: &[LeafEntry], theirs: &[u64]) -> Differences {
     let hash_part = |digest: u64| digest >> 32;
+    let held_there: HashSet<u64> = theirs.iter().copied().collect();
+    let known_there: HashSet<u64> = theirs.iter().copied().map(hash_part).collect();
+    let known_here: HashSet<u64> = own.iter().map(|entry| hash_part(entry.digest)).collect();
     let mut found = Differences::default();
-    for entry in own {
-        if theirs.contains(&entry.digest) {
-            continue;
-        }
-        match theirs
-            .iter()
-            .any(|&digest| hash_part(digest) == hash_part(entry.digest))
-        {
+    for entry in own.iter().filter(|entry| !held_there.contains(&entry.digest)) {
+        match known_there.contains(&hash_part(entry.digest)) {
             true => found.differing.push(entry.key.clone()),
             false if entry.is_past => {}
             false => found.lacked_there.push(entry.key.clone()),
         }
     }
-    let is_lacked = |digest: &u64| !own.iter().any(|entry| hash_part(entry.digest) == hash_part(*digest));
+    let is_lacked = |digest: &u64| !known_here.contains(&hash_part(*digest));
     found.lacked_here.extend(theirs.iter().copied().filter(is_lacked));
     found
 }
@@ -242,6 +247,7 @@ pub fn leaf_digest(key_hash: u64, record_digest: u64) -> u64 {
     // The first bits of the hash are those of the leaf: all in it have them.
     key_hash << 32 | record_digest & u64::from(u32::MAX)
 }
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -307,6 +313,11 @@ mod tests {
 
     /// Carries an exchange out between two sides.
     fn run(own: &mut Side, other: &mut Side) -> Moved {
+        run_with_answers(own, other, NODES_MAX)
+    }
+
+    /// The same, where no answer has hashes of more than so many nodes.
+    fn run_with_answers(own: &mut Side, other: &mut Side, answered_max: usize) -> Moved {
         let mut exchange = Exchange::new();
         let mut moved = Moved::default();
         loop {
@@ -314,7 +325,13 @@ mod tests {
             match exchange.step() {
                 Step::Compare { depth, nodes } => {
                     assert!((1..=NODES_MAX).contains(&nodes.len()));
-                    exchange.compared(depth, &nodes, &own.hashes(depth, &nodes), &other.hashes(depth, &nodes));
+                    let answered = &nodes[..nodes.len().min(answered_max)];
+                    exchange.compared(
+                        depth,
+                        &nodes,
+                        &own.hashes(depth, &nodes),
+                        &other.hashes(depth, answered),
+                    );
                 }
                 Step::Sync { depth, leaves } => {
                     assert!((1..=LEAVES_MAX).contains(&leaves.len()));
@@ -450,5 +467,56 @@ mod tests {
         let moved = run(&mut own, &mut other);
         assert_eq!((moved.here, moved.there), (1, 0));
         assert!(moved.messages <= 7, "{moved:?}");
+    }
+
+    #[test]
+    fn nodes_that_are_not_answered_are_asked_about_again() {
+        let (mut own, mut other) = sides(&vec![History::OnlyThere; 2000], (0, 2000));
+        let moved = run_with_answers(&mut own, &mut other, 1);
+        assert_eq!((moved.here, moved.there), (2000, 0));
+        assert_eq!(own.records, other.records);
+    }
+
+    #[test]
+    fn a_peer_whose_tree_is_said_to_be_deeper_than_any_ends_the_exchange_at_the_deepest_leaves() {
+        let mut exchange = Exchange::new();
+        let hashes = |leaf_depth, hash| Hashes {
+            leaf_depth,
+            nodes: vec![[hash; 16]],
+        };
+        let mut compared = 0;
+        loop {
+            match exchange.step() {
+                Step::Compare { depth, nodes } => {
+                    assert!(depth <= DEPTH_MAX - STEP_BITS);
+                    exchange.compared(depth, &nodes[..1], &hashes(4, 0), &hashes(u8::MAX, 1));
+                    compared += 1;
+                }
+                Step::Sync { depth, .. } => {
+                    assert_eq!((depth, compared), (DEPTH_MAX, 6));
+                    break;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_leaf_of_very_many_digests_costs_grows_as_they_do() {
+        let entry = |number: u64| LeafEntry {
+            key: Bytes::new(),
+            digest: number << 32,
+            is_past: false,
+        };
+        let own: Vec<LeafEntry> = (0..200_000).map(entry).collect();
+        let theirs: Vec<u64> = (100_000..300_000).map(|number| number << 32).collect();
+        // By comparing each with each this would take minutes.
+        let found = differences(&own, &theirs);
+        assert_eq!((found.lacked_there.len(), found.lacked_here.len()), (100_000, 100_000));
+        assert!(found.differing.is_empty());
+        let mut exchange = Exchange::new();
+        exchange.synced(&own, [], &theirs);
+        let Step::Give { keys } = exchange.step() else { panic!() };
+        assert_eq!(keys.len(), 100_000);
     }
 }

@@ -2,14 +2,15 @@
 //! is asked of one's own partitions by who compares them.
 //!
 //! Where the other side's tree is deeper than one's own, the nodes below one's own leaves are computed by a
-//! scan of their range: few keys.
+//! scan of their range: few keys. How many a question may cost is bounded all the same: whoever writes keys may choose
+//! them by their hashes, and whoever asks may be broken.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_client::quorum::{KeyRecord, LeafDigests, OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply};
 use fondaco_model::PartitionId;
-use fondaco_model::versioned::{LEAF_BITS_MIN, Record, record_hash};
+use fondaco_model::versioned::{HashTree, LEAF_BITS_MIN, Record, record_hash};
 
 use crate::commit::{engine_error, unix_ms};
 use crate::exchange::{DEPTH_MAX, Hashes, LEAVES_MAX, LeafEntry, NODES_MAX, STEP_BITS, differences, leaf_digest};
@@ -23,6 +24,16 @@ use crate::table_key::{parse_record_key, range};
 /// How many bytes of records one answer brings; of what is beyond it, contexts alone.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
+/// How many bytes of contexts it brings.
+const CONTEXT_BYTES_MAX: usize = 16 << 20;
+
+/// How many records are looked at to answer about nodes that the tree does not have: once there are more, no further
+/// node is answered.
+const SCAN_RECORDS_MAX: usize = 1 << 14;
+
+/// How many records leaves may have that are compared at a time, on either side: a hundred times as many as they do.
+pub(crate) const SYNC_ENTRIES_MAX: usize = 1 << 17;
+
 /// Answers `FONDACO.RTREE`, on a thread that may wait.
 pub(crate) fn tree(
     shared: &Arc<Shared>,
@@ -32,14 +43,14 @@ pub(crate) fn tree(
     nodes: Vec<u32>,
     answer: OnReply,
 ) {
-    if depth > DEPTH_MAX - STEP_BITS || nodes.len() > NODES_MAX {
-        return answer(ReplicaReply::Error(ReplicaError::new(
-            ReplicaErrorCode::Other,
-            format!(
-                "{} nodes at depth {depth}: ask for at most {NODES_MAX}, no deeper than 28",
-                nodes.len()
-            ),
-        )));
+    // Each node once: then all of them have no more leaves than the tree.
+    if depth > DEPTH_MAX - STEP_BITS || nodes.len() > NODES_MAX || !nodes.is_sorted_by(|a, b| a < b) {
+        let message = format!(
+            "{} nodes at depth {depth}: ask for at most {NODES_MAX}, in order, no deeper than {}",
+            nodes.len(),
+            DEPTH_MAX - STEP_BITS
+        );
+        return answer(ReplicaReply::Error(ReplicaError::new(ReplicaErrorCode::Other, message)));
     }
     on_reader(shared, store, partition, answer, move |shared, store, partition| {
         let Hashes { leaf_depth, nodes } = hashes(shared, store, partition, depth, &nodes)?;
@@ -56,14 +67,19 @@ pub(crate) fn sync(
     leaves: Vec<LeafDigests>,
     answer: OnReply,
 ) {
-    if !(LEAF_BITS_MIN..=DEPTH_MAX).contains(&depth) || leaves.len() > LEAVES_MAX {
-        return answer(ReplicaReply::Error(ReplicaError::new(
-            ReplicaErrorCode::Other,
-            format!(
-                "{} leaves at depth {depth}: ask for at most {LEAVES_MAX}, at depths 4 to 32",
-                leaves.len()
-            ),
-        )));
+    let digests: usize = leaves.iter().map(|leaf| leaf.digests.len()).sum();
+    let is_once = leaves.iter().map(|leaf| leaf.leaf).is_sorted_by(|a, b| a < b);
+    if !(LEAF_BITS_MIN..=DEPTH_MAX).contains(&depth)
+        || leaves.len() > LEAVES_MAX
+        || digests > SYNC_ENTRIES_MAX
+        || !is_once
+    {
+        let message = format!(
+            "{} leaves at depth {depth} with {digests} digests: ask for at most {LEAVES_MAX}, in order, at depths \
+             {LEAF_BITS_MIN} to {DEPTH_MAX}, with {SYNC_ENTRIES_MAX} digests",
+            leaves.len()
+        );
+        return answer(ReplicaReply::Error(ReplicaError::new(ReplicaErrorCode::Other, message)));
     }
     on_reader(shared, store, partition, answer, move |shared, store, partition| {
         compare(shared, store, partition, depth, &leaves)
@@ -94,7 +110,8 @@ fn on_reader(
     }
 }
 
-/// The hashes below nodes of a partition's tree.
+/// The hashes below nodes of a partition's tree: of all of them, or of the first, and one at least, where that would
+/// take long.
 ///
 /// # Errors
 /// `OVERLOADED` while the tree is made, or what the engine says.
@@ -109,22 +126,29 @@ pub(crate) fn hashes(
         let children = nodes.iter().map(|&node| tree.children(depth, node));
         (tree.leaf_bits(), children.collect::<Vec<_>>())
     });
-    let (leaf_depth, children) = known.ok_or_else(|| {
-        overloaded(format!(
-            "the hash tree of partition {} of store {:?} is being made: ask again in a moment",
-            partition.id(),
-            store.name
-        ))
-    })?;
-    let scanned = |(&node, children): (&u32, Option<[u64; 16]>)| match children {
-        Some(children) => Ok(children),
-        None => scan_children(shared, store, partition.id(), depth, node),
-    };
-    let nodes: Result<Vec<_>, _> = nodes.iter().zip(children).map(scanned).collect();
+    let (leaf_depth, children) = known.ok_or_else(|| tree_is_made(store, partition))?;
+    let (mut hashes, mut scanned) = (Vec::with_capacity(nodes.len()), 0);
+    for (&node, children) in nodes.iter().zip(children) {
+        if scanned > SCAN_RECORDS_MAX {
+            break;
+        }
+        hashes.push(match children {
+            Some(children) => children,
+            None => scan_children(shared, store, partition.id(), depth, node, &mut scanned)?,
+        });
+    }
     Ok(Hashes {
         leaf_depth,
-        nodes: nodes?,
+        nodes: hashes,
     })
+}
+
+fn tree_is_made(store: &HeldStore, partition: &Partition) -> ReplicaError {
+    overloaded(format!(
+        "the hash tree of partition {} of store {:?} is being made: ask again in a moment",
+        partition.id(),
+        store.name
+    ))
 }
 
 fn scan_children(
@@ -133,32 +157,47 @@ fn scan_children(
     partition: PartitionId,
     depth: u8,
     node: u32,
+    scanned: &mut usize,
 ) -> Result<[u64; 16], ReplicaError> {
     let mut children = [0; 16];
     scan(shared, store, partition, depth, node, |hash, _, record| {
         let child = hash >> (64 - depth - STEP_BITS) & 15;
         children[child as usize] ^= record_hash(hash, Record::digest(record));
+        *scanned += 1;
+        Ok(())
     })?;
     Ok(children)
 }
 
-/// What is held in a leaf.
+/// What is held in a leaf, if that is no more than there is room for.
+///
+/// # Errors
+/// `OVERLOADED` if it is, or what the engine says.
 pub(crate) fn leaf_entries(
     shared: &Shared,
     store: &HeldStore,
     partition: PartitionId,
     depth: u8,
     leaf: u32,
+    room: usize,
 ) -> Result<Vec<LeafEntry>, ReplicaError> {
     let now_unix_ms = unix_ms();
     let mut entries = Vec::new();
     scan(shared, store, partition, depth, leaf, |hash, key, record| {
+        if entries.len() == room {
+            return Err(overloaded(format!(
+                "leaf {leaf} of depth {depth} of partition {partition} of store {:?}, and those compared with it, have \
+                 more than {SYNC_ENTRIES_MAX} keys: keys are chosen so that their hashes are alike",
+                store.name
+            )));
+        }
         let decoded = Record::decode(record.clone());
         entries.push(LeafEntry {
             key,
             digest: leaf_digest(hash, Record::digest(record)),
             is_past: decoded.is_ok_and(|record| is_past(&record, &store.settings, now_unix_ms)),
         });
+        Ok(())
     })?;
     Ok(entries)
 }
@@ -169,14 +208,14 @@ fn scan(
     partition: PartitionId,
     depth: u8,
     node: u32,
-    mut each: impl FnMut(u64, Bytes, &Bytes),
+    mut each: impl FnMut(u64, Bytes, &Bytes) -> Result<(), ReplicaError>,
 ) -> Result<(), ReplicaError> {
     let (from, to) = range(partition, u32::from(depth), node.into());
     let failed = |error| engine_error(shared, &error);
     for entry in store.table.scan(&from, to.as_deref()).map_err(failed)? {
         let (table_key, record) = entry.map_err(failed)?;
         if let Some((_, hash, key)) = parse_record_key(&table_key) {
-            each(hash, key, &record);
+            each(hash, key, &record)?;
         }
     }
     Ok(())
@@ -190,10 +229,20 @@ fn compare(
     depth: u8,
     leaves: &[LeafDigests],
 ) -> Result<ReplicaReply, ReplicaError> {
+    // Higher up, a node is many leaves.
+    let leaf_depth = partition.with_tree(HashTree::leaf_bits);
+    if depth < leaf_depth.ok_or_else(|| tree_is_made(store, partition))? {
+        let message = format!(
+            "the leaves of partition {} are deeper than {depth}: begin again",
+            partition.id()
+        );
+        return Err(ReplicaError::new(ReplicaErrorCode::Other, message));
+    }
     let (mut records, mut contexts, mut lacking) = (Vec::new(), Vec::new(), Vec::new());
-    let mut bytes = 0;
+    let (mut bytes, mut context_bytes, mut entries) = (0, 0, 0);
     for LeafDigests { leaf, digests } in leaves {
-        let own = leaf_entries(shared, store, partition.id(), depth, *leaf)?;
+        let own = leaf_entries(shared, store, partition.id(), depth, *leaf, SYNC_ENTRIES_MAX - entries)?;
+        entries += own.len();
         let found = differences(&own, digests);
         lacking.extend(found.lacked_here);
         let lacked = found.lacked_there.into_iter().map(|key| (key, false));
@@ -211,10 +260,15 @@ fn compare(
                 continue;
             };
             match is_differing || bytes >= ANSWER_BYTES_MAX {
-                true => contexts.push(KeyRecord {
-                    key,
-                    record: context.to_bytes().into(),
-                }),
+                true => {
+                    let record = Bytes::from(context.to_bytes());
+                    context_bytes += key.len() + record.len();
+                    if context_bytes > CONTEXT_BYTES_MAX {
+                        let message = "the contexts of what differs are too long for one answer: ask for fewer leaves";
+                        return Err(overloaded(message.to_owned()));
+                    }
+                    contexts.push(KeyRecord { key, record });
+                }
                 false => {
                     bytes += record.len();
                     records.push(KeyRecord { key, record });

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{KeyRecord, ReplicaOperation, ReplicaReply};
+use fondaco_client::quorum::{KeyRecord, LeafDigests, ReplicaOperation, ReplicaReply};
+use fondaco_model::PartitionId;
 use fondaco_model::versioned::Update;
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
@@ -185,4 +186,42 @@ fn an_exchange_that_breaks_goes_on_when_the_network_is_mended() {
     until("the copy", || {
         (0..100).all(|key| cluster.values(2, &format!("key-{key}")).len() == 1)
     });
+}
+
+#[test]
+fn questions_that_would_cost_more_than_a_comparison_does_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    write(&cluster, 1, 0..3000, 0);
+    // Its leaves are deeper by now than those that it began with.
+    until("the tree", || {
+        let status = cluster.node(1).status(1).unwrap();
+        status.trees_missing == 0 && status.keys == 3000
+    });
+    let partition = PartitionId::new(0);
+    let tree = |depth, nodes: &[u32]| ReplicaOperation::Tree {
+        partition,
+        depth,
+        nodes: nodes.to_vec(),
+    };
+    let sync = |depth, leaves: &[(u32, usize)]| {
+        let leaf = |&(leaf, count)| LeafDigests {
+            leaf,
+            digests: vec![7; count],
+        };
+        let leaves = leaves.iter().map(leaf).collect();
+        ReplicaOperation::Sync {
+            partition,
+            depth,
+            leaves,
+        }
+    };
+    let is_refused = |operation| matches!(ask(cluster.node(1), operation), ReplicaReply::Error(_));
+    assert!(!is_refused(tree(4, &[0, 1])));
+    assert!(is_refused(tree(0, &[0; 128])), "the same node again and again");
+    assert!(is_refused(tree(24, &[0])), "deeper than any tree");
+    assert!(!is_refused(sync(12, &[(0, 1), (1, 1)])));
+    assert!(is_refused(sync(12, &[(1, 1), (1, 1)])), "the same leaf again");
+    assert!(is_refused(sync(4, &[(0, 0)])), "a sixteenth of the partition");
+    assert!(is_refused(sync(12, &[(0, (1 << 17) + 1)])), "more than a leaf can have");
 }
