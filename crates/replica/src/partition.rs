@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use fondaco_model::versioned::HashTree;
 use fondaco_model::{NodeId, PartitionId};
@@ -24,6 +25,8 @@ pub(crate) struct Partition {
     is_cleared: AtomicBool,
     tree: Mutex<Tree>,
     exchanges: Mutex<Exchanges>,
+    /// When another node asked what is in it, to compare it with its own.
+    asked: Mutex<Option<Instant>>,
 }
 
 /// A change of a record: its key's hash, and the digests of what was there and of what is.
@@ -74,6 +77,7 @@ impl Partition {
             is_cleared: AtomicBool::new(false),
             tree: Mutex::default(),
             exchanges: Mutex::default(),
+            asked: Mutex::default(),
         }
     }
 
@@ -158,6 +162,17 @@ impl Partition {
     /// Asks the tree something; `None` while there is none.
     pub(crate) fn with_tree<T>(&self, ask: impl FnOnce(&HashTree) -> T) -> Option<T> {
         self.tree().grown.as_ref().map(ask)
+    }
+
+    /// Another node asks what is in it, to compare it with its own.
+    pub(crate) fn is_asked(&self) {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether another node has asked so within a time.
+    pub(crate) fn was_asked_within(&self, time: Duration) -> bool {
+        let asked = *self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.is_some_and(|asked| asked.elapsed() < time)
     }
 
     /// An exchange begins now, in milliseconds since the process started.

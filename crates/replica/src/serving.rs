@@ -101,6 +101,7 @@ fn on_reader(
     let answer = Arc::new(std::sync::Mutex::new(Some(answer)));
     let theirs = Arc::clone(&answer);
     let reading = move || {
+        partition.is_asked();
         let reply = work(&task_shared, &store, &partition);
         give(&theirs, reply.unwrap_or_else(ReplicaReply::Error));
     };

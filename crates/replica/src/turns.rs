@@ -14,6 +14,10 @@ use crate::store::{HeldStore, Holding};
 /// How soon a comparison that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 
+/// How long the one with the higher number waits before it compares with a node that came back, and either side while
+/// the partition is compared by others: mostly both saw the other return, and then all is the same.
+const LATER: Duration = Duration::from_secs(2);
+
 /// When partitions have their turns.
 pub(crate) struct Turns {
     period: Duration,
@@ -33,21 +37,20 @@ impl Turns {
         }
     }
 
-    /// Nodes came back: all partitions are to be compared with them. Both sides see the other return, and one of
-    /// them is enough.
+    /// Nodes came back: all partitions are to be compared with them. One side is enough, where both see the other
+    /// return; but a node that was away for a moment may be the only one to know.
     pub(crate) fn owe(&mut self, holding: &Holding, returned: &BTreeSet<NodeId>) {
         let own = holding.cluster.as_ref().map(|cluster| cluster.node);
+        let now = Instant::now();
         if returned.is_empty() {
             return;
         }
         for store in holding.stores.values() {
             for partition in store.partitions.values() {
                 let others = holding.others(store, partition.id());
-                for node in others
-                    .into_iter()
-                    .filter(|node| returned.contains(node) && own < Some(*node))
-                {
-                    self.owed.insert((store.id, partition.id().get(), node), Instant::now());
+                for node in others.into_iter().filter(|node| returned.contains(node)) {
+                    let due = if own < Some(node) { now } else { now + LATER };
+                    self.owed.insert((store.id, partition.id().get(), node), due);
                 }
             }
         }
@@ -59,9 +62,11 @@ impl Turns {
         let id = partition.id();
         let others = holding.others(store, id);
         let live: Vec<NodeId> = others.into_iter().filter(|&node| holding.is_live(node)).collect();
+        // Both at once would send each other everything.
+        let is_compared = partition.was_asked_within(LATER);
         let is_due = |node: &NodeId| {
             let owed = self.owed.get(&(store.id, id.get(), *node));
-            owed.is_some_and(|owed| *owed <= now)
+            owed.is_some_and(|owed| *owed <= now) && !is_compared
         };
         let mut due: BTreeSet<NodeId> = live.iter().copied().filter(is_due).collect();
         let first = || match holding.is_synchronised(store, partition) {

@@ -173,6 +173,24 @@ fn a_node_that_lost_everything_gets_it_back() {
 }
 
 #[test]
+fn a_node_that_nobody_saw_go_compares_when_it_is_back_whatever_its_number() {
+    for number in [1, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cluster = Cluster::in_memory(dir.path(), 2, 2, &quiet());
+        until("the first exchanges", || exchanges(&cluster) >= 4);
+        write(&cluster, 3 - number, 0..100, 0);
+        // The other is told of nothing.
+        cluster.stop(node(number));
+        cluster.start(dir.path(), node(number), &quiet(), |_| {
+            std::sync::Arc::new(fondaco_engine::MemoryEngine::new())
+        });
+        until("all of it", || {
+            (0..100).all(|key| cluster.values(number, &format!("key-{key}")).len() == 1)
+        });
+    }
+}
+
+#[test]
 fn an_exchange_that_breaks_goes_on_when_the_network_is_mended() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::in_memory(dir.path(), 2, 2, &busy());
