@@ -349,8 +349,7 @@ impl<'a> Group<'a> {
         Record::decode(bytes.clone()).map_err(|error| {
             self.shared.metrics.add(ReplicaCounter::Corruptions, 1);
             tracing::error!(?place, %error, "a stored record is damaged");
-            // It was counted in with other bytes than these.
-            place.partition.forget_tree();
+            place.partition.found_damaged(place.hash, Record::digest(bytes));
             ReplicaError::new(ReplicaErrorCode::Corrupt, error.to_string())
         })
     }

@@ -4,7 +4,7 @@
 //! the scan is through: the scan begins between two groups of writes of the partition's shard, so that each
 //! change is in exactly one of both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +15,9 @@ use fondaco_model::{NodeId, PartitionId};
 /// How many changes are remembered while a tree is made. If there are more, it is made again.
 const MISSED_MAX: usize = 1 << 20;
 
+/// How many damaged records are remembered.
+const DAMAGED_MAX: usize = 1024;
+
 /// A partition of a store.
 #[derive(Debug)]
 pub(crate) struct Partition {
@@ -24,6 +27,8 @@ pub(crate) struct Partition {
     /// Whether all of it was deleted, since it is not held.
     is_cleared: AtomicBool,
     tree: Mutex<Tree>,
+    /// Damaged records that were found: the hashes of their keys, and the digests of what they are now.
+    damaged: Mutex<HashSet<(u64, u64)>>,
     exchanges: Mutex<Exchanges>,
     /// When another node asked what is in it, to compare it with its own.
     asked: Mutex<Option<Instant>>,
@@ -76,6 +81,7 @@ impl Partition {
             is_held: AtomicBool::new(true),
             is_cleared: AtomicBool::new(false),
             tree: Mutex::default(),
+            damaged: Mutex::default(),
             exchanges: Mutex::default(),
             asked: Mutex::default(),
         }
@@ -157,6 +163,21 @@ impl Partition {
     /// What the tree says of the table is no longer so: it is made again.
     pub(crate) fn forget_tree(&self) {
         *self.tree() = Tree::default();
+    }
+
+    /// A stored record was found damaged: the tree has counted other bytes. A tree that is made after that counts
+    /// these, however often they are found again.
+    pub(crate) fn found_damaged(&self, hash: u64, digest: u64) {
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        if damaged.contains(&(hash, digest)) {
+            return;
+        }
+        if damaged.len() >= DAMAGED_MAX {
+            damaged.clear();
+        }
+        damaged.insert((hash, digest));
+        drop(damaged);
+        self.forget_tree();
     }
 
     /// Asks the tree something; `None` while there is none.
@@ -270,6 +291,7 @@ mod tests {
         assert_eq!(partition.exchanged_with_all(&[one, two]), Some(50));
         assert_eq!(partition.exchanged_with(two), Some(70));
     }
+
     #[test]
     fn an_exchange_counts_for_nothing_when_the_partition_was_given_up_or_taken_back_meanwhile() {
         let partition = Partition::new(PartitionId::new(0));
@@ -293,5 +315,22 @@ mod tests {
         assert!(!partition.wants_tree());
         partition.take_back();
         assert!(partition.wants_tree());
+    }
+
+    #[test]
+    fn the_tree_is_made_once_for_each_damaged_record_however_often_it_is_read() {
+        let partition = Partition::new(PartitionId::new(0));
+        let make = || {
+            partition.begin_tree();
+            partition.end_tree(Some(HashTree::default()));
+        };
+        make();
+        for digest in 0..3 {
+            partition.found_damaged(1, digest);
+            assert!(partition.wants_tree());
+            make();
+            partition.found_damaged(1, digest);
+            assert!(!partition.wants_tree());
+        }
     }
 }

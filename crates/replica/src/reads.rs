@@ -160,7 +160,7 @@ fn taken(shared: &Shared, place: &Place, part: RecordPart, record: Bytes) -> Rea
     let context = Record::decode_context(&record).map_err(|error| {
         shared.metrics.add(ReplicaCounter::Corruptions, 1);
         tracing::error!(?place, %error, "a stored record is damaged");
-        place.partition.forget_tree();
+        place.partition.found_damaged(place.hash, Record::digest(&record));
         ReplicaError::new(ReplicaErrorCode::Corrupt, error.to_string())
     })?;
     Ok(Some(match part {

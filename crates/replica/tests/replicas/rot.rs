@@ -67,6 +67,22 @@ fn a_rotten_record_is_an_error_to_who_reads_or_writes_and_is_healed_by_a_merge()
 }
 
 #[test]
+fn a_rotten_record_that_is_read_again_and_again_costs_one_hash_tree() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cluster, engine) = cluster(dir.path(), &quiet());
+    cluster.network.cut(crate::cluster::node(2));
+    put(cluster.node(1), "k", value("a"));
+    rot(&engine);
+    let is_made = || cluster.node(1).status(1).unwrap().trees_missing == 0;
+    assert_eq!(read(&cluster, RecordPart::Full), Err(ReplicaErrorCode::Corrupt));
+    until("the tree", is_made);
+    for _ in 0..100 {
+        assert_eq!(read(&cluster, RecordPart::Full), Err(ReplicaErrorCode::Corrupt));
+        assert!(is_made());
+    }
+}
+
+#[test]
 fn rotten_records_that_a_scan_finds_are_fetched_again_and_never_given_away() {
     let dir = tempfile::tempdir().unwrap();
     let options = ReplicaOptions {
