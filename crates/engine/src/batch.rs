@@ -25,14 +25,16 @@ impl WriteBatch {
         Self::default()
     }
 
-    /// Gives a key a value.
+    /// Gives a key a value. Engines keep both in memory as they are given, for long: they must be no parts of larger
+    /// buffers, which would be kept with them.
     pub fn put(&mut self, table: &dyn Table, key: Bytes, value: Bytes) {
         self.change(table, key, Some(value));
     }
 
     /// Deletes a key; one that has no value stays without.
     pub fn delete(&mut self, table: &dyn Table, key: Bytes) {
-        self.change(table, key, None);
+        // It may be a part of what it was found in.
+        self.change(table, Bytes::copy_from_slice(&key), None);
     }
 
     fn change(&mut self, table: &dyn Table, key: Bytes, value: Option<Bytes>) {

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fondaco_client::quorum::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply};
 
+use crate::direct::DirectAnswer;
+
 /// Who is to be told. Nobody any more once that is done.
 pub(crate) struct Answer(Option<Waiting>);
 
@@ -14,6 +16,8 @@ enum Waiting {
     One(OnReply),
     /// Whoever asked, once all parts have ended.
     Part(Arc<Parts>),
+    /// Whoever made writes without a coordinator, of each of them.
+    Direct(DirectAnswer),
 }
 
 /// A request that was split.
@@ -58,6 +62,19 @@ impl Answer {
         Self(Some(Waiting::Part(Arc::clone(parts))))
     }
 
+    /// To whoever made writes without a coordinator.
+    pub(crate) fn direct(writes: DirectAnswer) -> Self {
+        Self(Some(Waiting::Direct(writes)))
+    }
+
+    /// The writes that were made without a coordinator, if it is about those.
+    pub(crate) fn direct_writes(&mut self) -> Option<&mut DirectAnswer> {
+        match &mut self.0 {
+            Some(Waiting::Direct(writes)) => Some(writes),
+            _ => None,
+        }
+    }
+
     /// Tells it.
     pub(crate) fn give(mut self, reply: ReplicaReply) {
         self.tell(reply);
@@ -67,6 +84,10 @@ impl Answer {
         match self.0.take() {
             Some(Waiting::One(answer)) => answer(reply),
             Some(Waiting::Part(parts)) => parts.end(reply),
+            Some(Waiting::Direct(writes)) => writes.give(match reply {
+                ReplicaReply::Error(error) => Some(error),
+                _ => None,
+            }),
             None => {}
         }
     }

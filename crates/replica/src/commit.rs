@@ -46,6 +46,8 @@ pub(crate) struct Put {
 pub(crate) enum Task {
     /// A write that comes to this replica first.
     Put(Box<Put>),
+    /// Writes of keys that no other node has. What they are, the one knows who is answered.
+    Direct(Vec<Place>),
     /// Records of other replicas.
     Merge(Vec<(Place, Bytes)>),
     /// Records that wait for another node.
@@ -60,9 +62,9 @@ pub(crate) enum Task {
 
 /// A group that is being put together.
 pub(crate) struct Group<'a> {
-    shared: &'a Shared,
-    dots: &'a mut Dots,
-    now_unix_ms: u64,
+    pub(crate) shared: &'a Shared,
+    pub(crate) dots: &'a mut Dots,
+    pub(crate) now_unix_ms: u64,
     /// Whether there is room, once that was asked.
     space: Option<Result<(), String>>,
     /// One for each engine that is written to.
@@ -89,10 +91,46 @@ struct Outcome {
     must_sync: bool,
 }
 
+/// A record that is to be stored.
+pub(crate) enum Stored<'a> {
+    Record(&'a Record),
+    /// As it came, with much else in one buffer.
+    Bytes(&'a [u8]),
+}
+
+impl Stored<'_> {
+    /// The key that it is stored under and the record, in a buffer of their own: who looks for the key finds the record
+    /// beside it in memory.
+    fn behind(self, key: &[u8]) -> (Bytes, Bytes) {
+        let length_guess = match self {
+            Self::Record(record) => record.encoded_bytes_guess(),
+            Self::Bytes(bytes) => bytes.len(),
+        };
+        let mut both = Vec::with_capacity(key.len() + length_guess);
+        both.extend_from_slice(key);
+        match self {
+            Self::Record(record) => record.encode(&mut both),
+            Self::Bytes(bytes) => both.extend_from_slice(bytes),
+        }
+        let mut stored = Bytes::from(both);
+        (stored.split_to(key.len()), stored)
+    }
+}
+
 /// Milliseconds since 1970.
 pub(crate) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as u64)
+}
+
+impl Job {
+    /// How many writes it is.
+    pub(crate) fn len(&self) -> usize {
+        match &self.task {
+            Task::Direct(places) => places.len(),
+            _ => 1,
+        }
+    }
 }
 
 impl<'a> Group<'a> {
@@ -115,7 +153,7 @@ impl<'a> Group<'a> {
             store,
             deadline,
             task,
-            answer,
+            mut answer,
         } = job;
         let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
         let (done, engine_at, must_sync) = match (store, task) {
@@ -126,7 +164,7 @@ impl<'a> Group<'a> {
                     Task::Hint(..) => HINTS_ENGINE_AT,
                     _ => store.engine_at,
                 };
-                let is_write = matches!(task, Task::Put(_) | Task::Merge(_) | Task::Hint(..));
+                let is_write = matches!(task, Task::Put(_) | Task::Direct(_) | Task::Merge(_) | Task::Hint(..));
                 let may = match is_late {
                     true => Err(late()),
                     false if store.is_gone() => Err(gone(&store.name)),
@@ -135,7 +173,11 @@ impl<'a> Group<'a> {
                 };
                 // Also of what changes nothing: it may be what an earlier group wrote and could not sync.
                 let must_sync = is_write && store.settings.durability == Durability::Fsync;
-                (may.and_then(|()| self.carry_out(&store, task)), engine_at, must_sync)
+                (
+                    may.and_then(|()| self.carry_out(&store, task, &mut answer)),
+                    engine_at,
+                    must_sync,
+                )
             }
         };
         self.outcomes.push(Outcome {
@@ -158,8 +200,19 @@ impl<'a> Group<'a> {
         })
     }
 
-    fn carry_out(&mut self, store: &Arc<HeldStore>, task: Task) -> Result<ReplicaReply, ReplicaError> {
+    fn carry_out(
+        &mut self,
+        store: &Arc<HeldStore>,
+        task: Task,
+        answer: &mut Answer,
+    ) -> Result<ReplicaReply, ReplicaError> {
         match task {
+            Task::Direct(places) => {
+                if let Some(writes) = answer.direct_writes() {
+                    self.write_directly(store, &places, writes)?;
+                }
+                Ok(ReplicaReply::Done)
+            }
             Task::Put(put) => self.put(store, *put).map(ReplicaReply::Written),
             Task::Merge(records) => {
                 for (place, record) in &records {
@@ -250,8 +303,7 @@ impl<'a> Group<'a> {
             };
             ReplicaError::new(code, error.to_string())
         })?;
-        let after = Bytes::from(record.to_bytes());
-        self.change(store, &place, before.as_ref(), after.clone())?;
+        let after = self.change(store, &place, before.as_ref(), Stored::Record(&record))?;
         self.shared.metrics.add(ReplicaCounter::Puts, 1);
         Ok(after)
     }
@@ -267,20 +319,21 @@ impl<'a> Group<'a> {
             }
             before => before?,
         };
+        let merged;
         let after = match &before {
             Some(before) if *before == record => None,
             None if self.is_past(store, &record)? => None,
-            None => Some(record),
+            None => Some(Stored::Bytes(&record)),
             Some(bytes) => match self.decode(place, bytes) {
                 Ok(local) => {
-                    let merged = local.merge(&decode(record)?);
-                    (merged != local).then(|| merged.to_bytes().into())
+                    merged = local.merge(&decode(record.clone())?);
+                    (merged != local).then_some(Stored::Record(&merged))
                 }
-                Err(_) => Some(record),
+                Err(_) => Some(Stored::Bytes(&record)),
             },
         };
         match after {
-            Some(after) => self.change(store, place, before.as_ref(), after),
+            Some(after) => self.change(store, place, before.as_ref(), after).map(drop),
             None => {
                 self.shared.metrics.add(ReplicaCounter::IdleMerges, 1);
                 Ok(())
@@ -301,9 +354,9 @@ impl<'a> Group<'a> {
         let record = match self.current(HINTS_ENGINE_AT, &*table, &key)? {
             Some(before) => match decode(before) {
                 Ok(before) => before.merge(&decode(record)?).to_bytes().into(),
-                Err(_) => record,
+                Err(_) => own(&record),
             },
-            None => record,
+            None => own(&record),
         };
         check_length(&record)?;
         // Not when it ends: a deletion that it has not seen may come long before that.
@@ -314,17 +367,19 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    fn change(
+    /// Writes the record of a key. It, as it is stored.
+    pub(crate) fn change(
         &mut self,
         store: &HeldStore,
         place: &Place,
         before: Option<&Bytes>,
-        after: Bytes,
-    ) -> Result<(), ReplicaError> {
+        after: Stored<'_>,
+    ) -> Result<Bytes, ReplicaError> {
+        let (key, after) = after.behind(&place.table_key);
         check_length(&after)?;
         self.note(place, before, Some(&after));
-        self.batch_of(store).put(&*store.table, place.table_key.clone(), after);
-        Ok(())
+        self.batch_of(store).put(&*store.table, key, after.clone());
+        Ok(after)
     }
 
     fn note(&mut self, place: &Place, before: Option<&Bytes>, after: Option<&Bytes>) {
@@ -337,7 +392,12 @@ impl<'a> Group<'a> {
     }
 
     /// What is under a key, with what the group has written so far.
-    fn current(&self, engine_at: usize, table: &dyn Table, key: &[u8]) -> Result<Option<Bytes>, ReplicaError> {
+    pub(crate) fn current(
+        &self,
+        engine_at: usize,
+        table: &dyn Table,
+        key: &[u8],
+    ) -> Result<Option<Bytes>, ReplicaError> {
         let batch = self.batches.iter().find(|batch| batch.engine_at == engine_at);
         if let Some(change) = batch.and_then(|batch| batch.changes.change_of(table, key)) {
             return Ok(change.cloned());
@@ -345,7 +405,7 @@ impl<'a> Group<'a> {
         table.get(key).map_err(|error| engine_error(self.shared, &error))
     }
 
-    fn decode(&self, place: &Place, bytes: &Bytes) -> Result<Record, ReplicaError> {
+    pub(crate) fn decode(&self, place: &Place, bytes: &Bytes) -> Result<Record, ReplicaError> {
         Record::decode(bytes.clone()).map_err(|error| {
             self.shared.metrics.add(ReplicaCounter::Corruptions, 1);
             tracing::error!(?place, %error, "a stored record is damaged");
@@ -444,6 +504,11 @@ pub(crate) fn engine_error(shared: &Shared, error: &EngineError) -> ReplicaError
         shared.metrics.add(counter, 1);
     }
     ReplicaError::new(code, error.to_string())
+}
+
+/// What came with much else in one buffer, in one of its own: tables keep it for long.
+fn own(part: &Bytes) -> Bytes {
+    Bytes::copy_from_slice(part)
 }
 
 fn decode(record: Bytes) -> Result<Record, ReplicaError> {

@@ -116,8 +116,8 @@ fn commit(shared: &Shared, dots: &mut Dots, waiting: &mut Peekable<Drain<'_, (Wo
     while items < GROUP_ITEMS_MAX && bytes < GROUP_BYTES_MAX {
         match waiting.next() {
             Some((Work::Job(job), length)) => {
+                items += job.len();
                 group.add(*job);
-                items += 1;
                 bytes += length;
             }
             Some((Work::Between(action), _)) => between.push(action),

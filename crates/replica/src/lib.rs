@@ -19,6 +19,7 @@ mod client_peers;
 mod commit;
 mod committer;
 mod comparing;
+mod direct;
 mod error;
 pub mod exchange;
 mod growing;
@@ -47,6 +48,7 @@ mod views;
 mod worker;
 
 pub use client_peers::ClientPeers;
+pub use direct::{DirectEnd, DirectPlace, DirectWrites};
 pub use error::ReplicasError;
 pub use listing::{KeysListed, RecordsPage};
 pub use metrics::{REPLICA_COUNTERS, ReplicaCounter};

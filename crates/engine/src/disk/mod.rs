@@ -19,7 +19,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use bytes::Bytes;
 use fjall::PersistMode;
 
 use self::opened::{Opened, Slot};
@@ -204,15 +203,11 @@ impl Shared {
             let keyspace = opened.keyspace(&state)?;
             opened.wait_for_room(&self.dir, &keyspace)?;
             for (key, value) in table_changes {
-                // Copied, once for the tree and the cache: what is given may be a small part of a large buffer, which
-                // they would keep alive.
-                let key = Bytes::copy_from_slice(key);
-                let value = value.as_deref().map(Bytes::copy_from_slice);
-                match &value {
+                match value {
                     Some(value) => changes.insert(&keyspace, key.clone(), value.clone()),
                     None => changes.remove(&keyspace, key.clone()),
                 }
-                written.push((state.number(), key, value));
+                written.push((state.number(), key.clone(), value.clone()));
             }
         }
         changes.commit().map_err(failed)?;

@@ -91,16 +91,15 @@ impl Contents {
             let entries = self.names.get(name).and_then(|id| self.entries.get_mut(id));
             let entries = entries.ok_or_else(|| EngineError::NoTable { table: name.to_owned() })?;
             for (key, value) in changes {
-                // Copied: what is given may be a small part of a large buffer, that it would keep alive.
-                let kept = value.as_deref().filter(|value| value.len() as u64 <= value_bytes_max);
-                let old = match kept.map(Bytes::copy_from_slice) {
+                let kept = value.as_ref().filter(|value| value.len() as u64 <= value_bytes_max);
+                let old = match kept.cloned() {
                     Some(value) => {
                         self.bytes += weight(key, &value);
                         let entry = Entry {
                             value,
                             used: AtomicBool::new(false),
                         };
-                        entries.insert(Bytes::copy_from_slice(key), Arc::new(entry))
+                        entries.insert(key.clone(), Arc::new(entry))
                     }
                     None => entries.remove(key),
                 };

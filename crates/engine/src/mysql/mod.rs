@@ -16,7 +16,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use bytes::Bytes;
 use mysql::prelude::Queryable;
 use mysql::{Conn, Error, Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, PooledConn, TxOpts};
 
@@ -158,9 +157,7 @@ impl Shared {
         }
         for (table, changes) in &tables {
             for (key, value) in *changes {
-                // Copied: what is given may be a small part of a large buffer.
-                let value = value.as_deref().map(Bytes::copy_from_slice);
-                self.cache.put(table.number(), Bytes::copy_from_slice(key), value);
+                self.cache.put(table.number(), key.clone(), value.clone());
             }
         }
         Ok(())

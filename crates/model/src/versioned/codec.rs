@@ -71,12 +71,15 @@ impl RecordError {
 }
 
 impl Record {
+    /// About how long it is when it is encoded, and hardly ever longer.
+    pub fn encoded_bytes_guess(&self) -> usize {
+        HEAD_BYTES + 32 + 24 * self.context.entries().len() + 16 * self.siblings.len() + self.value_bytes()
+    }
+
     /// Appends the record.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.check();
-        out.reserve(
-            HEAD_BYTES + 32 + 24 * self.context.entries().len() + 16 * self.siblings.len() + self.value_bytes(),
-        );
+        out.reserve(self.encoded_bytes_guess());
         let start = out.len();
         out.extend_from_slice(&[VERSION, 0, 0, 0, 0]);
         self.context.encode(out);

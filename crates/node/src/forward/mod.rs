@@ -29,7 +29,7 @@ use crate::catalog::{Catalog, StoreId};
 use crate::metrics::{Counter, LoopMetrics};
 use crate::server::Shared;
 use crate::settings::Setting;
-use admission::UnderWay;
+pub(crate) use admission::UnderWay;
 use cache::{EntryRef, HotKeys};
 use flights::{Boarding, Flights};
 pub(crate) use quota::Quotas;

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
 use super::Shared;
+use super::commands::versioned::DirectWriter;
 use super::connection::serve;
 use crate::cold::ColdReads;
 use crate::forward::Forwarder;
@@ -37,6 +38,7 @@ pub(super) struct LoopContext {
     pub(super) metrics: Arc<LoopMetrics>,
     pub(super) cold: ColdReads,
     pub(super) forwarder: Forwarder,
+    pub(super) direct: DirectWriter,
 }
 
 /// A loop as the accepting one sees it.
@@ -83,9 +85,12 @@ pub(super) fn start(
                 let context = Rc::new(LoopContext {
                     cold: ColdReads::new(Arc::clone(&shared.metrics)),
                     forwarder: Forwarder::new(&shared, Arc::clone(&metrics)),
+                    direct: DirectWriter::new(shared.config.replicas.clone()),
                     metrics,
                     shared,
                 });
+                tokio::task::spawn_local(DirectWriter::hand_over(Rc::clone(&context)));
+                tokio::task::spawn_local(DirectWriter::tell(Rc::clone(&context)));
                 if let Some((listener, inboxes)) = accepting {
                     tokio::task::spawn_local(accept(Rc::clone(&context), listener, inboxes));
                     tokio::task::spawn_local(sweep(Rc::clone(&context)));

@@ -19,7 +19,8 @@ use crate::metrics::Counter;
 use crate::resolved::now_unix_ms;
 use crate::server::clients::Phase;
 use crate::server::commands::versioned::{
-    self, Accepted, Admission, Pipeline, Request, is_look_up, is_on_versioned_store, is_operation, replica_command,
+    self, Accepted, Admission, Answer, Pipeline, Request, is_look_up, is_on_versioned_store, is_operation, recall,
+    replica_command,
 };
 use crate::server::session::Replies;
 use crate::server::window::OUTPUT_BYTES_MAX;
@@ -54,8 +55,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 true => Pause::Ended,
                 false => self.let_in(&mut pipeline),
             };
-            while let Some(work) = pipeline.next_work() {
-                versioned::begin(&self.context, work);
+            if pipeline.has_work() {
+                let catalog = self.context.shared.catalog.load();
+                while let Some(work) = pipeline.next_work() {
+                    versioned::begin(&self.context, &catalog, work);
+                }
             }
             pipeline.take_done();
             self.answer_done(&mut pipeline);
@@ -103,6 +107,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let context = Rc::clone(&self.context);
         let limits = self.limits();
         let catalog = context.shared.catalog.load();
+        let began = Instant::now();
         loop {
             if self.consumed == self.input.len() {
                 self.needed = 0;
@@ -139,11 +144,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             };
             let accepted = Accepted {
                 command,
-                began: Instant::now(),
+                began,
                 bytes: consumed,
                 is_muted: self.session.replies != Replies::On,
             };
-            if let Some(asked) = replica_command(command) {
+            if is_look_up(command)
+                && pipeline.may_answer(self.arguments.get(1, rest).unwrap_or_default())
+                && let Some(answer) = recall(command, &self.arguments, rest, &admission)
+            {
+                self.tally.hot += 1;
+                self.tally.absent += u64::from(answer == Answer::Null);
+                pipeline.push_known(accepted, answer);
+            } else if let Some(asked) = replica_command(command) {
                 match admission.replica_request(asked, self.arguments.iter(rest).skip(1)) {
                     Ok(request) => pipeline.push_replica(accepted, request),
                     Err(refusal) => pipeline.push_refused(accepted, refusal),
@@ -184,14 +196,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Writes the replies to those requests, from the first on, that are done.
     fn answer_done(&mut self, pipeline: &mut Pipeline) {
+        if !pipeline.has_answer() {
+            return;
+        }
+        let now = Instant::now();
         let mut reply = Reply::new(&mut self.output, self.session.protocol);
         while let Some(answered) = pipeline.answer_next(&mut reply) {
             if answered.has_failed {
                 self.context.metrics.record_error(answered.command);
             }
-            self.context
-                .metrics
-                .record(answered.command, answered.began.elapsed(), 1);
+            self.context.metrics.record(answered.command, now - answered.began, 1);
             self.client.note_command(answered.command);
         }
     }

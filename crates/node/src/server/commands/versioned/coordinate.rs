@@ -15,15 +15,15 @@ use fondaco_model::versioned::{Record, Resolution, Update, VectorClock, resolve}
 use super::context;
 use super::effect::{Change, Circumstances};
 use super::operation::{Answer, Lifetime, Operation, Set};
-use super::pipeline::{Part, Work};
-use crate::catalog::VersionedStore;
+use super::pipeline::{Part, Teller, Work};
+use crate::catalog::{Catalog, VersionedStore};
 use crate::forward::{Forwarder, told};
 use crate::resolved::{Current, now_unix_ms, value_of};
 use crate::server::event_loop::LoopContext;
 use crate::settings::Setting;
 
 /// Begins work, which is told to its connection when it is done. What was begun goes on if that ends.
-pub(in crate::server) fn begin(context: &Rc<LoopContext>, work: Work) {
+pub(in crate::server) fn begin(context: &Rc<LoopContext>, catalog: &Catalog, work: Work) {
     match work {
         Work::Replica(request, teller) => match &context.shared.config.replicas {
             Some(replicas) => replicas.request(request, Box::new(move |reply| teller.reply(reply))),
@@ -32,16 +32,22 @@ pub(in crate::server) fn begin(context: &Rc<LoopContext>, work: Work) {
                 "this process is a router, and holds no data",
             ))),
         },
-        Work::Part(part, teller) => {
-            let context = Rc::clone(context);
-            let under_way = context.forwarder.under_way(1);
-            tokio::task::spawn_local(async move {
-                let _under_way = under_way;
-                let answer = carry_out(&context, &part).await;
-                teller.answer(answer.unwrap_or_else(Answer::Error));
-            });
-        }
+        Work::Part(part, teller) => match context.direct.place_of(&part, catalog) {
+            Some(place) => context.direct.begin(place, part, teller),
+            None => begin_part(context, part, teller),
+        },
     }
+}
+
+/// Begins what is asked of a key, through the coordinator.
+pub(super) fn begin_part(context: &Rc<LoopContext>, part: Part, teller: Teller) {
+    let context = Rc::clone(context);
+    let under_way = context.forwarder.under_way(1);
+    tokio::task::spawn_local(async move {
+        let _under_way = under_way;
+        let answer = carry_out(&context, &part).await;
+        teller.answer(answer.unwrap_or_else(Answer::Error));
+    });
 }
 
 /// An operation on its key.

@@ -5,23 +5,30 @@
 //! - `admission`: who may ask what, and where;
 //! - `pipeline`: which requests of a connection are under way;
 //! - `coordinate`: reading and writing on replicas;
+//! - `direct`: writing what this node alone has;
+//! - `recall`: reading what it has in memory;
 //! - `context`: causal contexts as clients see them.
 
 mod admission;
 mod context;
 mod coordinate;
+mod direct;
 mod effect;
 mod lifetime;
 mod operation;
 mod parse;
 mod pipeline;
+mod recall;
 
 pub(in crate::server) use admission::{
     Admission, is_look_up, is_on_versioned_store, is_operation, is_replica, replica_command,
 };
 pub(in crate::server) use coordinate::begin;
+pub(in crate::server) use direct::DirectWriter;
+pub(in crate::server) use operation::Answer;
 pub(in crate::server) use parse::{Request, parse};
 pub(in crate::server) use pipeline::{Accepted, Pipeline};
+pub(in crate::server) use recall::recall;
 
 /// What no store does: it would have to change several keys at once, or all.
 pub(in crate::server) const NOT_DONE: &str = "ERR versioned stores do what concerns one key: this is not done";

@@ -167,6 +167,15 @@ impl Operation {
 }
 
 impl Answer {
+    /// How long the values in it are.
+    pub(in crate::server) fn bytes(&self) -> usize {
+        match self {
+            Self::Bulk(value) => value.len(),
+            Self::Siblings(context, values) => context.len() + values.iter().map(Bytes::len).sum::<usize>(),
+            _ => 0,
+        }
+    }
+
     pub(in crate::server) fn write(&self, reply: &mut Reply<'_>) {
         match self {
             Self::Ok => reply.ok(),

@@ -61,6 +61,8 @@ enum Outcome {
     Keys(Vec<Option<Answer>>, Combined),
     /// The answer of this node's own replica.
     Replica(Option<ReplicaReply>),
+    /// It was answered when it came.
+    Known(Answer),
     /// It was refused.
     Refused(String),
 }
@@ -107,16 +109,13 @@ impl Finding {
     /// How long the values in it are.
     fn bytes(&self) -> usize {
         match self {
-            Self::Key(Answer::Bulk(value)) => value.len(),
-            Self::Key(Answer::Siblings(context, values)) => {
-                context.len() + values.iter().map(Bytes::len).sum::<usize>()
-            }
+            Self::Key(answer) => answer.bytes(),
             Self::Replica(ReplicaReply::Records(records)) => {
                 let found = records.iter().filter_map(|record| record.as_ref().ok()?.as_ref());
                 found.map(Bytes::len).sum()
             }
             Self::Replica(ReplicaReply::Written(record)) => record.len(),
-            Self::Key(_) | Self::Replica(_) | Self::Lost => 0,
+            Self::Replica(_) | Self::Lost => 0,
         }
     }
 }
@@ -234,6 +233,21 @@ impl Pipeline {
         self.startable.push_back(Work::Replica(request, teller));
     }
 
+    /// Whether a look-up of a key may be answered at once: nothing is under way on it, and not too many answers wait.
+    pub(in crate::server) fn may_answer(&self, wire_key: &[u8]) -> bool {
+        self.answers_bytes < ANSWERS_BYTES_MAX && !self.busy.contains_key(wire_key)
+    }
+
+    /// Lets in a request whose answer is known.
+    pub(in crate::server) fn push_known(&mut self, accepted: Accepted, answer: Answer) {
+        let bytes = answer.bytes();
+        self.push(accepted, 0, Outcome::Known(answer));
+        self.answers_bytes += bytes;
+        if let Some(slot) = self.slots.back_mut() {
+            slot.answers_bytes = bytes;
+        }
+    }
+
     /// Lets in a request that is refused.
     pub(in crate::server) fn push_refused(&mut self, accepted: Accepted, refusal: String) {
         self.push(accepted, 0, Outcome::Refused(refusal));
@@ -308,6 +322,11 @@ impl Pipeline {
         }
     }
 
+    /// Whether the first request is done.
+    pub(in crate::server) fn has_answer(&self) -> bool {
+        self.slots.front().is_some_and(|slot| slot.left == 0)
+    }
+
     /// Writes the reply to the first request, if that is done: which command it was to, when it began, and
     /// whether it failed.
     pub(in crate::server) fn answer_next(&mut self, reply: &mut Reply<'_>) -> Option<Answered> {
@@ -354,6 +373,10 @@ impl Outcome {
             Self::Refused(refusal) => {
                 reply.error(&refusal);
                 true
+            }
+            Self::Known(answer) => {
+                answer.write(reply);
+                matches!(answer, Answer::Error(_))
             }
             Self::Replica(None) => {
                 reply.error(LOST);

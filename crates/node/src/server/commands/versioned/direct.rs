@@ -1,0 +1,253 @@
+//! Writes of keys that no other node has: handed to this node's replica without a coordinator, those that all
+//! connections of a loop begin in one turn together.
+//!
+//! What the replica will not take so is carried out through the coordinator after all, as long as nothing of it was
+//! written.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fondaco_model::versioned::{Record, Update};
+use fondaco_replica::{DirectEnd, DirectPlace, DirectWrites, Replicas};
+use tokio::sync::Notify;
+
+use super::coordinate;
+use super::effect::{Change, Circumstances};
+use super::operation::{Answer, Operation};
+use super::pipeline::{Part, Teller};
+use crate::catalog::Catalog;
+use crate::forward::UnderWay;
+use crate::resolved::{Current, value_of};
+use crate::server::event_loop::LoopContext;
+use crate::settings::Setting;
+
+/// How many writes are handed over together, at most.
+const BATCH_MAX: usize = 256;
+/// How many bytes, but for one write alone.
+const BATCH_BYTES_MAX: usize = 1024 * 1024;
+
+/// The direct writes of one event loop.
+pub(in crate::server) struct DirectWriter {
+    replicas: Option<Arc<Replicas>>,
+    gathered: RefCell<Vec<Batch>>,
+    /// Something was gathered.
+    begun: Notify,
+    ended: Arc<Ended>,
+    /// The number of the next batch that is handed over.
+    next: Cell<u64>,
+    under_way: RefCell<HashMap<u64, UnderWay>>,
+}
+
+/// Writes that go to one shard, of one store.
+struct Batch {
+    of: (usize, u16),
+    bytes: usize,
+    places: Vec<DirectPlace>,
+    writes: Vec<Write>,
+}
+
+/// A write, who waits for it, and what it is answered with once it is made.
+struct Write {
+    part: Part,
+    teller: Teller,
+    answer: Answer,
+}
+
+/// What shards hand back to a loop.
+#[derive(Default)]
+struct Ended {
+    batches: Mutex<Vec<(HandedOver, Vec<DirectEnd>)>>,
+    told: Notify,
+}
+
+/// A batch that a shard has.
+struct HandedOver {
+    number: u64,
+    writes: Vec<Write>,
+    value_bytes_max: usize,
+    ended: Arc<Ended>,
+}
+
+impl DirectWriter {
+    pub(in crate::server) fn new(replicas: Option<Arc<Replicas>>) -> Self {
+        Self {
+            replicas,
+            gathered: RefCell::default(),
+            begun: Notify::new(),
+            ended: Arc::default(),
+            next: Cell::new(0),
+            under_way: RefCell::default(),
+        }
+    }
+
+    /// Begins a write whose [place](Self::place_of) is this.
+    pub(super) fn begin(&self, place: DirectPlace, part: Part, teller: Teller) {
+        let bytes = part.wire_key.len() + part.operation.value_bytes();
+        let write = Write {
+            part,
+            teller,
+            answer: Answer::Ok,
+        };
+        let mut gathered = self.gathered.borrow_mut();
+        let of = place.batch();
+        let fits =
+            |batch: &Batch| batch.of == of && batch.writes.len() < BATCH_MAX && batch.bytes + bytes <= BATCH_BYTES_MAX;
+        // In the order in which they came: a full batch goes before one that has room.
+        match gathered
+            .iter_mut()
+            .rfind(|batch| batch.of == of)
+            .filter(|batch| fits(batch))
+        {
+            Some(batch) => {
+                batch.bytes += bytes;
+                batch.places.push(place);
+                batch.writes.push(write);
+            }
+            None => gathered.push(Batch {
+                of,
+                bytes,
+                places: vec![place],
+                writes: vec![write],
+            }),
+        }
+        // Whoever has been woken before hands it over later than all connections that are ready now.
+        self.begun.notify_one();
+    }
+
+    /// The place of what is asked, if it is a write that this node makes alone.
+    pub(super) fn place_of(&self, part: &Part, catalog: &Catalog) -> Option<DirectPlace> {
+        if !part.operation.is_of_value() {
+            return None;
+        }
+        let store = &part.store;
+        let partitions = catalog.membership()?.topology().partitions;
+        let partition = partitions.partition_of(store.slot(&part.wire_key));
+        let key = part.wire_key.slice(store.name.as_str().len() + 1..);
+        self.replicas.as_ref()?.direct_place(store.id.get(), partition, &key)
+    }
+
+    /// Hands over what was gathered, again and again.
+    pub(in crate::server) async fn hand_over(context: Rc<LoopContext>) {
+        let direct = &context.direct;
+        loop {
+            direct.begun.notified().await;
+            let timeout = Duration::from_millis(context.shared.settings.get(Setting::ForwardTimeoutMs));
+            let value_bytes_max = context.shared.settings.get(Setting::BulkBytesMax) as usize;
+            let Some(replicas) = &direct.replicas else { return };
+            for batch in direct.gathered.take() {
+                let number = direct.next.replace(direct.next.get() + 1);
+                let under_way = context.forwarder.under_way(batch.writes.len());
+                direct.under_way.borrow_mut().insert(number, under_way);
+                let writes = HandedOver {
+                    number,
+                    writes: batch.writes,
+                    value_bytes_max,
+                    ended: Arc::clone(&direct.ended),
+                };
+                replicas.write_directly(batch.places, batch.bytes, timeout, Box::new(writes));
+            }
+        }
+    }
+
+    /// Tells connections what came of their writes, again and again.
+    pub(in crate::server) async fn tell(context: Rc<LoopContext>) {
+        let direct = &context.direct;
+        loop {
+            direct.ended.told.notified().await;
+            let ended = std::mem::take(&mut *direct.ended.batches());
+            for (batch, ends) in ended {
+                direct.under_way.borrow_mut().remove(&batch.number);
+                for (write, end) in batch.writes.into_iter().zip(ends) {
+                    write.tell(end, &context);
+                }
+            }
+        }
+    }
+}
+
+impl Write {
+    fn tell(self, end: DirectEnd, context: &Rc<LoopContext>) {
+        match end {
+            DirectEnd::Done => self.teller.answer(self.answer),
+            // It is found out, and said, why.
+            DirectEnd::Refused(_) => coordinate::begin_part(context, self.part, self.teller),
+            DirectEnd::Unknown(error) => {
+                let error = format!("NOQUORUM 0 of 1 writes: this node said {:?}", error.to_string());
+                self.teller.answer(Answer::Error(error));
+            }
+        }
+    }
+}
+
+impl DirectWrites for HandedOver {
+    fn decide(&mut self, at: usize, current: &Record, now_unix_ms: u64) -> Option<Update> {
+        let Write { part, answer, .. } = self.writes.get_mut(at)?;
+        let settings = &part.store.settings;
+        let here = Circumstances {
+            now_unix_ms,
+            ttl_ms: settings.ttl_ms,
+            value_bytes_max: self.value_bytes_max,
+        };
+        if let Some(set) = part.operation.unconditional() {
+            let expires_unix_ms = here.end_of(set.lifetime, None);
+            return Some(Update::put(set.value.clone(), now_unix_ms, expires_unix_ms));
+        }
+        match value_of(current, settings.resolution, now_unix_ms) {
+            Ok(current) => {
+                let change;
+                (change, *answer) = part.operation.apply(current.as_ref(), &here);
+                match change {
+                    Change::None => None,
+                    Change::Delete => Some(Update::delete(now_unix_ms)),
+                    Change::Write(Current { value, expires_unix_ms }) => {
+                        Some(Update::put(value, now_unix_ms, expires_unix_ms))
+                    }
+                }
+            }
+            Err(error) => {
+                *answer = Answer::Error(error);
+                None
+            }
+        }
+    }
+
+    fn end(self: Box<Self>, ends: Vec<DirectEnd>) {
+        let ended = Arc::clone(&self.ended);
+        let is_first = {
+            let mut batches = ended.batches();
+            batches.push((*self, ends));
+            batches.len() == 1
+        };
+        // Waking another thread costs a system call.
+        if is_first {
+            ended.told.notify_one();
+        }
+    }
+}
+
+impl Ended {
+    fn batches(&self) -> std::sync::MutexGuard<'_, Vec<(HandedOver, Vec<DirectEnd>)>> {
+        // A list, whole whoever panicked.
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Operation {
+    /// Whether it is a write that needs no more than the one value of its key.
+    fn is_of_value(&self) -> bool {
+        !self.is_read() && !matches!(self, Self::PutOver { .. } | Self::DeleteOver { .. })
+    }
+
+    /// The bytes of the value that comes with it.
+    fn value_bytes(&self) -> usize {
+        match self {
+            Self::Set(set) => set.value.len(),
+            Self::Append(tail) => tail.len(),
+            Self::SetRange(_, part) => part.len(),
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Look-ups that are answered at once, in the middle of other requests of their connection: this node has the record
+//! in memory, and need ask nobody else.
+
+use fondaco_resp::Arguments;
+use fondaco_resp::command::CommandId;
+
+use super::admission::Admission;
+use super::operation::Answer;
+
+/// The answer to a look-up of one key, if memory has it, and the client may read it. What is refused is none: it is
+/// found, and said, by who admits requests.
+pub(in crate::server) fn recall(
+    command: CommandId,
+    arguments: &Arguments,
+    buffer: &[u8],
+    admission: &Admission<'_>,
+) -> Option<Answer> {
+    let is_of_one = command != CommandId::Exists || arguments.len() == 2;
+    let wire_key = arguments.get(1, buffer).filter(|_| is_of_one)?;
+    let colon = memchr::memchr(b':', wire_key)?;
+    let catalog = admission.catalog;
+    let place = catalog.store_on_wire(&wire_key[..colon])?;
+    let store = catalog.versioned(place)?;
+    let key = &wire_key[colon + 1..];
+    if key.is_empty() || !admission.session.may_read(&store.name) {
+        return None;
+    }
+    Some(match (command, admission.forwarder.recall(catalog, store, key)?) {
+        (_, Err(error)) => Answer::Error((*error).to_owned()),
+        (CommandId::Get, Ok(value)) => value.map_or(Answer::Null, Answer::Bulk),
+        (CommandId::StrLen, Ok(value)) => Answer::Integer(value.map_or(0, |value| value.len() as i64)),
+        (CommandId::Exists, Ok(value)) => Answer::Integer(i64::from(value.is_some())),
+        (CommandId::Type, Ok(value)) => Answer::Simple(if value.is_some() { "string" } else { "none" }),
+        _ => return None,
+    })
+}

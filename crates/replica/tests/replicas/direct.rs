@@ -1,0 +1,124 @@
+//! Writes of keys that one node alone has, made without a coordinator.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fondaco_client::quorum::ReplicaErrorCode;
+use fondaco_model::PartitionId;
+use fondaco_model::versioned::{Durability, Record, Resolution, Update};
+use fondaco_replica::{DirectEnd, DirectPlace, DirectWrites, Replicas};
+
+use crate::cluster::{Cluster, PATIENCE, STORE_ID, node, now_unix_ms, put, quiet, value};
+
+/// Writes that append to what is there, and say when they are done what came of them.
+struct Appending {
+    tails: Vec<&'static str>,
+    ended: mpsc::Sender<Vec<DirectEnd>>,
+}
+
+impl DirectWrites for Appending {
+    fn decide(&mut self, at: usize, current: &Record, now_unix_ms: u64) -> Option<Update> {
+        let tail = self.tails[at];
+        let before = current.siblings().last().and_then(|sibling| sibling.value.as_deref());
+        let after = [before.unwrap_or_default(), tail.as_bytes()].concat();
+        (!tail.is_empty()).then(|| Update::put(after.into(), now_unix_ms, None))
+    }
+
+    fn end(self: Box<Self>, ends: Vec<DirectEnd>) {
+        self.ended.send(ends).unwrap();
+    }
+}
+
+fn place(replicas: &Replicas, key: &str) -> Option<DirectPlace> {
+    replicas.direct_place(STORE_ID, PartitionId::new(0), &Bytes::copy_from_slice(key.as_bytes()))
+}
+
+/// Appends to keys, and waits until that has ended.
+fn append(replicas: &Replicas, writes: &[(&str, &'static str)]) -> Vec<DirectEnd> {
+    let places = writes.iter().map(|(key, _)| place(replicas, key).unwrap()).collect();
+    append_at(replicas, places, writes.iter().map(|(_, tail)| *tail).collect())
+}
+
+fn append_at(replicas: &Replicas, places: Vec<DirectPlace>, tails: Vec<&'static str>) -> Vec<DirectEnd> {
+    let (ended, receiver) = mpsc::channel();
+    replicas.write_directly(places, 100, PATIENCE, Box::new(Appending { tails, ended }));
+    receiver.recv_timeout(PATIENCE).unwrap()
+}
+
+#[test]
+fn each_sees_those_before_it_and_takes_their_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    for durability in [Durability::Log, Durability::Fsync] {
+        cluster.settings.durability = durability;
+        cluster.settings.resolution = Resolution::All;
+        cluster.tell();
+        let key = durability.as_str();
+        put(cluster.node(1), key, value("a"));
+        let ends = append(cluster.node(1), &[(key, "b"), ("other", "x"), (key, ""), (key, "c")]);
+        assert_eq!(ends, vec![DirectEnd::Done; 4]);
+        assert_eq!(
+            cluster.values(1, key),
+            ["abc"],
+            "one value, of which no other is a sibling"
+        );
+        let record = cluster.record(1, key).unwrap();
+        assert!(record.siblings()[0].written_unix_ms <= now_unix_ms() + 3);
+    }
+    assert_eq!(cluster.values(1, "other"), ["xx"]);
+}
+
+#[test]
+fn what_another_node_has_or_is_to_have_or_may_be_asked_for_is_left_to_coordinators() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::in_memory(dir.path(), 2, 1, &quiet());
+    assert!(place(cluster.node(1), "k").is_none(), "both have it");
+    cluster.replicas = 1;
+    cluster.settings.reads = 1;
+    cluster.settings.writes = 1;
+    cluster.tell();
+    assert!(place(cluster.node(1), "k").is_some());
+    assert!(place(cluster.node(1), "").is_none(), "no key");
+    assert!(place(cluster.node(2), "k").is_none(), "it has no part of it");
+    for settings in [(2, 1), (1, 2)] {
+        (cluster.settings.reads, cluster.settings.writes) = settings;
+        cluster.tell();
+        assert!(place(cluster.node(1), "k").is_none(), "{settings:?}");
+    }
+    (cluster.settings.reads, cluster.settings.writes) = (1, 1);
+    cluster.table = Arc::new(cluster.table.with_plan(vec![vec![node(2), node(1)]]).unwrap());
+    cluster.tell();
+    assert!(place(cluster.node(1), "k").is_none(), "it is on its way");
+}
+
+#[test]
+fn what_has_begun_to_move_since_the_place_was_found_is_refused_and_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    let places = vec![place(cluster.node(1), "k").unwrap()];
+    cluster.table = Arc::new(cluster.table.with_plan(vec![vec![node(2)]]).unwrap());
+    cluster.tell();
+    let ends = append_at(cluster.node(1), places, vec!["a"]);
+    let [DirectEnd::Refused(error)] = &ends[..] else {
+        panic!("{ends:?}")
+    };
+    assert_eq!(error.code, ReplicaErrorCode::NotHere);
+    assert_eq!(cluster.record(1, "k"), None);
+}
+
+#[test]
+fn what_is_not_begun_in_time_is_refused_and_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    let places = ["k", "l"].map(|key| place(cluster.node(1), key).unwrap()).into();
+    let (ended, receiver) = mpsc::channel();
+    let tails = vec!["a", "b"];
+    cluster
+        .node(1)
+        .write_directly(places, 100, Duration::ZERO, Box::new(Appending { tails, ended }));
+    let ends = receiver.recv_timeout(PATIENCE).unwrap();
+    let is_late = |end: &DirectEnd| matches!(end, DirectEnd::Refused(error) if error.code == ReplicaErrorCode::Timeout);
+    assert!(ends.len() == 2 && ends.iter().all(is_late), "{ends:?}");
+    assert_eq!(cluster.record(1, "k"), None);
+}
