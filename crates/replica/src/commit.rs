@@ -9,9 +9,11 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use fondaco_client::quorum::{PutOver, ReplicaError, ReplicaErrorCode, ReplicaReply};
-use fondaco_engine::{Engine, EngineError, Table, VALUE_BYTES_MAX, WriteBatch};
+use fondaco_engine::{Engine, EngineError, Table, WriteBatch};
 use fondaco_model::NodeId;
-use fondaco_model::versioned::{Durability, Over, Record, Resolution, Update, VectorClock, WriteError};
+use fondaco_model::versioned::{
+    Durability, Over, RECORD_BYTES_MAX, Record, Resolution, Update, VectorClock, WriteError,
+};
 
 use crate::answer::Answer;
 use crate::committer::Dots;
@@ -523,13 +525,13 @@ fn check_record(record: &Bytes) -> Result<(), ReplicaError> {
 }
 
 fn check_length(record: &Bytes) -> Result<(), ReplicaError> {
-    if record.len() <= VALUE_BYTES_MAX {
+    if record.len() <= RECORD_BYTES_MAX {
         return Ok(());
     }
     Err(ReplicaError::new(
         ReplicaErrorCode::Other,
         format!(
-            "the record has {} bytes with all of its concurrent values, and {VALUE_BYTES_MAX} have room: read them, \
+            "the record has {} bytes with all of its concurrent values, and {RECORD_BYTES_MAX} have room: read them, \
              and write one with their context",
             record.len()
         ),

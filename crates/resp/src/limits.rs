@@ -16,7 +16,8 @@ pub const UNAUTHENTICATED_BULK_BYTES_MAX: usize = 16 * 1024;
 pub struct Limits {
     /// Longest inline request, in bytes, line end not counted.
     pub inline_bytes_max: usize,
-    /// Longest argument, in bytes.
+    /// Longest argument, in bytes. Those of requests by which nodes tell each other records may be as long as the
+    /// request: a record has all concurrent values of its key, and what stands around them.
     pub bulk_bytes_max: usize,
     /// Most arguments in one request, the command's name included.
     pub arguments_max: usize,
@@ -40,6 +41,14 @@ impl Limits {
     #[inline]
     pub(crate) fn request_bytes(&self) -> usize {
         self.request_bytes_max.min(u32::MAX as usize)
+    }
+
+    /// The same limits for a request that brings records.
+    pub(crate) const fn of_records(self) -> Self {
+        Self {
+            bulk_bytes_max: self.request_bytes_max,
+            ..self
+        }
     }
 
     #[inline]

@@ -5,6 +5,7 @@
 //! yields the same requests, and each byte of an argument list is looked at once.
 
 use crate::arguments::Progress;
+use crate::command::{self, CommandId};
 use crate::decimal::{Count, read_count};
 use crate::{Arguments, Limits, ProtocolError, inline};
 use memchr::memchr;
@@ -85,7 +86,13 @@ fn parse_bulks(
     mut position: usize,
 ) -> Result<Parse, ProtocolError> {
     while remaining > 0 {
-        let needed = match read_bulk(buffer, limits, position)? {
+        let bulk = match read_bulk(buffer, limits, position) {
+            Err(ProtocolError::InvalidBulkLength) if brings_records(arguments, buffer) => {
+                read_bulk(buffer, &limits.of_records(), position)?
+            }
+            bulk => bulk?,
+        };
+        let needed = match bulk {
             Bulk::Whole { start, end } => {
                 arguments.push_place(start, end);
                 position = end + 2;
@@ -102,6 +109,17 @@ fn parse_bulks(
     }
     arguments.progress = Progress::Fresh;
     Ok(Parse::Complete { consumed: position })
+}
+
+/// Whether a request is of those by which nodes tell each other records.
+#[cold]
+fn brings_records(arguments: &Arguments, buffer: &[u8]) -> bool {
+    use CommandId::{FondacoRHint, FondacoRMerge, FondacoRPut, FondacoRSync};
+    let command = arguments.get(0, buffer).and_then(command::find);
+    command.is_some_and(|command| {
+        let known = [FondacoRPut, FondacoRMerge, FondacoRHint, FondacoRSync];
+        known.contains(&command.id)
+    })
 }
 
 enum Bulk {

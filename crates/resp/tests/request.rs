@@ -241,3 +241,46 @@ proptest! {
         prop_assert!(arguments.memory_bytes() <= 64 + 16 * stream.len());
     }
 }
+
+#[test]
+fn records_between_nodes_may_be_longer_than_the_arguments_of_clients() {
+    let limits = Limits {
+        bulk_bytes_max: 100,
+        request_bytes_max: 1000,
+        ..Limits::default()
+    };
+    let long = vec![b'x'; 500];
+    let with = |name: &str| multibulk(&[name.as_bytes(), b"7", &long]);
+    for name in ["FONDACO.RPUT", "fondaco.rmerge", "FONDACO.RHINT", "FONDACO.RSYNC"] {
+        let request = with(name);
+        let whole = Parse::Complete {
+            consumed: request.len(),
+        };
+        assert_eq!(parse(&request, &limits), Ok(whole), "{name}");
+        // Nor does it matter where it is cut.
+        let pieces = request.chunks(7);
+        assert_eq!(requests(pieces, &limits).unwrap().len(), 1, "{name}");
+        assert_eq!(
+            parse(&request, &limits.unauthenticated()),
+            Ok(whole),
+            "as long as what a stranger may send"
+        );
+    }
+    for name in ["SET", "FONDACO.RGET", "FONDACO.PUT", "FONDACO.RMERGED"] {
+        assert_eq!(
+            parse(&with(name), &limits),
+            Err(ProtocolError::InvalidBulkLength),
+            "{name}"
+        );
+    }
+    let name_itself = multibulk(&[&long[..]]);
+    assert_eq!(parse(&name_itself, &limits), Err(ProtocolError::InvalidBulkLength));
+    let longer = multibulk(&[&b"FONDACO.RMERGE"[..], &[b'x'; 990]]);
+    assert_eq!(parse(&longer, &limits), Err(ProtocolError::RequestTooBig));
+    let stranger = Limits {
+        bulk_bytes_max: 100,
+        ..Limits::default().unauthenticated()
+    };
+    let longer = multibulk(&[&b"FONDACO.RMERGE"[..], &[b'x'; 17 * 1024]]);
+    assert_eq!(parse(&longer, &stranger), Err(ProtocolError::UnauthenticatedBulkLength));
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
@@ -35,6 +35,30 @@ impl Writer {
         match self.line() {
             length if length.starts_with('$') && length != "$-1" => self.line(),
             line => line,
+        }
+    }
+
+    /// Sends a request whose arguments may be long. All strings of its answer.
+    fn ask_long(&mut self, arguments: &[&str]) -> Vec<String> {
+        let mut request = format!("*{}\r\n", arguments.len());
+        for argument in arguments {
+            request += &format!("${}\r\n{argument}\r\n", argument.len());
+        }
+        self.stream.get_mut().write_all(request.as_bytes()).unwrap();
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Vec<String> {
+        let line = self.line();
+        match line.split_at(1) {
+            ("*", count) => (0..count.parse().unwrap()).flat_map(|_| self.answer()).collect(),
+            ("$", length) => {
+                let mut bytes = vec![0; length.parse::<usize>().unwrap() + 2];
+                self.stream.read_exact(&mut bytes).unwrap();
+                bytes.truncate(bytes.len() - 2);
+                vec![String::from_utf8(bytes).unwrap()]
+            }
+            _ => vec![line],
         }
     }
 
@@ -121,4 +145,24 @@ fn a_node_that_was_away_gets_what_it_missed_and_one_that_lost_its_disk_gets_all(
         cluster.start_again(away);
         cluster.wait_ready();
     }
+}
+
+#[test]
+fn the_longest_value_and_many_long_ones_at_once_come_to_all_replicas() {
+    let cluster = TestCluster::start_with(|config| config.cluster.replicas = 3);
+    create(&cluster, json!({"writes": 3, "reads": 1, "resolution": "all"}));
+    let mut writer = Writer::new(&cluster);
+    // As long as an argument may be: its record is longer.
+    let longest = "v".repeat(512 * 1024);
+    assert_eq!(writer.ask_long(&["SET", "cart:longest", &longest]), ["+OK"]);
+    assert_eq!(writer.ask_long(&["GET", "cart:longest"]), [longest]);
+    // Written by clients that know of no other.
+    let values: Vec<String> = (0..5).map(|number| number.to_string().repeat(400 * 1024)).collect();
+    for value in &values {
+        let answer = writer.ask_long(&["FONDACO.PUT", "cart:many", "", value]);
+        assert!(!answer[0].starts_with('-'), "{}", answer[0]);
+    }
+    let mut found = writer.ask_long(&["FONDACO.GET", "cart:many"]).split_off(1);
+    found.sort();
+    assert!(found == values, "{} of {} values", found.len(), values.len());
 }

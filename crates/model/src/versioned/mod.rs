@@ -31,7 +31,9 @@ pub use codec::RecordError;
 pub use collection::{Horizon, Remembered};
 pub use counter::{Count, SEEN_MAX, Seen};
 pub use handoff::{KEEPERS_MAX, hint_keepers};
-pub use record::{Record, SHADOWED_BYTES_MAX, SIBLINGS_BYTES_MAX, SIBLINGS_MAX, SIBLINGS_READ_MAX, Sibling};
+pub use record::{
+    RECORD_BYTES_MAX, Record, SHADOWED_BYTES_MAX, SIBLINGS_BYTES_MAX, SIBLINGS_MAX, SIBLINGS_READ_MAX, Sibling,
+};
 pub use replica::{COUNTER_MAX, Dot, DotSource, ReplicaId};
 pub use resolution::{Resolution, Resolved, resolve};
 pub use settings::{Durability, EngineKind, Handoff, SettingsError, VersionedChange, VersionedSettings};

@@ -22,8 +22,12 @@ use super::replica::Dot;
 /// How many siblings a record may have for another write to be taken that makes none of them obsolete.
 pub const SIBLINGS_MAX: usize = 64;
 
-/// How many bytes the values of several siblings may have together for another one to be added.
-pub const SIBLINGS_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// How many bytes the values of several siblings may have together for another one to be added. Three replicas that
+/// have added theirs before they met have room in one record.
+pub const SIBLINGS_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// How many bytes a record may have: what goes to another node in one request, with its key and all around it.
+pub const RECORD_BYTES_MAX: usize = 60 * 1024 * 1024;
 
 /// How many bytes the values of several siblings may have together where only the latest is read.
 pub const SHADOWED_BYTES_MAX: usize = 1024 * 1024;
