@@ -23,6 +23,33 @@ pub const ENTRIES_MAX: usize = 32;
 /// How many entries a clock may have when it is read: a merge of several, or of one with many siblings.
 pub const ENTRIES_READ_MAX: usize = 4096;
 
+/// How far ahead of the clock of who is given it a clock may be that a client gives back, in milliseconds: a day.
+pub const AHEAD_MS_MAX: u64 = 86_400_000;
+
+/// The highest counter that a clock may have that a client gives back: 2⁵³. Counters are times, or go up by one with
+/// each write: none comes there in a hundred years; and a thousand times as many are left behind it.
+pub const COUNTER_GIVEN_MAX: u64 = 1 << 53;
+
+/// Why a clock that a client gives back cannot be one that it was given.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ContextError {
+    /// It is of a time that has not come.
+    #[error(
+        "the context has seen a write {ahead_ms} ms from now, which is more than a day: read the key again; if it is so \
+         still, the clock of a node is wrong, or was"
+    )]
+    Ahead {
+        /// How far from now, in milliseconds.
+        ahead_ms: u64,
+    },
+    /// It names a write that was never made.
+    #[error("the context has seen write {dot}, and no replica has counted so far: use a context that was given out")]
+    NoSuchWrite {
+        /// The write.
+        dot: Dot,
+    },
+}
+
 /// How two clocks stand to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Causality {
@@ -87,6 +114,28 @@ impl VectorClock {
     /// The newest time of all writes seen, in milliseconds since 1970; `None` if nothing was seen.
     pub fn newest_unix_ms(&self) -> Option<u64> {
         self.entries.iter().map(|entry| entry.written_unix_ms).max()
+    }
+
+    /// Whether it may be one that a client was given, as far as can be told without the key's record.
+    ///
+    /// A made-up clock does no more than hide writes of its own key, for which the client that gives it needs the
+    /// right. It must not do so for ever: what follows it has a later time, and a higher counter.
+    ///
+    /// # Errors
+    /// Times and counters that no replica has come to.
+    pub fn check_given(&self, now_unix_ms: u64) -> Result<(), ContextError> {
+        let ahead_ms = self
+            .newest_unix_ms()
+            .map_or(0, |newest| newest.saturating_sub(now_unix_ms));
+        if ahead_ms > AHEAD_MS_MAX {
+            return Err(ContextError::Ahead { ahead_ms });
+        }
+        match self.entries.iter().find(|entry| entry.counter > COUNTER_GIVEN_MAX) {
+            Some(&ClockEntry { replica, counter, .. }) => Err(ContextError::NoSuchWrite {
+                dot: Dot { replica, counter },
+            }),
+            None => Ok(()),
+        }
     }
 
     /// Whether a write has been seen.

@@ -26,7 +26,9 @@ mod varint;
 mod word;
 mod write;
 
-pub use clock::{Causality, ClockEntry, ENTRIES_MAX, ENTRIES_READ_MAX, VectorClock};
+pub use clock::{
+    AHEAD_MS_MAX, COUNTER_GIVEN_MAX, Causality, ClockEntry, ContextError, ENTRIES_MAX, ENTRIES_READ_MAX, VectorClock,
+};
 pub use codec::RecordError;
 pub use collection::{Horizon, Remembered};
 pub use counter::{Count, SEEN_MAX, Seen};

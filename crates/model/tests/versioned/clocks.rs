@@ -1,6 +1,6 @@
 //! The order of vector clocks.
 
-use fondaco_model::versioned::{Causality, VectorClock};
+use fondaco_model::versioned::{AHEAD_MS_MAX, COUNTER_GIVEN_MAX, Causality, ContextError, VectorClock};
 use proptest::prelude::*;
 
 use crate::history::{clock, dot};
@@ -64,4 +64,26 @@ proptest! {
         prop_assert_eq!(after.compare(&a), Causality::After);
         prop_assert!(after.covers(dot(replica, next)) && !a.covers(dot(replica, next)));
     }
+}
+
+#[test]
+fn a_clock_from_a_client_that_nobody_can_have_given_it_is_refused() {
+    const NOW: u64 = 1_700_000_000_000;
+    let seen = |counter, written_unix_ms| {
+        let mut clock = VectorClock::new();
+        clock.increment(dot(1, 5), 5);
+        clock.increment(dot(2, counter), written_unix_ms);
+        clock.check_given(NOW)
+    };
+    assert_eq!(VectorClock::new().check_given(0), Ok(()));
+    // Counters run ahead of the time where more than one write comes in a millisecond.
+    assert_eq!(seen(1000 * NOW, NOW + AHEAD_MS_MAX), Ok(()));
+    assert_eq!(
+        seen(NOW, NOW + AHEAD_MS_MAX + 1),
+        Err(ContextError::Ahead {
+            ahead_ms: AHEAD_MS_MAX + 1
+        })
+    );
+    let dot = dot(2, COUNTER_GIVEN_MAX + 1);
+    assert_eq!(seen(dot.counter, NOW), Err(ContextError::NoSuchWrite { dot }));
 }

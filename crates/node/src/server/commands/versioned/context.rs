@@ -5,6 +5,7 @@ use bytes::Bytes;
 use fondaco_model::versioned::VectorClock;
 
 use super::super::Refusal;
+use crate::resolved::now_unix_ms;
 
 /// The context as a client is told it.
 pub(super) fn write(context: &VectorClock) -> Bytes {
@@ -14,7 +15,8 @@ pub(super) fn write(context: &VectorClock) -> Bytes {
     digits.map(|digit| DIGITS[usize::from(digit)]).collect()
 }
 
-/// The context that a client gives back; none at all is an empty one.
+/// The context that a client gives back; none at all is an empty one. One that it can have made up only is none: it
+/// would be newer than all that is written for years to come.
 ///
 /// # Errors
 /// The error to answer with.
@@ -29,13 +31,17 @@ pub(super) fn parse(text: &[u8]) -> Result<VectorClock, Refusal> {
     let context = bytes
         .filter(|_| rest.is_empty())
         .and_then(|bytes| VectorClock::decode(&bytes).ok());
-    context.ok_or_else(|| "ERR invalid context: use what FONDACO.GET or FONDACO.PUT answered, or nothing".into())
+    let unknown = || Refusal::from("ERR invalid context: use what FONDACO.GET or FONDACO.PUT answered, or nothing");
+    let context = context.ok_or_else(unknown)?;
+    let checked = context.check_given(now_unix_ms());
+    checked.map_err(|error| Refusal::from(format!("ERR invalid context: {error}")))?;
+    Ok(context)
 }
 
 #[cfg(test)]
 mod tests {
     use fondaco_model::NodeId;
-    use fondaco_model::versioned::{Dot, ReplicaId};
+    use fondaco_model::versioned::{Dot, ReplicaId, TIME_UNIX_MS_MAX};
 
     use super::*;
 
@@ -61,5 +67,17 @@ mod tests {
         for text in ["x", "0", "no context", "ffffffffffffffffffff", "é0"] {
             assert!(parse(text.as_bytes()).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_context_of_the_far_future_is_refused() {
+        let mut context = VectorClock::new();
+        let replica = ReplicaId {
+            node: NodeId::FIRST,
+            incarnation: 7,
+        };
+        context.increment(Dot { replica, counter: 300 }, TIME_UNIX_MS_MAX);
+        let refusal = parse(&write(&context)).unwrap_err();
+        assert!(refusal.starts_with("ERR invalid context"), "{refusal}");
     }
 }
