@@ -34,6 +34,7 @@ pub struct ClientBuilder {
     steering: SteeringPolicy,
     transport: Transport,
     replica: Option<Arc<dyn LocalReplica>>,
+    counters: Arc<QuorumCounters>,
 }
 
 impl ClientBuilder {
@@ -60,7 +61,14 @@ impl ClientBuilder {
                 is_local: false,
             },
             replica: None,
+            counters: Arc::default(),
         }
+    }
+
+    /// Counts there what operations on versioned stores do, and not in counters of its own.
+    pub fn quorum_counters(mut self, counters: Arc<QuorumCounters>) -> Self {
+        self.counters = counters;
+        self
     }
 
     /// Learns the topology from these nodes or routers, each host and port. One that answers is enough.
@@ -189,7 +197,7 @@ impl ClientBuilder {
             zone: self.zone,
             health: self.health,
             replica: self.replica,
-            counters: QuorumCounters::default(),
+            counters: self.counters,
             background: AtomicUsize::new(0),
             tasks: OnceLock::new(),
         });

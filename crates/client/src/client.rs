@@ -49,7 +49,7 @@ pub(crate) struct Inner {
     pub(crate) health: HealthPolicy,
     /// What the node that the client is in holds itself.
     pub(crate) replica: Option<Arc<dyn LocalReplica>>,
-    pub(crate) counters: QuorumCounters,
+    pub(crate) counters: Arc<QuorumCounters>,
     /// How many operations on versioned stores go on though they were answered.
     pub(crate) background: AtomicUsize,
     /// Ended with the client.

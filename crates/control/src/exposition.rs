@@ -75,6 +75,9 @@ impl Collector for Observed {
         for (which, name, help) in COUNTERS {
             counter(&mut encoder, name, help, self.metrics.counter(which))?;
         }
+        for (name, help, count) in self.metrics.quorums().each() {
+            counter(&mut encoder, &format!("quorum_{name}"), help, count)?;
+        }
         gauge(
             &mut encoder,
             "clients",

@@ -6,6 +6,7 @@
 use fondaco_model::NodeId;
 use smallvec::SmallVec;
 
+use super::counts::count;
 use super::operation::{AskId, Moment};
 use crate::read::{Directory, Failure};
 
@@ -178,6 +179,7 @@ impl<P> Asks<P> {
             return Some(Due::Late(id as AskId));
         }
         ask.stage = Stage::GivenUp;
+        count(&moment.counts.late);
         let node = ask.node;
         self.failed(node, moment);
         Some(Due::GivenUp(id as AskId))

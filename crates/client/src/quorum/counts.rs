@@ -3,11 +3,26 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counts {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+    ($(#[doc = $doc:literal] $name:ident),* $(,)?) => {
         /// What the operations of a client on versioned stores have done, since it was made.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub struct QuorumCounts {
-            $($(#[$doc])* pub $name: u64,)*
+            $(#[doc = $doc] pub $name: u64,)*
+        }
+
+        impl QuorumCounts {
+            /// Each with its name, and what it counts.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+                let all = [$((stringify!($name), $doc, self.$name)),*];
+                let plain = |(name, doc, count): (_, &'static str, _)| (name, doc.trim().trim_end_matches('.'), count);
+                all.into_iter().map(plain)
+            }
+        }
+
+        impl std::iter::Sum for QuorumCounts {
+            fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+                all.fold(Self::default(), |sum, counts| Self { $($name: sum.$name + counts.$name),* })
+            }
         }
 
         /// The same, as it is counted. Takes no lock.
@@ -28,6 +43,8 @@ macro_rules! counts {
 counts! {
     /// Keys read at a quorum, those that an update or a conditional write read first included.
     reads,
+    /// Keys read that had several values at once, or sums of a counter.
+    siblings,
     /// Values and tombstones written at a quorum.
     writes,
     /// Requests to replicas, of all kinds.
@@ -36,6 +53,8 @@ counts! {
     retries,
     /// Of these, those sent because another one took long.
     hedges,
+    /// Requests to replicas that took so long that they were counted on no more.
+    late,
     /// Conditional writes that found another value, and were tried again.
     conflicts,
     /// Records sent to replicas that had answered a read with less.

@@ -279,7 +279,8 @@ impl Forwarder {
         let mut builder = Client::builder()
             .local()
             .topology(catalog.topology())
-            .topology_wanted(Arc::clone(catalog.topology_wanted()));
+            .topology_wanted(Arc::clone(catalog.topology_wanted()))
+            .quorum_counters(Arc::clone(&self.metrics.quorums));
         if let Some(replicas) = &self.shared.config.replicas {
             builder = builder.replica(Arc::clone(replicas) as Arc<dyn LocalReplica>);
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use fondaco_client::quorum::{QuorumCounters, QuorumCounts};
 use fondaco_resp::command::CommandId;
 
 pub(crate) use histogram::add;
@@ -24,6 +25,8 @@ pub struct LoopMetrics {
     counters: [AtomicU64; COUNTERS.len()],
     /// How many bytes of hot keys it keeps.
     pub(crate) cache_bytes: AtomicU64,
+    /// What the operations do that it coordinates.
+    pub(crate) quorums: Arc<QuorumCounters>,
 }
 
 /// How often a command was run, how often it failed, and how long its batch took.
@@ -191,6 +194,7 @@ impl Default for LoopMetrics {
             commands: (0..COMMANDS_MAX).map(|_| CommandMetrics::default()).collect(),
             counters: std::array::from_fn(|_| AtomicU64::new(0)),
             cache_bytes: AtomicU64::new(0),
+            quorums: Arc::default(),
         }
     }
 }
@@ -273,6 +277,11 @@ impl NodeMetrics {
     pub fn counter(&self, counter: Counter) -> u64 {
         let value = |metrics: &Arc<LoopMetrics>| metrics.counters[counter as usize].load(Relaxed);
         self.loops.iter().map(value).sum()
+    }
+
+    /// What was done to coordinate operations on versioned stores, over all loops.
+    pub fn quorums(&self) -> QuorumCounts {
+        self.loops.iter().map(|metrics| metrics.quorums.read()).sum()
     }
 
     /// How many clients are connected.

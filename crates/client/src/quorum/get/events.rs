@@ -67,7 +67,7 @@ impl Get {
             if self.states[key].outcome.is_none() {
                 let enough = self.has_enough(key, moment);
                 match enough {
-                    true => self.succeed(key),
+                    true => self.succeed(key, moment),
                     false => {
                         let error = self.shortfall(key, moment);
                         self.fail(key, error);
@@ -255,7 +255,7 @@ impl Operation for Get {
             self.settle_at_us = NEVER;
             for key in 0..self.states.len() {
                 if self.states[key].outcome.is_none() && self.has_enough(key, moment) {
-                    self.succeed(key);
+                    self.succeed(key, moment);
                 }
             }
             self.finish(moment);

@@ -230,7 +230,7 @@ impl Get {
         let settings = &self.stores[usize::from(state.store)].settings;
         if self.has_enough(key, moment) {
             if state.answers.len() as u32 >= settings.preferred_reads || state.pending.is_empty() {
-                return self.succeed(key);
+                return self.succeed(key, moment);
             }
             self.settle_at_us = self.settle_at_us.min(moment.now_us.saturating_add(PREFERRED_WAIT_US));
             return;
@@ -279,8 +279,11 @@ impl Get {
         }))
     }
 
-    fn succeed(&mut self, key: usize) {
+    fn succeed(&mut self, key: usize, moment: &Moment<'_>) {
         let state = &mut self.states[key];
+        if state.merged.siblings().len() > 1 {
+            count(&moment.counts.siblings);
+        }
         debug_assert!(state.outcome.is_none());
         state.outcome = Some(Ok(()));
         state.waiting = false;
