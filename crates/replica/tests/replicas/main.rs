@@ -10,5 +10,6 @@ mod kills;
 mod moves;
 mod pages;
 mod panics;
+mod past;
 mod rot;
 mod writes;
