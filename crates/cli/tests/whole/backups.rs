@@ -223,6 +223,38 @@ fn a_backup_that_is_killed_is_none_and_the_next_begins_anew() {
     let refused = dev.refused(1, &["backup", "carts", "--output", other.to_str().unwrap()]);
     assert!(refused.contains("notes.txt"), "{refused}");
     assert_eq!(fs::read(other.join("notes.txt")).unwrap(), b"mine");
+    for nowhere in ["ftp://host/backup", "s3:///backup", ""] {
+        dev.refused(2, &["backup", "carts", "--output", nowhere]);
+        dev.refused(2, &["restore", "carts", nowhere]);
+    }
+}
+
+#[test]
+fn a_restore_that_is_killed_is_run_again() {
+    const KEYS: u64 = 40;
+    let dev = Dev::start();
+    create(&dev);
+    let long = "value ".repeat(10_000);
+    write(&dev, 0..KEYS, &long);
+    let url = dev.path("backup");
+    let url = url.to_str().unwrap();
+    dev.done(&["backup", "carts", "--output", url]);
+    let found = |key| dev.redis().get::<_, Option<String>>(format!("again:{key}"));
+    let slow = ["restore", "again", url, "--create", "--bytes-per-second", "500000"];
+    let mut killed = dev.command(&slow).spawn().unwrap();
+    until("some of it is restored", || {
+        (0..KEYS).any(|key| found(key).is_ok_and(|value| value.is_some()))
+    });
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(
+        (0..KEYS).any(|key| found(key).unwrap().is_none()),
+        "it was killed too late"
+    );
+    dev.done(&["restore", "again", url]);
+    for key in 0..KEYS {
+        assert_eq!(found(key).unwrap(), Some(format!("{long} of {key}")));
+    }
 }
 
 /// A small file system in a directory. It goes with this.

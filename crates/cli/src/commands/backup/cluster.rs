@@ -116,7 +116,10 @@ impl Cluster {
             self.ask_any(|client| Ok((client.get("/v1/routing")?, client.get("/v1/nodes")?)))?;
         let mut nodes = BTreeMap::new();
         for node in list.nodes {
-            nodes.insert(node.node, node.live);
+            // One that owns nothing and is not there is waited for by nobody.
+            if node.live || node.partitions > 0 || node.partitions_next.is_some_and(|count| count > 0) {
+                nodes.insert(node.node, node.live);
+            }
             if self.nodes.get(&node.node).is_none_or(|(http, _)| *http != node.http) {
                 let client = self.client_of(&node.http)?;
                 self.nodes.insert(node.node, (node.http, client));
@@ -168,7 +171,7 @@ pub struct Topology {
     pub partitions: PartitionCount,
     /// The owners of each partition, in the order of preference.
     pub owners: Vec<Vec<u32>>,
-    /// All nodes, and whether each is there.
+    /// All nodes that are there or own something, and whether each is there.
     pub nodes: BTreeMap<u32, bool>,
 }
 

@@ -7,8 +7,8 @@ use fondaco_model::TokenBucket;
 
 use crate::interrupt::Interrupt;
 
-/// The limit unless said, as it is written: what leaves most of a node to its clients.
-pub const BYTES_PER_SECOND_DEFAULT: &str = "64MiB";
+/// The limit unless said, as it is written: that of everything else that replicas do in the background.
+pub const BYTES_PER_SECOND_DEFAULT: &str = "32MiB";
 
 /// How often a command that holds itself back looks whether it should stop.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
