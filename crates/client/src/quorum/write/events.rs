@@ -4,6 +4,7 @@ use bytes::Bytes;
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Record, VectorClock};
 
+use super::known::known;
 use super::{Fate, HINT_TIME_US, Intent, Purpose, Step, Write};
 use crate::error::ClientError;
 use crate::quorum::asks::{Conduct, Due};
@@ -38,8 +39,8 @@ impl Write {
                 Ok(())
             }
             (Purpose::Put { .. }, ReplicaReply::Written(record)) => {
-                Record::decode_context(&record).map_err(|_| Trouble::Unreadable)?;
-                self.taken(node, record);
+                let decoded = Record::decode(record.clone()).map_err(|_| Trouble::Unreadable)?;
+                self.taken(node, record, &decoded);
                 Ok(())
             }
             (Purpose::Merge, ReplicaReply::Done) => {
@@ -64,8 +65,9 @@ impl Write {
 
     /// A replica has taken the write. If another one had before, both have: the one's record makes its way to the
     /// other like to all replicas.
-    fn taken(&mut self, node: NodeId, record: Bytes) {
+    fn taken(&mut self, node: NodeId, record: Bytes, decoded: &Record) {
         if self.record.is_none() {
+            self.known = known(&self.update, &self.context, decoded, node);
             self.record = Some(record);
             self.done(node, |owner| &mut owner.kept);
         }

@@ -25,6 +25,7 @@
 //! reported as done, though it may be on some nodes, and come to the others later.
 
 mod events;
+mod known;
 mod prepare;
 mod spread;
 
@@ -32,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_model::versioned::{Record, Update, VectorClock};
+use fondaco_model::versioned::{Update, VectorClock};
 use fondaco_model::{NodeId, PartitionId};
 use smallvec::SmallVec;
 
@@ -64,7 +65,8 @@ pub enum Intent {
 /// What came of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// What has been seen of the key's writes, this one included: a write with this context takes its place.
+    /// What its maker knew, and this write: a write with this context takes its place. Where values stand beside it
+    /// that the maker never saw, and that no context tells from it, only what its maker knew.
     pub context: VectorClock,
 }
 
@@ -102,6 +104,8 @@ pub struct Write {
     tries: SmallVec<[Try; 2]>,
     /// The record that came of the write, once a replica has taken it.
     record: Option<Bytes>,
+    /// What who made the write is told to know then.
+    known: VectorClock,
     /// Nodes that keep a hint.
     keepers: SmallVec<[NodeId; 1]>,
     troubles: Troubles,
@@ -211,6 +215,7 @@ impl Write {
             intent,
             update,
             record: None,
+            known: VectorClock::default(),
             keepers: SmallVec::new(),
             troubles: Troubles::default(),
             in_flux: false,
@@ -306,9 +311,7 @@ impl Write {
 
     /// Enough have the record.
     fn succeed(&mut self) {
-        let context = self.record.as_ref().map(|record| Record::decode_context(record));
-        // It was decoded when it came.
-        let context = context.and_then(Result::ok).unwrap_or_default();
+        let context = std::mem::take(&mut self.known);
         self.outcome = Outcome::Ready(Ok(Written { context }));
         self.settle_at_us = NEVER;
     }

@@ -1,0 +1,121 @@
+//! What who made a write knows of its key when the write is done: what the next write may take the place of.
+//!
+//! Values may stand beside the write that its maker never saw. A clock says of each replica only up to which write it
+//! was seen: one that covers the write may cover such values, too, and whoever wrote with it would replace what nobody
+//! has read. Then the maker is told no more than it knew before. What it writes next stands beside this write, until
+//! somebody reads both.
+
+use fondaco_model::NodeId;
+use fondaco_model::versioned::{Change, Record, Update, VectorClock};
+
+/// The context for who made an update, of which it is known what it took the place of, the record that came of it,
+/// and the node that took it first.
+pub(super) fn known(update: &Update, before: &VectorClock, record: &Record, writer: NodeId) -> VectorClock {
+    let value = match &update.change {
+        Change::Put(value) => Some(value),
+        Change::Delete => None,
+        // The parts of a counter are no values to be read.
+        Change::Add(_) | Change::SetCounter { .. } => return record.context().clone(),
+    };
+    let siblings = record.siblings();
+    if siblings.len() == 1 {
+        return record.context().clone();
+    }
+    let by_writer = siblings.iter().filter(|sibling| sibling.dot.replica.node == writer);
+    let newest = by_writer
+        .filter(|sibling| !before.covers(sibling.dot))
+        .max_by_key(|sibling| sibling.dot.counter);
+    let Some(own) = newest.filter(|sibling| sibling.value.as_ref() == value) else {
+        return before.clone();
+    };
+    let mut known = before.clone();
+    known.increment(own.dot, own.written_unix_ms);
+    let covers_unseen = siblings
+        .iter()
+        .any(|sibling| sibling.dot != own.dot && known.covers(sibling.dot));
+    match covers_unseen {
+        true => before.clone(),
+        false => known,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use fondaco_model::versioned::{DotSource, Over, ReplicaId};
+
+    use super::*;
+
+    /// A replica with a record.
+    struct Replica {
+        node: NodeId,
+        dots: DotSource,
+        record: Record,
+    }
+
+    impl Replica {
+        fn new(number: u32) -> Self {
+            let node = NodeId::new(number).unwrap();
+            Self {
+                node,
+                dots: DotSource::new(ReplicaId { node, incarnation: 1 }, 0),
+                record: Record::default(),
+            }
+        }
+
+        /// Takes a write over what a client knows. Returns what it knows then.
+        fn put(&mut self, value: &'static str, before: &VectorClock) -> VectorClock {
+            let update = Update::put(Bytes::from_static(value.as_bytes()), 1000, None);
+            let over = Over::Context(before);
+            self.record = Record::write(Some(&self.record), &mut self.dots, over, update.clone()).unwrap();
+            known(&update, before, &self.record, self.node)
+        }
+
+        fn values(&self) -> Vec<&[u8]> {
+            let mut values: Vec<&[u8]> = self
+                .record
+                .siblings()
+                .iter()
+                .filter_map(|s| s.value.as_deref())
+                .collect();
+            values.sort_unstable();
+            values
+        }
+    }
+
+    #[test]
+    fn who_writes_again_and_again_replaces_its_own_writes() {
+        let mut replica = Replica::new(1);
+        let mut known = VectorClock::new();
+        for value in ["a", "b", "c"] {
+            known = replica.put(value, &known);
+            assert_eq!(replica.values(), [value.as_bytes()]);
+        }
+    }
+
+    #[test]
+    fn who_writes_again_does_not_replace_what_others_wrote_meanwhile() {
+        let mut replica = Replica::new(1);
+        let first = replica.put("a", &VectorClock::new());
+        replica.put("other", &first);
+        let mine = replica.put("b", &first);
+        assert_eq!(replica.values(), [b"b" as &[u8], b"other"]);
+        replica.put("c", &mine);
+        assert!(
+            replica.values().contains(&(b"other" as &[u8])),
+            "{:?}",
+            replica.values()
+        );
+    }
+
+    #[test]
+    fn what_another_replica_took_is_told_from_ones_own_write() {
+        let (mut here, mut there) = (Replica::new(1), Replica::new(2));
+        there.put("other", &VectorClock::new());
+        here.record = there.record.clone();
+        let mine = here.put("a", &VectorClock::new());
+        assert_eq!(here.values(), [b"a" as &[u8], b"other"]);
+        here.put("b", &mine);
+        assert_eq!(here.values(), [b"b" as &[u8], b"other"]);
+    }
+}
