@@ -30,7 +30,7 @@ pub struct Client<'a> {
     ledger: &'a Ledger,
     connection: Connection<'a>,
     rng: Rng,
-    /// What was read last of each key of each store: the context and the values.
+    /// What was read last of each key of each store, or written over that: the context and the values.
     read: HashMap<(usize, Bytes), (Bytes, Vec<Bytes>)>,
     /// How many values it has written.
     values: u64,
@@ -148,8 +148,17 @@ impl<'a> Client<'a> {
         let value = self.new_value();
         let mut request = self.command("FONDACO.PUT", account, key);
         request.arg(&context[..]).arg(&value[..]);
-        let writing = self.ledger.write_begins(account, key, Some(value), Knows::Read(values));
-        self.write(&writing, account, key, &request, |_| Fate::Acknowledged);
+        let writing = self
+            .ledger
+            .write_begins(account, key, Some(value.clone()), Knows::Read(values.clone()));
+        let answer = self.write(&writing, account, key, &request, |_| Fate::Acknowledged);
+        if let Some(next) = answer.and_then(bytes) {
+            // Who goes on from there knows what it knew, and what it wrote unless others wrote meanwhile: then no
+            // context tells the one from the other, and it is given back its own.
+            let own = (next != *context).then_some(value);
+            let known = values.into_iter().chain(own).collect();
+            self.read.insert((account, key.clone()), (next, known));
+        }
     }
 
     /// What was read is deleted.
@@ -173,6 +182,7 @@ impl<'a> Client<'a> {
         });
     }
 
+    /// Writes, and writes down what came of it; the answer, if there is one.
     fn write(
         &mut self,
         writing: &Writing,
@@ -180,7 +190,7 @@ impl<'a> Client<'a> {
         key: &Bytes,
         request: &Cmd,
         fate: impl FnOnce(&Value) -> Fate,
-    ) {
+    ) -> Option<Value> {
         let outcome = self.connection.ask(request, &mut self.rng);
         match &outcome {
             Outcome::Answer(value) => match fate(value) {
@@ -191,16 +201,14 @@ impl<'a> Client<'a> {
             Outcome::Unsent(_) => self.ledger.undone(writing),
         }
         self.say(account, key, request, &outcome);
+        outcome.answer()
     }
 
     /// Asks for something that changes nothing; the answer, if there is one.
     fn ask(&mut self, account: usize, key: &Bytes, request: &Cmd) -> Option<Value> {
         let outcome = self.connection.ask(request, &mut self.rng);
         self.say(account, key, request, &outcome);
-        match outcome {
-            Outcome::Answer(value) => Some(value),
-            Outcome::Unknown(_) | Outcome::Unsent(_) => None,
-        }
+        outcome.answer()
     }
 
     fn say(&self, account: usize, key: &Bytes, request: &Cmd, outcome: &Outcome) {

@@ -25,6 +25,16 @@ pub enum Outcome {
     Unsent(String),
 }
 
+impl Outcome {
+    /// The answer, if there is one.
+    pub fn answer(self) -> Option<Value> {
+        match self {
+            Self::Answer(value) => Some(value),
+            Self::Unknown(_) | Self::Unsent(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -206,7 +206,10 @@ impl Ledger {
         let mut book = account.book();
         let checked = match (&book.tale, seen) {
             (Tale::Values(history), Seen::All(values)) => history.read(key, values, began_us),
-            (Tale::Values(history), Seen::Latest(value)) => history.read_latest(key, value.as_ref(), began_us),
+            (Tale::Values(history), Seen::Latest(value)) if account.store.promise.reads_see_writes => {
+                history.resolved(key, value.as_ref(), began_us)
+            }
+            (Tale::Values(history), Seen::Latest(value)) => history.read(key, value.as_slice(), began_us),
             (Tale::Sums(sums), Seen::Total(total)) => sums.read(key, *total, began_us, now_us),
             _ => unreachable!("a read is of what the store keeps"),
         };

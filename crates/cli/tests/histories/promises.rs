@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use redis::Commands;
 
 use super::clients::Client;
@@ -47,7 +48,10 @@ fn stores_keep_what_they_promise_while_processes_networks_disks_and_clocks_fail(
     let seconds = given("FONDACO_CHECKER_SECONDS").unwrap_or(SECONDS);
     println!("FONDACO_CHECKER_SEED={seed} FONDACO_CHECKER_SECONDS={seconds}");
     let mut machines = Machines::start(NODES);
-    STORES.iter().for_each(|store| store.create(&machines.cluster));
+    let mut rng = Rng::with_seed(seed);
+    STORES
+        .iter()
+        .for_each(|store| store.create(&machines.cluster, &mut rng));
     let addresses = machines.cluster.resp_addresses();
     until_known(&addresses);
 

@@ -1,8 +1,12 @@
 //! The stores that are put to the test, and what each promises.
 
+use fastrand::Rng;
 use fondaco_simulation::versioned::Promise;
 
 use super::cluster::Cluster;
+
+/// Who may keep hints.
+const HANDOFFS: [&str; 3] = ["consistent", "any", "proximity"];
 
 /// How many nodes have each key.
 pub const REPLICAS: u32 = 3;
@@ -53,7 +57,7 @@ pub const STORES: [Store; 6] = [
     },
     Store {
         name: "sloppy",
-        options: &["--reads", "2", "--writes", "2", "--sloppy", "--handoff", "any"],
+        options: &["--reads", "2", "--writes", "2", "--sloppy"],
         promise: EVENTUAL,
         keeps: Keeps::Latest,
         is_weak: false,
@@ -90,8 +94,8 @@ pub const STORES: [Store; 6] = [
 ];
 
 impl Store {
-    /// Creates it.
-    pub fn create(&self, cluster: &Cluster) {
+    /// Creates it. Who keeps hints is chosen by chance, unless the store says.
+    pub fn create(&self, cluster: &Cluster, rng: &mut Rng) {
         let replicas = REPLICAS.to_string();
         let kind = [
             "store",
@@ -102,6 +106,11 @@ impl Store {
             "--replicas",
             &replicas,
         ];
-        cluster.any().done(&[&kind[..], self.options].concat());
+        let chosen = ["--handoff", HANDOFFS[rng.usize(..HANDOFFS.len())]];
+        let handoff = match self.options.contains(&"--handoff") {
+            true => &[][..],
+            false => &chosen,
+        };
+        cluster.any().done(&[&kind[..], self.options, handoff].concat());
     }
 }

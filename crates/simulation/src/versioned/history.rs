@@ -169,28 +169,6 @@ impl History {
         Ok(())
     }
 
-    /// A read is answered with one value, the latest of those that stand side by side, or with none. Which others
-    /// there are is not told: that one of them is lost is seen only when there is none at all.
-    ///
-    /// # Errors
-    /// It cannot have seen that.
-    pub fn read_latest(&self, key: &Bytes, value: Option<&Bytes>, began: u64) -> Result<(), Broken> {
-        // The latest may be a deletion of what one had read, beside a value that it did not know.
-        let may_hide = |write: &Write| write.value.is_none() && !write.over_all;
-        match value {
-            None if self.of(key).any(may_hide) => Ok(()),
-            None => self.read(key, &[], began),
-            Some(value) => {
-                let values = std::slice::from_ref(value);
-                self.nothing_from_nowhere(key, values)?;
-                match self.promise.reads_see_writes && self.promise.writes_stay {
-                    true => self.nothing_back(key, values, began),
-                    false => Ok(()),
-                }
-            }
-        }
-    }
-
     /// All is quiet, and all replicas are equal: this is what is there.
     ///
     /// # Errors
@@ -370,25 +348,6 @@ mod tests {
         history.read(&text("k"), &[], 7).unwrap();
         history.write_acknowledged(deletion, 8);
         history.read(&text("k"), &[text("a")], 9).unwrap_err();
-    }
-
-    #[test]
-    fn the_latest_alone_may_not_be_old_and_may_hide_what_stands_beside_it() {
-        let mut history = History::new(PROMISE);
-        written(&mut history, "a", Knows::All, 1, 2);
-        let latest = |history: &History, value: Option<&'static str>, began| {
-            history.read_latest(&text("k"), value.map(text).as_ref(), began)
-        };
-        latest(&history, None, 3).unwrap_err();
-        latest(&history, Some("z"), 3).unwrap_err();
-        written(&mut history, "b", Knows::Read(vec![text("a")]), 4, 6);
-        written(&mut history, "c", Knows::Read(vec![text("a")]), 5, 7);
-        latest(&history, Some("b"), 8).unwrap();
-        latest(&history, Some("c"), 8).unwrap();
-        latest(&history, Some("a"), 8).unwrap_err();
-        let deletion = history.write_began(&text("k"), None, Knows::Read(vec![text("b")]), 8);
-        history.write_acknowledged(deletion, 9);
-        latest(&history, None, 10).unwrap();
     }
 
     #[test]
