@@ -1,38 +1,17 @@
 //! A disk that is full on one node of several, or slow.
 
-use std::path::Path;
-use std::process::Command;
-
-use fondaco_testing::SlowDisk;
+use fondaco_testing::{SlowDisk, SmallDisk};
 
 use super::cluster::{Cluster, Shape, is_ready};
 use super::node::until;
 use super::values::{KEYS, STORE, build, elsewhere, read_all, value};
 
-/// A small file system in a directory. It goes with this.
-struct SmallDisk<'a>(&'a Path);
-
-impl<'a> SmallDisk<'a> {
-    /// `None` where this process may not mount.
-    fn mount(dir: &'a Path) -> Option<Self> {
-        std::fs::create_dir_all(dir).unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=2m", "fondaco-test"]).arg(dir);
-        mount.output().ok()?.status.success().then_some(Self(dir))
-    }
-}
-
-impl Drop for SmallDisk<'_> {
-    fn drop(&mut self) {
-        // Lazily: what is still open there goes when it is closed.
-        let _ = Command::new("umount").arg("-l").arg(self.0).output();
-    }
-}
+/// How large the disk of the third node is, in bytes.
+const LITTLE_BYTES: u64 = 2 << 20;
 
 /// Nodes but for the third have room.
-fn with_little_room(cluster: &mut Cluster) -> Option<SmallDisk<'static>> {
-    let data: &'static Path = Box::leak(cluster.data("node-3").into_boxed_path());
-    let disk = SmallDisk::mount(data);
+fn with_little_room(cluster: &mut Cluster) -> Option<SmallDisk> {
+    let disk = SmallDisk::mount(&cluster.data("node-3"), LITTLE_BYTES);
     // Where nothing can be mounted: more has to stay free than any disk has.
     let more = if disk.is_some() {
         "disk-reserve = \"1800KiB\""
