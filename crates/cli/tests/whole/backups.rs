@@ -240,7 +240,7 @@ fn a_restore_that_is_killed_is_run_again() {
     let url = url.to_str().unwrap();
     dev.done(&["backup", "carts", "--output", url]);
     let found = |key| dev.redis().get::<_, Option<String>>(format!("again:{key}"));
-    let slow = ["restore", "again", url, "--create", "--bytes-per-second", "500000"];
+    let slow = ["restore", "again", url, "--create", "--bytes-per-second", "300000"];
     let mut killed = dev.command(&slow).spawn().unwrap();
     until("some of it is restored", || {
         (0..KEYS).any(|key| found(key).is_ok_and(|value| value.is_some()))
@@ -328,7 +328,7 @@ fn of_two_backups_in_one_place_the_one_that_was_overtaken_fails() {
     write(&dev, 0..200, "value");
     let path = dev.path("backup");
     let url = path.to_str().unwrap();
-    let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "5000"];
+    let slow = ["backup", "carts", "--output", url, "--bytes-per-second", "2000"];
     let overtaken = dev.command(&slow).stderr(Stdio::piped()).spawn().unwrap();
     until("a file is there", || {
         fs::read_dir(&path).is_ok_and(|mut files| files.next().is_some())
