@@ -30,6 +30,9 @@ const EXPIRED_KEPT_MS: u64 = 3_600_000;
 /// How many records are given up, or lose a value, at a time.
 const BATCH_RECORDS_MAX: usize = 1024;
 
+/// How many bytes of records, but for one alone.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
 /// How often a store is swept, as a part of its grace period, but for the limits of the options.
 const SWEEPS_PER_GRACE: u64 = 10;
 
@@ -159,7 +162,7 @@ impl Sweep<'_> {
         let failed = |error| engine_error(self.shared, &error);
         let (mut given_up, mut expired) = (Vec::new(), Vec::new());
         let (from, to) = range(self.partition.id(), 0, 0);
-        let mut bytes = 0;
+        let (mut bytes, mut waiting_bytes) = (0, 0);
         let entries = self.store.table.scan(&from, to.as_deref()).map_err(failed)?;
         // What is found was there by now: a comparison that begins later is of that.
         let now_ms = self.shared.now_ms();
@@ -178,29 +181,26 @@ impl Sweep<'_> {
                 true => {
                     let found = found.get(&hash).copied();
                     if self.is_to_go(hash, &decoded, Record::digest(&record), found, now_ms) {
+                        waiting_bytes += record.len();
                         given_up.push((place_in(self.partition, &key), record));
                     }
                 }
                 false => {
-                    let dropped = decoded.without_expired(expired_unix_ms);
-                    expired.extend(
-                        dropped.map(|dropped| (place_in(self.partition, &key), Bytes::from(dropped.to_bytes()))),
-                    );
+                    if let Some(dropped) = decoded.without_expired(expired_unix_ms) {
+                        let dropped = Bytes::from(dropped.to_bytes());
+                        waiting_bytes += dropped.len();
+                        expired.push((place_in(self.partition, &key), dropped));
+                    }
                 }
             }
-            if given_up.len() >= BATCH_RECORDS_MAX {
-                self.write(Task::Collect(std::mem::take(&mut given_up)))?;
-            }
-            if expired.len() >= BATCH_RECORDS_MAX {
+            if given_up.len() + expired.len() >= BATCH_RECORDS_MAX || waiting_bytes >= BATCH_BYTES_MAX {
+                waiting_bytes = 0;
+                self.give_up(std::mem::take(&mut given_up))?;
                 self.drop_values(std::mem::take(&mut expired))?;
             }
         }
-        if !given_up.is_empty() {
-            self.write(Task::Collect(given_up))?;
-        }
-        if !expired.is_empty() {
-            self.drop_values(expired)?;
-        }
+        self.give_up(given_up)?;
+        self.drop_values(expired)?;
         self.shared.metrics.add(ReplicaCounter::Sweeps, 1);
         *found = std::mem::take(&mut self.candidates);
         Ok(())
@@ -221,10 +221,21 @@ impl Sweep<'_> {
         false
     }
 
+    /// Gives records up, if they still are as they were.
+    fn give_up(&self, records: Vec<(Place, Bytes)>) -> Result<(), ReplicaError> {
+        match records.is_empty() {
+            true => Ok(()),
+            false => self.write(Task::Collect(records)),
+        }
+    }
+
     /// Drops values of records, which are merged with what there is by then: as what other replicas have dropped.
     fn drop_values(&self, records: Vec<(Place, Bytes)>) -> Result<(), ReplicaError> {
         self.shared.metrics.add(ReplicaCounter::Expired, records.len() as u64);
-        self.write(Task::Merge(records))
+        match records.is_empty() {
+            true => Ok(()),
+            false => self.write(Task::Merge(records)),
+        }
     }
 
     fn write(&self, task: Task) -> Result<(), ReplicaError> {
