@@ -10,8 +10,7 @@ use fondaco_model::versioned::Record;
 
 use crate::commit::unix_ms;
 use crate::replicas::Replicas;
-use crate::store::record_key_of;
-use crate::table_key::{HintKey, hints_of, hints_of_store, parse_hint_key, parse_record_key, range};
+use crate::table_key::{HintKey, hints_of, hints_of_store, parse_hint_key, parse_record_key, range, with_record_key};
 
 /// Keys whose hashes have the same first bits as this many are listed together: a scan goes on behind them.
 const PLACE_BITS: u32 = 38;
@@ -39,7 +38,7 @@ impl Replicas {
         let holding = self.holding();
         let store = holding.stores.get(&store)?;
         store.partition(partition).ok()?;
-        match store.table.get_hot(&record_key_of(partition, key)).ok()? {
+        match with_record_key(partition, key, |key| store.table.get_hot(key)).ok()? {
             Hot::Found(record) => Record::decode(record).ok().map(Some),
             Hot::Absent => Some(None),
             Hot::Cold => None,

@@ -34,6 +34,19 @@ pub(crate) fn record_key(partition: PartitionId, hash: u64, key: &[u8]) -> Bytes
     bytes.freeze()
 }
 
+/// Does something with where a key stands in its store's table; without a buffer for that where the key is short.
+pub(crate) fn with_record_key<T>(partition: PartitionId, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> T {
+    const SHORT_BYTES: usize = 64;
+    let mut short = [0; PREFIX_BYTES + SHORT_BYTES];
+    let hash = key_hash(key);
+    let Some(short) = short.get_mut(..PREFIX_BYTES + key.len()) else {
+        return look(&record_key(partition, hash, key));
+    };
+    put_prefix(&mut &mut *short, partition, hash);
+    short[PREFIX_BYTES..].copy_from_slice(key);
+    look(short)
+}
+
 /// The partition, the hash and the key that stand in a store's table; `None` for what was not put there.
 pub(crate) fn parse_record_key(table_key: &Bytes) -> Option<(PartitionId, u64, Bytes)> {
     let (partition, rest) = table_key.split_first_chunk::<2>()?;
@@ -67,7 +80,7 @@ fn partition_bound(partition: u32) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(&number.to_be_bytes()))
 }
 
-fn put_prefix(bytes: &mut BytesMut, partition: PartitionId, hash: u64) {
+fn put_prefix(bytes: &mut impl BufMut, partition: PartitionId, hash: u64) {
     // There are at most as many partitions as slots.
     bytes.put_u16(partition.get() as u16);
     bytes.put_u64(hash);
@@ -135,7 +148,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_key_stands_in_the_range_of_its_hash_and_in_no_other(
-            partition in 0..16384u32, bits in prop_oneof![0..20u32, Just(64)], key in prop::collection::vec(any::<u8>(), 1..40), off in 0..64u64,
+            partition in 0..16384u32, bits in prop_oneof![0..20u32, Just(64)], key in prop::collection::vec(any::<u8>(), 1..100), off in 0..64u64,
         ) {
             let partition = PartitionId::new(partition);
             let hash = key_hash(&key);
@@ -145,6 +158,7 @@ mod tests {
             let (from, to) = range(partition, bits, asked);
             let inside = stored >= from && to.is_none_or(|to| stored < to);
             prop_assert_eq!(inside, asked == own);
+            with_record_key(partition, &key, |looked_for| assert_eq!(looked_for, stored));
             prop_assert_eq!(parse_record_key(&stored), Some((partition, hash, Bytes::from(key))));
         }
 

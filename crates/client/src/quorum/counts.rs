@@ -36,6 +36,12 @@ macro_rules! counts {
             pub fn read(&self) -> QuorumCounts {
                 QuorumCounts { $($name: self.$name.load(Relaxed),)* }
             }
+
+            /// Counts writes that a node made of keys that it has alone: at a quorum of one, without an operation.
+            pub fn count_alone(&self, written: u64, failed: u64) {
+                self.writes.fetch_add(written + failed, Relaxed);
+                self.no_quorum.fetch_add(failed, Relaxed);
+            }
         }
     };
 }

@@ -29,7 +29,9 @@ impl Forwarder {
         let partitions = catalog.membership()?.topology().partitions;
         let record = replicas.recall(store.id.get(), partitions.partition_of(store.slots.slot(key)), key)?;
         let Some(record) = record else { return Some(Ok(None)) };
-        let current = value_of(&record, settings.resolution, now_unix_ms());
+        // Most records do not end, and need no clock.
+        let now_unix_ms = record.next_expiry_unix_ms().map_or(0, |_| now_unix_ms());
+        let current = value_of(&record, settings.resolution, now_unix_ms);
         Some(
             current
                 .map(|current| current.map(|current| current.value))

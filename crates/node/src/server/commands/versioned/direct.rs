@@ -160,6 +160,11 @@ impl DirectWriter {
             let ended = std::mem::take(&mut *direct.ended.batches());
             for (batch, ends) in ended {
                 direct.under_way.borrow_mut().remove(&batch.number);
+                let count = |is: fn(&DirectEnd) -> bool| ends.iter().filter(|&end| is(end)).count() as u64;
+                context.metrics.quorums.count_alone(
+                    count(|end| matches!(end, DirectEnd::Done)),
+                    count(|end| matches!(end, DirectEnd::Unknown(_))),
+                );
                 for (write, end) in batch.writes.into_iter().zip(ends) {
                     write.tell(end, &context);
                 }
