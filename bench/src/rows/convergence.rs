@@ -14,7 +14,7 @@ use crate::load;
 use crate::machine::disk;
 use crate::report::markdown::number;
 use crate::report::{Figure, Line, Target};
-use crate::servers::cluster::{Cluster, Wait, wait_until};
+use crate::servers::cluster::{Cluster, Server, Wait, wait_until};
 use crate::servers::control::ControlPort;
 use crate::servers::replicas::Replicas;
 
@@ -38,8 +38,9 @@ const CONVERGED: Wait = Wait {
     limit: Duration::from_secs(240),
     poll: Duration::from_millis(100),
 };
-/// How many records tell how long those are that differ.
-const SAMPLES: usize = 100;
+/// The share of the missed records, and how many at least, that tell how long they are and whether they are there.
+const SAMPLED: f64 = 0.01;
+const SAMPLES_MIN: usize = 100;
 
 /// Who sees to it that a node has what it missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,11 +110,11 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     cluster.end()?;
     let mut notes = vec![
         format!(
-            "Three nodes; {} records of 1 KiB, each on two of them, R 1, W 1. The third node is killed (SIGKILL); when the others know, as many of its records as 1 % of all are overwritten, and it is started again. Time counts from that.",
+            "Three nodes; {} records of 1 KiB, each on two of them, R 1, W 1. A node is killed (SIGKILL); when the others know, as many of its records as 1 % of all are overwritten, and it is started again. Time counts from that.",
             number(dataset.records as f64)
         ),
         "Bytes are all that the RESP ports of the three nodes received and sent from that start until all replicas were equal, by their hash trees: requests and replies between nodes, with keys, hashes and framing. They are compared with the keys and records that the node had missed.".into(),
-        "Hinted handoff ends when all hints are delivered, which need not wait for hash trees; comparing ends when all partitions are equal. It begins with a partition when its tree is made: by reading all records of it, at 256 MiB/s at most. Hints and exchanges go at 32 MiB/s at most. These are the defaults.".into(),
+        "Hinted handoff ends when all hints are delivered, which need not wait for hash trees; comparing ends when the node has all records of a sample, of one in a hundred that it had missed; that all replicas are equal is seen afterwards, since who asks for hash trees delays comparisons. Comparing begins with a partition when its tree is made: by reading all records of it, at 256 MiB/s at most. Hints and exchanges go at 32 MiB/s at most. These are the defaults.".into(),
         format!("Filled in {} s, as replicas give records to one another.", number(filled.as_secs_f64())),
     ];
     if dataset != wanted {
@@ -159,13 +160,13 @@ fn fill(bench: &Bench, replicas: &mut Replicas, wanted: Dataset) -> Result<(Data
 /// Kills a node, has it miss writes, starts it again, and waits until it has them.
 fn heal(cluster: &mut Cluster, replicas: &mut Replicas, dataset: Dataset, way: Way, round: u64) -> Result<Healed> {
     cluster.control().alter(STORE, &["--handoff", way.handoff()])?;
-    let victim = cluster.nodes().len() - 1;
-    let victim_id = replicas.node_at(cluster.nodes()[victim].resp())?;
-    let others: Vec<ControlPort> = cluster.nodes()[..victim]
-        .iter()
-        .map(|node| node.control().clone())
-        .collect();
-    let coordinator = cluster.nodes()[0].resp();
+    // Those with lower numbers compare their replicas with its own, and it is asked alone whether it has hash trees.
+    let (victim_id, address) = replicas.last_node()?;
+    let victim = cluster.nodes().iter().position(|node| node.resp() == address);
+    let victim = victim.context("a node that is not of this cluster")?;
+    let others = cluster.nodes().iter().filter(|node| node.resp() != address);
+    let coordinator = others.clone().map(Server::resp).next().context("no other node")?;
+    let others: Vec<ControlPort> = others.map(|node| node.control().clone()).collect();
     let missed = missed(replicas, victim_id, dataset, round);
     let stored_before = sum(&others, &["hints_stored"])?;
     let delivered_before = sum(&others, &["hints_delivered"])?;
@@ -191,36 +192,54 @@ fn heal(cluster: &mut Cluster, replicas: &mut Replicas, dataset: Dataset, way: W
     wait_until("all hints are kept", || {
         Ok(sum(&others, &["hints_stored"])? >= stored_before + hints)
     })?;
-    let samples = missed.iter().step_by((missed.len() / SAMPLES).max(1));
-    let lengths = samples.map(|&id| replicas.stored_bytes(id, victim_id));
-    let lengths = lengths.collect::<Result<Vec<_>>>()?;
-    let differing_bytes = lengths.iter().sum::<u64>() as f64 / lengths.len() as f64 * missed.len() as f64;
+    let samples: Vec<u64> = missed
+        .iter()
+        .step_by((missed.len() / samples(dataset)).max(1))
+        .copied()
+        .collect();
+    let mut sampled_bytes = 0;
+    for &id in &samples {
+        sampled_bytes += replicas.stored_bytes(victim_id, id)?;
+    }
+    let differing_bytes = sampled_bytes as f64 / samples.len() as f64 * missed.len() as f64;
 
     let traffic = ["bytes_in", "bytes_out"];
     let before = sum(&others, &traffic)?;
     let began = Instant::now();
     cluster.node(victim).start_again()?;
     let ready = began.elapsed();
-    let mut converged = None;
-    if way == Way::Hints {
-        CONVERGED.until("all hints are delivered", || {
-            Ok(sum(&others, &["hints_delivered"])? >= delivered_before + hints)
-        })?;
-        converged = Some(began.elapsed());
-    }
-    replicas.wait_for_trees(victim_id, CONVERGED)?;
-    let trees = began.elapsed();
+    let (converged, trees) = match way {
+        Way::Hints => {
+            CONVERGED.until("all hints are delivered", || {
+                Ok(sum(&others, &["hints_delivered"])? >= delivered_before + hints)
+            })?;
+            let converged = began.elapsed();
+            replicas.wait_for_trees(victim_id, CONVERGED)?;
+            (converged, began.elapsed())
+        }
+        Way::Comparing => {
+            replicas.wait_for_trees(victim_id, CONVERGED)?;
+            let trees = began.elapsed();
+            replicas.wait_until_seen(victim_id, &samples, CONVERGED)?;
+            (began.elapsed(), trees)
+        }
+    };
     replicas.wait_until_equal(dataset.records, CONVERGED)?;
-    let equal = began.elapsed();
     // Its process is a new one, that counts from nothing.
     let own = sum(std::slice::from_ref(cluster.nodes()[victim].control()), &traffic)?;
     Ok(Healed {
         ready,
         trees,
-        converged: converged.unwrap_or(equal),
+        converged,
         traffic_bytes: sum(&others, &traffic)? - before + own,
         differing_bytes,
     })
+}
+
+/// How many of the missed records are looked at.
+fn samples(dataset: Dataset) -> usize {
+    let samples = dataset.records as f64 * MISSED * SAMPLED;
+    (samples as usize).max(SAMPLES_MIN)
 }
 
 /// Records of a node, as many as it is to miss; others in each round.

@@ -79,10 +79,10 @@ impl Replicas {
         Ok(replicas)
     }
 
-    /// The number of the node that serves at an address.
-    pub fn node_at(&self, address: SocketAddr) -> Result<NodeId> {
-        let found = self.addresses.iter().find(|(_, known)| **known == address);
-        Ok(*found.with_context(|| format!("no node serves at {address}"))?.0)
+    /// The node with the highest number, and where it serves.
+    pub fn last_node(&self) -> Result<(NodeId, SocketAddr)> {
+        let last = self.addresses.iter().next_back().context("a cluster without nodes")?;
+        Ok((*last.0, *last.1))
     }
 
     /// Whether a node holds a record.
@@ -134,16 +134,42 @@ impl Replicas {
         Ok(())
     }
 
-    /// The length of a record with its key, as a replica other than this one has it.
-    pub fn stored_bytes(&mut self, id: u64, but: NodeId) -> Result<u64> {
+    /// A node that holds a record, other than this one.
+    fn other_holder(&self, node: NodeId, id: u64) -> Result<NodeId> {
         let holders = self.holders_of(self.partition_of(id));
-        let holder = *holders.iter().find(|&&node| node != but).context("no other replica")?;
-        let mut request = self.request("FONDACO.RGET");
-        request.arg("FULL").arg(self.store.as_str()).arg(&key(id));
-        let records: Vec<Option<Vec<u8>>> = request.query(self.connection(holder)?)?;
-        let record = records.into_iter().next().flatten();
+        let other = holders.iter().find(|&&holder| holder != node);
+        other.copied().context("no other replica")
+    }
+
+    /// The length of a record with its key, as a replica other than that of this node has it.
+    pub fn stored_bytes(&mut self, but: NodeId, id: u64) -> Result<u64> {
+        let holder = self.other_holder(but, id)?;
+        let record = self.stored(holder, "FULL", id)?;
         let record = record.with_context(|| format!("record {id} is not there"))?;
         Ok((key(id).len() + record.len()) as u64)
+    }
+
+    /// Waits until a node has seen what other replicas have seen of each of these records.
+    ///
+    /// Who asks for hash trees instead would delay what is waited for: a replica takes it for a comparison that is
+    /// under way.
+    pub fn wait_until_seen(&mut self, node: NodeId, ids: &[u64], wait: Wait) -> Result<()> {
+        for &id in ids {
+            let other = self.other_holder(node, id)?;
+            let known = self.stored(other, "CONTEXT", id)?;
+            wait.until(&format!("node {node} has record {id}"), || {
+                Ok(self.stored(node, "CONTEXT", id)? == known)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What a node has of a record, or a part of that.
+    fn stored(&mut self, node: NodeId, part: &str, id: u64) -> Result<Option<Vec<u8>>> {
+        let mut request = self.request("FONDACO.RGET");
+        request.arg(part).arg(self.store.as_str()).arg(&key(id));
+        let records: Vec<Option<Vec<u8>>> = request.query(self.connection(node)?)?;
+        Ok(records.into_iter().next().flatten())
     }
 
     /// Waits until a node has made all of its hash trees.
