@@ -1,19 +1,19 @@
-//! One group of writes: what each of them makes of what is there, in the order in which they came, until all
-//! is written at once.
+//! One group of writes: what each of them makes of what is there (`change`), in the order in which they came, until
+//! all is written at once.
 //!
 //! A write sees those before it in its group. What is answered waits until the group is written: nothing is
 //! promised before it is kept.
+
+mod change;
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use fondaco_client::quorum::{PutOver, ReplicaError, ReplicaErrorCode, ReplicaReply};
-use fondaco_engine::{Engine, EngineError, Table, WriteBatch};
+use fondaco_engine::{Engine, EngineError, WriteBatch};
 use fondaco_model::NodeId;
-use fondaco_model::versioned::{
-    Durability, Over, RECORD_BYTES_MAX, Record, Resolution, Update, VectorClock, WriteError,
-};
+use fondaco_model::versioned::{Durability, Update, VectorClock};
 
 use crate::answer::Answer;
 use crate::committer::Dots;
@@ -21,7 +21,8 @@ use crate::metrics::ReplicaCounter;
 use crate::partition::{Change, Partition};
 use crate::shared::Shared;
 use crate::store::{HeldStore, Place, gone, not_here};
-use crate::table_key::hint_key;
+pub(crate) use change::Stored;
+use change::check_record;
 
 /// The engine on disk, which keeps hints too.
 const HINTS_ENGINE_AT: usize = 0;
@@ -91,32 +92,6 @@ struct Outcome {
     /// Which engine must have been written.
     engine_at: usize,
     must_sync: bool,
-}
-
-/// A record that is to be stored.
-pub(crate) enum Stored<'a> {
-    Record(&'a Record),
-    /// As it came, with much else in one buffer.
-    Bytes(&'a [u8]),
-}
-
-impl Stored<'_> {
-    /// The key that it is stored under and the record, in a buffer of their own: who looks for the key finds the record
-    /// beside it in memory.
-    fn behind(self, key: &[u8]) -> (Bytes, Bytes) {
-        let length_guess = match self {
-            Self::Record(record) => record.encoded_bytes_guess(),
-            Self::Bytes(bytes) => bytes.len(),
-        };
-        let mut both = Vec::with_capacity(key.len() + length_guess);
-        both.extend_from_slice(key);
-        match self {
-            Self::Record(record) => record.encode(&mut both),
-            Self::Bytes(bytes) => both.extend_from_slice(bytes),
-        }
-        let mut stored = Bytes::from(both);
-        (stored.split_to(key.len()), stored)
-    }
 }
 
 /// Milliseconds since 1970.
@@ -273,149 +248,6 @@ impl<'a> Group<'a> {
         Ok(ReplicaReply::Done)
     }
 
-    fn put(&mut self, store: &HeldStore, put: Put) -> Result<Bytes, ReplicaError> {
-        let Put {
-            place,
-            over,
-            context,
-            update,
-        } = put;
-        if !place.partition.is_held() {
-            return Err(not_here(&store.name, place.partition.id()));
-        }
-        let before = self.current(store.engine_at, &*store.table, &place.table_key)?;
-        let mut local = match &before {
-            Some(bytes) => Some(self.decode(&place, bytes)?),
-            None => None,
-        };
-        if let (Resolution::Latest, Some(local)) = (store.settings.resolution, &mut local) {
-            local.forget_shadowed();
-        }
-        let over = match over {
-            PutOver::Context => Over::Context(&context),
-            PutOver::All => Over::All(&context),
-            PutOver::Unchanged => Over::Unchanged(&context),
-        };
-        let dots = self.dots.of(store.lasting());
-        let record = Record::write(local.as_ref(), dots, over, update).map_err(|error| {
-            let code = match error {
-                WriteError::Conflict => ReplicaErrorCode::Conflict,
-                WriteError::TooManySiblings { .. } => ReplicaErrorCode::Overloaded,
-                _ => ReplicaErrorCode::Other,
-            };
-            ReplicaError::new(code, error.to_string())
-        })?;
-        let after = self.change(store, &place, before.as_ref(), Stored::Record(&record))?;
-        self.shared.metrics.add(ReplicaCounter::Puts, 1);
-        Ok(after)
-    }
-
-    /// The record was found to be one before.
-    fn merge(&mut self, store: &HeldStore, place: &Place, record: Bytes) -> Result<(), ReplicaError> {
-        self.shared.metrics.add(ReplicaCounter::Merges, 1);
-        let before = match self.current(store.engine_at, &*store.table, &place.table_key) {
-            // What is rotten is replaced by what others have of it.
-            Err(error) if error.code == ReplicaErrorCode::Corrupt => {
-                place.partition.forget_tree();
-                None
-            }
-            before => before?,
-        };
-        let merged;
-        let after = match &before {
-            Some(before) if *before == record => None,
-            None if self.is_past(store, &record)? => None,
-            None => Some(Stored::Bytes(&record)),
-            Some(bytes) => match self.decode(place, bytes) {
-                Ok(local) => {
-                    merged = local.merge(&decode(record.clone())?);
-                    (merged != local).then_some(Stored::Record(&merged))
-                }
-                Err(_) => Some(Stored::Bytes(&record)),
-            },
-        };
-        match after {
-            Some(after) => self.change(store, place, before.as_ref(), after).map(drop),
-            None => {
-                self.shared.metrics.add(ReplicaCounter::IdleMerges, 1);
-                Ok(())
-            }
-        }
-    }
-
-    /// Whether a record has nothing but deletions that all replicas may have given up by now: one that does
-    /// not have the key has done so.
-    fn is_past(&self, store: &HeldStore, record: &Bytes) -> Result<bool, ReplicaError> {
-        let record = decode(record.clone())?;
-        Ok(crate::sweeper::is_past(&record, &store.settings, self.now_unix_ms))
-    }
-
-    fn hint(&mut self, store: &HeldStore, node: NodeId, place: &Place, record: Bytes) -> Result<(), ReplicaError> {
-        let table = Arc::clone(&self.shared.hints);
-        let key = hint_key(node, store.id, place.partition.id(), &place.key);
-        let record = match self.current(HINTS_ENGINE_AT, &*table, &key)? {
-            Some(before) => match decode(before) {
-                Ok(before) => before.merge(&decode(record)?).to_bytes().into(),
-                Err(_) => own(&record),
-            },
-            None => own(&record),
-        };
-        check_length(&record)?;
-        // Not when it ends: a deletion that it has not seen may come long before that.
-        let written_unix_ms = decode(record.clone())?.oldest_unix_ms();
-        self.batch(HINTS_ENGINE_AT).put(&*table, key, record);
-        self.shared.metrics.add(ReplicaCounter::HintsStored, 1);
-        self.hinted.push((node, written_unix_ms));
-        Ok(())
-    }
-
-    /// Writes the record of a key. It, as it is stored.
-    pub(crate) fn change(
-        &mut self,
-        store: &HeldStore,
-        place: &Place,
-        before: Option<&Bytes>,
-        after: Stored<'_>,
-    ) -> Result<Bytes, ReplicaError> {
-        let (key, after) = after.behind(&place.table_key);
-        check_length(&after)?;
-        self.note(place, before, Some(&after));
-        self.batch_of(store).put(&*store.table, key, after.clone());
-        Ok(after)
-    }
-
-    fn note(&mut self, place: &Place, before: Option<&Bytes>, after: Option<&Bytes>) {
-        let change = Change {
-            hash: place.hash,
-            before: before.map(|bytes| Record::digest(bytes)),
-            after: after.map(|bytes| Record::digest(bytes)),
-        };
-        self.changes.push((Arc::clone(&place.partition), change));
-    }
-
-    /// What is under a key, with what the group has written so far.
-    pub(crate) fn current(
-        &self,
-        engine_at: usize,
-        table: &dyn Table,
-        key: &[u8],
-    ) -> Result<Option<Bytes>, ReplicaError> {
-        let batch = self.batches.iter().find(|batch| batch.engine_at == engine_at);
-        if let Some(change) = batch.and_then(|batch| batch.changes.change_of(table, key)) {
-            return Ok(change.cloned());
-        }
-        table.get(key).map_err(|error| engine_error(self.shared, &error))
-    }
-
-    pub(crate) fn decode(&self, place: &Place, bytes: &Bytes) -> Result<Record, ReplicaError> {
-        Record::decode(bytes.clone()).map_err(|error| {
-            self.shared.metrics.add(ReplicaCounter::Corruptions, 1);
-            tracing::error!(?place, %error, "a stored record is damaged");
-            place.partition.found_damaged(place.hash, Record::digest(bytes));
-            ReplicaError::new(ReplicaErrorCode::Corrupt, error.to_string())
-        })
-    }
-
     fn batch_of(&mut self, store: &HeldStore) -> &mut WriteBatch {
         self.batch(store.engine_at)
     }
@@ -506,34 +338,4 @@ pub(crate) fn engine_error(shared: &Shared, error: &EngineError) -> ReplicaError
         shared.metrics.add(counter, 1);
     }
     ReplicaError::new(code, error.to_string())
-}
-
-/// What came with much else in one buffer, in one of its own: tables keep it for long.
-fn own(part: &Bytes) -> Bytes {
-    Bytes::copy_from_slice(part)
-}
-
-fn decode(record: Bytes) -> Result<Record, ReplicaError> {
-    Record::decode(record).map_err(|error| {
-        let message = format!("not merged: {error}");
-        ReplicaError::new(ReplicaErrorCode::Other, message)
-    })
-}
-
-fn check_record(record: &Bytes) -> Result<(), ReplicaError> {
-    decode(record.clone()).map(drop)
-}
-
-fn check_length(record: &Bytes) -> Result<(), ReplicaError> {
-    if record.len() <= RECORD_BYTES_MAX {
-        return Ok(());
-    }
-    Err(ReplicaError::new(
-        ReplicaErrorCode::Other,
-        format!(
-            "the record has {} bytes with all of its concurrent values, and {RECORD_BYTES_MAX} have room: read them, \
-             and write one with their context",
-            record.len()
-        ),
-    ))
 }
