@@ -101,8 +101,11 @@ fn on_reader(
     let answer = Arc::new(std::sync::Mutex::new(Some(answer)));
     let theirs = Arc::clone(&answer);
     let reading = move || {
-        partition.is_asked();
         let reply = work(&task_shared, &store, &partition);
+        // Who is refused compares nothing: the partition keeps its turn.
+        if reply.is_ok() {
+            partition.is_asked();
+        }
         give(&theirs, reply.unwrap_or_else(ReplicaReply::Error));
     };
     if shared.readers.run(Box::new(reading)).is_err() {
