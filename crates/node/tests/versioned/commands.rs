@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use fondaco_model::versioned::{Resolution, VersionedChange};
 use fondaco_node::{Access, PasswordDigest, PeerAccess, User};
@@ -56,6 +57,47 @@ fn requests_of_a_pipeline_are_answered_in_order_and_those_on_a_key_are_done_in_o
         let answers: Vec<Value> = pipeline.query(&mut cluster.nodes[0].connect().0).unwrap();
         assert_eq!(answers, expected);
     }
+}
+
+#[test]
+fn what_one_node_alone_has_it_writes_without_a_coordinator_and_once_while_the_cluster_changes() {
+    const WRITERS: usize = 4;
+    const INCREMENTS: i64 = 50;
+    const COORDINATED_MIN: u64 = 20;
+    let cluster = Cluster::start(Shape::default());
+    let node = &cluster.nodes[0];
+    node.connect().send("SET s:k v").unwrap();
+    assert_eq!(node.coordinated(), 0);
+    let is_enough = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let write = |writer: usize| {
+            let (mut connection, key) = (node.connect(), format!("s:{writer}"));
+            let mut counted = 0;
+            while !is_enough.load(Relaxed) {
+                let mut pipeline = redis::pipe();
+                for _ in 0..INCREMENTS {
+                    pipeline.cmd("INCR").arg(&key);
+                }
+                let answers: Vec<i64> = pipeline.query(&mut connection.0).unwrap();
+                assert!(answers.into_iter().eq(counted + 1..=counted + INCREMENTS));
+                counted += INCREMENTS;
+            }
+        };
+        let writers: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(move || write(writer))).collect();
+        let mut topology = cluster.topology.clone();
+        // Writes that were taken in before a change and come to be made after it are the coordinator's.
+        until("the coordinator made some of the writes", || {
+            let is_over = writers.iter().any(|writer| writer.is_finished());
+            topology
+                .stores
+                .values_mut()
+                .for_each(|store| store.replicas = 3 - store.replicas);
+            node.publish(&topology);
+            is_over || node.coordinated() > COORDINATED_MIN
+        });
+        is_enough.store(true, Relaxed);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+    });
 }
 
 #[test]

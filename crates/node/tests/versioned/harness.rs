@@ -203,7 +203,8 @@ impl Node {
         }
     }
 
-    fn publish(&self, topology: &Topology) {
+    /// Lets this node see a topology.
+    pub fn publish(&self, topology: &Topology) {
         if let (Some(replicas), Member::Node(node)) = (&self.replicas, &self.member) {
             let table = RoutingTable::first(topology.partitions, topology.owners.clone()).unwrap();
             let stores = topology.stores.iter().map(|(name, store)| ReplicatedStore {
@@ -234,6 +235,11 @@ impl Node {
 
     pub fn count(&self, counter: Counter) -> u64 {
         self.metrics.counter(counter)
+    }
+
+    /// How many requests it made of replicas as a coordinator, itself included.
+    pub fn coordinated(&self) -> u64 {
+        self.metrics.quorums().requests
     }
 
     pub fn connect(&self) -> Connection {
