@@ -62,10 +62,14 @@ impl Sibling {
         self.expires_unix_ms.is_some_and(|expires| expires <= now_unix_ms)
     }
 
-    /// By this order, one of several siblings is the latest: by time, then by dot. By causality they are
-    /// all equal, or they would not be siblings.
-    pub(super) fn age(&self) -> (u64, Dot) {
-        (self.written_unix_ms, self.dot)
+    /// By this order, one of several siblings is the latest: by time, then deletions, then by dot. By causality they
+    /// are all equal, or they would not be siblings.
+    ///
+    /// Who deletes what was written through another node in the same millisecond means what is there.
+    pub(super) fn age(&self) -> (u64, bool, Dot) {
+        // A value that was dropped once it had expired is none: not all replicas have dropped it yet.
+        let is_deletion = self.value.is_none() && self.expires_unix_ms.is_none();
+        (self.written_unix_ms, is_deletion, self.dot)
     }
 }
 

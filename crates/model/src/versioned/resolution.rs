@@ -13,8 +13,8 @@ words! {
     /// How a store resolves siblings when it is read. Nothing is written by that: the siblings stay until a
     /// write makes them obsolete.
     Resolution "resolution":
-    /// The latest: by causality, then by time, then by dot. The others are lost to those who do not ask for
-    /// all.
+    /// The latest: by causality, then by time, then deletions before values, then by dot. The others are lost to
+    /// those who do not ask for all.
     #[default]
     Latest = "latest",
     /// All of them, equal ones once: the client decides.

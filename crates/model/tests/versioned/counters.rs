@@ -179,7 +179,7 @@ proptest! {
         }
         let merged = records.iter().fold(Record::default(), |all, record| all.merge(record));
         let of_settings = merged.siblings().iter().filter(|sibling| settings.contains_key(&sibling.dot));
-        let newest = of_settings.max_by_key(|sibling| (sibling.written_unix_ms, sibling.dot));
+        let newest = of_settings.max_by_key(|sibling| (sibling.written_unix_ms, sibling.value.is_none(), sibling.dot));
         let base = newest.and_then(|sibling| settings[&sibling.dot]);
         let counted: Vec<i64> =
             (0..added.len()).filter(|number| !overwritten.contains(number)).map(|number| added[number]).collect();

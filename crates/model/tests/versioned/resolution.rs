@@ -49,6 +49,16 @@ fn a_deletion_that_is_the_latest_hides_what_is_concurrent() {
 }
 
 #[test]
+fn of_a_deletion_and_a_value_of_the_same_time_the_deletion_is_the_latest_whoever_made_them() {
+    for (deletes, writes) in [(1, 2), (2, 1)] {
+        let mut dots = [deletes, writes].map(|number| DotSource::new(replica(number), 0));
+        let record = written(&Record::default(), &mut dots[0], &VectorClock::new(), Update::delete(5));
+        let record = written(&record, &mut dots[1], &VectorClock::new(), put("value", 5));
+        assert_eq!(text(&record, Resolution::Latest), None);
+    }
+}
+
+#[test]
 fn all_are_all_values_the_latest_first() {
     let record = concurrent(&[("b", 2), ("c", 3), ("a", 1)]);
     assert_eq!(texts(&resolve(&record, Resolution::All, 0)), ["c", "b", "a"]);
