@@ -202,6 +202,15 @@ fn every_documented_operation_answers_as_documented() {
         409,
     );
     walk.step("POST", swap, "/v1/stores/carts/swap", json!({"version": 1}), 409);
+    let page = "/v1/stores/{store}/partitions/{partition}/records";
+    walk.step("GET", page, "/v1/stores/carts/partitions/0/records", null(), 200);
+    walk.step("GET", page, "/v1/stores/pymk/partitions/0/records", null(), 409);
+    let hints = "/v1/stores/{store}/hints";
+    walk.step("GET", hints, "/v1/stores/carts/hints", null(), 200);
+    walk.step("GET", hints, "/v1/stores/carts/hints?after=!", null(), 400);
+    let records = "/v1/stores/{store}/records";
+    // With records: in the tests of backups.
+    walk.step("POST", records, "/v1/stores/carts/records", null(), 400);
     walk.step("DELETE", store, "/v1/stores/pymk", null(), 204);
 
     let mut documented = BTreeSet::new();
