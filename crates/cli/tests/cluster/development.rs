@@ -14,19 +14,7 @@ use super::values::{STORE, build, read_all};
 const PARTITIONS: u32 = 16;
 
 fn dev(data: &Path, more: &[&str]) -> Node {
-    let mut command = fondaco();
-    command.arg("dev").arg("--data").arg(data).args(more);
-    command.args([
-        "--resp",
-        "127.0.0.1:0",
-        "--http",
-        "127.0.0.1:0",
-        "--loops",
-        "1",
-        "--log",
-        "error",
-    ]);
-    Node::start(command)
+    Node::dev_with(data, &[more, &["--loops", "1"]].concat())
 }
 
 fn members(dev: &Node) -> Vec<Value> {

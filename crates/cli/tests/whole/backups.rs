@@ -41,21 +41,8 @@ fn longest(backup: &Path) -> PathBuf {
 #[test]
 fn every_write_acknowledged_before_a_backup_began_is_there_when_it_is_restored_into_a_dropped_store() {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = fondaco();
-    command
-        .args(["dev", "--nodes", "3", "--replicas", "3", "--data"])
-        .arg(dir.path().join("data"));
-    command.args([
-        "--resp",
-        "127.0.0.1:0",
-        "--http",
-        "127.0.0.1:0",
-        "--loops",
-        "1",
-        "--log",
-        "error",
-    ]);
-    let cluster = Node::start(command);
+    let more = ["--nodes", "3", "--replicas", "3", "--loops", "1"];
+    let cluster = Node::dev_with(&dir.path().join("data"), &more);
     create(&cluster);
     let store = cluster.json(&["store", "show", "carts"]);
     assert_eq!(

@@ -80,8 +80,13 @@ pub fn write_csv(path: &Path, rows: impl IntoIterator<Item = (String, String)>) 
 impl Node {
     /// `fondaco dev` on free ports, on this data.
     pub fn dev(data: &Path) -> Self {
+        Self::dev_with(data, &[])
+    }
+
+    /// The same, with more arguments.
+    pub fn dev_with(data: &Path, more: &[&str]) -> Self {
         let mut command = fondaco();
-        command.arg("dev").arg("--data").arg(data);
+        command.arg("dev").arg("--data").arg(data).args(more);
         command.args(["--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", "error"]);
         Self::start(command)
     }

@@ -32,6 +32,20 @@ pub(super) struct Coordinator {
     read: BTreeMap<Bytes, (VectorClock, Vec<Bytes>)>,
 }
 
+impl Coordinator {
+    /// An operation that is under way, and what it is to know of now.
+    fn running(&mut self, number: u64, now_us: u64, now_unix_ms: u64) -> Option<(&mut Running, Moment<'_>)> {
+        let moment = Moment {
+            now_us,
+            now_unix_ms,
+            latest: &self.directory,
+            steering: &self.steering,
+            counts: &self.counts,
+        };
+        Some((self.operations.get_mut(&number)?, moment))
+    }
+}
+
 /// An operation under way.
 #[derive(Debug)]
 struct Running {
@@ -199,22 +213,9 @@ impl World {
 
     fn tell(&mut self, process: usize, number: u64, what: impl FnOnce(&mut dyn Operation, &Moment<'_>)) {
         let (now_us, now_unix_ms) = (self.now_us, self.unix_ms(process));
-        let Coordinator {
-            directory,
-            steering,
-            counts,
-            operations,
-            ..
-        } = &mut self.processes[process].coordinator;
-        let Some(running) = operations.get_mut(&number) else {
+        let coordinator = &mut self.processes[process].coordinator;
+        let Some((running, moment)) = coordinator.running(number, now_us, now_unix_ms) else {
             return;
-        };
-        let moment = Moment {
-            now_us,
-            now_unix_ms,
-            latest: directory,
-            steering,
-            counts,
         };
         what(running.work.operation(), &moment);
         self.drive(process, number);
@@ -224,22 +225,9 @@ impl World {
     fn drive(&mut self, process: usize, number: u64) {
         let (now_us, now_unix_ms) = (self.now_us, self.unix_ms(process));
         let life = self.processes[process].life;
-        let Coordinator {
-            directory,
-            steering,
-            counts,
-            operations,
-            ..
-        } = &mut self.processes[process].coordinator;
-        let Some(running) = operations.get_mut(&number) else {
+        let coordinator = &mut self.processes[process].coordinator;
+        let Some((running, moment)) = coordinator.running(number, now_us, now_unix_ms) else {
             return;
-        };
-        let moment = Moment {
-            now_us,
-            now_unix_ms,
-            latest: directory,
-            steering,
-            counts,
         };
         let operation = running.work.operation();
         let mut outgoing = Vec::new();
