@@ -7,7 +7,7 @@ use fondaco_client::quorum::{PutOver, RecordPart, ReplicaErrorCode, ReplicaOpera
 use fondaco_model::versioned::{Record, Resolution, SIBLINGS_MAX, Update, VectorClock};
 use fondaco_replica::{REPLICA_KEY_BYTES_MAX, ReplicaCounter, ReplicaOptions};
 
-use crate::cluster::{Cluster, ask, merging, node, now_unix_ms, put, putting, quiet, request, value};
+use crate::cluster::{Cluster, STORE_ID, ask, merging, node, now_unix_ms, put, putting, quiet, request, until, value};
 
 fn code(reply: ReplicaReply) -> ReplicaErrorCode {
     match reply {
@@ -202,6 +202,10 @@ fn what_is_late_is_not_begun_and_what_is_too_much_is_refused_at_once() {
     };
     let cluster = Cluster::in_memory(dir.path(), 1, 1, &options);
     let replicas = cluster.node(1);
+    // What makes the hash tree waits in the same queue.
+    until("the tree is made", || {
+        replicas.status(STORE_ID).unwrap().trees_missing == 0
+    });
     let (sender, receiver) = mpsc::channel();
     let late = ReplicaRequest {
         timeout_ms: 0,
