@@ -5,7 +5,8 @@
 //! - writes: a queue for each shard, and one thread that commits what waits in groups, so that a record is
 //!   read, changed and written without a lock (`committer`, `commit`);
 //! - reads: at once what memory has, on threads of their own what it has not (`reads`);
-//! - [`exchange`]: how two replicas of a partition are compared, without I/O, for those who simulate it too;
+//! - [`written()`]: what a write makes of a record, and [`exchange`]: how two replicas of a partition are compared;
+//!   both without I/O, for those who simulate them too;
 //! - in the background: hints are handed over (`handoff`), hash trees made (`growing`), partitions compared with
 //!   other nodes' (`reconciling`), and deletions forgotten (`sweeper`).
 //!
@@ -46,6 +47,7 @@ mod troubles;
 mod turns;
 mod views;
 mod worker;
+mod written;
 
 pub use client_peers::ClientPeers;
 pub use direct::{DirectEnd, DirectPlace, DirectWrites};
@@ -56,3 +58,4 @@ pub use options::{Engines, ReplicaOptions, ReplicaView, ReplicatedStore};
 pub use peers::Peers;
 pub use replicas::{ReplicaStatus, Replicas};
 pub use table_key::REPLICA_KEY_BYTES_MAX;
+pub use written::written;

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{PutOver, ReplicaError, ReplicaErrorCode};
+use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode};
 use fondaco_engine::Table;
 use fondaco_model::NodeId;
-use fondaco_model::versioned::{Over, RECORD_BYTES_MAX, Record, Resolution, WriteError};
+use fondaco_model::versioned::{RECORD_BYTES_MAX, Record};
 
 use super::{Group, HINTS_ENGINE_AT, Put, engine_error};
 use crate::metrics::ReplicaCounter;
 use crate::partition::Change;
 use crate::store::{HeldStore, Place, not_here};
 use crate::table_key::hint_key;
+use crate::written::written;
 
 /// A record that is to be stored.
 pub(crate) enum Stored<'a> {
@@ -52,27 +53,12 @@ impl Group<'_> {
             return Err(not_here(&store.name, place.partition.id()));
         }
         let before = self.current(store.engine_at, &*store.table, &place.table_key)?;
-        let mut local = match &before {
+        let local = match &before {
             Some(bytes) => Some(self.decode(&place, bytes)?),
             None => None,
         };
-        if let (Resolution::Latest, Some(local)) = (store.settings.resolution, &mut local) {
-            local.forget_shadowed();
-        }
-        let over = match over {
-            PutOver::Context => Over::Context(&context),
-            PutOver::All => Over::All(&context),
-            PutOver::Unchanged => Over::Unchanged(&context),
-        };
         let dots = self.dots.of(store.lasting());
-        let record = Record::write(local.as_ref(), dots, over, update).map_err(|error| {
-            let code = match error {
-                WriteError::Conflict => ReplicaErrorCode::Conflict,
-                WriteError::TooManySiblings { .. } => ReplicaErrorCode::Overloaded,
-                _ => ReplicaErrorCode::Other,
-            };
-            ReplicaError::new(code, error.to_string())
-        })?;
+        let record = written(local, store.settings.resolution, dots, over, &context, update)?;
         let after = self.change(store, &place, before.as_ref(), Stored::Record(&record))?;
         self.shared.metrics.add(ReplicaCounter::Puts, 1);
         Ok(after)

@@ -9,11 +9,11 @@ use fondaco_client::quorum::{
     KeyRecord, LeafDigests, PutOver, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
 };
 use fondaco_model::versioned::{
-    DotSource, HashTree, Horizon, Over, Record, ReplicaId, Resolution, Update, VectorClock, VersionedSettings,
-    WriteError, record_hash,
+    DotSource, HashTree, Horizon, Record, ReplicaId, Update, VectorClock, VersionedSettings, record_hash,
 };
 use fondaco_model::{NodeId, PartitionCount, StoreName};
 use fondaco_replica::exchange::{Hashes, LeafEntry, STEP_BITS, differences, leaf_digest};
+use fondaco_replica::written;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::disk::{Disk, RecordKey};
@@ -154,25 +154,13 @@ impl Replica {
     ) -> Result<ReplicaReply, ReplicaError> {
         self.check_room()?;
         let place = store.place(key);
-        let mut local = self.disk.records().get(&place).map(decode).transpose()?;
-        if let (Resolution::Latest, Some(local)) = (store.settings.resolution, &mut local) {
-            local.forget_shadowed();
-        }
+        let local = self.disk.records().get(&place).map(decode).transpose()?;
         let nothing = VectorClock::new();
-        let over = match over {
-            PutOver::Context if store.flaw == Some(Flaw::IgnoresClientContext) => Over::Context(&nothing),
-            PutOver::Context => Over::Context(context),
-            PutOver::All => Over::All(context),
-            PutOver::Unchanged => Over::Unchanged(context),
+        let context = match over {
+            PutOver::Context if store.flaw == Some(Flaw::IgnoresClientContext) => &nothing,
+            _ => context,
         };
-        let record = Record::write(local.as_ref(), &mut self.dots, over, update).map_err(|error| {
-            let code = match error {
-                WriteError::Conflict => ReplicaErrorCode::Conflict,
-                WriteError::TooManySiblings { .. } => ReplicaErrorCode::Overloaded,
-                _ => ReplicaErrorCode::Other,
-            };
-            ReplicaError::new(code, error.to_string())
-        })?;
+        let record = written(local, store.settings.resolution, &mut self.dots, over, context, update)?;
         let record = Bytes::from(record.to_bytes());
         self.set(place, Some(record.clone()));
         Ok(ReplicaReply::Written(record))
