@@ -1,8 +1,8 @@
 //! Changes that are made together. A batch holds one change a key: a later one takes the place of an earlier.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
+use hashbrown::HashTable;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::engine::Table;
 use crate::error::EngineError;
@@ -16,8 +16,122 @@ pub struct WriteBatch {
     bytes: usize,
 }
 
-/// The new values of keys; `None` deletes one.
-pub(crate) type TableChanges = BTreeMap<Bytes, Option<Bytes>>;
+/// A key and its value, one behind the other in a buffer of their own. Engines keep it in memory as it is, for long: it
+/// must be no part of a larger buffer, which would be kept with it.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    bytes: Bytes,
+    key_bytes: usize,
+}
+
+/// What is done to the keys of one table, in the order in which they were named first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TableChanges {
+    changes: Vec<Change>,
+    /// Places of changes, by the hashes of their keys.
+    places: HashTable<usize>,
+}
+
+/// What is done to one key.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pair: Pair,
+    /// Whether the key gets the value; it is deleted otherwise.
+    is_put: bool,
+    hash: u64,
+}
+
+impl Pair {
+    /// The buffer whose first `key_bytes` bytes are the key.
+    ///
+    /// # Panics
+    /// There are fewer.
+    pub fn new(bytes: Bytes, key_bytes: usize) -> Self {
+        assert!(
+            key_bytes <= bytes.len(),
+            "a key of {key_bytes} of {} bytes",
+            bytes.len()
+        );
+        Self { bytes, key_bytes }
+    }
+
+    /// The buffer of a copy of both.
+    pub fn copied(key: &[u8], value: &[u8]) -> Self {
+        Self::new([key, value].concat().into(), key.len())
+    }
+
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        &self.bytes[..self.key_bytes]
+    }
+
+    /// The value.
+    pub fn value(&self) -> &[u8] {
+        &self.bytes[self.key_bytes..]
+    }
+
+    /// The value, as a part of the buffer.
+    pub fn shared_value(&self) -> Bytes {
+        self.bytes.slice(self.key_bytes..)
+    }
+
+    /// The key, as a part of the buffer.
+    pub(crate) fn shared_key(&self) -> Bytes {
+        self.bytes.slice(..self.key_bytes)
+    }
+}
+
+impl Change {
+    pub(crate) fn key(&self) -> &[u8] {
+        self.pair.key()
+    }
+
+    /// The key and its new value; `None` if it is deleted.
+    pub(crate) fn pair(&self) -> Option<&Pair> {
+        self.is_put.then_some(&self.pair)
+    }
+
+    /// The key, as a part of its buffer.
+    pub(crate) fn shared_key(&self) -> Bytes {
+        self.pair.shared_key()
+    }
+
+    /// The new value, as a part of its buffer; `None` if the key is deleted.
+    pub(crate) fn shared_value(&self) -> Option<Bytes> {
+        self.pair().map(Pair::shared_value)
+    }
+
+    fn bytes(&self) -> usize {
+        self.pair.bytes.len()
+    }
+}
+
+impl TableChanges {
+    fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
+        let is_it = |&at: &usize| self.changes[at].hash == hash && self.changes[at].key() == key;
+        self.places.find(hash, is_it).copied()
+    }
+
+    /// Puts in a change. The one that it takes the place of, if there is one.
+    fn put(&mut self, change: Change) -> Option<Change> {
+        if let Some(at) = self.find(change.hash, change.key()) {
+            return Some(std::mem::replace(&mut self.changes[at], change));
+        }
+        let (at, changes) = (self.changes.len(), &self.changes);
+        self.places
+            .insert_unique(change.hash, at, |&at| changes.get(at).map_or(0, |change| change.hash));
+        self.changes.push(change);
+        None
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Change> {
+        self.changes.iter()
+    }
+}
 
 impl WriteBatch {
     /// A batch without changes.
@@ -25,36 +139,41 @@ impl WriteBatch {
         Self::default()
     }
 
-    /// Gives a key a value. Engines keep both in memory as they are given, for long: they must be no parts of larger
-    /// buffers, which would be kept with them.
+    /// Gives a key a value: copies of both. [`put_pair`](Self::put_pair) needs none.
     pub fn put(&mut self, table: &dyn Table, key: Bytes, value: Bytes) {
-        self.change(table, key, Some(value));
+        self.put_pair(table, Pair::copied(&key, &value));
+    }
+
+    /// Gives a key a value.
+    pub fn put_pair(&mut self, table: &dyn Table, pair: Pair) {
+        self.change(table, pair, true);
     }
 
     /// Deletes a key; one that has no value stays without.
     pub fn delete(&mut self, table: &dyn Table, key: Bytes) {
         // It may be a part of what it was found in.
-        self.change(table, Bytes::copy_from_slice(&key), None);
+        self.change(table, Pair::copied(&key, &[]), false);
     }
 
-    fn change(&mut self, table: &dyn Table, key: Bytes, value: Option<Bytes>) {
+    fn change(&mut self, table: &dyn Table, pair: Pair, is_put: bool) {
         let at = self.tables.iter().position(|(name, _)| name == table.name());
         let at = at.unwrap_or_else(|| {
-            self.tables.push((table.name().to_owned(), TableChanges::new()));
+            self.tables.push((table.name().to_owned(), TableChanges::default()));
             self.tables.len() - 1
         });
-        let value_bytes = |value: &Option<Bytes>| value.as_ref().map_or(0, Bytes::len);
-        let (key_bytes, new_bytes) = (key.len(), value_bytes(&value));
-        match self.tables[at].1.insert(key, value) {
-            Some(old) => self.bytes = self.bytes - value_bytes(&old) + new_bytes,
-            None => self.bytes += key_bytes + new_bytes,
+        let hash = xxh3_64(pair.key());
+        let change = Change { pair, is_put, hash };
+        self.bytes += change.bytes();
+        if let Some(old) = self.tables[at].1.put(change) {
+            self.bytes -= old.bytes();
         }
     }
 
     /// What the batch does to a key: `Some(None)` if it deletes it, `None` if it leaves it alone.
-    pub fn change_of(&self, table: &dyn Table, key: &[u8]) -> Option<Option<&Bytes>> {
+    pub fn change_of(&self, table: &dyn Table, key: &[u8]) -> Option<Option<Bytes>> {
         let (_, changes) = self.tables.iter().find(|(name, _)| name == table.name())?;
-        changes.get(key).map(Option::as_ref)
+        let at = changes.find(xxh3_64(key), key)?;
+        Some(changes.changes[at].shared_value())
     }
 
     /// How many keys it changes.
@@ -80,12 +199,13 @@ impl WriteBatch {
     /// Refuses what no engine stores.
     pub(crate) fn check(&self) -> Result<(), EngineError> {
         for (table, changes) in &self.tables {
-            for (key, value) in changes {
-                if key.is_empty() || key.len() > KEY_BYTES_MAX {
-                    let (table, bytes) = (table.clone(), key.len());
+            for change in changes.iter() {
+                let bytes = change.key().len();
+                if !(1..=KEY_BYTES_MAX).contains(&bytes) {
+                    let table = table.clone();
                     return Err(EngineError::KeyTooLong { table, bytes });
                 }
-                let bytes = value.as_ref().map_or(0, Bytes::len);
+                let bytes = change.pair().map_or(0, |pair| pair.value().len());
                 if bytes > VALUE_BYTES_MAX {
                     let table = table.clone();
                     return Err(EngineError::ValueTooLong { table, bytes });

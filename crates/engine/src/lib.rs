@@ -28,7 +28,7 @@ mod name;
 mod open_table;
 mod record_cache;
 
-pub use batch::WriteBatch;
+pub use batch::{Pair, WriteBatch};
 pub use disk::{DamagedLog, DiskEngine, DiskOptions};
 pub use engine::{Engine, Hot, Scan, Table};
 pub use error::EngineError;

@@ -202,12 +202,13 @@ impl Shared {
             let state = self.state_of(name).ok_or_else(no_table)?;
             let keyspace = opened.keyspace(&state)?;
             opened.wait_for_room(&self.dir, &keyspace)?;
-            for (key, value) in table_changes {
-                match value {
+            for change in table_changes.iter() {
+                let (key, value) = (change.shared_key(), change.shared_value());
+                match &value {
                     Some(value) => changes.insert(&keyspace, key.clone(), value.clone()),
                     None => changes.remove(&keyspace, key.clone()),
                 }
-                written.push((state.number(), key.clone(), value.clone()));
+                written.push((state.number(), key, value));
             }
         }
         changes.commit().map_err(failed)?;

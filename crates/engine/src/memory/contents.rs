@@ -90,16 +90,17 @@ impl Contents {
         for (name, changes) in batch.tables() {
             let entries = self.names.get(name).and_then(|id| self.entries.get_mut(id));
             let entries = entries.ok_or_else(|| EngineError::NoTable { table: name.to_owned() })?;
-            for (key, value) in changes {
-                let kept = value.as_ref().filter(|value| value.len() as u64 <= value_bytes_max);
-                let old = match kept.cloned() {
+            for change in changes.iter() {
+                let key = change.key();
+                let value = change.shared_value();
+                let old = match value.filter(|value| value.len() as u64 <= value_bytes_max) {
                     Some(value) => {
                         self.bytes += weight(key, &value);
                         let entry = Entry {
                             value,
                             used: AtomicBool::new(false),
                         };
-                        entries.insert(key.clone(), Arc::new(entry))
+                        entries.insert(change.shared_key(), Arc::new(entry))
                     }
                     None => entries.remove(key),
                 };
@@ -120,6 +121,6 @@ impl Contents {
     }
 }
 
-fn weight(key: &Bytes, value: &Bytes) -> u64 {
+fn weight(key: &[u8], value: &[u8]) -> u64 {
     (key.len() + value.len()) as u64 + ENTRY_OVERHEAD_BYTES
 }

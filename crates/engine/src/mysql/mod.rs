@@ -151,13 +151,16 @@ impl Shared {
         if let Err(error) = self.transact(&mut writer, &tables) {
             // It may have been made nevertheless.
             for (table, changes) in &tables {
-                changes.keys().for_each(|key| self.cache.forget(table.number(), key));
+                changes
+                    .iter()
+                    .for_each(|change| self.cache.forget(table.number(), change.key()));
             }
             return Err(error);
         }
         for (table, changes) in &tables {
-            for (key, value) in *changes {
-                self.cache.put(table.number(), key.clone(), value.clone());
+            for change in changes.iter() {
+                self.cache
+                    .put(table.number(), change.shared_key(), change.shared_value());
             }
         }
         Ok(())

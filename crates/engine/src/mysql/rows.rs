@@ -4,13 +4,12 @@
 //! and the `tail` with the rest, and the index has the head and a hash of the tail. Keys whose heads are the same are
 //! put into order by who reads them.
 
-use bytes::Bytes;
 use mysql::prelude::Queryable;
 use mysql::{Error, Transaction, Value};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::catalog::{HEAD_BYTES_MAX, rows_of};
-use crate::batch::TableChanges;
+use crate::batch::{Pair, TableChanges};
 
 /// A statement has so many rows, or a half, a quarter, an eighth… of them: few statements to prepare.
 const ROWS_MAX: usize = 256;
@@ -42,26 +41,28 @@ impl<'a> Parts<'a> {
 pub(super) fn change(transaction: &mut Transaction<'_>, number: u64, changes: &TableChanges) -> Result<(), Error> {
     let mut puts = Vec::new();
     let mut deletes = Vec::new();
-    for (key, value) in changes {
-        match value {
-            Some(value) => puts.push((key, value)),
-            None => deletes.push(key),
+    for change in changes.iter() {
+        match change.pair() {
+            Some(pair) => puts.push(pair),
+            None => deletes.push(change.key()),
         }
     }
+    // As they lie in the table.
+    puts.sort_unstable_by_key(|pair| pair.key());
+    deletes.sort_unstable();
     put(transaction, number, &puts)?;
     delete(transaction, number, &deletes)
 }
 
-fn put(transaction: &mut Transaction<'_>, number: u64, puts: &[(&Bytes, &Bytes)]) -> Result<(), Error> {
+fn put(transaction: &mut Transaction<'_>, number: u64, puts: &[&Pair]) -> Result<(), Error> {
     let rows = rows_of(number);
-    let length = |(key, value): &(&Bytes, &Bytes)| key.len() + value.len();
-    for group in groups(puts, length) {
+    for group in groups(puts, |pair| pair.key().len() + pair.value().len()) {
         let places = vec!["(?, ?, ?, ?)"; group.len()].join(", ");
         let statement = format!(
             "INSERT INTO {rows} (head, tail_hash, tail, value) VALUES {places} \
              ON DUPLICATE KEY UPDATE value = VALUES(value)"
         );
-        let parameters: Vec<Value> = group.iter().flat_map(|(key, value)| row(key, value)).collect();
+        let parameters: Vec<Value> = group.iter().flat_map(|pair| row(pair.key(), pair.value())).collect();
         transaction.exec_drop(statement, parameters)?;
     }
     Ok(())
@@ -77,9 +78,9 @@ fn row(key: &[u8], value: &[u8]) -> [Value; 4] {
     ]
 }
 
-fn delete(transaction: &mut Transaction<'_>, number: u64, keys: &[&Bytes]) -> Result<(), Error> {
+fn delete(transaction: &mut Transaction<'_>, number: u64, keys: &[&[u8]]) -> Result<(), Error> {
     let rows = rows_of(number);
-    let (short, long): (Vec<&Bytes>, Vec<&Bytes>) = keys.iter().partition(|key| key.len() <= HEAD_BYTES_MAX);
+    let (short, long): (Vec<&[u8]>, Vec<&[u8]>) = keys.iter().partition(|key| key.len() <= HEAD_BYTES_MAX);
     for group in groups(&short, |key| key.len()) {
         let places = vec!["?"; group.len()].join(", ");
         let statement = format!("DELETE FROM {rows} WHERE head IN ({places}) AND tail_hash = ''");

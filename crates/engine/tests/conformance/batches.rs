@@ -22,7 +22,7 @@ pub fn the_last_change_of_a_key_counts(under_test: &dyn UnderTest) {
     assert_eq!(batch.len(), 3);
     assert_eq!(batch.bytes(), 3 + "second".len() + "after".len());
     assert_eq!(batch.change_of(&*table, b"a"), Some(None));
-    assert_eq!(batch.change_of(&*table, b"b"), Some(Some(&"second".into())));
+    assert_eq!(batch.change_of(&*table, b"b"), Some(Some("second".into())));
     assert_eq!(batch.change_of(&*table, b"d"), None);
     engine.write(&batch).unwrap();
     assert_eq!(table.get(b"a").unwrap(), None);

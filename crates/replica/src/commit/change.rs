@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode};
-use fondaco_engine::Table;
+use fondaco_engine::{Pair, Table};
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{RECORD_BYTES_MAX, Record};
 
@@ -25,7 +25,7 @@ pub(crate) enum Stored<'a> {
 impl Stored<'_> {
     /// The key that it is stored under and the record, in a buffer of their own: who looks for the key finds the record
     /// beside it in memory.
-    fn behind(self, key: &[u8]) -> (Bytes, Bytes) {
+    fn behind(self, key: &[u8]) -> Pair {
         let length_guess = match self {
             Self::Record(record) => record.encoded_bytes_guess(),
             Self::Bytes(bytes) => bytes.len(),
@@ -36,8 +36,7 @@ impl Stored<'_> {
             Self::Record(record) => record.encode(&mut both),
             Self::Bytes(bytes) => both.extend_from_slice(bytes),
         }
-        let mut stored = Bytes::from(both);
-        (stored.split_to(key.len()), stored)
+        Pair::new(both.into(), key.len())
     }
 }
 
@@ -137,10 +136,11 @@ impl Group<'_> {
         before: Option<&Bytes>,
         after: Stored<'_>,
     ) -> Result<Bytes, ReplicaError> {
-        let (key, after) = after.behind(&place.table_key);
+        let pair = after.behind(&place.table_key);
+        let after = pair.shared_value();
         check_length(&after)?;
         self.note(place, before, Some(&after));
-        self.batch_of(store).put(&*store.table, key, after.clone());
+        self.batch_of(store).put_pair(&*store.table, pair);
         Ok(after)
     }
 
@@ -162,7 +162,7 @@ impl Group<'_> {
     ) -> Result<Option<Bytes>, ReplicaError> {
         let batch = self.batches.iter().find(|batch| batch.engine_at == engine_at);
         if let Some(change) = batch.and_then(|batch| batch.changes.change_of(table, key)) {
-            return Ok(change.cloned());
+            return Ok(change);
         }
         table.get(key).map_err(|error| engine_error(self.shared, &error))
     }
