@@ -10,12 +10,14 @@ fn check(bytes: Bytes) {
     if let Ok(record) = Record::decode(bytes.clone()) {
         assert_eq!(record.to_bytes(), &bytes[..]);
         assert_eq!(Record::decode_context(&bytes).as_ref(), Ok(record.context()));
+        assert_eq!(Record::stated_digest(&bytes), Record::digest(&bytes));
         assert_eq!(record.merge(&record), record);
         assert_eq!(record.merge(&Record::default()), record);
         for &resolution in Resolution::ALL {
             let _ = resolve(&record, resolution, 1_700_000_000_000);
         }
     }
+    let _ = Record::decode_seen(&bytes);
     if let Ok(update) = Update::decode(bytes.clone()) {
         assert_eq!(update.to_bytes(), &bytes[..]);
     }
@@ -27,9 +29,9 @@ fn check(bytes: Bytes) {
 fuzz_target!(|bytes: &[u8]| {
     check(Bytes::copy_from_slice(bytes));
     // The checksum stands after the version, and covers all that follows it.
-    let mut sealed = vec![1, 0, 0, 0, 0];
+    let mut sealed = vec![1, 0, 0, 0, 0, 0, 0, 0, 0];
     sealed.extend_from_slice(bytes);
-    let checksum = xxhash_rust::xxh3::xxh3_64(bytes) as u32;
-    sealed[1..5].copy_from_slice(&checksum.to_le_bytes());
+    let checksum = xxhash_rust::xxh3::xxh3_64(bytes);
+    sealed[1..9].copy_from_slice(&checksum.to_le_bytes());
     check(sealed.into());
 });

@@ -1,7 +1,7 @@
 //! Records and updates as bytes: on the disk, and between nodes.
 //!
 //! ```text
-//! record   version (1 byte, 1), checksum (4 bytes, little endian), clock, siblings: count, sibling…
+//! record   version (1 byte, 1), checksum (8 bytes, little endian), clock, siblings: count, sibling…
 //! sibling  flags (1 byte), place of its replica's entry in the clock,
 //!          the entry's counter - its counter, the entry's time - its time,
 //!          [expires - its time (zigzag)], [counter - since], [seen: count, seen…], [length of the value, value]
@@ -9,8 +9,10 @@
 //! update   version (1 byte, 1), flags (1 byte), time, [expires - time (zigzag)], [by (zigzag)],
 //!          [seen: count, seen…], [value: the rest]
 //! ```
-//! All numbers without a size are [varints](super::varint). The checksum is the lower half of the 64-bit
-//! xxh3 of all that follows. Equal records are equal bytes, and nothing else is read.
+//! All numbers without a size are [varints](super::varint). The checksum is the 64-bit xxh3 of all that follows.
+//! It is whole so that it is a record's [digest](Record::digest), too: who writes over a record takes that out of its
+//! first bytes, and need not go through the rest, which memory mostly has to be waited for. Equal records are equal
+//! bytes, and nothing else is read.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -26,7 +28,7 @@ use crate::node::NodeId;
 
 const VERSION: u8 = 1;
 /// The version and the checksum.
-const HEAD_BYTES: usize = 5;
+const HEAD_BYTES: usize = 9;
 
 const HAS_VALUE: u8 = 1;
 const EXPIRES: u8 = 2;
@@ -48,13 +50,13 @@ pub enum RecordError {
     },
     /// They were changed.
     #[error(
-        "a record of a versioned store has the checksum {found:08x} and not {expected:08x}: repair it from another replica"
+        "a record of a versioned store has the checksum {found:016x} and not {expected:016x}: repair it from another replica"
     )]
     Checksum {
         /// What follows from the bytes.
-        found: u32,
+        found: u64,
         /// What they say.
-        expected: u32,
+        expected: u64,
     },
     /// They were not written by this program.
     #[error("a record of a versioned store is invalid, {reason}: repair it from another replica")]
@@ -81,13 +83,14 @@ impl Record {
         self.check();
         out.reserve(self.encoded_bytes_guess());
         let start = out.len();
-        out.extend_from_slice(&[VERSION, 0, 0, 0, 0]);
+        out.extend_from_slice(&[0; HEAD_BYTES]);
         self.context.encode(out);
         varint::put(out, self.siblings.len() as u64);
         for sibling in &self.siblings {
             self.encode_sibling(sibling, out);
         }
-        let checksum = xxh3_64(&out[start + HEAD_BYTES..]) as u32;
+        let checksum = xxh3_64(&out[start + HEAD_BYTES..]);
+        out[start] = VERSION;
         out[start + 1..start + HEAD_BYTES].copy_from_slice(&checksum.to_le_bytes());
     }
 
@@ -163,29 +166,55 @@ impl Record {
         VectorClock::read(&mut checked(bytes)?)
     }
 
+    /// What has been seen of a key, as a record of which nothing stayed: all that it takes to
+    /// [write](Self::write) over everything that these bytes have. Only their beginning is looked at, and their
+    /// checksum is not: for bytes that an engine has in memory, or has checked as it read them.
+    ///
+    /// # Errors
+    /// A beginning that [`encode`](Self::encode) does not make.
+    pub fn decode_seen(bytes: &[u8]) -> Result<Self, RecordError> {
+        let (mut reader, _) = opened(bytes)?;
+        Ok(Self {
+            context: VectorClock::read(&mut reader)?,
+            siblings: SmallVec::new(),
+        })
+    }
+
     /// What stands for an encoded record where replicas are compared: equal records have equal digests, and
     /// others hardly ever.
     pub fn digest(encoded: &[u8]) -> u64 {
-        xxh3_64(encoded)
+        xxh3_64(encoded.get(HEAD_BYTES..).unwrap_or(encoded))
+    }
+
+    /// The [digest](Self::digest) that an encoded record says that it has, which is so unless it is damaged.
+    pub fn stated_digest(encoded: &[u8]) -> u64 {
+        match opened(encoded) {
+            Ok((_, checksum)) => checksum,
+            Err(_) => Self::digest(encoded),
+        }
     }
 }
 
-/// What follows the head, if that is right.
-fn checked(bytes: &[u8]) -> Result<Reader<'_>, RecordError> {
+/// What follows the head, and the checksum that it is said to have.
+fn opened(bytes: &[u8]) -> Result<(Reader<'_>, u64), RecordError> {
     let mut reader = Reader::new(bytes);
     let version = reader.byte()?;
     if version != VERSION {
         return Err(RecordError::UnknownVersion { found: version });
     }
-    let (Some(&expected), Some(rest)) = (bytes[1..].first_chunk(), bytes.get(HEAD_BYTES..)) else {
-        return Err(RecordError::Truncated);
-    };
-    let (found, expected) = (xxh3_64(rest) as u32, u32::from_le_bytes(expected));
-    if found != expected {
-        return Err(RecordError::Checksum { found, expected });
-    }
+    let checksum = bytes[1..].first_chunk().ok_or(RecordError::Truncated)?;
     reader.skip(HEAD_BYTES as u64 - 1)?;
-    Ok(reader)
+    Ok((reader, u64::from_le_bytes(*checksum)))
+}
+
+/// What follows the head, if that is right.
+fn checked(bytes: &[u8]) -> Result<Reader<'_>, RecordError> {
+    let (reader, expected) = opened(bytes)?;
+    let found = xxh3_64(&bytes[HEAD_BYTES..]);
+    match found == expected {
+        true => Ok(reader),
+        false => Err(RecordError::Checksum { found, expected }),
+    }
 }
 
 fn read_sibling(reader: &mut Reader<'_>, context: &VectorClock, bytes: &Bytes) -> Result<Sibling, RecordError> {

@@ -1,7 +1,9 @@
 //! Records, updates and clocks as bytes.
 
 use bytes::Bytes;
-use fondaco_model::versioned::{Change, DotSource, Record, RecordError, Seen, TIME_UNIX_MS_MAX, Update, VectorClock};
+use fondaco_model::versioned::{
+    Change, DotSource, Over, Record, RecordError, Seen, TIME_UNIX_MS_MAX, Update, VectorClock,
+};
 use proptest::prelude::*;
 
 use crate::history::{History, clock, put, replica, steps, written};
@@ -19,9 +21,9 @@ fn small() -> Record {
 
 /// The bytes with the checksum that they should have.
 fn sealed(mut bytes: Vec<u8>) -> Bytes {
-    if bytes.len() >= 5 {
-        let checksum = xxhash_rust::xxh3::xxh3_64(&bytes[5..]) as u32;
-        bytes[1..5].copy_from_slice(&checksum.to_le_bytes());
+    if bytes.len() >= 9 {
+        let checksum = xxhash_rust::xxh3::xxh3_64(&bytes[9..]);
+        bytes[1..9].copy_from_slice(&checksum.to_le_bytes());
     }
     bytes.into()
 }
@@ -56,7 +58,7 @@ fn updates() -> impl Strategy<Value = Update> {
 #[test]
 fn a_small_record_has_few_bytes_more_than_its_value() {
     let bytes = small().to_bytes();
-    assert!(bytes.len() - "value".len() <= 24, "{}", bytes.len());
+    assert!(bytes.len() - "value".len() <= 28, "{}", bytes.len());
 }
 
 #[test]
@@ -107,6 +109,21 @@ proptest! {
         prop_assert_eq!(&Record::decode(bytes.clone()), &Ok(record.clone()));
         prop_assert_eq!(&Record::decode_context(&bytes), &Ok(record.context().clone()));
         prop_assert_eq!(VectorClock::decode(&record.context().to_bytes()), Ok(record.context().clone()));
+        prop_assert_eq!(Record::stated_digest(&bytes), Record::digest(&bytes));
+    }
+
+    /// So that who writes over everything need not read it.
+    #[test]
+    fn what_replaces_all_of_a_record_follows_from_its_clock_alone(steps in steps(4, 60), update in updates()) {
+        prop_assume!(matches!(update.change, Change::Put(_) | Change::Delete));
+        let record = History::run(4, &steps).replicas[0].record.clone();
+        let seen = Record::decode_seen(&record.to_bytes()).unwrap();
+        prop_assert_eq!(seen.context(), record.context());
+        let replaced = |local: &Record| {
+            let mut dots = DotSource::new(replica(9), 0);
+            Record::write(Some(local), &mut dots, Over::Context(local.context()), update.clone())
+        };
+        prop_assert_eq!(replaced(&seen), replaced(&record));
     }
 
     #[test]
