@@ -51,6 +51,12 @@ pub trait Engine: Send + Sync + 'static {
     /// The space on disk, in bytes, that the engine takes, its logs included; of a volatile engine, in memory.
     fn disk_bytes(&self) -> u64;
 
+    /// Whether [`write`](Self::write) only hands what it is given to memory or to the operating system, and never waits
+    /// for the storage to catch up, or for a network: then an event loop may call it.
+    fn writes_at_once(&self) -> bool {
+        false
+    }
+
     /// Whether anything is left when the process ends.
     fn is_durable(&self) -> bool;
 }

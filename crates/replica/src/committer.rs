@@ -1,5 +1,4 @@
-//! The threads that commit: one a shard, each the only one to write to its partitions, so that to read, change
-//! and write a record needs no lock.
+//! Who commits: the one whose turn it is at a shard, mostly the shard's own thread.
 //!
 //! A thread takes all that waits, and commits it in groups: the more waits, the more is written at once. A panic is
 //! that of one group: who waits for it is told, and the thread goes on with the next.
@@ -20,6 +19,7 @@ use crate::metrics::ReplicaCounter;
 use crate::partition::Partition;
 use crate::queue::Queue;
 use crate::shared::Shared;
+use crate::write_turn::{HeldTurn, WriteTurn};
 
 /// How many writes are committed together at most.
 const GROUP_ITEMS_MAX: usize = 1024;
@@ -36,6 +36,7 @@ pub(crate) enum Work {
 }
 
 /// Where the dots of a shard come from.
+#[derive(Debug)]
 pub(crate) struct Dots {
     durable: DotSource,
     volatile: DotSource,
@@ -59,7 +60,7 @@ impl Dots {
 
 /// The threads.
 #[derive(Debug)]
-pub(crate) struct Committers(Vec<JoinHandle<u64>>);
+pub(crate) struct Committers(Vec<JoinHandle<()>>);
 
 impl Committers {
     pub(crate) fn start(shared: &Arc<Shared>) -> Result<Self, ReplicasError> {
@@ -78,7 +79,10 @@ impl Committers {
     pub(crate) fn end(&mut self, shared: &Shared) -> Option<u64> {
         shared.shards.iter().for_each(Queue::close);
         let ended: Vec<_> = self.0.drain(..).map(JoinHandle::join).collect();
-        ended.into_iter().try_fold(0, |last, ended| Some(last.max(ended.ok()?)))
+        ended.into_iter().collect::<Result<Vec<()>, _>>().ok()?;
+        // Nobody takes a turn any more once the queues are closed; who has one is waited for.
+        let last = |turn: &WriteTurn| turn.take().as_ref().map_or(0, |dots| dots.durable.last());
+        shared.turns.iter().map(last).max()
     }
 }
 
@@ -87,30 +91,56 @@ pub(crate) fn shard_of(partition: PartitionId, shards: usize) -> usize {
     partition.get() as usize % shards
 }
 
-fn run(shared: &Shared, shard: usize) -> u64 {
+fn run(shared: &Shared, shard: usize) {
     let queue = &shared.shards[shard];
-    let mut dots: Option<Dots> = None;
     let mut taken = Vec::new();
     while queue.take(&mut taken) {
         let mut waiting = taken.drain(..).peekable();
         while waiting.peek().is_some() {
-            let holding = shared.holding.load();
-            // Without a number the node holds no stores, and nothing is written.
-            let node = holding.cluster.as_ref().map_or(NodeId::FIRST, |cluster| cluster.node);
-            drop(holding);
-            let dots = dots.get_or_insert_with(|| Dots::new(&shared.incarnation, node));
-            // Dots only grow, and what else a group leaves behind is told of below.
-            if catch_unwind(AssertUnwindSafe(|| commit(shared, dots, &mut waiting))).is_err() {
-                gave_up(shared, shard);
-            }
+            let mut turn = shared.turns[shard].take();
+            commit(shared, shard, &mut turn, |group| commit_next(group, &mut waiting));
         }
     }
-    dots.map_or(0, |dots| dots.durable.last())
 }
 
-/// Commits the next group.
-fn commit(shared: &Shared, dots: &mut Dots, waiting: &mut Peekable<Drain<'_, (Work, usize)>>) {
-    let mut group = Group::new(shared, dots);
+/// Commits a job on the calling thread, if it need not wait for anybody, and all that it looks at is in memory.
+///
+/// # Errors
+/// The job otherwise: nothing of it is done.
+pub(crate) fn commit_now(shared: &Shared, shard: usize, job: Job) -> Result<(), Job> {
+    let Some(mut turn) = shared.turns[shard].try_take() else {
+        return Err(job);
+    };
+    // Seen under the turn: nothing is committed once the queue is closed and the last turn was waited for.
+    if !shared.shards[shard].is_idle() {
+        return Err(job);
+    }
+    let mut left = Some(job);
+    commit(shared, shard, &mut turn, |mut group| {
+        if let Some(job) = left.take_if(|job| group.finds_in_memory(job)) {
+            group.add(job);
+            group.commit();
+        }
+    });
+    left.map_or(Ok(()), Err)
+}
+
+/// Commits one group, of whose turn it is.
+fn commit(shared: &Shared, shard: usize, turn: &mut HeldTurn<'_>, group: impl FnOnce(Group<'_>)) {
+    let dots = turn.get_or_insert_with(|| {
+        let holding = shared.holding.load();
+        // Without a number the node holds no stores, and nothing is written.
+        let node = holding.cluster.as_ref().map_or(NodeId::FIRST, |cluster| cluster.node);
+        Dots::new(&shared.incarnation, node)
+    });
+    // Dots only grow, and what else a group leaves behind is told of below.
+    if catch_unwind(AssertUnwindSafe(|| group(Group::new(shared, dots)))).is_err() {
+        gave_up(shared, shard);
+    }
+}
+
+/// Commits the next group of what waits.
+fn commit_next(mut group: Group<'_>, waiting: &mut Peekable<Drain<'_, (Work, usize)>>) {
     let (mut items, mut bytes) = (0, 0);
     let mut between = Vec::new();
     while items < GROUP_ITEMS_MAX && bytes < GROUP_BYTES_MAX {

@@ -1,5 +1,6 @@
 //! Writes of keys that no other node has. They need no coordinator: an event loop hands those of a turn to this
-//! node's replica together, and is told of them together.
+//! node's replica together, and is told of them together. Where nothing waits before them, all that they look at is in
+//! memory, and the engine takes them without waiting, the event loop itself commits them.
 //!
 //! That no other node has a key, nor is to have it by the plan under way, is seen when its place is asked for, and
 //! again when it is written. What is not so any more is refused as not held here, before anything is written: then it
@@ -10,18 +11,25 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode};
+use fondaco_engine::{Hot, Pair};
 use fondaco_model::PartitionId;
-use fondaco_model::versioned::{Over, Record, Resolution, Update};
+use fondaco_model::versioned::{Durability, Over, Record, Resolution, Update};
 
 use crate::answer::Answer;
-use crate::commit::{Group, Stored, Task};
+use crate::commit::{Group, Job, Task, check_length, engine_error};
+use crate::committer::commit_now;
 use crate::metrics::ReplicaCounter;
+use crate::partition::{Change, Partition};
 use crate::replicas::Replicas;
-use crate::store::{HeldStore, Holding, Place, place_in};
-use crate::table_key::REPLICA_KEY_BYTES_MAX;
+use crate::store::{HeldStore, Holding};
+use crate::table_key::{REPLICA_KEY_BYTES_MAX, key_hash, record_key_before, with_record_key};
 
 /// Writes that are made one after the other, each of the key at its place in the list.
 pub trait DirectWrites: Send {
+    /// Whether what becomes of a key depends on what is there. If not, [`decide`](Self::decide) is shown no more of it
+    /// than what has been seen, and what is there goes.
+    fn looks(&self, at: usize) -> bool;
+
     /// What becomes of a key, given what is there and the time in milliseconds since 1970; nothing if it stays as it
     /// is. It is asked once.
     fn decide(&mut self, at: usize, current: &Record, now_unix_ms: u64) -> Option<Update>;
@@ -45,15 +53,24 @@ pub enum DirectEnd {
 /// Where a key is that no other node has.
 #[derive(Debug)]
 pub struct DirectPlace {
-    pub(crate) store: Arc<HeldStore>,
-    pub(crate) place: Place,
+    store: Arc<HeldStore>,
+    partition: Arc<Partition>,
     shard: usize,
+    hash: u64,
+    key: Bytes,
 }
+
+/// What was found under a key.
+pub(crate) type Found = Result<Option<Bytes>, ReplicaError>;
 
 impl DirectPlace {
     /// What writes must have in common to be handed over together: the shard, and the store.
     pub fn batch(&self) -> (usize, u16) {
         (self.shard, self.store.id)
+    }
+
+    fn with_table_key<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
+        with_record_key(self.partition.id(), self.hash, &self.key, look)
     }
 }
 
@@ -68,9 +85,11 @@ impl Replicas {
             return None;
         }
         Some(DirectPlace {
-            place: place_in(store.partition(partition).ok()?, key),
+            partition: Arc::clone(store.partition(partition).ok()?),
             shard: self.shared.shard_of(partition),
             store: Arc::clone(store),
+            hash: key_hash(key),
+            key: key.clone(),
         })
     }
 
@@ -88,15 +107,32 @@ impl Replicas {
             return writes.end(Vec::new());
         };
         let (shard, store) = (first.shard, Arc::clone(&first.store));
-        let places: Vec<Place> = places.into_iter().map(|place| place.place).collect();
         let answer = Answer::direct(DirectAnswer {
             count: places.len(),
-            ends: Vec::new(),
+            ends: Vec::with_capacity(places.len()),
             writes,
         });
-        let deadline = Instant::now().checked_add(timeout);
-        self.shared
-            .enqueue(shard, bytes, Some(&store), deadline, Task::Direct(places), answer);
+        let need_not_wait = store.engine.writes_at_once() && store.settings.durability == Durability::Log;
+        let job = Job {
+            store: Some(store),
+            deadline: Instant::now().checked_add(timeout),
+            task: Task::Direct(places),
+            answer,
+        };
+        let left = match need_not_wait {
+            true => commit_now(&self.shared, shard, job),
+            false => Err(job),
+        };
+        if let Err(Job {
+            store,
+            deadline,
+            task,
+            answer,
+        }) = left
+        {
+            self.shared
+                .enqueue(shard, bytes, store.as_ref(), deadline, task, answer);
+        }
     }
 }
 
@@ -109,13 +145,17 @@ pub(crate) struct DirectAnswer {
 }
 
 impl DirectAnswer {
+    fn looks(&self, at: usize) -> bool {
+        self.writes.looks(at)
+    }
+
     /// What is to become of a key.
-    pub(crate) fn decide(&mut self, at: usize, current: &Record, now_unix_ms: u64) -> Option<Update> {
+    fn decide(&mut self, at: usize, current: &Record, now_unix_ms: u64) -> Option<Update> {
         self.writes.decide(at, current, now_unix_ms)
     }
 
     /// The next write is done as far as its group is written, or was refused.
-    pub(crate) fn note(&mut self, result: Result<(), ReplicaError>) {
+    fn note(&mut self, result: Result<(), ReplicaError>) {
         self.ends.push(match result {
             Ok(()) => DirectEnd::Done,
             Err(error) => DirectEnd::Refused(error),
@@ -140,6 +180,20 @@ impl DirectAnswer {
 }
 
 impl Group<'_> {
+    /// Whether all that direct writes look at is in memory; then that is remembered for them.
+    pub(crate) fn finds_in_memory(&mut self, job: &Job) -> bool {
+        let (Some(store), Task::Direct(places)) = (&job.store, &job.task) else {
+            return false;
+        };
+        self.found = look_up(places, |key| match store.table.get_hot(key) {
+            Ok(Hot::Found(record)) => Some(Ok(Some(record))),
+            Ok(Hot::Absent) => Some(Ok(None)),
+            Ok(Hot::Cold) => None,
+            Err(error) => Some(Err(engine_error(self.shared, &error))),
+        });
+        self.found.is_some()
+    }
+
     /// Makes writes that need no coordinator.
     ///
     /// # Errors
@@ -147,50 +201,99 @@ impl Group<'_> {
     pub(crate) fn write_directly(
         &mut self,
         store: &HeldStore,
-        places: &[Place],
+        places: Vec<DirectPlace>,
         writes: &mut DirectAnswer,
     ) -> Result<(), ReplicaError> {
         if !self.shared.holding.load().is_unchanged(store) {
             return Err(has_changed(store));
         }
-        for (at, place) in places.iter().enumerate() {
-            let written = self.write_one_directly(store, place, |record, now_unix_ms| {
-                writes.decide(at, record, now_unix_ms)
-            });
+        self.shared.metrics.add(ReplicaCounter::Puts, places.len() as u64);
+        let shared = self.shared;
+        let read = |key: &[u8]| Some(store.table.get(key).map_err(|error| engine_error(shared, &error)));
+        let found = self.found.take().or_else(|| look_up(&places, read));
+        for (at, (place, found)) in places.into_iter().zip(found.unwrap_or_default()).enumerate() {
+            let written = found.and_then(|found| self.write_one_directly(store, place, found, at, writes));
             writes.note(written);
         }
-        self.shared.metrics.add(ReplicaCounter::Puts, places.len() as u64);
         Ok(())
     }
 
     fn write_one_directly(
         &mut self,
         store: &HeldStore,
-        place: &Place,
-        decide: impl FnOnce(&Record, u64) -> Option<Update>,
+        place: DirectPlace,
+        found: Option<Bytes>,
+        at: usize,
+        writes: &mut DirectAnswer,
     ) -> Result<(), ReplicaError> {
-        let before = self.current(store.engine_at, &*store.table, &place.table_key)?;
+        let changed = place.with_table_key(|key| self.changed(store.engine_at, &*store.table, key));
+        let before = changed.unwrap_or(found);
         let local = match &before {
-            Some(bytes) => self.decode(place, bytes)?,
-            None => Record::default(),
+            None => Ok(Record::default()),
+            Some(bytes) if writes.looks(at) => Record::decode(bytes.clone()),
+            Some(bytes) => Record::decode_seen(bytes),
         };
-        let Some(update) = decide(&local, self.now_unix_ms) else {
+        let local = local.map_err(|error| {
+            let bytes = before.as_deref().unwrap_or_default();
+            self.damaged(&place.partition, &place.key, bytes, &error)
+        })?;
+        let Some(update) = writes.decide(at, &local, self.now_unix_ms) else {
             return Ok(());
         };
         let dots = self.dots.of(store.lasting());
         // All that was ever written is here.
         let record = Record::write(Some(&local), dots, Over::Context(local.context()), update);
         let record = record.map_err(|error| ReplicaError::new(ReplicaErrorCode::Other, error.to_string()))?;
-        self.change(store, place, before.as_ref(), Stored::Record(&record))
-            .map(drop)
+        // Key and record in one buffer: who looks for the key finds the record beside it in memory.
+        let (id, length_guess) = (place.partition.id(), record.encoded_bytes_guess());
+        let mut bytes = record_key_before(id, place.hash, &place.key, length_guess);
+        let key_bytes = bytes.len();
+        record.encode(&mut bytes);
+        let pair = Pair::new(bytes.into(), key_bytes);
+        check_length(pair.value())?;
+        let change = Change {
+            hash: place.hash,
+            before: before.map(|bytes| Record::stated_digest(&bytes)),
+            after: Some(Record::stated_digest(pair.value())),
+        };
+        self.changes.push((place.partition, change));
+        self.batch_of(store).put_pair(&*store.table, pair);
+        Ok(())
     }
+}
+
+/// What is under keys, one after the other, so that memory serves many at a time: nothing where `look` finds nothing
+/// out about one.
+fn look_up(places: &[DirectPlace], mut look: impl FnMut(&[u8]) -> Option<Found>) -> Option<Vec<Found>> {
+    let mut found = Vec::with_capacity(places.len());
+    for place in places {
+        let under = place.with_table_key(&mut look)?;
+        if let Ok(Some(record)) = &under {
+            prefetch(record);
+        }
+        found.push(under);
+    }
+    Some(found)
+}
+
+/// Begins to load the first bytes of a record, which say what has been seen.
+#[inline]
+fn prefetch(record: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch is a hint: it reads nothing that the program sees and never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(record.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = record;
 }
 
 impl Holding {
     /// Whether no other node has a partition of a store, nor is to have it, as this node knows for certain.
     fn is_alone(&self, store: &HeldStore, partition: PartitionId) -> bool {
         let is_certain = self.cluster.as_ref().is_some_and(|cluster| !cluster.is_remembered);
-        is_certain && !self.owners(store, partition).is_empty() && self.others(store, partition).is_empty()
+        is_certain && !self.owners(store, partition).is_empty() && !self.has_others(store, partition)
     }
 
     /// Whether what was seen of a store is still so: no partition has moved, nor is to.

@@ -2,8 +2,9 @@
 //! by other replicas.
 //!
 //! - [`Replicas`]: told of the cluster by the agent, asked by coordinators ([`ReplicaRequest`]);
-//! - writes: a queue for each shard, and one thread that commits what waits in groups, so that a record is
-//!   read, changed and written without a lock (`committer`, `commit`);
+//! - writes: a queue for each shard, and one thread that commits what waits in groups (`committer`, `commit`); what
+//!   this node alone has, and need not wait for a disk, an event loop commits itself while nothing waits (`direct`).
+//!   Who has the turn at a shard (`write_turn`) reads, changes and writes records without another lock;
 //! - reads: at once what memory has, on threads of their own what it has not (`reads`);
 //! - [`written()`]: what a write makes of a record, and [`exchange`]: how two replicas of a partition are compared;
 //!   both without I/O, for those who simulate them too;
@@ -47,6 +48,7 @@ mod troubles;
 mod turns;
 mod views;
 mod worker;
+mod write_turn;
 mod written;
 
 pub use client_peers::ClientPeers;

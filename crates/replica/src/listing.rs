@@ -10,7 +10,9 @@ use fondaco_model::versioned::Record;
 
 use crate::commit::unix_ms;
 use crate::replicas::Replicas;
-use crate::table_key::{HintKey, hints_of, hints_of_store, parse_hint_key, parse_record_key, range, with_record_key};
+use crate::table_key::{
+    HintKey, hints_of, hints_of_store, key_hash, parse_hint_key, parse_record_key, range, with_record_key,
+};
 
 /// Keys whose hashes have the same first bits as this many are listed together: a scan goes on behind them.
 const PLACE_BITS: u32 = 38;
@@ -38,7 +40,7 @@ impl Replicas {
         let holding = self.holding();
         let store = holding.stores.get(&store)?;
         store.partition(partition).ok()?;
-        match with_record_key(partition, key, |key| store.table.get_hot(key)).ok()? {
+        match with_record_key(partition, key_hash(key), key, |key| store.table.get_hot(key)).ok()? {
             Hot::Found(record) => Record::decode(record).ok().map(Some),
             Hot::Absent => Some(None),
             Hot::Cold => None,

@@ -122,15 +122,17 @@ impl Partition {
         self.forget_tree();
     }
 
-    /// Something was written. Only the partition's shard.
-    pub(crate) fn changed(&self, change: Change) {
+    /// This was written, in this order. Only in the turn of the partition's shard.
+    pub(crate) fn changed(&self, changes: impl Iterator<Item = Change> + Clone) {
         let mut tree = self.tree();
         if let Some(grown) = &mut tree.grown {
-            apply(grown, change);
+            // One after the other, so that memory serves their leaves at the same time.
+            changes.clone().for_each(|change| apply(grown, change));
         }
-        match &mut tree.missed {
-            Some(missed) if missed.len() < MISSED_MAX => missed.push(change),
-            missed => *missed = None,
+        let Some(missed) = &mut tree.missed else { return };
+        missed.extend(changes);
+        if missed.len() > MISSED_MAX {
+            tree.missed = None;
         }
     }
 
@@ -145,12 +147,12 @@ impl Partition {
         self.with_tree(HashTree::is_crowded).unwrap_or(false)
     }
 
-    /// A scan for its tree begins now. Only the partition's shard.
+    /// A scan for its tree begins now. Only in the turn of the partition's shard.
     pub(crate) fn begin_tree(&self) {
         self.tree().missed = Some(Vec::new());
     }
 
-    /// The scan is through, and found this; `None` if it failed. Only the partition's shard.
+    /// The scan is through, and found this; `None` if it failed. Only in the turn of the partition's shard.
     pub(crate) fn end_tree(&self, scanned: Option<HashTree>) {
         let mut tree = self.tree();
         // There is none if too much was written meanwhile, or what is stored was found damaged.
@@ -253,15 +255,15 @@ mod tests {
     fn what_is_written_while_the_tree_is_made_is_in_it() {
         let partition = Partition::new(PartitionId::new(0));
         assert!(partition.wants_tree());
-        partition.changed(change(1, None, Some(10)));
+        partition.changed([change(1, None, Some(10))].into_iter());
         partition.begin_tree();
-        partition.changed(change(1, Some(10), Some(11)));
-        partition.changed(change(2, None, Some(20)));
+        let missed = [change(1, Some(10), Some(11)), change(2, None, Some(20))];
+        partition.changed(missed.into_iter());
         assert!(partition.with_tree(|_| ()).is_none());
         let mut scanned = HashTree::default();
         scanned.replace(1, None, Some(10));
         partition.end_tree(Some(scanned));
-        partition.changed(change(3, None, Some(30)));
+        partition.changed([change(3, None, Some(30))].into_iter());
         let mut expected = HashTree::default();
         for (hash, digest) in [(1, 11), (2, 20), (3, 30)] {
             expected.replace(hash, None, Some(digest));

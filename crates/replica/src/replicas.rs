@@ -24,6 +24,7 @@ use crate::shared::Shared;
 use crate::space::Space;
 use crate::store::Holding;
 use crate::worker::{Signal, Worker};
+use crate::write_turn::WriteTurn;
 use crate::{growing, handoff, reconciling, sweeper};
 
 /// The table of hints.
@@ -89,6 +90,7 @@ impl Replicas {
             metrics: ReplicaMetrics::default(),
             space: Space::new(dir, options.reserve_bytes),
             shards: (0..options.shards.max(1)).map(shard).collect(),
+            turns: (0..options.shards.max(1)).map(|_| WriteTurn::default()).collect(),
             readers: Readers::new(READS_WAITING_MAX),
             peers,
             returned: Mutex::default(),

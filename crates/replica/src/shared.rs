@@ -28,6 +28,7 @@ use crate::reads::Readers;
 use crate::space::Space;
 use crate::store::{HeldStore, Holding, Place};
 use crate::worker::Signal;
+use crate::write_turn::WriteTurn;
 
 /// What a job takes of a queue besides what it brings, in bytes.
 const JOB_BYTES: usize = 256;
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: ReplicaMetrics,
     pub(crate) space: Space,
     pub(crate) shards: Vec<Queue<Work>>,
+    /// One for each shard.
+    pub(crate) turns: Vec<WriteTurn>,
     pub(crate) readers: Readers,
     pub(crate) peers: Arc<dyn Peers>,
     /// Nodes that came back, and were not compared with since.

@@ -114,16 +114,26 @@ impl Holding {
 
     /// The other nodes that hold a partition of a store, or are to.
     pub(crate) fn others(&self, store: &HeldStore, partition: PartitionId) -> Vec<NodeId> {
-        let Some(cluster) = &self.cluster else {
-            return Vec::new();
-        };
-        let next = cluster.table.next().map(|next| &next[partition.get() as usize]);
-        let owners = cluster.table.owners(partition).iter().take(store.replicas);
-        let all = owners.chain(next.into_iter().flat_map(|next| next.iter().take(store.replicas)));
-        let mut others: Vec<NodeId> = all.copied().filter(|&node| node != cluster.node).collect();
+        let mut others: Vec<NodeId> = self.all_others(store, partition).collect();
         others.sort_unstable();
         others.dedup();
         others
+    }
+
+    /// Whether another node holds a partition of a store, or is to.
+    pub(crate) fn has_others(&self, store: &HeldStore, partition: PartitionId) -> bool {
+        self.all_others(store, partition).next().is_some()
+    }
+
+    /// The same nodes may be named twice.
+    fn all_others(&self, store: &HeldStore, partition: PartitionId) -> impl Iterator<Item = NodeId> {
+        let replicas = store.replicas;
+        self.cluster.iter().flat_map(move |cluster| {
+            let next = cluster.table.next().map(|next| &next[partition.get() as usize]);
+            let owners = cluster.table.owners(partition).iter().take(replicas);
+            let all = owners.chain(next.into_iter().flat_map(move |next| next.iter().take(replicas)));
+            all.copied().filter(|&node| node != cluster.node)
+        })
     }
 
     /// The nodes that own a partition of a store now.

@@ -28,17 +28,21 @@ pub(crate) fn key_hash(key: &[u8]) -> u64 {
 
 /// Where a key stands in its store's table.
 pub(crate) fn record_key(partition: PartitionId, hash: u64, key: &[u8]) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + key.len());
+    record_key_before(partition, hash, key, 0).into()
+}
+
+/// The same, in a buffer that has room for so many bytes behind it.
+pub(crate) fn record_key_before(partition: PartitionId, hash: u64, key: &[u8], more_bytes: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(PREFIX_BYTES + key.len() + more_bytes);
     put_prefix(&mut bytes, partition, hash);
     bytes.put_slice(key);
-    bytes.freeze()
+    bytes
 }
 
 /// Does something with where a key stands in its store's table; without a buffer for that where the key is short.
-pub(crate) fn with_record_key<T>(partition: PartitionId, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> T {
+pub(crate) fn with_record_key<T>(partition: PartitionId, hash: u64, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> T {
     const SHORT_BYTES: usize = 64;
     let mut short = [0; PREFIX_BYTES + SHORT_BYTES];
-    let hash = key_hash(key);
     let Some(short) = short.get_mut(..PREFIX_BYTES + key.len()) else {
         return look(&record_key(partition, hash, key));
     };
@@ -158,7 +162,7 @@ mod tests {
             let (from, to) = range(partition, bits, asked);
             let inside = stored >= from && to.is_none_or(|to| stored < to);
             prop_assert_eq!(inside, asked == own);
-            with_record_key(partition, &key, |looked_for| assert_eq!(looked_for, stored));
+            with_record_key(partition, hash, &key, |looked_for| assert_eq!(looked_for, stored));
             prop_assert_eq!(parse_record_key(&stored), Some((partition, hash, Bytes::from(key))));
         }
 

@@ -142,6 +142,10 @@ macro_rules! engine_over_shared {
                 self.shared.current.load().bytes()
             }
 
+            fn writes_at_once(&self) -> bool {
+                true
+            }
+
             fn is_durable(&self) -> bool {
                 false
             }

@@ -6,17 +6,17 @@ use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode};
 use fondaco_engine::{Pair, Table};
 use fondaco_model::NodeId;
-use fondaco_model::versioned::{RECORD_BYTES_MAX, Record};
+use fondaco_model::versioned::{RECORD_BYTES_MAX, Record, RecordError};
 
 use super::{Group, HINTS_ENGINE_AT, Put, engine_error};
 use crate::metrics::ReplicaCounter;
-use crate::partition::Change;
+use crate::partition::{Change, Partition};
 use crate::store::{HeldStore, Place, not_here};
-use crate::table_key::hint_key;
+use crate::table_key::{hint_key, key_hash};
 use crate::written::written;
 
 /// A record that is to be stored.
-pub(crate) enum Stored<'a> {
+enum Stored<'a> {
     Record(&'a Record),
     /// As it came, with much else in one buffer.
     Bytes(&'a [u8]),
@@ -58,7 +58,8 @@ impl Group<'_> {
         };
         let dots = self.dots.of(store.lasting());
         let record = written(local, store.settings.resolution, dots, over, &context, update)?;
-        let after = self.change(store, &place, before.as_ref(), Stored::Record(&record))?;
+        let before = before.map(|bytes| Record::stated_digest(&bytes));
+        let after = self.change(store, &place, before, Stored::Record(&record))?;
         self.shared.metrics.add(ReplicaCounter::Puts, 1);
         Ok(after)
     }
@@ -75,6 +76,7 @@ impl Group<'_> {
             before => before?,
         };
         let merged;
+        let mut digest = before.as_ref().map(|bytes| Record::stated_digest(bytes));
         let after = match &before {
             Some(before) if *before == record => None,
             None if self.is_past(store, &record)? => None,
@@ -84,11 +86,15 @@ impl Group<'_> {
                     merged = local.merge(&decode(record.clone())?);
                     (merged != local).then_some(Stored::Record(&merged))
                 }
-                Err(_) => Some(Stored::Bytes(&record)),
+                Err(_) => {
+                    // A tree that was made since then has counted what is there.
+                    digest = Some(Record::digest(bytes));
+                    Some(Stored::Bytes(&record))
+                }
             },
         };
         match after {
-            Some(after) => self.change(store, place, before.as_ref(), after).map(drop),
+            Some(after) => self.change(store, place, digest, after).map(drop),
             None => {
                 self.shared.metrics.add(ReplicaCounter::IdleMerges, 1);
                 Ok(())
@@ -128,52 +134,64 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// Writes the record of a key. It, as it is stored.
-    pub(crate) fn change(
+    /// Writes the record of a key, of which this was the digest. It, as it is stored.
+    fn change(
         &mut self,
         store: &HeldStore,
         place: &Place,
-        before: Option<&Bytes>,
+        before: Option<u64>,
         after: Stored<'_>,
     ) -> Result<Bytes, ReplicaError> {
         let pair = after.behind(&place.table_key);
         let after = pair.shared_value();
         check_length(&after)?;
-        self.note(place, before, Some(&after));
+        self.note(place, before, Some(Record::stated_digest(&after)));
         self.batch_of(store).put_pair(&*store.table, pair);
         Ok(after)
     }
 
-    pub(super) fn note(&mut self, place: &Place, before: Option<&Bytes>, after: Option<&Bytes>) {
-        let change = Change {
-            hash: place.hash,
-            before: before.map(|bytes| Record::digest(bytes)),
-            after: after.map(|bytes| Record::digest(bytes)),
-        };
+    /// By their digests.
+    pub(super) fn note(&mut self, place: &Place, before: Option<u64>, after: Option<u64>) {
+        let hash = place.hash;
+        let change = Change { hash, before, after };
         self.changes.push((Arc::clone(&place.partition), change));
     }
 
     /// What is under a key, with what the group has written so far.
-    pub(crate) fn current(
+    pub(super) fn current(
         &self,
         engine_at: usize,
         table: &dyn Table,
         key: &[u8],
     ) -> Result<Option<Bytes>, ReplicaError> {
-        let batch = self.batches.iter().find(|batch| batch.engine_at == engine_at);
-        if let Some(change) = batch.and_then(|batch| batch.changes.change_of(table, key)) {
-            return Ok(change);
+        match self.changed(engine_at, table, key) {
+            Some(change) => Ok(change),
+            None => table.get(key).map_err(|error| engine_error(self.shared, &error)),
         }
-        table.get(key).map_err(|error| engine_error(self.shared, &error))
     }
 
-    pub(crate) fn decode(&self, place: &Place, bytes: &Bytes) -> Result<Record, ReplicaError> {
-        Record::decode(bytes.clone()).map_err(|error| {
-            self.shared.metrics.add(ReplicaCounter::Corruptions, 1);
-            tracing::error!(?place, %error, "a stored record is damaged");
-            place.partition.found_damaged(place.hash, Record::digest(bytes));
-            ReplicaError::new(ReplicaErrorCode::Corrupt, error.to_string())
-        })
+    /// What the group has made of a key, if it has.
+    pub(crate) fn changed(&self, engine_at: usize, table: &dyn Table, key: &[u8]) -> Option<Option<Bytes>> {
+        let batch = self.batches.iter().find(|batch| batch.engine_at == engine_at)?;
+        batch.changes.change_of(table, key)
+    }
+
+    fn decode(&self, place: &Place, bytes: &Bytes) -> Result<Record, ReplicaError> {
+        Record::decode(bytes.clone()).map_err(|error| self.damaged(&place.partition, &place.key, bytes, &error))
+    }
+
+    /// The error of who finds a stored record damaged.
+    pub(crate) fn damaged(
+        &self,
+        partition: &Partition,
+        key: &Bytes,
+        bytes: &[u8],
+        error: &RecordError,
+    ) -> ReplicaError {
+        self.shared.metrics.add(ReplicaCounter::Corruptions, 1);
+        tracing::error!(partition = %partition.id(), ?key, %error, "a stored record is damaged");
+        partition.found_damaged(key_hash(key), Record::digest(bytes));
+        ReplicaError::new(ReplicaErrorCode::Corrupt, error.to_string())
     }
 }
 
@@ -193,7 +211,7 @@ pub(super) fn check_record(record: &Bytes) -> Result<(), ReplicaError> {
     decode(record.clone()).map(drop)
 }
 
-fn check_length(record: &Bytes) -> Result<(), ReplicaError> {
+pub(crate) fn check_length(record: &[u8]) -> Result<(), ReplicaError> {
     if record.len() <= RECORD_BYTES_MAX {
         return Ok(());
     }

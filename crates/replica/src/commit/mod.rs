@@ -13,15 +13,16 @@ use bytes::Bytes;
 use fondaco_client::quorum::{PutOver, ReplicaError, ReplicaErrorCode, ReplicaReply};
 use fondaco_engine::{Engine, EngineError, WriteBatch};
 use fondaco_model::NodeId;
-use fondaco_model::versioned::{Durability, Update, VectorClock};
+use fondaco_model::versioned::{Durability, Record, Update, VectorClock};
 
 use crate::answer::Answer;
 use crate::committer::Dots;
+use crate::direct::{DirectPlace, Found};
 use crate::metrics::ReplicaCounter;
 use crate::partition::{Change, Partition};
 use crate::shared::Shared;
 use crate::store::{HeldStore, Place, gone, not_here};
-pub(crate) use change::Stored;
+pub(crate) use change::check_length;
 use change::check_record;
 
 /// The engine on disk, which keeps hints too.
@@ -50,7 +51,7 @@ pub(crate) enum Task {
     /// A write that comes to this replica first.
     Put(Box<Put>),
     /// Writes of keys that no other node has. What they are, the one knows who is answered.
-    Direct(Vec<Place>),
+    Direct(Vec<DirectPlace>),
     /// Records of other replicas.
     Merge(Vec<(Place, Bytes)>),
     /// Records that wait for another node.
@@ -72,8 +73,10 @@ pub(crate) struct Group<'a> {
     space: Option<Result<(), String>>,
     /// One for each engine that is written to.
     batches: Vec<Batch>,
-    changes: Vec<(Arc<Partition>, Change)>,
+    pub(crate) changes: Vec<(Arc<Partition>, Change)>,
     outcomes: Vec<Outcome>,
+    /// What was found in memory for the direct writes that come next; none where that is to be looked up.
+    pub(crate) found: Option<Vec<Found>>,
     /// For whom there are hints, and of when.
     hinted: Vec<(NodeId, u64)>,
 }
@@ -120,6 +123,7 @@ impl<'a> Group<'a> {
             batches: Vec::new(),
             changes: Vec::new(),
             outcomes: Vec::new(),
+            found: None,
             hinted: Vec::new(),
         }
     }
@@ -186,7 +190,7 @@ impl<'a> Group<'a> {
         match task {
             Task::Direct(places) => {
                 if let Some(writes) = answer.direct_writes() {
-                    self.write_directly(store, &places, writes)?;
+                    self.write_directly(store, places, writes)?;
                 }
                 Ok(ReplicaReply::Done)
             }
@@ -218,7 +222,7 @@ impl<'a> Group<'a> {
                     if self.current(store.engine_at, &*store.table, &place.table_key)?.as_ref() == Some(&seen) {
                         self.batch(store.engine_at)
                             .delete(&*store.table, place.table_key.clone());
-                        self.note(&place, Some(&seen), None);
+                        self.note(&place, Some(Record::stated_digest(&seen)), None);
                         collected += 1;
                     }
                 }
@@ -248,7 +252,7 @@ impl<'a> Group<'a> {
         Ok(ReplicaReply::Done)
     }
 
-    fn batch_of(&mut self, store: &HeldStore) -> &mut WriteBatch {
+    pub(crate) fn batch_of(&mut self, store: &HeldStore) -> &mut WriteBatch {
         self.batch(store.engine_at)
     }
 
@@ -276,10 +280,12 @@ impl<'a> Group<'a> {
         }
         self.shared.metrics.add(ReplicaCounter::Commits, 1);
         let is_whole = self.batches.iter().all(|batch| batch.failed.is_none());
-        // The trees are those of what can be read from now on.
-        for (partition, change) in &self.changes {
+        // The trees are those of what can be read from now on. Each partition's changes stay in their order.
+        self.changes.sort_by_key(|(partition, _)| Arc::as_ptr(partition));
+        for changes in self.changes.chunk_by(|(one, _), (other, _)| Arc::ptr_eq(one, other)) {
+            let partition = &changes[0].0;
             match is_whole {
-                true => partition.changed(*change),
+                true => partition.changed(changes.iter().map(|(_, change)| *change)),
                 // What was written of it is not known.
                 false => partition.forget_tree(),
             }

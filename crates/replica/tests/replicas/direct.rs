@@ -1,23 +1,29 @@
 //! Writes of keys that one node alone has, made without a coordinator.
 
 use std::sync::{Arc, mpsc};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_client::quorum::ReplicaErrorCode;
+use fondaco_engine::{Engine, EngineError, Hot, MemoryEngine, Scan, Table, WriteBatch};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::{Durability, Record, Resolution, Update};
 use fondaco_replica::{DirectEnd, DirectPlace, DirectWrites, Replicas};
 
-use crate::cluster::{Cluster, PATIENCE, STORE_ID, node, now_unix_ms, put, quiet, value};
+use crate::cluster::{Cluster, PATIENCE, STORE_ID, node, now_unix_ms, put, quiet, until, value};
 
 /// Writes that append to what is there, and say when they are done what came of them.
 struct Appending {
     tails: Vec<&'static str>,
-    ended: mpsc::Sender<Vec<DirectEnd>>,
+    ended: mpsc::Sender<(Vec<DirectEnd>, ThreadId)>,
 }
 
 impl DirectWrites for Appending {
+    fn looks(&self, _: usize) -> bool {
+        true
+    }
+
     fn decide(&mut self, at: usize, current: &Record, now_unix_ms: u64) -> Option<Update> {
         let tail = self.tails[at];
         let before = current.siblings().last().and_then(|sibling| sibling.value.as_deref());
@@ -26,7 +32,7 @@ impl DirectWrites for Appending {
     }
 
     fn end(self: Box<Self>, ends: Vec<DirectEnd>) {
-        self.ended.send(ends).unwrap();
+        self.ended.send((ends, thread::current().id())).unwrap();
     }
 }
 
@@ -43,7 +49,121 @@ fn append(replicas: &Replicas, writes: &[(&str, &'static str)]) -> Vec<DirectEnd
 fn append_at(replicas: &Replicas, places: Vec<DirectPlace>, tails: Vec<&'static str>) -> Vec<DirectEnd> {
     let (ended, receiver) = mpsc::channel();
     replicas.write_directly(places, 100, PATIENCE, Box::new(Appending { tails, ended }));
-    receiver.recv_timeout(PATIENCE).unwrap()
+    receiver.recv_timeout(PATIENCE).unwrap().0
+}
+
+/// Whether this thread itself appends to a key.
+fn appends_itself(replicas: &Replicas, key: &str) -> bool {
+    let (ended, receiver) = mpsc::channel();
+    let (places, tails) = (vec![place(replicas, key).unwrap()], vec!["x"]);
+    replicas.write_directly(places, 100, PATIENCE, Box::new(Appending { tails, ended }));
+    let (ends, thread) = receiver.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(ends, [DirectEnd::Done]);
+    thread == thread::current().id()
+}
+
+/// An engine that takes writes at once, and that has nothing in memory that can be asked for without waiting.
+struct Cold(MemoryEngine);
+
+struct ColdTable(Arc<dyn Table>);
+
+impl Engine for Cold {
+    fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError> {
+        Ok(Arc::new(ColdTable(self.0.open_table(name)?)))
+    }
+
+    fn drop_table(&self, name: &str) -> Result<(), EngineError> {
+        self.0.drop_table(name)
+    }
+
+    fn tables(&self) -> Result<Vec<String>, EngineError> {
+        self.0.tables()
+    }
+
+    fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
+        self.0.write(batch)
+    }
+
+    fn sync(&self) -> Result<(), EngineError> {
+        self.0.sync()
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        self.0.disk_bytes()
+    }
+
+    fn writes_at_once(&self) -> bool {
+        true
+    }
+
+    fn is_durable(&self) -> bool {
+        self.0.is_durable()
+    }
+}
+
+impl Table for ColdTable {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        self.0.get(key)
+    }
+
+    fn get_hot(&self, _: &[u8]) -> Result<Hot, EngineError> {
+        Ok(Hot::Cold)
+    }
+
+    fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError> {
+        self.0.scan(from, to)
+    }
+
+    fn approximate_len(&self) -> u64 {
+        self.0.approximate_len()
+    }
+}
+
+#[test]
+fn who_asks_writes_itself_what_need_not_wait_and_leaves_to_the_shard_what_is_to_be_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    cluster.settings.durability = Durability::Log;
+    cluster.tell();
+    until("the shard to be idle", || appends_itself(cluster.node(1), "k"));
+    cluster.settings.durability = Durability::Fsync;
+    cluster.tell();
+    assert!(!appends_itself(cluster.node(1), "k"));
+}
+
+#[test]
+fn what_is_not_in_memory_is_left_to_the_shard() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::of(dir.path(), 1, 1, &quiet(), |_| {
+        Arc::new(Cold(MemoryEngine::new())) as Arc<dyn Engine>
+    });
+    cluster.settings.durability = Durability::Log;
+    cluster.tell();
+    assert!((0..100).all(|_| !appends_itself(cluster.node(1), "k")));
+    assert_eq!(cluster.values(1, "k"), ["x".repeat(100)]);
+}
+
+#[test]
+fn of_many_who_write_a_key_at_once_each_sees_what_the_others_wrote() {
+    const WRITES: usize = 300;
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    cluster.settings.durability = Durability::Log;
+    cluster.tell();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                (0..WRITES).for_each(|_| {
+                    appends_itself(cluster.node(1), "k");
+                });
+            });
+        }
+    });
+    assert_eq!(cluster.values(1, "k"), ["x".repeat(4 * WRITES)]);
 }
 
 #[test]
@@ -117,7 +237,7 @@ fn what_is_not_begun_in_time_is_refused_and_not_written() {
     cluster
         .node(1)
         .write_directly(places, 100, Duration::ZERO, Box::new(Appending { tails, ended }));
-    let ends = receiver.recv_timeout(PATIENCE).unwrap();
+    let (ends, _) = receiver.recv_timeout(PATIENCE).unwrap();
     let is_late = |end: &DirectEnd| matches!(end, DirectEnd::Refused(error) if error.code == ReplicaErrorCode::Timeout);
     assert!(ends.len() == 2 && ends.iter().all(is_late), "{ends:?}");
     assert_eq!(cluster.record(1, "k"), None);

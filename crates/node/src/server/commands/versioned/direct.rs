@@ -188,6 +188,11 @@ impl Write {
 }
 
 impl DirectWrites for HandedOver {
+    fn looks(&self, at: usize) -> bool {
+        let write = self.writes.get(at);
+        write.is_some_and(|write| write.part.operation.unconditional().is_none())
+    }
+
     fn decide(&mut self, at: usize, current: &Record, now_unix_ms: u64) -> Option<Update> {
         let Write { part, answer, .. } = self.writes.get_mut(at)?;
         let settings = &part.store.settings;
