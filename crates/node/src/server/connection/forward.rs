@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::BytesMut;
 use fondaco_client::read::HeldRoom;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
@@ -64,7 +65,7 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> (
 }
 
 /// Waits until the client is gone. What it sends meanwhile is kept for later.
-async fn gone<S: AsyncRead + Unpin>(stream: &mut S, input: &mut Vec<u8>, context: &LoopContext) -> io::Error {
+async fn gone<S: AsyncRead + Unpin>(stream: &mut S, input: &mut BytesMut, context: &LoopContext) -> io::Error {
     while input.len() < BUFFER_BYTES_KEPT {
         input.reserve(INPUT_BYTES);
         match stream.read_buf(input).await {

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::{Buf, BytesMut};
 use fondaco_format::ColdRead;
 use fondaco_resp::command::{CommandId, is_http, resolve};
 use fondaco_resp::{Arguments, Limits, Parse, Reply, parse_request};
@@ -43,7 +44,7 @@ where
         stream,
         client,
         session,
-        input: Vec::with_capacity(INPUT_BYTES),
+        input: BytesMut::with_capacity(INPUT_BYTES),
         consumed: 0,
         request_start: 0,
         needed: 0,
@@ -64,7 +65,8 @@ struct Connection<S> {
     stream: S,
     client: Entered,
     session: Session,
-    input: Vec<u8>,
+    /// Requests on versioned stores that are under way are parts of its memory.
+    input: BytesMut,
     /// How much of the input was taken.
     consumed: usize,
     /// Where the last request that was taken begins: its arguments are places behind that.
@@ -159,19 +161,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Drops what was taken of the input.
     fn keep_rest(&mut self, now: Instant) {
-        if self.consumed == self.input.len() {
-            self.input.clear();
-        } else {
-            self.input.drain(..self.consumed);
-        }
-        self.consumed = 0;
-        self.input.shrink_to(BUFFER_BYTES_KEPT.max(self.needed));
+        self.drop_taken();
         let phase = if self.input.is_empty() {
             Phase::Idle
         } else {
             Phase::Sending
         };
         self.client.note(phase, self.context.shared.ms_at(now));
+    }
+
+    fn drop_taken(&mut self) {
+        self.input.advance(std::mem::take(&mut self.consumed));
+        if self.input.capacity() > BUFFER_BYTES_KEPT.max(self.needed) {
+            self.input = BytesMut::from(&self.input[..]);
+        }
     }
 
     /// Takes requests from the input and answers look-ups among them, as long as nothing has to be

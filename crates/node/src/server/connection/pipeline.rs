@@ -8,12 +8,12 @@ use std::io;
 use std::rc::Rc;
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::Buf;
 use fondaco_resp::command::{CommandId, resolve};
 use fondaco_resp::{Arguments, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
-use super::{BUFFER_BYTES_KEPT, Connection, INPUT_BYTES};
+use super::{Connection, INPUT_BYTES};
 use crate::catalog::Catalog;
 use crate::metrics::Counter;
 use crate::resolved::now_unix_ms;
@@ -24,6 +24,9 @@ use crate::server::commands::versioned::{
 };
 use crate::server::session::Replies;
 use crate::server::window::OUTPUT_BYTES_MAX;
+
+/// A buffer in which less is left is replaced by another.
+const SPARE_BYTES_MIN: usize = 4 * 1024;
 
 /// Why no more requests are let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,8 +79,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.write(started).await?;
             let wake = match pause {
                 Pause::Starved => {
-                    self.drop_taken();
-                    self.input.reserve(INPUT_BYTES);
+                    self.make_room();
                     tokio::select! {
                         biased;
                         () = pipeline.next_done() => Wake::Done,
@@ -107,7 +109,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let context = Rc::clone(&self.context);
         let limits = self.limits();
         let catalog = context.shared.catalog.load();
-        let began = Instant::now();
+        let (began, now_unix_ms) = (Instant::now(), now_unix_ms());
         loop {
             if self.consumed == self.input.len() {
                 self.needed = 0;
@@ -133,6 +135,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Err(_) => return Pause::Other,
             };
             self.needed = 0;
+            // How much of it stays in the input.
+            let mut taken = consumed;
             let Ok(spec) = resolve(&self.arguments, rest) else {
                 return Pause::Other;
             };
@@ -163,11 +167,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             } else if (is_operation(command) || is_look_up(command))
                 && is_on_versioned_store(&self.arguments, rest, &catalog)
             {
+                // Not copied: what is kept of it for long is.
+                self.input.advance(std::mem::take(&mut self.consumed));
                 let request = Request {
-                    bytes: Bytes::copy_from_slice(&rest[..consumed]),
+                    bytes: self.input.split_to(std::mem::take(&mut taken)).freeze(),
                     arguments: &self.arguments,
                 };
-                let admitted = versioned::parse(command, &request, now_unix_ms()).and_then(|asked| match asked {
+                let admitted = versioned::parse(command, &request, now_unix_ms).and_then(|asked| match asked {
                     Some(asked) => {
                         let reply = asked.reply;
                         Ok((reply, admission.keys(asked)?))
@@ -186,7 +192,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             } else {
                 return Pause::Other;
             }
-            self.consumed += consumed;
+            self.consumed += taken;
             self.session.asking = false;
             if self.session.replies == Replies::SkipNext {
                 self.session.replies = Replies::On;
@@ -210,15 +216,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Drops what was taken of the input, before more is read behind it.
-    fn drop_taken(&mut self) {
-        if self.consumed == self.input.len() {
-            self.input.clear();
-        } else {
-            self.input.drain(..self.consumed);
+    /// Drops what was taken of the input, and makes room for more behind what is left.
+    fn make_room(&mut self) {
+        self.drop_taken();
+        // While requests are under way that are parts of it, what is left of the buffer is used up: so that each of
+        // few bytes does not hold a buffer of its own.
+        let spare = self.input.capacity() - self.input.len();
+        if !self.input.try_reclaim(INPUT_BYTES) && spare < SPARE_BYTES_MIN {
+            self.input.reserve(INPUT_BYTES);
         }
-        self.consumed = 0;
-        self.input.shrink_to(BUFFER_BYTES_KEPT.max(self.needed));
     }
 }
 

@@ -10,6 +10,7 @@ use fondaco_client::quorum::{ReplicaCommand, ReplicaRequest};
 use fondaco_model::{PartitionId, Slot};
 use fondaco_resp::Arguments;
 use fondaco_resp::command::CommandId;
+use smallvec::SmallVec;
 
 use super::super::Refusal;
 use super::operation::Operation;
@@ -126,8 +127,8 @@ impl Admission<'_> {
     /// # Errors
     /// The error to answer with: a key without a store, a store that is none or takes no writes, no right, no
     /// room, another node to go to, a quota that is used up.
-    pub(in crate::server) fn keys(&self, asked: Asked) -> Result<Vec<Admitted>, Refusal> {
-        let mut admitted = Vec::with_capacity(asked.keys.len());
+    pub(in crate::server) fn keys(&self, asked: Asked) -> Result<SmallVec<[Admitted; 1]>, Refusal> {
+        let mut admitted = SmallVec::<[Admitted; 1]>::with_capacity(asked.keys.len());
         for (wire_key, operation) in asked.keys {
             admitted.push((self.store(&wire_key, &operation)?, wire_key, operation));
         }

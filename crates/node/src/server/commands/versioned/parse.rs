@@ -7,6 +7,7 @@
 use bytes::Bytes;
 use fondaco_resp::command::CommandId;
 use fondaco_resp::{Arguments, parse_integer};
+use smallvec::{SmallVec, smallvec};
 
 use super::super::{NOT_AN_INTEGER, Refusal, SYNTAX_ERROR};
 use super::lifetime::{Clock, Count};
@@ -16,7 +17,7 @@ use super::operation::{Condition, Lifetime, Operation, Set, SetReply, Unit};
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::server) struct Asked {
     /// The wire keys, and what is asked of each.
-    pub(in crate::server) keys: Vec<(Bytes, Operation)>,
+    pub(in crate::server) keys: SmallVec<[(Bytes, Operation); 1]>,
     pub(in crate::server) reply: Combined,
 }
 
@@ -71,7 +72,7 @@ pub(in crate::server) fn parse(
 ) -> Result<Option<Asked>, Refusal> {
     use CommandId as Id;
     let one = |operation| Asked {
-        keys: vec![(request.part(1), operation)],
+        keys: smallvec![(request.part(1), operation)],
         reply: Combined::Only,
     };
     let every = |operation: Operation| Asked {

@@ -5,7 +5,9 @@
 //! which they came; replies are in the order of requests, whichever is done first. How much is under way is
 //! bounded: the connection reads no more requests than [`Pipeline::has_room`] lets in. No I/O is done here.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,7 +15,9 @@ use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaReply, ReplicaRequest};
 use fondaco_resp::Reply;
 use fondaco_resp::command::CommandId;
+use smallvec::{SmallVec, smallvec};
 use tokio::sync::mpsc;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::operation::{Answer, Operation};
 use super::parse::Combined;
@@ -35,13 +39,32 @@ pub(in crate::server) struct Pipeline {
     first: u64,
     bytes: usize,
     answers_bytes: usize,
-    /// Keys that are worked on, each with the work that waits for it.
-    busy: HashMap<Bytes, VecDeque<Part>>,
+    /// Keys that are worked on, by their hashes, each with the work that waits for it. Keys of one hash wait for one
+    /// another.
+    busy: HashMap<u64, VecDeque<Part>, BuildHasherDefault<AsItIs>>,
     /// What may be begun.
     startable: VecDeque<Work>,
     running: usize,
     told: mpsc::UnboundedSender<Done>,
     done: mpsc::UnboundedReceiver<Done>,
+}
+
+/// The hash of what is a hash already.
+#[derive(Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = xxh3_64(bytes);
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
 }
 
 /// A request, and what is known of its reply.
@@ -58,7 +81,7 @@ struct Slot {
 
 enum Outcome {
     /// Answers for keys.
-    Keys(Vec<Option<Answer>>, Combined),
+    Keys(SmallVec<[Option<Answer>; 1]>, Combined),
     /// The answer of this node's own replica.
     Replica(Option<ReplicaReply>),
     /// It was answered when it came.
@@ -70,6 +93,7 @@ enum Outcome {
 /// What a request asks of one key.
 pub(in crate::server) struct Part {
     place: Place,
+    key_hash: u64,
     pub(in crate::server) store: Arc<VersionedStore>,
     /// With the name of the store before it.
     pub(in crate::server) wire_key: Bytes,
@@ -94,8 +118,8 @@ struct Place {
 /// Work that is done.
 pub(in crate::server) struct Done {
     place: Place,
-    /// The key that may be worked on further.
-    wire_key: Option<Bytes>,
+    /// The hash of the key that may be worked on further.
+    key_hash: Option<u64>,
     finding: Finding,
 }
 
@@ -123,44 +147,43 @@ impl Finding {
 /// Tells a connection that work is done: in any case, once.
 pub(in crate::server) struct Teller {
     told: mpsc::UnboundedSender<Done>,
-    done: Option<Done>,
+    /// What it is about, until it is told.
+    untold: Option<(Place, Option<u64>)>,
 }
 
 impl Teller {
-    fn new(told: &mpsc::UnboundedSender<Done>, place: Place, wire_key: Option<Bytes>) -> Self {
+    fn new(told: &mpsc::UnboundedSender<Done>, place: Place, key_hash: Option<u64>) -> Self {
         Self {
             told: told.clone(),
-            done: Some(Done {
-                place,
-                wire_key,
-                finding: Finding::Lost,
-            }),
+            untold: Some((place, key_hash)),
         }
     }
 
     /// Says what came of a key.
-    pub(in crate::server) fn answer(self, answer: Answer) {
+    pub(in crate::server) fn answer(mut self, answer: Answer) {
         self.tell(Finding::Key(answer));
     }
 
     /// Says what the replica has answered.
-    pub(in crate::server) fn reply(self, reply: ReplicaReply) {
+    pub(in crate::server) fn reply(mut self, reply: ReplicaReply) {
         self.tell(Finding::Replica(reply));
     }
 
-    fn tell(mut self, finding: Finding) {
-        if let Some(done) = &mut self.done {
-            done.finding = finding;
+    fn tell(&mut self, finding: Finding) {
+        if let Some((place, key_hash)) = self.untold.take() {
+            // A client that has gone wants no answer.
+            let _ = self.told.send(Done {
+                place,
+                key_hash,
+                finding,
+            });
         }
     }
 }
 
 impl Drop for Teller {
     fn drop(&mut self) {
-        if let Some(done) = self.done.take() {
-            // A client that has gone wants no answer.
-            let _ = self.told.send(done);
-        }
+        self.tell(Finding::Lost);
     }
 }
 
@@ -172,7 +195,7 @@ impl Default for Pipeline {
             first: 0,
             bytes: 0,
             answers_bytes: 0,
-            busy: HashMap::new(),
+            busy: HashMap::default(),
             startable: VecDeque::new(),
             running: 0,
             told,
@@ -208,18 +231,23 @@ impl Pipeline {
         combined: Combined,
         keys: impl ExactSizeIterator<Item = (Arc<VersionedStore>, Bytes, Operation)>,
     ) {
-        let slot = self.push(request, keys.len(), Outcome::Keys(vec![None; keys.len()], combined));
+        let slot = self.push(
+            request,
+            keys.len(),
+            Outcome::Keys(smallvec![None; keys.len()], combined),
+        );
         for (key, (store, wire_key, operation)) in keys.enumerate() {
             let part = Part {
                 place: Place { slot, key },
+                key_hash: xxh3_64(&wire_key),
                 store,
                 wire_key,
                 operation,
             };
-            match self.busy.get_mut(&part.wire_key) {
-                Some(waiting) => waiting.push_back(part),
-                None => {
-                    self.busy.insert(part.wire_key.clone(), VecDeque::new());
+            match self.busy.entry(part.key_hash) {
+                Entry::Occupied(mut waiting) => waiting.get_mut().push_back(part),
+                Entry::Vacant(free) => {
+                    free.insert(VecDeque::new());
                     self.make_startable(part);
                 }
             }
@@ -235,7 +263,8 @@ impl Pipeline {
 
     /// Whether a look-up of a key may be answered at once: nothing is under way on it, and not too many answers wait.
     pub(in crate::server) fn may_answer(&self, wire_key: &[u8]) -> bool {
-        self.answers_bytes < ANSWERS_BYTES_MAX && !self.busy.contains_key(wire_key)
+        let is_busy = || !self.busy.is_empty() && self.busy.contains_key(&xxh3_64(wire_key));
+        self.answers_bytes < ANSWERS_BYTES_MAX && !is_busy()
     }
 
     /// Lets in a request whose answer is known.
@@ -268,7 +297,7 @@ impl Pipeline {
     }
 
     fn make_startable(&mut self, part: Part) {
-        let teller = Teller::new(&self.told, part.place, Some(part.wire_key.clone()));
+        let teller = Teller::new(&self.told, part.place, Some(part.key_hash));
         self.startable.push_back(Work::Part(part, teller));
     }
 
@@ -299,14 +328,12 @@ impl Pipeline {
 
     fn take(&mut self, done: Done) {
         self.running -= 1;
-        if let Some(wire_key) = done.wire_key
-            && let Some(waiting) = self.busy.get_mut(&wire_key)
+        if let Some(key_hash) = done.key_hash
+            && let Entry::Occupied(mut waiting) = self.busy.entry(key_hash)
         {
-            match waiting.pop_front() {
+            match waiting.get_mut().pop_front() {
                 Some(part) => self.make_startable(part),
-                None => {
-                    self.busy.remove(&wire_key);
-                }
+                None => drop(waiting.remove()),
             }
         }
         let bytes = done.finding.bytes();
@@ -397,7 +424,7 @@ impl Outcome {
 
 impl Combined {
     /// One answer out of those for all keys: the first error, if there is one.
-    fn of(self, answers: Vec<Option<Answer>>) -> Answer {
+    fn of(self, answers: SmallVec<[Option<Answer>; 1]>) -> Answer {
         let mut sum = 0;
         let mut last = None;
         for answer in answers {
