@@ -75,6 +75,11 @@ impl Pair {
         self.bytes.slice(self.key_bytes..)
     }
 
+    /// The buffer.
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
     /// The key, as a part of the buffer.
     pub(crate) fn shared_key(&self) -> Bytes {
         self.bytes.slice(..self.key_bytes)

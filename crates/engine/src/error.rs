@@ -42,6 +42,13 @@ pub enum EngineError {
         bytes: usize,
     },
 
+    /// A batch is longer than an engine stores.
+    #[error("a batch of {bytes} bytes: make it of several that are shorter")]
+    BatchTooLong {
+        /// The length of all its keys and values, about.
+        bytes: usize,
+    },
+
     /// The disk is full, or so nearly that the rest is kept for putting it in order.
     #[error("no space left on the disk of {dir:?}: free some; writing goes on by itself when there is")]
     DiskFull {

@@ -17,22 +17,29 @@
 //! ```
 
 mod batch;
+mod directory;
 mod disk;
 mod engine;
 mod error;
+mod failure;
 mod limits;
+mod log;
 mod memory;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod name;
 mod open_table;
 mod record_cache;
+mod space;
+mod synced;
 
 pub use batch::{Pair, WriteBatch};
-pub use disk::{DamagedLog, DiskEngine, DiskOptions};
+pub use directory::DamagedLog;
+pub use disk::{DiskEngine, DiskOptions};
 pub use engine::{Engine, Hot, Scan, Table};
 pub use error::EngineError;
 pub use limits::{KEY_BYTES_MAX, TABLE_NAME_BYTES_MAX, VALUE_BYTES_MAX};
+pub use log::{LogEngine, LogOptions};
 pub use memory::{CacheEngine, MemoryEngine};
 #[cfg(feature = "mysql")]
 pub use mysql::{MySqlEngine, MySqlOptions};

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::error::EngineError;
 
 /// An open table. Its number is its own as long as the engine is open, also when another gets its name.
+#[derive(Debug)]
 pub(crate) struct OpenTable {
     name: String,
     number: u64,

@@ -9,27 +9,26 @@ mod failure;
 mod journal;
 mod lists;
 mod opened;
-mod space;
 mod table;
 
 use std::collections::HashMap;
-use std::fs::{self, File, TryLockError};
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use fjall::PersistMode;
 
 use self::opened::{Opened, Slot};
-use self::space::Space;
 use self::table::DiskTable;
 use crate::batch::WriteBatch;
+use crate::directory::{self, DamagedLog};
 use crate::engine::{Engine, Table};
 use crate::error::EngineError;
 use crate::name;
 use crate::open_table::OpenTable;
 use crate::record_cache::RecordCache;
+use crate::space::Space;
+use crate::synced::Synced;
 
 /// How much of the machine an engine on disk may take.
 #[derive(Clone, Debug)]
@@ -47,16 +46,6 @@ pub struct DiskOptions {
     pub threads: usize,
     /// What to do when the log is found damaged.
     pub damaged_log: DamagedLog,
-}
-
-/// What to do when the log is found damaged as the engine is opened: bits changed, or the machine lost its power
-/// before all was on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DamagedLog {
-    /// Fail with [`EngineError::Corrupt`].
-    Refuse,
-    /// Go on without what was written from there on: [`DiskEngine::lost_writes`] says so.
-    CutOff,
 }
 
 impl Default for DiskOptions {
@@ -85,11 +74,7 @@ struct Shared {
     tables: RwLock<HashMap<String, Arc<OpenTable>>>,
     /// Held while writing: the cache is to see batches in the order in which the log does.
     writer: Mutex<Writer>,
-    /// How many batches were written, and how many of them the last sync covers.
-    written: AtomicU64,
-    synced: Mutex<u64>,
-    /// What was said when a sync failed, if one did.
-    sync_failure: OnceLock<String>,
+    synced: Synced,
     lost_writes: Option<String>,
     /// Held locked.
     _lock: File,
@@ -108,8 +93,7 @@ impl DiskEngine {
     /// [`EngineError::Locked`] if it is in use, [`EngineError::Corrupt`] if it is damaged, or what the
     /// operating system says.
     pub fn open(dir: &Path, options: DiskOptions) -> Result<Self, EngineError> {
-        fs::create_dir_all(dir).map_err(|error| failure::io("create", dir, error))?;
-        let lock = lock(dir)?;
+        let lock = directory::lock(dir)?;
         let database = opened::database_in(dir, &options)?;
         let damage = journal::damage(&database)?;
         if let Some(damage) = &damage {
@@ -128,9 +112,7 @@ impl DiskEngine {
                 space: Space::new(dir, options.disk_reserve_bytes),
                 next_table: 0,
             }),
-            written: AtomicU64::new(0),
-            synced: Mutex::new(0),
-            sync_failure: OnceLock::new(),
+            synced: Synced::default(),
             lost_writes: damage.map(|damage| damage.describe()),
             _lock: lock,
             options,
@@ -164,22 +146,9 @@ impl Shared {
         tables.get(name).cloned()
     }
 
-    /// fjall gives up when a sync fails, and would be opened again by the next write. The kernel may have dropped what
-    /// it could not write, and forgotten that it did: a sync after that would promise what is not so, and what it
-    /// writes would stand behind a hole in the log. So nothing more is written.
-    fn check_synced(&self) -> Result<(), EngineError> {
-        match self.sync_failure.get() {
-            None => Ok(()),
-            Some(reason) => Err(EngineError::SyncFailed {
-                dir: self.dir.clone(),
-                reason: reason.clone(),
-            }),
-        }
-    }
-
     fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
         let mut writer = self.writer();
-        self.check_synced()?;
+        self.synced.check(&self.dir)?;
         writer.space.claim(batch.bytes())?;
         let opened = self.slot.working(&self.dir, &self.options, &self.cache)?;
         match self.commit(&opened, batch) {
@@ -212,7 +181,7 @@ impl Shared {
             }
         }
         changes.commit().map_err(failed)?;
-        self.written.fetch_add(1, Ordering::Release);
+        self.synced.wrote();
         for (table, key, value) in written {
             self.cache.put(table, key, value);
         }
@@ -220,25 +189,16 @@ impl Shared {
     }
 
     fn sync(&self) -> Result<(), EngineError> {
-        let needed = self.written.load(Ordering::Acquire);
-        let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
-        self.check_synced()?;
-        if *synced >= needed {
-            return Ok(());
-        }
-        let covered = self.written.load(Ordering::Acquire);
-        let opened = self.slot.current(&self.dir)?;
-        let persisted = opened.database().persist(PersistMode::SyncData);
-        if let Err(error) = persisted {
-            // The log is on its way to the disk already, but for what only the disk can refuse.
-            if let fjall::Error::Io(error) = &error {
-                self.sync_failure.get_or_init(|| error.to_string());
-            }
-            self.check_synced()?;
-            return Err(failure::name("sync", &self.dir, error));
-        }
-        *synced = covered;
-        Ok(())
+        self.synced.sync(&self.dir, || {
+            let opened = self.slot.current(&self.dir)?;
+            let persisted = opened.database().persist(PersistMode::SyncData);
+            persisted.map_err(|error| match error {
+                // The log is on its way to the disk already, but for what only the disk can refuse. fjall gives up then,
+                // and would be opened again by the next write, whose log would stand behind a hole.
+                fjall::Error::Io(error) => self.synced.failed(&self.dir, &error),
+                error => failure::name("sync", &self.dir, error),
+            })
+        })
     }
 
     fn open_table(self: &Arc<Self>, name: &str) -> Result<Arc<dyn Table>, EngineError> {
@@ -301,34 +261,10 @@ impl Engine for DiskEngine {
     }
 
     fn disk_bytes(&self) -> u64 {
-        used_bytes(&self.shared.dir)
+        directory::used_bytes(&self.shared.dir)
     }
 
     fn is_durable(&self) -> bool {
         true
     }
-}
-
-/// Locks a directory until the file is closed.
-fn lock(dir: &Path) -> Result<File, EngineError> {
-    let path = dir.join("engine.lock");
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(|error| failure::io("create", &path, error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(EngineError::Locked { dir: dir.to_owned() }),
-        Err(TryLockError::Error(error)) => Err(failure::io("lock", &path, error)),
-    }
-}
-
-/// The blocks that the files in a directory take. What goes while this looks counts for nothing.
-fn used_bytes(dir: &Path) -> u64 {
-    const BLOCK_BYTES: u64 = 512;
-    let Ok(entries) = fs::read_dir(dir) else { return 0 };
-    let used = |entry: fs::DirEntry| match entry.metadata() {
-        Ok(metadata) if metadata.is_dir() => used_bytes(&entry.path()),
-        Ok(metadata) => metadata.blocks() * BLOCK_BYTES,
-        Err(_) => 0,
-    };
-    entries.flatten().map(used).sum()
 }

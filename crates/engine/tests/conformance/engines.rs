@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fondaco_engine::{
-    CacheEngine, DiskEngine, DiskOptions, Engine, MemoryEngine, MySqlEngine, MySqlOptions, Table, WriteBatch,
+    CacheEngine, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, MemoryEngine, MySqlEngine, MySqlOptions,
+    Table, WriteBatch,
 };
 use fondaco_testing::MariaDb;
 use mysql::prelude::Queryable;
@@ -63,6 +64,31 @@ impl UnderTest for Disk {
             ..DiskOptions::default()
         };
         Box::new(DiskEngine::open(self.0.path(), options).unwrap())
+    }
+
+    fn many_tables(&self) -> usize {
+        64
+    }
+}
+
+pub struct Log(TempDir);
+
+impl Default for Log {
+    fn default() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+}
+
+impl UnderTest for Log {
+    fn open(&self) -> Box<dyn Engine> {
+        let options = LogOptions {
+            // Small, so that there is cleaning within a test, and reading from the disk.
+            segment_bytes: 16 << 10,
+            cache_bytes: 64 << 10,
+            disk_reserve_bytes: 0,
+            ..LogOptions::default()
+        };
+        Box::new(LogEngine::open(self.0.path(), options).unwrap())
     }
 
     fn many_tables(&self) -> usize {

@@ -7,7 +7,7 @@ mod model;
 mod scans;
 mod tables;
 
-use engines::{Cache, Disk, Memory, MySql};
+use engines::{Cache, Disk, Log, Memory, MySql};
 
 /// All cases, for each engine.
 macro_rules! conformance {
@@ -50,5 +50,6 @@ conformance! {
     memory: Memory,
     cache: Cache,
     disk: Disk,
+    log: Log,
     in_mysql: MySql,
 }

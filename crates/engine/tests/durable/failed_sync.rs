@@ -2,31 +2,25 @@
 //! nothing of that when it is asked again: so nothing is promised any more.
 
 use bytes::Bytes;
-use fondaco_engine::{DiskEngine, DiskOptions, Engine, EngineError, WriteBatch};
+use fondaco_engine::{Engine, EngineError, WriteBatch};
 use fondaco_testing::fail_syncs_of_this_thread;
 
-fn open(dir: &std::path::Path) -> DiskEngine {
-    let options = DiskOptions {
-        disk_reserve_bytes: 0,
-        ..DiskOptions::default()
-    };
-    DiskEngine::open(dir, options).unwrap()
-}
+use crate::engines::{Kind, Options};
 
-fn put(engine: &DiskEngine, value: &'static str) -> Result<(), EngineError> {
+fn put(engine: &dyn Engine, value: &'static str) -> Result<(), EngineError> {
     let table = engine.open_table("t")?;
     let mut batch = WriteBatch::new();
     batch.put(&*table, Bytes::from_static(b"k"), Bytes::from_static(value.as_bytes()));
     engine.write(&batch)
 }
 
-#[test]
-fn after_a_sync_that_failed_nothing_is_written_or_promised_until_it_is_opened_again() {
+pub fn after_a_sync_that_failed_nothing_is_written_or_promised_until_it_is_opened_again(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let engine = open(dir.path());
-    put(&engine, "before").unwrap();
+    let open = || kind.open(dir.path(), Options::default()).unwrap().engine;
+    let engine = open();
+    put(&*engine, "before").unwrap();
     engine.sync().unwrap();
-    put(&engine, "not on the disk").unwrap();
+    put(&*engine, "not on the disk").unwrap();
     std::thread::scope(|scope| {
         let failing = scope.spawn(|| {
             fail_syncs_of_this_thread();
@@ -39,12 +33,12 @@ fn after_a_sync_that_failed_nothing_is_written_or_promised_until_it_is_opened_ag
     // From here on the disk would take everything again.
     for _ in 0..2 {
         assert!(matches!(engine.sync(), Err(EngineError::SyncFailed { .. })));
-        assert!(matches!(put(&engine, "after"), Err(EngineError::SyncFailed { .. })));
+        assert!(matches!(put(&*engine, "after"), Err(EngineError::SyncFailed { .. })));
     }
     let table = engine.open_table("t").unwrap();
     assert_eq!(table.get(b"k").unwrap().as_deref(), Some(&b"not on the disk"[..]));
     drop((table, engine));
-    let engine = open(dir.path());
-    put(&engine, "after").unwrap();
+    let engine = open();
+    put(&*engine, "after").unwrap();
     engine.sync().unwrap();
 }

@@ -6,22 +6,23 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fondaco_engine::{DiskEngine, DiskOptions, Engine, Table, WriteBatch};
+use fondaco_engine::{Engine, Table, WriteBatch};
+
+use crate::engines::{Kind, Options};
 
 const KILLS: usize = 25;
 /// Where the child writes; it is no test without.
 const DIR: &str = "FONDACO_TEST_ENGINE_DIR";
+/// What it writes with.
+const KIND: &str = "FONDACO_TEST_ENGINE";
 const KEYS: u64 = 500;
 const PADDING_BYTES: u64 = 3000;
 
-fn open(dir: &Path) -> DiskEngine {
-    let options = DiskOptions {
-        // Written out and merged all the time, so that kills find that under way.
-        table_buffer_bytes: 256 << 10,
-        disk_reserve_bytes: 0,
-        ..DiskOptions::default()
-    };
-    DiskEngine::open(dir, options).unwrap()
+/// Written out, merged and cleaned all the time, so that kills find that under way.
+fn open(kind: Kind, dir: &Path) -> Box<dyn Engine> {
+    let opened = kind.open(dir, Options::default()).unwrap();
+    assert_eq!(opened.lost_writes, None);
+    opened.engine
 }
 
 /// The number of a batch, and as much padding as the number says.
@@ -43,7 +44,7 @@ fn last(table: &dyn Table) -> u64 {
 #[ignore = "not a test: what the test of kills runs as a process of its own, and kills"]
 fn write_until_killed() {
     let Some(dir) = std::env::var_os(DIR) else { return };
-    let engine = open(Path::new(&dir));
+    let engine = open(Kind::of_environment(KIND), Path::new(&dir));
     let (one, two) = (engine.open_table("one").unwrap(), engine.open_table("two").unwrap());
     let mut said = std::io::stdout().lock();
     for number in last(&*one) + 1.. {
@@ -67,8 +68,7 @@ fn write_until_killed() {
     }
 }
 
-#[test]
-fn what_was_acknowledged_is_there_after_kills_at_random_moments() {
+pub fn what_was_acknowledged_is_there_after_kills_at_random_moments(kind: Kind) {
     let seed = std::env::var("FONDACO_TEST_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok());
@@ -78,9 +78,8 @@ fn what_was_acknowledged_is_there_after_kills_at_random_moments() {
     let dir = tempfile::tempdir().unwrap();
     let mut written = 0;
     for kill in 0..KILLS {
-        let acknowledged = write_and_kill(dir.path(), &mut random);
-        let engine = open(dir.path());
-        assert_eq!(engine.lost_writes(), None, "kill {kill}");
+        let acknowledged = write_and_kill(kind, dir.path(), &mut random);
+        let engine = open(kind, dir.path());
         let (one, two) = (engine.open_table("one").unwrap(), engine.open_table("two").unwrap());
         let found = last(&*one);
         let acknowledged = acknowledged.unwrap_or(written);
@@ -98,10 +97,11 @@ fn what_was_acknowledged_is_there_after_kills_at_random_moments() {
 }
 
 /// Runs the child for a random while. The number of the last batch that it said was written.
-fn write_and_kill(dir: &Path, random: &mut fastrand::Rng) -> Option<u64> {
+fn write_and_kill(kind: Kind, dir: &Path, random: &mut fastrand::Rng) -> Option<u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "write_until_killed", "--ignored", "--nocapture"])
+        .args(["--exact", "crashes::write_until_killed", "--ignored", "--nocapture"])
         .env(DIR, dir)
+        .env(KIND, kind.name())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

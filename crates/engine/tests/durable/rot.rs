@@ -4,26 +4,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fondaco_engine::{DamagedLog, DiskEngine, DiskOptions, Engine, EngineError, WriteBatch};
+use fondaco_engine::{DamagedLog, Engine, EngineError, WriteBatch};
+
+use crate::engines::{Kind, Opened, Options};
 
 const FLIPS: usize = 150;
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn options() -> DiskOptions {
-    DiskOptions {
-        table_buffer_bytes: 256 << 10,
-        disk_reserve_bytes: 0,
-        cache_bytes: 4 << 20,
-        ..DiskOptions::default()
-    }
-}
-
 /// A database with files of several levels, and a log with batches that are in no file yet.
-fn written(dir: &Path) -> Records {
+fn written(kind: Kind, dir: &Path) -> Records {
     let mut random = fastrand::Rng::with_seed(3);
     let mut records = Records::new();
-    let engine = DiskEngine::open(dir, options()).unwrap();
+    let Opened { engine, .. } = kind.open(dir, Options::default()).unwrap();
     let table = engine.open_table("t").unwrap();
     for _ in 0..600 {
         let mut batch = WriteBatch::new();
@@ -65,7 +58,14 @@ fn content(path: &Path) -> Vec<u8> {
 }
 
 fn is_log(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "jnl")
+    path.extension()
+        .is_some_and(|extension| extension == "jnl" || extension == "segment")
+}
+
+/// The last file of the log that something was written to.
+fn last_log(dir: &Path) -> PathBuf {
+    let is_written = |path: &PathBuf| is_log(path) && content(path).len() > 4096;
+    files(dir).into_iter().rfind(is_written).unwrap()
 }
 
 /// A copy of a database, with one bit of one file changed.
@@ -82,7 +82,7 @@ fn copy_with_a_flip(from: &Path, to: &Path, flipped: &Path, offset: usize, bit: 
 }
 
 /// Reads everything, one by one and in a row: how many were refused. Any other answer is the right one.
-fn read(engine: &DiskEngine, records: &Records) -> usize {
+fn read(engine: &dyn Engine, records: &Records) -> usize {
     let mut refused = 0;
     let table = match engine.open_table("t") {
         Ok(table) => table,
@@ -114,16 +114,17 @@ fn read(engine: &DiskEngine, records: &Records) -> usize {
     refused
 }
 
-#[test]
-fn a_bit_that_changed_is_an_error_or_nothing_but_never_another_answer() {
+pub fn a_bit_that_changed_is_an_error_or_nothing_but_never_another_answer(kind: Kind) {
     let source = tempfile::tempdir().unwrap();
-    let records = written(source.path());
+    let records = written(kind, source.path());
     let (logs, others): (Vec<_>, Vec<_>) = files(source.path()).into_iter().partition(|path| is_log(path));
     assert!(!logs.is_empty() && others.len() > 5, "{logs:?} {others:?}");
     let mut random = fastrand::Rng::with_seed(11);
     let mut refused = 0;
     for flip in 0..FLIPS {
-        let among = if flip % 3 == 0 { &logs } else { &others };
+        // What is beside a log of records is there to be made anew, and a part of the log is no more asked for.
+        let is_log = if kind == Kind::Log { flip % 4 > 0 } else { flip % 3 == 0 };
+        let among = if is_log { &logs } else { &others };
         let path = &among[random.usize(..among.len())];
         let length = content(path).len();
         if length == 0 {
@@ -133,48 +134,47 @@ fn a_bit_that_changed_is_an_error_or_nothing_but_never_another_answer() {
         println!("flip {flip}: bit {bit} of byte {offset} of {length} of {path:?}");
         let copy = tempfile::tempdir().unwrap();
         copy_with_a_flip(source.path(), copy.path(), path, offset, bit);
-        match DiskEngine::open(copy.path(), options()) {
-            Ok(engine) => refused += usize::from(read(&engine, &records) > 0),
+        match kind.open(copy.path(), Options::default()) {
+            Ok(opened) => refused += usize::from(read(&*opened.engine, &records) > 0),
             Err(EngineError::Corrupt { .. }) => refused += 1,
             Err(other) => panic!("not by its name: {other}"),
         }
     }
     assert!(
-        refused > FLIPS / 2,
+        refused > FLIPS / if kind == Kind::Log { 4 } else { 2 },
         "only {refused} of {FLIPS} were noticed: what was flipped was not read"
     );
 }
 
-#[test]
-fn a_damaged_log_is_cut_off_where_that_is_asked_for_and_says_so() {
+pub fn a_damaged_log_is_cut_off_where_that_is_asked_for_and_says_so(kind: Kind) {
     let source = tempfile::tempdir().unwrap();
-    let records = written(source.path());
-    let log = files(source.path()).into_iter().rfind(|path| is_log(path)).unwrap();
+    let records = written(kind, source.path());
+    let log = last_log(source.path());
     let length = content(&log).len();
     let copy = tempfile::tempdir().unwrap();
     copy_with_a_flip(source.path(), copy.path(), &log, length / 2, 3);
 
-    let refused = DiskEngine::open(copy.path(), options());
+    let refused = kind.open(copy.path(), Options::default());
     assert!(matches!(refused, Err(EngineError::Corrupt { .. })), "it is not refused");
-    let cutting = DiskOptions {
+    let cutting = Options {
         damaged_log: DamagedLog::CutOff,
-        ..options()
+        ..Options::default()
     };
-    let engine = DiskEngine::open(copy.path(), cutting.clone()).unwrap();
-    let lost = engine.lost_writes().unwrap().to_owned();
-    assert!(lost.contains(".jnl"), "{lost}");
+    let Opened { engine, lost_writes } = kind.open(copy.path(), cutting).unwrap();
+    let lost = lost_writes.unwrap();
+    let log = log.file_name().unwrap().to_str().unwrap();
+    assert!(lost.contains(log), "{lost}");
     let table = engine.open_table("t").unwrap();
     let kept = table.scan(b"", None).unwrap().map(Result::unwrap).count();
     assert!((1..=records.len()).contains(&kept), "{kept} of {}", records.len());
     drop((table, engine));
-    assert_eq!(DiskEngine::open(copy.path(), cutting).unwrap().lost_writes(), None);
+    assert_eq!(kind.open(copy.path(), cutting).unwrap().lost_writes, None);
 }
 
-#[test]
-fn a_batch_that_was_cut_short_at_the_end_of_the_log_is_no_damage() {
+pub fn a_batch_that_was_cut_short_at_the_end_of_the_log_is_no_damage(kind: Kind) {
     let source = tempfile::tempdir().unwrap();
-    written(source.path());
-    let log = files(source.path()).into_iter().rfind(|path| is_log(path)).unwrap();
+    written(kind, source.path());
+    let log = last_log(source.path());
     let bytes = content(&log);
     for cut in [1, 5, 20, 100, 1000] {
         let copy = tempfile::tempdir().unwrap();
@@ -184,8 +184,8 @@ fn a_batch_that_was_cut_short_at_the_end_of_the_log_is_no_damage() {
         let mut torn = bytes[..bytes.len() - cut].to_vec();
         torn.resize(bytes.len() + 4096, 0);
         fs::write(target, torn).unwrap();
-        let engine = DiskEngine::open(copy.path(), options()).unwrap();
-        assert_eq!(engine.lost_writes(), None);
+        let Opened { engine, lost_writes } = kind.open(copy.path(), Options::default()).unwrap();
+        assert_eq!(lost_writes, None);
         assert!(
             engine
                 .open_table("t")

@@ -9,25 +9,26 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use fondaco_engine::{DiskEngine, DiskOptions, Engine, EngineError, WriteBatch};
+use fondaco_engine::{EngineError, WriteBatch};
+
+use crate::engines::{Kind, Opened, Options};
 
 /// Where the small disk is, and how much of it is a reserve; it is no test without.
 const DIR: &str = "FONDACO_TEST_FULL_DISK_DIR";
 const RESERVE: &str = "FONDACO_TEST_FULL_DISK_RESERVE";
+const KIND: &str = "FONDACO_TEST_FULL_DISK_ENGINE";
 const DISK_BYTES: u64 = 160 << 20;
 const BALLAST_BYTES: usize = 64 << 20;
 
-#[test]
-fn a_full_disk_refuses_writes_until_there_is_space() {
-    on_a_small_disk(48 << 20);
+pub fn a_full_disk_refuses_writes_until_there_is_space(kind: Kind) {
+    on_a_small_disk(kind, 48 << 20);
 }
 
-#[test]
-fn a_disk_that_is_filled_to_its_last_byte_loses_nothing_that_was_acknowledged() {
-    on_a_small_disk(0);
+pub fn a_disk_that_is_filled_to_its_last_byte_loses_nothing_that_was_acknowledged(kind: Kind) {
+    on_a_small_disk(kind, 0);
 }
 
-fn on_a_small_disk(reserve_bytes: u64) {
+fn on_a_small_disk(kind: Kind, reserve_bytes: u64) {
     let dir = tempfile::tempdir().unwrap();
     let unshare = |script: &str| {
         let mut command = Command::new("unshare");
@@ -42,24 +43,24 @@ fn on_a_small_disk(reserve_bytes: u64) {
         eprintln!("SKIPPED: this machine does not let us mount a small disk (unshare --mount --map-root-user)");
         return;
     }
-    let run = format!("{mount}; exec \"$2\" --exact fill_and_free --ignored --nocapture");
+    let run = format!("{mount}; exec \"$2\" --exact full_disk::fill_and_free --ignored --nocapture");
     let status = unshare(&run)
         .env(DIR, dir.path())
         .env(RESERVE, reserve_bytes.to_string())
+        .env(KIND, kind.name())
         .status()
         .unwrap();
     assert!(status.success(), "see above");
 }
 
-fn open(dir: &Path, reserve_bytes: u64) -> Result<DiskEngine, EngineError> {
-    let options = DiskOptions {
-        table_buffer_bytes: 2 << 20,
-        log_bytes_max: 64 << 20,
-        disk_reserve_bytes: reserve_bytes,
+fn open(kind: Kind, dir: &Path, reserve_bytes: u64) -> Opened {
+    let options = Options {
+        part_bytes: 2 << 20,
         cache_bytes: 8 << 20,
-        ..DiskOptions::default()
+        reserve_bytes,
+        ..Options::default()
     };
-    DiskEngine::open(&dir.join("engine"), options)
+    kind.open(&dir.join("engine"), options).unwrap()
 }
 
 #[test]
@@ -69,9 +70,10 @@ fn fill_and_free() {
         return;
     };
     let (dir, reserve_bytes) = (Path::new(&dir), reserve.parse().unwrap());
+    let kind = Kind::of_environment(KIND);
     let ballast = dir.join("ballast");
     fs::write(&ballast, vec![1; BALLAST_BYTES]).unwrap();
-    let engine = open(dir, reserve_bytes).unwrap();
+    let Opened { engine, .. } = open(kind, dir, reserve_bytes);
     let table = engine.open_table("t").unwrap();
     let mut random = fastrand::Rng::with_seed(7);
     let mut expected = BTreeMap::new();
@@ -126,8 +128,8 @@ fn fill_and_free() {
         }
     }
     drop((table, engine));
-    let engine = open(dir, reserve_bytes).unwrap();
-    assert_eq!(engine.lost_writes(), None);
+    let Opened { engine, lost_writes } = open(kind, dir, reserve_bytes);
+    assert_eq!(lost_writes, None);
     let table = engine.open_table("t").unwrap();
     for entry in table.scan(b"", None).unwrap() {
         let (key, value) = entry.unwrap();

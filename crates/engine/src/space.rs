@@ -11,7 +11,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// or when so much was written since.
 const LOOK_AGAIN_BYTES: u64 = 4 << 20;
 
-pub(super) struct Space {
+pub(crate) struct Space {
     dir: PathBuf,
     reserve_bytes: u64,
     looked: Option<Look>,
@@ -23,7 +23,7 @@ struct Look {
 }
 
 impl Space {
-    pub(super) fn new(dir: &Path, reserve_bytes: u64) -> Self {
+    pub(crate) fn new(dir: &Path, reserve_bytes: u64) -> Self {
         Self {
             dir: dir.to_owned(),
             reserve_bytes,
@@ -32,7 +32,7 @@ impl Space {
     }
 
     /// Lets a write of so many bytes pass, unless the disk would be too full after it.
-    pub(super) fn claim(&mut self, bytes: usize) -> Result<(), EngineError> {
+    pub(crate) fn claim(&mut self, bytes: usize) -> Result<(), EngineError> {
         let bytes = bytes as u64;
         if let Some(look) = &mut self.looked
             && look.at.elapsed() < LOOK_AGAIN

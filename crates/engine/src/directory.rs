@@ -1,0 +1,43 @@
+//! The directory of an engine on disk: one process has it at a time.
+
+use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::error::EngineError;
+use crate::failure;
+
+/// What to do when the log is found damaged as the engine is opened: bits changed, or the machine lost its power
+/// before all was on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DamagedLog {
+    /// Fail with [`EngineError::Corrupt`].
+    Refuse,
+    /// Go on without what was written from there on: `lost_writes` says so.
+    CutOff,
+}
+
+/// Makes a directory if it is not there, and locks it until the file is closed.
+pub(crate) fn lock(dir: &Path) -> Result<File, EngineError> {
+    fs::create_dir_all(dir).map_err(|error| failure::io("create", dir, error))?;
+    let path = dir.join("engine.lock");
+    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|error| failure::io("create", &path, error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(EngineError::Locked { dir: dir.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(failure::io("lock", &path, error)),
+    }
+}
+
+/// The blocks that the files in a directory take. What goes while this looks counts for nothing.
+pub(crate) fn used_bytes(dir: &Path) -> u64 {
+    const BLOCK_BYTES: u64 = 512;
+    let Ok(entries) = fs::read_dir(dir) else { return 0 };
+    let used = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => used_bytes(&entry.path()),
+        Ok(metadata) => metadata.blocks() * BLOCK_BYTES,
+        Err(_) => 0,
+    };
+    entries.flatten().map(used).sum()
+}

@@ -1,0 +1,495 @@
+//! The thread behind the writer: it puts full segments on the disk, and gives back the space of what was overwritten,
+//! by moving what is left of a segment to the end of the log.
+//!
+//! Which segment is worth it: by cost and benefit, as in Rosenblum and Ousterhout, The Design and Implementation of a
+//! Log-Structured File System (1992), section 3.5: `(1 - u) * age / (1 + u)`, where `u` is the share that is used.
+//!
+//! A segment is deleted when all that was moved out of it is on the disk.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::Shared;
+use super::entry::At;
+use super::frame::{Content, Frame};
+use super::recovery::{Scanned, scan};
+use super::segment::{KeysFile, Named, Says, Segment};
+use super::table::{Held, held};
+use super::writer::{Full, SegmentState, Use, Writer};
+use crate::batch::Pair;
+use crate::error::EngineError;
+use crate::failure;
+
+/// How many segments of garbage are left alone, whatever their share is.
+const SEGMENTS_SPARED: u64 = 4;
+/// How many batches there are between two looks at how much garbage there is.
+const BATCHES_BETWEEN: u32 = 64;
+/// When there is no space left, all is cleaned of which this share is garbage.
+const HURRIED_PERCENT: u64 = 10;
+/// Writers wait when there is so many times as much in the log as is used, and more than is spared.
+const BEHIND_TIMES: u64 = 4;
+/// How long a write waits for that.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(1);
+/// How much is moved at a time: writers wait for that.
+const MOVED_RECORDS: usize = 64;
+const MOVED_BYTES: usize = 256 << 10;
+/// How soon it tries again when the disk refused.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// It gives way to what answers clients, but not wholly.
+const NICE: i32 = 5;
+
+/// What the writer tells the thread.
+#[derive(Debug, Default)]
+pub(super) struct Cleaning {
+    state: Mutex<State>,
+    told: Condvar,
+    /// Writers are to wait.
+    is_behind: AtomicBool,
+    hurries: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    full: VecDeque<Full>,
+    /// The number of a segment that is to be made.
+    wanted: Option<u32>,
+    is_preparing: bool,
+    prepared: Option<Segment>,
+    wants_cleaning: bool,
+    has_ended: bool,
+}
+
+impl Cleaning {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A segment is full.
+    pub(super) fn seal(&self, full: Full) {
+        self.lock().full.push_back(full);
+        self.told.notify_all();
+    }
+
+    /// A segment will be needed soon: making one waits for the disk.
+    pub(super) fn prepare(&self, number: u32) {
+        self.lock().wanted = Some(number);
+        self.told.notify_all();
+    }
+
+    /// The segment that was made, if it has this number. If it is being made, this waits for it.
+    pub(super) fn take_prepared(&self, number: u32) -> Option<Segment> {
+        let mut state = self.lock();
+        state.wanted = None;
+        let state = self.told.wait_while(state, |state| state.is_preparing);
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        state.prepared.take_if(|segment| segment.number() == number)
+    }
+
+    /// Whether writers are to wait.
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind.load(Relaxed)
+    }
+
+    /// There is no space left: whatever can be given back is wanted.
+    pub(super) fn hurry(&self) {
+        self.hurries.store(true, Relaxed);
+        self.lock().wants_cleaning = true;
+        self.told.notify_all();
+    }
+
+    /// Something was written.
+    pub(super) fn wrote(&self, writer: &Writer, segment_bytes: u64) {
+        // The segments are few, but not to be counted for each batch.
+        let is_turn = |batches: u32| batches.is_multiple_of(BATCHES_BETWEEN);
+        if writer.active.as_ref().is_some_and(|active| is_turn(active.batches)) {
+            let is_behind = Amount::of(writer, segment_bytes).is_behind();
+            self.is_behind.store(is_behind, Relaxed);
+            if is_behind {
+                self.lock().wants_cleaning = true;
+                self.told.notify_all();
+            }
+        }
+    }
+
+    fn end(&self) {
+        self.lock().has_ended = true;
+        self.told.notify_all();
+    }
+}
+
+/// How much there is in the log.
+#[derive(Debug, Clone, Copy)]
+struct Amount {
+    bytes: u64,
+    garbage_bytes: u64,
+    spared_bytes: u64,
+}
+
+impl Amount {
+    fn of(writer: &Writer, segment_bytes: u64) -> Self {
+        let sum = |part: fn(&Use) -> u64| writer.uses.values().map(part).sum();
+        Self {
+            bytes: sum(|used| used.bytes),
+            garbage_bytes: sum(Use::garbage_bytes),
+            spared_bytes: SEGMENTS_SPARED * segment_bytes,
+        }
+    }
+
+    fn is_behind(&self) -> bool {
+        let used = self.bytes - self.garbage_bytes;
+        self.bytes > (used * BEHIND_TIMES).max(2 * self.spared_bytes)
+    }
+
+    fn wants_cleaning(&self, garbage_percent_max: u64, hurries: bool) -> bool {
+        match hurries {
+            true => self.garbage_bytes * 100 > self.bytes * HURRIED_PERCENT,
+            false => {
+                self.garbage_bytes > self.spared_bytes && self.garbage_bytes * 100 > self.bytes * garbage_percent_max
+            }
+        }
+    }
+}
+
+/// The thread. Dropping this ends it, and waits for it.
+pub(super) struct Cleaner {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Cleaner {
+    pub(super) fn start(shared: &Arc<Shared>) -> Result<Self, EngineError> {
+        let theirs = Arc::downgrade(shared);
+        let cleaning = Arc::clone(&shared.cleaning);
+        let thread = thread::Builder::new().name("engine-clean".into()).spawn(move || {
+            // Where the system refuses, it is as usual.
+            let _ = rustix::process::nice(NICE);
+            run(&theirs, &cleaning);
+        });
+        Ok(Self {
+            shared: Arc::clone(shared),
+            thread: Some(thread.map_err(|error| failure::io("start a thread for", &shared.dir, error))?),
+        })
+    }
+}
+
+impl Drop for Cleaner {
+    fn drop(&mut self) {
+        self.shared.cleaning.end();
+        if let Some(thread) = self.thread.take() {
+            // It has said already why it panicked, if it did.
+            let _ = thread.join();
+        }
+    }
+}
+
+enum Step {
+    Prepare(u32),
+    Seal(Full),
+    Clean,
+    End,
+}
+
+fn run(shared: &Weak<Shared>, cleaning: &Cleaning) {
+    loop {
+        let step = next_step(cleaning);
+        let (Some(shared), false) = (shared.upgrade(), matches!(step, Step::End)) else {
+            return;
+        };
+        let done = catch_unwind(AssertUnwindSafe(|| match step {
+            Step::Prepare(number) => shared.prepare(number),
+            Step::Seal(full) => shared.seal(full),
+            Step::Clean | Step::End => shared.clean(),
+        }));
+        if !matches!(done, Ok(Ok(()))) {
+            let mut state = cleaning.lock();
+            // It may have ended by a panic.
+            state.is_preparing = false;
+            cleaning.told.notify_all();
+            drop(
+                cleaning
+                    .told
+                    .wait_timeout_while(state, TRY_AGAIN, |state| !state.has_ended),
+            );
+        }
+    }
+}
+
+fn next_step(cleaning: &Cleaning) -> Step {
+    let idle = |state: &mut State| {
+        !state.has_ended && !state.wants_cleaning && state.full.is_empty() && state.wanted.is_none()
+    };
+    let state = cleaning.told.wait_while(cleaning.lock(), idle);
+    let mut state = state.unwrap_or_else(PoisonError::into_inner);
+    // What is not sealed is read when the engine is opened again.
+    if state.has_ended {
+        return Step::End;
+    }
+    if let Some(number) = state.wanted.take() {
+        state.is_preparing = true;
+        return Step::Prepare(number);
+    }
+    match state.full.pop_front() {
+        Some(full) => {
+            state.wants_cleaning = true;
+            Step::Seal(full)
+        }
+        None => {
+            state.wants_cleaning = false;
+            Step::Clean
+        }
+    }
+}
+
+impl Shared {
+    /// Waits while there is too much garbage in the log.
+    pub(super) fn wait_for_room(&self) -> Result<(), EngineError> {
+        let started = Instant::now();
+        while self.cleaning.is_behind() {
+            if started.elapsed() > ROOM_WAIT_MAX {
+                return Err(EngineError::Behind {
+                    dir: self.dir.clone(),
+                    waited_seconds: ROOM_WAIT_MAX.as_secs(),
+                });
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Makes the segment that is needed next.
+    fn prepare(&self, number: u32) -> Result<(), EngineError> {
+        let made = Segment::create(&self.dir, number, self.options.segment_bytes);
+        let mut state = self.cleaning.lock();
+        state.is_preparing = false;
+        self.cleaning.told.notify_all();
+        state.prepared = Some(made?);
+        Ok(())
+    }
+
+    /// Puts a full segment on the disk, and its keys beside it.
+    fn seal(&self, full: Full) -> Result<(), EngineError> {
+        let Full { segment, length, keys } = full;
+        let synced = segment.sync();
+        synced.map_err(|error| self.synced.failed(&self.dir, &error))?;
+        self.unsynced().retain(|other| other.number() != segment.number());
+        segment.cut(length)?;
+        // Without, the segment itself is read.
+        let written = keys.write(segment.path(), length);
+        if let Some(used) = self.writer().uses.get_mut(&segment.number()) {
+            used.state = SegmentState::Sealed;
+        }
+        written
+    }
+
+    /// Cleans segments as long as that is worth it.
+    fn clean(&self) -> Result<(), EngineError> {
+        while let Some(victim) = self.victim() {
+            self.clean_segment(&victim)?;
+        }
+        self.cleaning.hurries.store(false, Relaxed);
+        Ok(())
+    }
+
+    /// The segment whose cleaning brings most; `None` if there is too little garbage, or somebody waits.
+    fn victim(&self) -> Option<Arc<Segment>> {
+        {
+            let state = self.cleaning.lock();
+            if state.has_ended || !state.full.is_empty() || state.wanted.is_some() {
+                return None;
+            }
+        }
+        let writer = self.writer();
+        let amount = Amount::of(&writer, self.options.segment_bytes);
+        self.cleaning.is_behind.store(amount.is_behind(), Relaxed);
+        let hurries = self.cleaning.hurries.load(Relaxed);
+        if !amount.wants_cleaning(self.options.garbage_percent_max, hurries) {
+            return None;
+        }
+        let last = writer.last;
+        let worth = |number: u32, used: &Use| {
+            let share = used.live_bytes as f64 / used.bytes as f64;
+            (1.0 - share) * f64::from(last - number) / (1.0 + share)
+        };
+        let sealed = writer
+            .uses
+            .iter()
+            .filter(|(_, used)| used.state == SegmentState::Sealed);
+        let with_garbage = sealed.filter(|(_, used)| used.garbage_bytes() * 100 > used.bytes * HURRIED_PERCENT / 2);
+        let best = with_garbage
+            .max_by(|(one, one_use), (two, two_use)| worth(**one, one_use).total_cmp(&worth(**two, two_use)));
+        let (number, _) = best?;
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.get(number).cloned()
+    }
+
+    /// Moves what is left of a segment, and deletes it.
+    fn clean_segment(&self, segment: &Arc<Segment>) -> Result<(), EngineError> {
+        let number = segment.number();
+        let mut moving = Moving::default();
+        let mut result = Ok(());
+        let mut take = |named: Named<'_>| {
+            if result.is_ok() {
+                result = self.take_along(number, named, &mut moving);
+            }
+        };
+        match KeysFile::read(segment.path(), number) {
+            Some(keys) => keys.iter().for_each(take),
+            None => {
+                let Scanned { is_damaged, .. } = scan(segment, &mut take)?;
+                if is_damaged {
+                    result = Err(failure::corrupt(segment.path(), "it cannot be read to its end"));
+                }
+            }
+        }
+        let result = result.and_then(|()| self.move_records(number, &mut moving));
+        match result {
+            // What cannot be read stays, and is an error to whoever asks for it.
+            Err(EngineError::Corrupt { .. }) => {
+                self.set_state(number, SegmentState::Damaged);
+                return Ok(());
+            }
+            result => result?,
+        }
+        self.sync()?;
+        let mut writer = self.writer();
+        if writer.uses.get(&number).is_some_and(|used| used.live_bytes > 0) {
+            debug_assert!(false, "segment {number} is still used");
+            drop(writer);
+            self.set_state(number, SegmentState::Damaged);
+            return Ok(());
+        }
+        segment.delete()?;
+        writer.uses.remove(&number);
+        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        segments.remove(&number);
+        Ok(())
+    }
+
+    fn set_state(&self, segment: u32, state: SegmentState) {
+        if let Some(used) = self.writer().uses.get_mut(&segment) {
+            used.state = state;
+        }
+    }
+
+    /// Takes along what a frame says, if it is still so.
+    fn take_along(&self, segment: u32, named: Named<'_>, moving: &mut Moving) -> Result<(), EngineError> {
+        let table = self.tables().by_number.get(&named.table).cloned();
+        let Some(table) = table else { return Ok(()) };
+        let at = At {
+            segment,
+            offset: named.offset,
+        };
+        match named.says {
+            Says::ValueOf(_) => {
+                let found = {
+                    let contents = table.read();
+                    let entry = contents.tree.get(named.key).filter(|entry| entry.at() == at);
+                    entry.and_then(|entry| held(entry, table.number, &self.segments))
+                };
+                let Some(found) = found.map(Held::read).transpose()? else {
+                    return Ok(());
+                };
+                moving.push(named.table, at, Moved::Record(found));
+            }
+            Says::NoneSince(since) => moving.push(named.table, at, Moved::Deletion(named.key.to_vec(), since)),
+        }
+        match moving.records.len() >= MOVED_RECORDS || moving.bytes >= MOVED_BYTES {
+            true => self.move_records(segment, moving),
+            false => Ok(()),
+        }
+    }
+
+    /// Appends what was taken along, as far as it is still so.
+    fn move_records(&self, from: u32, moving: &mut Moving) -> Result<(), EngineError> {
+        let records = std::mem::take(moving).records;
+        let mut writer = self.writer();
+        let writer = &mut *writer;
+        self.synced.check(&self.dir)?;
+        writer.batch.clear();
+        let mut moved = Vec::with_capacity(records.len());
+        for (number, at, record) in &records {
+            let Some(table) = self.tables().by_number.get(number).cloned() else {
+                continue;
+            };
+            let has = table.read().tree.get(record.key()).map(super::entry::Entry::at);
+            let is_so = match record {
+                Moved::Record(_) => has == Some(*at),
+                // It is past when no segment is left that it is about, or the key has a record that is newer.
+                Moved::Deletion(_, since) => {
+                    has.is_none() && writer.uses.range(..=since).any(|(&older, _)| older != from)
+                }
+            };
+            if is_so {
+                let offset = writer.batch.push(&record.frame(*number));
+                moved.push((table, offset, record));
+            }
+        }
+        if writer.batch.is_empty() {
+            return Ok(());
+        }
+        let (segment, base) = self.append(writer)?;
+        self.synced.wrote();
+        for (table, offset, record) in moved {
+            let at = At {
+                segment,
+                offset: base + offset,
+            };
+            writer.note(&record.frame(table.number), at);
+            let mut contents = table.write();
+            if let Moved::Record(pair) = record
+                && let Some(entry) = contents.tree.get_mut(pair.key())
+            {
+                writer.unused(entry);
+                entry.move_to(at);
+                writer.used(entry);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is moved together.
+#[derive(Default)]
+struct Moving {
+    records: Vec<(u32, At, Moved)>,
+    bytes: usize,
+}
+
+enum Moved {
+    Record(Pair),
+    /// Of a key, since a segment.
+    Deletion(Vec<u8>, u32),
+}
+
+impl Moving {
+    fn push(&mut self, table: u32, at: At, moved: Moved) {
+        self.bytes += moved.frame(table).bytes();
+        self.records.push((table, at, moved));
+    }
+}
+
+impl Moved {
+    fn key(&self) -> &[u8] {
+        match self {
+            Self::Record(pair) => pair.key(),
+            Self::Deletion(key, _) => key,
+        }
+    }
+
+    fn frame(&self, table: u32) -> Frame<'_> {
+        let content = match self {
+            Self::Record(pair) => Content::Value(pair.value()),
+            Self::Deletion(_, since) => Content::NoneSince(*since),
+        };
+        Frame {
+            table,
+            key: self.key(),
+            content,
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Batches and the frames in them, as they lie in a segment.
+//!
+//! ```text
+//! batch   length of all that follows the head (u32), count of frames (u32), number (u64), checksum (u32), frame…, 0xFF
+//! frame   checksum (u64), table (u32), length of the value, or since when (u32), length of the key (u16), kind (u8),
+//!         0 (u8), key, value                                                        integers are little-endian
+//! ```
+//!
+//! The checksum of a batch is the lower half of the xxh3 of what stands before it, that of a frame the xxh3 of all that
+//! follows in the frame. The numbers of batches rise. A batch is made when all of it is there: what a process was
+//! writing when it ended is a beginning of a batch with nothing behind it but zeros.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+/// How long a frame is without key and value.
+pub(super) const FRAME_HEAD_BYTES: usize = 20;
+/// How long the head of a batch is.
+pub(super) const BATCH_HEAD_BYTES: usize = 20;
+/// What a batch ends with: not a zero, which is what a file has where nothing was written.
+const END: u8 = 0xFF;
+/// The longest batch, in bytes: places within segments have 32 bits.
+pub(super) const BATCH_BYTES_MAX: usize = 1 << 30;
+
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+
+/// What a frame says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Frame<'a> {
+    pub(super) table: u32,
+    pub(super) key: &'a [u8],
+    pub(super) content: Content<'a>,
+}
+
+/// What a frame says of its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Content<'a> {
+    /// Its value.
+    Value(&'a [u8]),
+    /// That it has none since a segment: what those up to that one say of it is past.
+    NoneSince(u32),
+}
+
+impl Frame<'_> {
+    pub(super) fn bytes(&self) -> usize {
+        FRAME_HEAD_BYTES + self.key.len() + self.content.value_bytes()
+    }
+}
+
+impl Content<'_> {
+    fn value_bytes(&self) -> usize {
+        match self {
+            Self::Value(value) => value.len(),
+            Self::NoneSince(_) => 0,
+        }
+    }
+}
+
+/// A batch that is being put together, in a buffer that is used again and again.
+#[derive(Debug, Default)]
+pub(super) struct BatchBuffer {
+    bytes: Vec<u8>,
+    frames: u32,
+}
+
+impl BatchBuffer {
+    /// Makes it an empty batch, and gives back memory of one that was uncommonly long.
+    pub(super) fn clear(&mut self) {
+        const KEPT_BYTES: usize = 4 << 20;
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES);
+        self.bytes.resize(BATCH_HEAD_BYTES, 0);
+        self.frames = 0;
+    }
+
+    /// Appends a frame. Where it stands in the batch.
+    pub(super) fn push(&mut self, frame: &Frame<'_>) -> u32 {
+        let start = self.bytes.len();
+        let (kind, number, value) = match frame.content {
+            Content::Value(value) => (PUT, value.len() as u32, value),
+            Content::NoneSince(segment) => (DELETE, segment, &[][..]),
+        };
+        let mut head = [0; FRAME_HEAD_BYTES];
+        head[8..12].copy_from_slice(&frame.table.to_le_bytes());
+        head[12..16].copy_from_slice(&number.to_le_bytes());
+        head[16..18].copy_from_slice(&(frame.key.len() as u16).to_le_bytes());
+        head[18] = kind;
+        self.bytes.reserve(frame.bytes());
+        self.bytes.extend_from_slice(&head);
+        self.bytes.extend_from_slice(frame.key);
+        self.bytes.extend_from_slice(value);
+        let checksum = xxh3_64(&self.bytes[start + 8..]);
+        self.bytes[start..start + 8].copy_from_slice(&checksum.to_le_bytes());
+        self.frames += 1;
+        start as u32
+    }
+
+    /// How long it will be.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() + 1
+    }
+
+    /// Whether it has no frames.
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames == 0
+    }
+
+    /// The batch under its number, to be written.
+    pub(super) fn finish(&mut self, number: u64) -> &[u8] {
+        self.bytes.push(END);
+        let length = (self.bytes.len() - BATCH_HEAD_BYTES) as u32;
+        self.bytes[0..4].copy_from_slice(&length.to_le_bytes());
+        self.bytes[4..8].copy_from_slice(&self.frames.to_le_bytes());
+        self.bytes[8..16].copy_from_slice(&number.to_le_bytes());
+        let checksum = xxh3_64(&self.bytes[..16]) as u32;
+        self.bytes[16..20].copy_from_slice(&checksum.to_le_bytes());
+        &self.bytes
+    }
+}
+
+/// The frame that these bytes begin with, if it is whole.
+pub(super) fn read_frame(bytes: &[u8]) -> Option<Frame<'_>> {
+    let (head, rest) = bytes.split_first_chunk::<FRAME_HEAD_BYTES>()?;
+    let number = number_at(head, 12)?;
+    let key_bytes = usize::from(u16::from_le_bytes([head[16], head[17]]));
+    let (key, rest) = rest.split_at_checked(key_bytes)?;
+    let content = match (head[18], head[19]) {
+        (PUT, 0) => Content::Value(rest.get(..number as usize)?),
+        (DELETE, 0) => Content::NoneSince(number),
+        _ => return None,
+    };
+    let frame = Frame {
+        table: number_at(head, 8)?,
+        key,
+        content,
+    };
+    let checksum = u64::from_le_bytes(*head.first_chunk()?);
+    (xxh3_64(&bytes[8..frame.bytes()]) == checksum).then_some(frame)
+}
+
+/// A batch that is whole.
+#[derive(Debug)]
+pub(super) struct Batch<'a> {
+    pub(super) number: u64,
+    /// The frames, and where each stands in the batch.
+    pub(super) frames: Vec<(u32, Frame<'a>)>,
+    pub(super) bytes: usize,
+}
+
+/// What a segment has at a place.
+#[derive(Debug)]
+pub(super) enum Found<'a> {
+    Batch(Batch<'a>),
+    /// Nothing from there on, but for the beginning of a batch that was being written.
+    End,
+    /// What was written is not there any more.
+    Damage,
+}
+
+/// The batch that these bytes, the rest of a segment, begin with.
+pub(super) fn read_batch(bytes: &[u8]) -> Found<'_> {
+    let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+    let nothing_but = |written: usize| match is_zero(&bytes[written.min(bytes.len())..]) {
+        true => Found::End,
+        false => Found::Damage,
+    };
+    let Some((length, count, number)) = read_batch_head(bytes) else {
+        return nothing_but(BATCH_HEAD_BYTES);
+    };
+    let end = BATCH_HEAD_BYTES + length;
+    match bytes.get(end - 1) {
+        Some(&END) => {}
+        Some(0) | None => return nothing_but(end),
+        Some(_) => return Found::Damage,
+    }
+    let mut frames = Vec::new();
+    let mut at = BATCH_HEAD_BYTES;
+    for _ in 0..count {
+        let Some(frame) = bytes.get(at..end - 1).and_then(read_frame) else {
+            return Found::Damage;
+        };
+        frames.push((at as u32, frame));
+        at += frame.bytes();
+    }
+    match at == end - 1 {
+        true => Found::Batch(Batch {
+            number,
+            frames,
+            bytes: end,
+        }),
+        false => Found::Damage,
+    }
+}
+
+/// The length of what follows the head, the count of frames, and the number.
+fn read_batch_head(bytes: &[u8]) -> Option<(usize, u32, u64)> {
+    let (head, _) = bytes.split_first_chunk::<BATCH_HEAD_BYTES>()?;
+    let (said, checksum) = head.split_last_chunk::<4>()?;
+    if xxh3_64(said) as u32 != u32::from_le_bytes(*checksum) {
+        return None;
+    }
+    let length = number_at(head, 0)? as usize;
+    let number = u64::from_le_bytes(*said.last_chunk()?);
+    (1..=BATCH_BYTES_MAX)
+        .contains(&length)
+        .then_some((length, number_at(head, 4)?, number))
+}
+
+fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(number: u64, value: &[u8]) -> Vec<u8> {
+        let mut buffer = BatchBuffer::default();
+        buffer.clear();
+        for content in [Content::Value(value), Content::NoneSince(7)] {
+            let (table, key) = (3, &b"key"[..]);
+            buffer.push(&Frame { table, key, content });
+        }
+        buffer.finish(number).to_vec()
+    }
+
+    #[test]
+    fn what_was_put_together_is_read_again() {
+        let bytes = [batch(5, b"value"), batch(6, b"")].concat();
+        let Found::Batch(first) = read_batch(&bytes) else {
+            panic!("no batch")
+        };
+        assert_eq!((first.number, first.frames.len()), (5, 2));
+        assert_eq!(first.frames[0].1.content, Content::Value(b"value"));
+        assert_eq!(first.frames[1].1.content, Content::NoneSince(7));
+        let at = first.frames[1].0 as usize;
+        assert_eq!(read_frame(&bytes[at..]), Some(first.frames[1].1));
+        let Found::Batch(second) = read_batch(&bytes[first.bytes..]) else {
+            panic!("no batch")
+        };
+        assert_eq!(second.number, 6);
+    }
+
+    #[test]
+    fn a_beginning_with_nothing_behind_it_is_the_end() {
+        let whole = batch(1, &[1; 50]);
+        for length in 0..whole.len() {
+            for zeros in [0, 1, 500] {
+                let torn = [&whole[..length], &vec![0; zeros]].concat();
+                assert!(matches!(read_batch(&torn), Found::End), "{length} and {zeros} zeros");
+            }
+            let followed = [&whole[..length], &[0; 100], &batch(2, b"")].concat();
+            assert!(matches!(read_batch(&followed), Found::Damage), "{length}");
+        }
+    }
+
+    #[test]
+    fn every_bit_that_changes_is_found() {
+        let whole = batch(1, b"value");
+        for behind in [&[][..], &[0; 64], &batch(2, b"")] {
+            for bit in 0..whole.len() * 8 {
+                let mut flipped = [&whole, behind].concat();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(
+                    matches!(read_batch(&flipped), Found::Damage),
+                    "bit {bit} of {}",
+                    flipped.len()
+                );
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn arbitrary_bytes_are_no_trouble(bytes: Vec<u8>) {
+            read_frame(&bytes);
+            read_batch(&bytes);
+            read_batch(&[&batch(1, b"value")[..30], &bytes].concat());
+        }
+    }
+}

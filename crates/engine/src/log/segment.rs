@@ -1,0 +1,246 @@
+//! The files of the log: segments, which are only appended to, and beside each that is full the keys in it.
+//!
+//! ```text
+//! NUMBER.segment   "fondseg1", number (u64), batch…, zeros or nothing
+//! NUMBER.keys      "fondkey1", number (u64), length of the segment (u64), key…, checksum (u64)
+//! key              table (u32), place of its frame (u32), length of the value, or since when (u32),
+//!                  length of the key (u16), kind (u8), 0 (u8), key                  integers are little-endian
+//! ```
+//!
+//! The checksum is the xxh3 of all that stands before it. A file of keys says in little what its segment says in
+//! much: it is made when the segment is on the disk, and where there is none, or a damaged one, the segment is read.
+//! It is deleted before its segment, so that one without a segment is a loss.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::frame::{Content, Frame};
+use crate::error::EngineError;
+use crate::failure;
+
+const SEGMENT_MAGIC: &[u8; 8] = b"fondseg1";
+const KEYS_MAGIC: &[u8; 8] = b"fondkey1";
+/// What stands before the first batch.
+pub(super) const SEGMENT_HEAD_BYTES: u32 = 16;
+const KEYS_HEAD_BYTES: usize = 24;
+const KEY_HEAD_BYTES: usize = 16;
+
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+
+/// A segment that is open. Its file can be read as long as somebody has this, also when it was deleted.
+#[derive(Debug)]
+pub(super) struct Segment {
+    number: u32,
+    path: PathBuf,
+    file: File,
+}
+
+/// What a file of keys says of one frame: its place, and what it says of its key, without the value itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Named<'a> {
+    pub(super) table: u32,
+    pub(super) offset: u32,
+    pub(super) key: &'a [u8],
+    pub(super) says: Says,
+}
+
+/// What a frame says, in little.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Says {
+    /// A value of so many bytes.
+    ValueOf(u32),
+    /// See [`Content::NoneSince`].
+    NoneSince(u32),
+}
+
+impl From<Content<'_>> for Says {
+    fn from(content: Content<'_>) -> Self {
+        match content {
+            Content::Value(value) => Self::ValueOf(value.len() as u32),
+            Content::NoneSince(segment) => Self::NoneSince(segment),
+        }
+    }
+}
+
+impl Segment {
+    /// Makes a segment, with room for so many bytes if the disk can tell.
+    pub(super) fn create(dir: &Path, number: u32, bytes: u64) -> Result<Self, EngineError> {
+        let path = dir.join(format!("{number:010}.segment"));
+        let failed = |error| failure::io("create", &path, error);
+        let file = File::options().read(true).write(true).create_new(true).open(&path);
+        let file = file.map_err(failed)?;
+        let mut head = SEGMENT_MAGIC.to_vec();
+        head.extend(u64::from(number).to_le_bytes());
+        let made = file.write_all_at(&head, 0).and_then(|()| {
+            // Only so that it lies together, and that syncing it need not note its length: without, it grows.
+            let _ = fallocate(&file, FallocateFlags::empty(), 0, bytes);
+            File::open(dir)?.sync_all()
+        });
+        if let Err(error) = made {
+            let _ = fs::remove_file(&path);
+            return Err(failed(error));
+        }
+        Ok(Self { number, path, file })
+    }
+
+    /// Opens one that is there.
+    pub(super) fn open(path: &Path, number: u32) -> Result<Self, EngineError> {
+        let file = File::options().read(true).write(true).open(path);
+        let file = file.map_err(|error| failure::io("open", path, error))?;
+        let path = path.to_owned();
+        Ok(Self { number, path, file })
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn write_at(&self, bytes: &[u8], offset: u32) -> Result<(), EngineError> {
+        let written = self.file.write_all_at(bytes, offset.into());
+        written.map_err(|error| failure::io("write to", &self.path, error))
+    }
+
+    /// So many bytes from a place on.
+    pub(super) fn read_at(&self, offset: u32, length: usize) -> Result<Vec<u8>, EngineError> {
+        let mut bytes = vec![0; length];
+        let read = self.file.read_exact_at(&mut bytes, offset.into());
+        read.map_err(|error| failure::io("read", &self.path, error))?;
+        Ok(bytes)
+    }
+
+    /// All of it, as the disk has it, and not what the kernel remembers of it: that may be what it could not write.
+    pub(super) fn read_all(&self) -> Result<Vec<u8>, EngineError> {
+        let read = || {
+            let file = File::open(&self.path)?;
+            fadvise(&file, 0, None, Advice::DontNeed)?;
+            let mut bytes = Vec::new();
+            (&file).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        read().map_err(|error| failure::io("read", &self.path, error))
+    }
+
+    /// Gives back the room behind its last batch.
+    pub(super) fn cut(&self, length: u32) -> Result<(), EngineError> {
+        let cut = self.file.set_len(length.into());
+        cut.map_err(|error| failure::io("cut", &self.path, error))
+    }
+
+    /// Waits until what was written is on the disk.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    /// Deletes the files. Whoever has it open reads on.
+    pub(super) fn delete(&self) -> Result<(), EngineError> {
+        for path in [keys_path(&self.path), self.path.clone()] {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failure::io("delete", &path, error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The file of keys of the segment at a path.
+pub(super) fn keys_path(segment: &Path) -> PathBuf {
+    segment.with_extension("keys")
+}
+
+/// The keys of a segment, as they are gathered while it is written.
+#[derive(Debug)]
+pub(super) struct Keys {
+    bytes: Vec<u8>,
+}
+
+impl Keys {
+    pub(super) fn of(segment: u32) -> Self {
+        let mut bytes = Vec::with_capacity(KEYS_HEAD_BYTES);
+        bytes.extend_from_slice(KEYS_MAGIC);
+        bytes.extend(u64::from(segment).to_le_bytes());
+        bytes.extend([0; 8]);
+        Self { bytes }
+    }
+
+    pub(super) fn push(&mut self, frame: &Frame<'_>, offset: u32) {
+        let (kind, number) = match frame.content.into() {
+            Says::ValueOf(bytes) => (PUT, bytes),
+            Says::NoneSince(segment) => (DELETE, segment),
+        };
+        let mut head = [0; KEY_HEAD_BYTES];
+        head[0..4].copy_from_slice(&frame.table.to_le_bytes());
+        head[4..8].copy_from_slice(&offset.to_le_bytes());
+        head[8..12].copy_from_slice(&number.to_le_bytes());
+        head[12..14].copy_from_slice(&(frame.key.len() as u16).to_le_bytes());
+        head[14] = kind;
+        self.bytes.extend_from_slice(&head);
+        self.bytes.extend_from_slice(frame.key);
+    }
+
+    /// Writes the file beside a segment of this length, which is full.
+    pub(super) fn write(mut self, segment: &Path, length: u32) -> Result<(), EngineError> {
+        self.bytes[16..24].copy_from_slice(&u64::from(length).to_le_bytes());
+        let checksum = xxh3_64(&self.bytes);
+        self.bytes.extend(checksum.to_le_bytes());
+        let (begun, complete) = (segment.with_extension("keys-begun"), keys_path(segment));
+        let written = fs::write(&begun, &self.bytes).and_then(|()| fs::rename(&begun, &complete));
+        written.map_err(|error| failure::io("write", &complete, error))
+    }
+}
+
+/// A file of keys that is whole.
+#[derive(Debug)]
+pub(super) struct KeysFile {
+    bytes: Vec<u8>,
+    /// The length of the segment.
+    pub(super) length: u32,
+}
+
+impl KeysFile {
+    /// Reads the file beside a segment; `None` if there is none that is whole.
+    pub(super) fn read(segment: &Path, number: u32) -> Option<Self> {
+        let mut bytes = fs::read(keys_path(segment)).ok()?;
+        let (said, checksum) = bytes.split_last_chunk::<8>()?;
+        let head = said.get(..KEYS_HEAD_BYTES)?;
+        let is_whole = xxh3_64(said) == u64::from_le_bytes(*checksum);
+        let is_ours = head[..8] == *KEYS_MAGIC && head[8..16] == u64::from(number).to_le_bytes();
+        let length = u64::from_le_bytes(*head[16..].first_chunk()?).try_into().ok()?;
+        let said = said.len();
+        bytes.truncate(said);
+        (is_whole && is_ours).then_some(Self { bytes, length })
+    }
+
+    /// What it says, in the order of the segment.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Named<'_>> {
+        let mut rest = &self.bytes[KEYS_HEAD_BYTES..];
+        std::iter::from_fn(move || {
+            let (head, behind) = rest.split_first_chunk::<KEY_HEAD_BYTES>()?;
+            let number = |at: usize| Some(u32::from_le_bytes(*head[at..].first_chunk()?));
+            let key_bytes = u16::from_le_bytes([head[12], head[13]]);
+            let (key, behind) = behind.split_at_checked(key_bytes.into())?;
+            rest = behind;
+            Some(Named {
+                table: number(0)?,
+                offset: number(4)?,
+                key,
+                says: match head[14] {
+                    PUT => Says::ValueOf(number(8)?),
+                    _ => Says::NoneSince(number(8)?),
+                },
+            })
+        })
+    }
+}

@@ -1,0 +1,233 @@
+//! A table: its keys, and who reads them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+
+use bytes::Bytes;
+
+use super::Shared;
+use super::entry::{At, Entry};
+use super::frame::{Content, FRAME_HEAD_BYTES, read_frame};
+use super::scan::{LogScan, Past};
+use super::segment::Segment;
+use super::tree::Tree;
+use crate::batch::Pair;
+use crate::engine::{Hot, Scan, Table};
+use crate::error::EngineError;
+use crate::failure;
+use crate::open_table::OpenTable;
+
+/// What all handles to a table share.
+#[derive(Debug)]
+pub(super) struct LogTable {
+    pub(super) open: OpenTable,
+    pub(super) number: u32,
+    contents: RwLock<Contents>,
+}
+
+/// The keys of a table.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    pub(super) tree: Tree,
+    /// Scans that are under way.
+    scans: Vec<Weak<Mutex<Past>>>,
+    /// All segments as they were when the table was dropped, for scans that outlast it.
+    pub(super) segments: Option<Segments>,
+}
+
+/// Segments by their numbers.
+pub(super) type Segments = BTreeMap<u32, Arc<Segment>>;
+
+/// A record: where it can be had.
+#[derive(Debug, Clone)]
+pub(super) enum Held {
+    Memory(Pair),
+    Disk(OnDisk),
+}
+
+/// A record on the disk.
+#[derive(Debug, Clone)]
+pub(super) struct OnDisk {
+    pub(super) segment: Arc<Segment>,
+    pub(super) offset: u32,
+    pub(super) table: u32,
+    pub(super) key: Bytes,
+    pub(super) value_bytes: u32,
+}
+
+impl LogTable {
+    pub(super) fn new(name: &str, number: u32, tree: Tree) -> Self {
+        Self {
+            open: OpenTable::new(name, number.into()),
+            number,
+            contents: RwLock::new(Contents {
+                tree,
+                ..Contents::default()
+            }),
+        }
+    }
+
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Contents> {
+        self.contents.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Contents> {
+        self.contents.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Contents {
+    /// Gives a key a record, or none. What it had.
+    pub(super) fn change(
+        &mut self,
+        key: &[u8],
+        entry: Option<Entry>,
+        table: u32,
+        segments: &RwLock<Segments>,
+    ) -> Option<Entry> {
+        let before = match entry {
+            Some(entry) => self.tree.put(entry),
+            None => self.tree.remove(key),
+        };
+        if !self.scans.is_empty() {
+            self.scans.retain(|scan| {
+                let Some(scan) = scan.upgrade() else { return false };
+                let mut past = scan.lock().unwrap_or_else(PoisonError::into_inner);
+                past.remember(key, || {
+                    let held = before.as_ref().map(|entry| held(entry, table, segments));
+                    // There is no entry of a segment that is not there.
+                    held.flatten()
+                });
+                true
+            });
+        }
+        before
+    }
+
+    /// Lets a scan know of all changes from now on.
+    pub(super) fn tell(&mut self, scan: &Arc<Mutex<Past>>) {
+        self.scans.push(Arc::downgrade(scan));
+    }
+}
+
+/// Where the record of an entry can be had.
+pub(super) fn held(entry: &Entry, table: u32, segments: &RwLock<Segments>) -> Option<Held> {
+    if let Some(pair) = entry.pair() {
+        return Some(Held::Memory(pair));
+    }
+    let segments = segments.read().unwrap_or_else(PoisonError::into_inner);
+    on_disk(entry, table, &segments).map(Held::Disk)
+}
+
+/// The record of an entry that is on the disk only.
+pub(super) fn on_disk(entry: &Entry, table: u32, segments: &Segments) -> Option<OnDisk> {
+    let At { segment, offset } = entry.at();
+    Some(OnDisk {
+        segment: Arc::clone(segments.get(&segment)?),
+        offset,
+        table,
+        key: Bytes::copy_from_slice(entry.key()),
+        value_bytes: entry.value_bytes(),
+    })
+}
+
+impl OnDisk {
+    /// Reads it.
+    pub(super) fn read(&self) -> Result<Pair, EngineError> {
+        let length = FRAME_HEAD_BYTES + self.key.len() + self.value_bytes as usize;
+        let bytes = Bytes::from(self.segment.read_at(self.offset, length)?);
+        let is_it = read_frame(&bytes).is_some_and(|frame| {
+            let is_value = matches!(frame.content, Content::Value(value) if value.len() == self.value_bytes as usize);
+            is_value && frame.table == self.table && frame.key == self.key
+        });
+        if !is_it {
+            let reason = format!("the record at byte {} is not what was written", self.offset);
+            return Err(failure::corrupt(self.segment.path(), reason));
+        }
+        Ok(Pair::new(bytes.slice(FRAME_HEAD_BYTES..), self.key.len()))
+    }
+}
+
+impl Held {
+    /// The record itself.
+    pub(super) fn read(self) -> Result<Pair, EngineError> {
+        match self {
+            Self::Memory(pair) => Ok(pair),
+            Self::Disk(record) => record.read(),
+        }
+    }
+}
+
+/// A handle to a table.
+pub(super) struct TableHandle {
+    shared: Arc<Shared>,
+    table: Arc<LogTable>,
+}
+
+impl TableHandle {
+    pub(super) fn new(shared: Arc<Shared>, table: Arc<LogTable>) -> Self {
+        Self { shared, table }
+    }
+
+    /// Puts what was read from the disk into memory, if it still stands where it was read.
+    fn warm(&self, at: At, pair: &Pair) {
+        let mut contents = self.table.write();
+        if self.table.open.check().is_ok()
+            && let Some(entry) = contents.tree.get_mut(pair.key())
+            && entry.at() == at
+            && entry.hot_bytes() == 0
+        {
+            entry.warm(pair);
+            self.shared.heat.add(entry.hot_bytes());
+            drop(contents);
+            self.shared.cool();
+        }
+    }
+}
+
+impl Table for TableHandle {
+    fn name(&self) -> &str {
+        self.table.open.name()
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        self.table.open.check()?;
+        let (at, record) = {
+            let contents = self.table.read();
+            let Some(entry) = contents.tree.get(key) else {
+                return Ok(None);
+            };
+            entry.touch();
+            if let Some(value) = entry.value() {
+                return Ok(Some(value));
+            }
+            (entry.at(), held(entry, self.table.number, &self.shared.segments))
+        };
+        // Otherwise it was dropped meanwhile.
+        let pair = record.ok_or_else(|| self.table.open.gone())?.read()?;
+        self.warm(at, &pair);
+        Ok(Some(pair.shared_value()))
+    }
+
+    fn get_hot(&self, key: &[u8]) -> Result<Hot, EngineError> {
+        self.table.open.check()?;
+        let contents = self.table.read();
+        Ok(match contents.tree.get(key) {
+            None => Hot::Absent,
+            Some(entry) => {
+                entry.touch();
+                entry.value().map_or(Hot::Cold, Hot::Found)
+            }
+        })
+    }
+
+    fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError> {
+        self.table.open.check()?;
+        let scan = LogScan::begin(&self.shared, &self.table, from, to);
+        Ok(Box::new(scan))
+    }
+
+    fn approximate_len(&self) -> u64 {
+        self.table.read().tree.len() as u64
+    }
+}

@@ -1,0 +1,387 @@
+//! The keys of a table in memory, in order, and where the record of each stands.
+//!
+//! A B+ tree of three levels: blocks of leaves of entries. Beside each key stand its first 16 bytes as a number, in
+//! arrays of their own: finding a key compares numbers that lie together in memory, and looks at one key.
+
+use std::cmp::Ordering;
+
+use super::entry::Entry;
+
+/// How many entries a leaf has at most; it is divided then.
+const LEAF_MAX: usize = 64;
+/// A leaf with fewer is joined with its neighbour, if that leaves room.
+const LEAF_MIN: usize = LEAF_MAX / 4;
+const LEAF_JOINED_MAX: usize = LEAF_MAX / 4 * 3;
+/// How many leaves a block has at most; it is divided then. Blocks are not joined: there are few.
+const BLOCK_MAX: usize = 512;
+
+/// The first 16 bytes of a key, as a number that is in the order of keys: shorter ones are filled up with zeros.
+type Head = u128;
+
+/// Entries in the order of their keys.
+#[derive(Debug)]
+pub(super) struct Tree {
+    blocks: Children<Children<Leaf>>,
+    len: usize,
+}
+
+/// Where the leaf of a key is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LeafAt {
+    block: usize,
+    leaf: usize,
+}
+
+/// Parts of a tree, each of which has the keys from its first on to that of the next. What is before the first of all
+/// is in the first part, too.
+#[derive(Debug)]
+struct Children<C> {
+    heads: Vec<Head>,
+    firsts: Vec<Box<[u8]>>,
+    children: Vec<C>,
+}
+
+#[derive(Debug, Default)]
+struct Leaf {
+    heads: Vec<Head>,
+    entries: Vec<Entry>,
+}
+
+fn head_of(key: &[u8]) -> Head {
+    let mut bytes = [0; 16];
+    let length = key.len().min(bytes.len());
+    bytes[..length].copy_from_slice(&key[..length]);
+    Head::from_be_bytes(bytes)
+}
+
+/// Where a key is among others that are sorted, or would be.
+fn find<'a>(heads: &[Head], key_at: impl Fn(usize) -> &'a [u8], head: Head, key: &[u8]) -> Result<usize, usize> {
+    let mut from = heads.partition_point(|other| *other < head);
+    let mut to = from + heads[from..].iter().take_while(|other| **other == head).count();
+    while from < to {
+        let middle = from.midpoint(to);
+        match key_at(middle).cmp(key) {
+            Ordering::Equal => return Ok(middle),
+            Ordering::Less => from = middle + 1,
+            Ordering::Greater => to = middle,
+        }
+    }
+    Err(from)
+}
+
+impl<C> Children<C> {
+    fn of_one(child: C) -> Self {
+        Self {
+            heads: vec![0],
+            firsts: vec![Box::default()],
+            children: vec![child],
+        }
+    }
+
+    /// The part that a key is in.
+    fn place_of(&self, head: Head, key: &[u8]) -> usize {
+        match find(&self.heads, |at| &self.firsts[at], head, key) {
+            Ok(at) => at,
+            Err(at) => at.saturating_sub(1),
+        }
+    }
+
+    fn insert(&mut self, at: usize, first: Box<[u8]>, child: C) {
+        self.heads.insert(at, head_of(&first));
+        self.firsts.insert(at, first);
+        self.children.insert(at, child);
+    }
+
+    fn remove(&mut self, at: usize) -> C {
+        self.heads.remove(at);
+        self.firsts.remove(at);
+        self.children.remove(at)
+    }
+
+    /// The second half of it, and its first key.
+    fn divide(&mut self) -> (Box<[u8]>, Self) {
+        let middle = self.children.len() / 2;
+        let second = Self {
+            heads: self.heads.split_off(middle),
+            firsts: self.firsts.split_off(middle),
+            children: self.children.split_off(middle),
+        };
+        (second.firsts[0].clone(), second)
+    }
+}
+
+impl Leaf {
+    fn find(&self, head: Head, key: &[u8]) -> Result<usize, usize> {
+        find(&self.heads, |at| self.entries[at].key(), head, key)
+    }
+
+    fn insert(&mut self, at: usize, head: Head, entry: Entry) {
+        if self.heads.capacity() == 0 {
+            self.heads.reserve_exact(LEAF_MAX);
+            self.entries.reserve_exact(LEAF_MAX);
+        }
+        self.heads.insert(at, head);
+        self.entries.insert(at, entry);
+    }
+
+    /// The second half of it, and its first key.
+    fn divide(&mut self) -> (Box<[u8]>, Self) {
+        let middle = self.entries.len() / 2;
+        let mut second = Self {
+            heads: Vec::with_capacity(LEAF_MAX),
+            entries: Vec::with_capacity(LEAF_MAX),
+        };
+        second.heads.extend(self.heads.drain(middle..));
+        second.entries.extend(self.entries.drain(middle..));
+        (second.entries[0].key().into(), second)
+    }
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self {
+            blocks: Children::of_one(Children::of_one(Leaf::default())),
+            len: 0,
+        }
+    }
+}
+
+impl Tree {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    fn place_of(&self, head: Head, key: &[u8]) -> LeafAt {
+        let block = self.blocks.place_of(head, key);
+        let leaf = self.blocks.children[block].place_of(head, key);
+        LeafAt { block, leaf }
+    }
+
+    fn leaf(&self, at: LeafAt) -> &Leaf {
+        &self.blocks.children[at.block].children[at.leaf]
+    }
+
+    fn leaf_mut(&mut self, at: LeafAt) -> &mut Leaf {
+        &mut self.blocks.children[at.block].children[at.leaf]
+    }
+
+    /// The entry of a key.
+    pub(super) fn get(&self, key: &[u8]) -> Option<&Entry> {
+        let head = head_of(key);
+        let leaf = self.leaf(self.place_of(head, key));
+        let at = leaf.find(head, key).ok()?;
+        Some(&leaf.entries[at])
+    }
+
+    /// The entry of a key, to be changed, but for its key.
+    pub(super) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
+        let head = head_of(key);
+        let leaf = self.leaf_mut(self.place_of(head, key));
+        let at = leaf.find(head, key).ok()?;
+        Some(&mut leaf.entries[at])
+    }
+
+    /// Puts in an entry. The one of its key that was there.
+    pub(super) fn put(&mut self, entry: Entry) -> Option<Entry> {
+        let head = head_of(entry.key());
+        let at = self.place_of(head, entry.key());
+        let leaf = self.leaf_mut(at);
+        match leaf.find(head, entry.key()) {
+            Ok(place) => Some(std::mem::replace(&mut leaf.entries[place], entry)),
+            Err(place) => {
+                leaf.insert(place, head, entry);
+                if leaf.entries.len() >= LEAF_MAX {
+                    self.divide(at);
+                }
+                self.len += 1;
+                None
+            }
+        }
+    }
+
+    fn divide(&mut self, at: LeafAt) {
+        let block = &mut self.blocks.children[at.block];
+        let (first, second) = block.children[at.leaf].divide();
+        block.insert(at.leaf + 1, first, second);
+        if block.children.len() >= BLOCK_MAX {
+            let (first, second) = block.divide();
+            self.blocks.insert(at.block + 1, first, second);
+        }
+    }
+
+    /// Takes an entry out.
+    pub(super) fn remove(&mut self, key: &[u8]) -> Option<Entry> {
+        let head = head_of(key);
+        let at = self.place_of(head, key);
+        let leaf = self.leaf_mut(at);
+        let place = leaf.find(head, key).ok()?;
+        leaf.heads.remove(place);
+        let entry = leaf.entries.remove(place);
+        if leaf.entries.len() < LEAF_MIN {
+            self.join(at);
+        }
+        self.len -= 1;
+        Some(entry)
+    }
+
+    /// Joins a leaf with the one after it, or before it.
+    fn join(&mut self, at: LeafAt) {
+        let block = &mut self.blocks.children[at.block];
+        let first = at.leaf.min(block.children.len().saturating_sub(2));
+        let Some([one, two]) = block.children.get(first..first + 2) else {
+            return self.drop_if_empty(at.block);
+        };
+        if one.entries.len() + two.entries.len() > LEAF_JOINED_MAX {
+            return;
+        }
+        let mut second = block.remove(first + 1);
+        let first = &mut block.children[first];
+        if first.heads.capacity() == 0 {
+            *first = second;
+            return;
+        }
+        first.heads.append(&mut second.heads);
+        first.entries.append(&mut second.entries);
+    }
+
+    fn drop_if_empty(&mut self, block: usize) {
+        let is_empty = self.blocks.children[block]
+            .children
+            .iter()
+            .all(|leaf| leaf.entries.is_empty());
+        if is_empty && self.blocks.children.len() > 1 {
+            self.blocks.remove(block);
+        }
+    }
+
+    /// The entries from a key on, in order.
+    pub(super) fn entries_from(&self, key: &[u8]) -> impl Iterator<Item = &Entry> {
+        let head = head_of(key);
+        let at = self.place_of(head, key);
+        let place = self.leaf(at).find(head, key).unwrap_or_else(|place| place);
+        let leaves = self.blocks.children[at.block..]
+            .iter()
+            .flat_map(|block| &block.children)
+            .skip(at.leaf);
+        leaves.flat_map(|leaf| &leaf.entries).skip(place)
+    }
+
+    /// All entries, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        let leaves = self.blocks.children.iter().flat_map(|block| &block.children);
+        leaves.flat_map(|leaf| &leaf.entries)
+    }
+
+    /// Where the first leaf is.
+    pub(super) fn first_leaf() -> LeafAt {
+        LeafAt { block: 0, leaf: 0 }
+    }
+
+    /// The entries of a leaf, to be changed, but for their keys; and where the next leaf is. Nothing behind the last.
+    pub(super) fn leaf_entries_mut(&mut self, at: LeafAt) -> Option<(&mut [Entry], LeafAt)> {
+        let block = self.blocks.children.get_mut(at.block)?;
+        let count = block.children.len();
+        let next = match at.leaf + 1 < count {
+            true => LeafAt {
+                leaf: at.leaf + 1,
+                ..at
+            },
+            false => LeafAt {
+                block: at.block + 1,
+                leaf: 0,
+            },
+        };
+        // There may be fewer leaves than when the place was said.
+        let entries = block.children.get_mut(at.leaf).map(|leaf| &mut leaf.entries[..]);
+        Some((entries.unwrap_or_default(), next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::super::entry::At;
+    use super::*;
+    use crate::batch::Pair;
+
+    fn entry(key: &[u8], number: u32) -> Entry {
+        let at = At {
+            segment: 1,
+            offset: number,
+        };
+        Entry::hot(&Pair::copied(key, b""), at)
+    }
+
+    fn keys(tree: &Tree) -> Vec<Vec<u8>> {
+        tree.iter().map(|entry| entry.key().to_vec()).collect()
+    }
+
+    /// Keys that have much in common, or little: of all lengths around that of heads.
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        let byte = prop_oneof![Just(0_u8), Just(1), Just(255)];
+        prop_oneof![
+            prop::collection::vec(byte.clone(), 1..5),
+            prop::collection::vec(byte, 1..4).prop_map(|tail| [&[7; 15][..], &tail].concat()),
+            any::<u16>().prop_map(|number| number.to_be_bytes().to_vec()),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn it_does_what_a_map_does(steps in prop::collection::vec((key(), 0..5_u8), 1..3000), from in key()) {
+            let (mut tree, mut map) = (Tree::default(), BTreeMap::new());
+            for (number, (key, action)) in steps.iter().enumerate() {
+                let number = number as u32;
+                match action {
+                    0 | 1 => {
+                        let removed = tree.remove(key).map(|entry| entry.at().offset);
+                        prop_assert_eq!(removed, map.remove(key));
+                    }
+                    _ => {
+                        let before = tree.put(entry(key, number)).map(|entry| entry.at().offset);
+                        prop_assert_eq!(before, map.insert(key.clone(), number));
+                    }
+                }
+                prop_assert_eq!(tree.get(key).map(|entry| entry.at().offset), map.get(key).copied());
+            }
+            prop_assert_eq!(tree.len(), map.len());
+            prop_assert_eq!(keys(&tree), map.keys().cloned().collect::<Vec<_>>());
+            let found: Vec<_> = tree.entries_from(&from).map(|entry| entry.key().to_vec()).collect();
+            let expected: Vec<_> = map.range(from..).map(|(key, _)| key.clone()).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn hundreds_of_thousands_of_keys_come_and_go() {
+        const KEYS: u32 = 200_000;
+        let key = |number: u32| u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
+        let mut tree = Tree::default();
+        for number in 0..KEYS {
+            assert!(tree.put(entry(&key(number), number)).is_none());
+        }
+        assert!(tree.blocks.children.len() > 1);
+        assert!(keys(&tree).is_sorted());
+        let mut seen = 0;
+        let mut at = Tree::first_leaf();
+        while let Some((entries, next)) = tree.leaf_entries_mut(at) {
+            seen += entries.len();
+            at = next;
+        }
+        assert_eq!(seen, KEYS as usize);
+        for number in 0..KEYS {
+            assert_eq!(tree.remove(&key(number)).map(|entry| entry.at().offset), Some(number));
+        }
+        assert_eq!((tree.len(), tree.iter().count()), (0, 0));
+        assert!(
+            tree.blocks.children.len() < 3,
+            "{} blocks are left",
+            tree.blocks.children.len()
+        );
+    }
+}

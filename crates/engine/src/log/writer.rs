@@ -1,0 +1,298 @@
+//! Where the log is written: one segment, of which one batch is appended after the other, until it is full.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use super::Shared;
+use super::catalog::Catalog;
+use super::entry::{At, Entry};
+use super::frame::{BATCH_BYTES_MAX, BatchBuffer, Content, Frame};
+use super::segment::{Keys, SEGMENT_HEAD_BYTES, Segment};
+use super::table::LogTable;
+use crate::batch::{Change, TableChanges, WriteBatch};
+use crate::error::EngineError;
+use crate::failure;
+use crate::space::Space;
+
+/// What only the one who writes needs.
+pub(super) struct Writer {
+    pub(super) space: Space,
+    pub(super) catalog: Catalog,
+    /// None before anything is written.
+    pub(super) active: Option<Active>,
+    /// The number of the last segment; 0 if there was none.
+    pub(super) last: u32,
+    pub(super) batch: BatchBuffer,
+    /// All segments.
+    pub(super) uses: BTreeMap<u32, Use>,
+    /// A write failed: there may be a part of a batch behind the last one.
+    is_torn: bool,
+}
+
+/// The segment that is appended to.
+#[derive(Debug)]
+pub(super) struct Active {
+    pub(super) segment: Arc<Segment>,
+    pub(super) length: u32,
+    pub(super) batches: u32,
+    pub(super) keys: Keys,
+}
+
+/// A segment that is full.
+#[derive(Debug)]
+pub(super) struct Full {
+    pub(super) segment: Arc<Segment>,
+    pub(super) length: u32,
+    pub(super) keys: Keys,
+}
+
+/// What of a segment is still used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Use {
+    pub(super) bytes: u64,
+    /// Of frames that say what is so now.
+    pub(super) live_bytes: u64,
+    pub(super) state: SegmentState,
+}
+
+/// What can be done with a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SegmentState {
+    /// It is written to, or was until a moment ago.
+    Open,
+    /// It is full, and on the disk.
+    Sealed,
+    /// Some of it cannot be read: it stays.
+    Damaged,
+}
+
+impl Use {
+    pub(super) fn open(bytes: u32) -> Self {
+        Self {
+            bytes: bytes.into(),
+            live_bytes: 0,
+            state: SegmentState::Open,
+        }
+    }
+
+    pub(super) fn sealed(bytes: u32) -> Self {
+        Self {
+            state: SegmentState::Sealed,
+            ..Self::open(bytes)
+        }
+    }
+
+    /// What says nothing any more, and can be given up.
+    pub(super) fn garbage_bytes(&self) -> u64 {
+        match self.state {
+            SegmentState::Damaged => 0,
+            SegmentState::Open | SegmentState::Sealed => self.bytes.saturating_sub(self.live_bytes),
+        }
+    }
+}
+
+/// The number of a batch of a segment.
+pub(super) fn batch_number(segment: u32, batch: u32) -> u64 {
+    u64::from(segment) << 32 | u64::from(batch)
+}
+
+impl Active {
+    pub(super) fn begin(segment: Arc<Segment>) -> Self {
+        Self {
+            length: SEGMENT_HEAD_BYTES,
+            batches: 0,
+            keys: Keys::of(segment.number()),
+            segment,
+        }
+    }
+}
+
+impl Writer {
+    pub(super) fn new(space: Space, catalog: Catalog, active: Option<Active>, uses: BTreeMap<u32, Use>) -> Self {
+        Self {
+            space,
+            catalog,
+            active,
+            last: uses.last_key_value().map_or(0, |(last, _)| *last),
+            batch: BatchBuffer::default(),
+            uses,
+            is_torn: false,
+        }
+    }
+
+    /// A frame was written.
+    pub(super) fn note(&mut self, frame: &Frame<'_>, at: At) {
+        if let Some(active) = &mut self.active {
+            active.keys.push(frame, at.offset);
+        }
+    }
+
+    /// A frame is what is so now.
+    pub(super) fn used(&mut self, entry: &Entry) {
+        if let Some(used) = self.uses.get_mut(&entry.at().segment) {
+            used.live_bytes += entry.frame_bytes();
+        }
+    }
+
+    /// A frame is not so any more.
+    pub(super) fn unused(&mut self, entry: &Entry) {
+        if let Some(used) = self.uses.get_mut(&entry.at().segment) {
+            used.live_bytes = used.live_bytes.saturating_sub(entry.frame_bytes());
+        }
+    }
+}
+
+impl Shared {
+    /// Makes a batch.
+    pub(super) fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
+        self.wait_for_room()?;
+        let mut writer = self.writer();
+        let writer = &mut *writer;
+        self.synced.check(&self.dir)?;
+        let tables = self.tables_of(batch)?;
+        if let Err(full) = writer.space.claim(batch.bytes()) {
+            self.cleaning.hurry();
+            return Err(full);
+        }
+        let offsets = gather(writer, &tables);
+        if writer.batch.is_empty() {
+            return Ok(());
+        }
+        let (segment, base) = self.append(writer)?;
+        self.synced.wrote();
+        let mut guards: Vec<_> = tables.iter().map(|(table, _)| table.write()).collect();
+        let mut offsets = offsets.into_iter();
+        let (mut heated, mut cooled) = (0, 0);
+        for ((table, changes), contents) in tables.iter().zip(&mut guards) {
+            for (change, offset) in changes.iter().zip(&mut offsets) {
+                let Some(offset) = offset else { continue };
+                let at = At {
+                    segment,
+                    offset: base + offset,
+                };
+                writer.note(&frame_of(table, change, segment), at);
+                let entry = change.pair().map(|pair| Entry::hot(pair, at));
+                if let Some(entry) = &entry {
+                    heated += entry.hot_bytes();
+                    writer.used(entry);
+                }
+                if let Some(before) = contents.change(change.key(), entry, table.number, &self.segments) {
+                    cooled += before.hot_bytes();
+                    writer.unused(&before);
+                }
+            }
+        }
+        drop(guards);
+        self.heat.add(heated);
+        self.heat.remove(cooled);
+        self.cleaning.wrote(writer, self.options.segment_bytes);
+        self.cool();
+        Ok(())
+    }
+
+    /// The tables of a batch. What is done to each.
+    fn tables_of<'a>(&self, batch: &'a WriteBatch) -> Result<Vec<(Arc<LogTable>, &'a TableChanges)>, EngineError> {
+        let tables = self.tables();
+        let find = |(name, changes): (&str, &'a TableChanges)| {
+            let no_table = || EngineError::NoTable { table: name.to_owned() };
+            let table = tables.by_name.get(name).ok_or_else(no_table)?;
+            Ok((Arc::clone(table), changes))
+        };
+        batch.tables().map(find).collect()
+    }
+
+    /// Appends the batch that was gathered. The segment that it stands in, and where it begins.
+    pub(super) fn append(&self, writer: &mut Writer) -> Result<(u32, u32), EngineError> {
+        let bytes = writer.batch.len();
+        if bytes > BATCH_BYTES_MAX {
+            return Err(EngineError::BatchTooLong { bytes });
+        }
+        if writer.is_torn
+            && let Some(active) = &writer.active
+        {
+            active.segment.cut(active.length)?;
+            writer.is_torn = false;
+        }
+        let has_room = writer.active.as_ref().is_some_and(|active| {
+            let end = u64::from(active.length) + bytes as u64;
+            active.length == SEGMENT_HEAD_BYTES || end <= self.options.segment_bytes
+        });
+        if !has_room {
+            self.begin_segment(writer)?;
+        }
+        let Writer {
+            active: Some(active),
+            batch,
+            ..
+        } = writer
+        else {
+            return Err(failure::stopped(&self.dir, "it has no segment to write to"));
+        };
+        let bytes = batch.finish(batch_number(writer.last, active.batches));
+        let base = active.length;
+        if let Err(error) = active.segment.write_at(bytes, base) {
+            // What is there of it must not be taken for what was written.
+            writer.is_torn = active.segment.cut(base).is_err();
+            return Err(error);
+        }
+        active.length += bytes.len() as u32;
+        active.batches += 1;
+        let half = self.options.segment_bytes / 2;
+        if u64::from(base) < half && u64::from(active.length) >= half {
+            self.cleaning.prepare(writer.last + 1);
+        }
+        if let Some(used) = writer.uses.get_mut(&writer.last) {
+            used.bytes = active.length.into();
+        }
+        Ok((writer.last, base))
+    }
+
+    /// Goes on in a new segment.
+    fn begin_segment(&self, writer: &mut Writer) -> Result<(), EngineError> {
+        let number = writer.last + 1;
+        let segment = match self.cleaning.take_prepared(number) {
+            Some(segment) => segment,
+            None => Segment::create(&self.dir, number, self.options.segment_bytes)?,
+        };
+        let segment = Arc::new(segment);
+        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        segments.insert(number, Arc::clone(&segment));
+        drop(segments);
+        writer.uses.insert(number, Use::open(SEGMENT_HEAD_BYTES));
+        writer.last = number;
+        if let Some(Active {
+            segment, length, keys, ..
+        }) = writer.active.replace(Active::begin(segment))
+        {
+            self.unsynced().push(Arc::clone(&segment));
+            self.cleaning.seal(Full { segment, length, keys });
+        }
+        Ok(())
+    }
+}
+
+/// Puts the changes into the buffer. Where each stands in it; `None` for what changes nothing.
+fn gather(writer: &mut Writer, tables: &[(Arc<LogTable>, &TableChanges)]) -> Vec<Option<u32>> {
+    writer.batch.clear();
+    let since = writer.last;
+    let mut offsets = Vec::with_capacity(tables.iter().map(|(_, changes)| changes.len()).sum());
+    for (table, changes) in tables {
+        for change in changes.iter() {
+            let is_idle = change.pair().is_none() && table.read().tree.get(change.key()).is_none();
+            let frame = frame_of(table, change, since);
+            offsets.push((!is_idle).then(|| writer.batch.push(&frame)));
+        }
+    }
+    offsets
+}
+
+fn frame_of<'a>(table: &LogTable, change: &'a Change, since: u32) -> Frame<'a> {
+    Frame {
+        table: table.number,
+        key: change.key(),
+        content: match change.pair() {
+            Some(pair) => Content::Value(pair.value()),
+            None => Content::NoneSince(since),
+        },
+    }
+}

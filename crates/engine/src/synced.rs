@@ -1,0 +1,59 @@
+//! How much of what was written is on the disk.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::error::EngineError;
+
+/// What was written, and what of it the last sync covers.
+#[derive(Debug, Default)]
+pub(crate) struct Synced {
+    /// How many batches were written, and how many of them the last sync covers.
+    written: AtomicU64,
+    synced: Mutex<u64>,
+    /// What was said when a sync failed, if one did.
+    failure: OnceLock<String>,
+}
+
+impl Synced {
+    /// A batch was written.
+    pub(crate) fn wrote(&self) {
+        self.written.fetch_add(1, Ordering::Release);
+    }
+
+    /// Waits until all that was written before is on the disk. Of calls at the same time one does it for all.
+    pub(crate) fn sync(&self, dir: &Path, sync: impl FnOnce() -> Result<(), EngineError>) -> Result<(), EngineError> {
+        let needed = self.written.load(Ordering::Acquire);
+        let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check(dir)?;
+        if *synced < needed {
+            let covered = self.written.load(Ordering::Acquire);
+            sync()?;
+            *synced = covered;
+        }
+        Ok(())
+    }
+
+    /// The disk did not take what was to be on it.
+    pub(crate) fn failed(&self, dir: &Path, error: &io::Error) -> EngineError {
+        let reason = self.failure.get_or_init(|| error.to_string());
+        sync_failed(dir, reason)
+    }
+
+    /// Fails if a sync failed, ever. The kernel may have dropped what it could not write, and forgotten that it did: a
+    /// sync after that would promise what is not so. So nothing more is written.
+    pub(crate) fn check(&self, dir: &Path) -> Result<(), EngineError> {
+        self.failure
+            .get()
+            .map_or(Ok(()), |reason| Err(sync_failed(dir, reason)))
+    }
+}
+
+fn sync_failed(dir: &Path, reason: &str) -> EngineError {
+    EngineError::SyncFailed {
+        dir: dir.to_owned(),
+        reason: reason.to_owned(),
+    }
+}

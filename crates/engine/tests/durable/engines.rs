@@ -1,0 +1,99 @@
+//! The engines under test, small, so that all that they do behind a writer is under way within a test.
+
+use std::path::Path;
+
+use fondaco_engine::{DamagedLog, DiskEngine, DiskOptions, Engine, EngineError, LogEngine, LogOptions};
+
+/// An engine on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Trees, written out and merged.
+    Tree,
+    /// A log, cleaned.
+    Log,
+}
+
+/// How it is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    pub part_bytes: u64,
+    pub cache_bytes: u64,
+    pub reserve_bytes: u64,
+    pub damaged_log: DamagedLog,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            part_bytes: 256 << 10,
+            cache_bytes: 4 << 20,
+            reserve_bytes: 0,
+            damaged_log: DamagedLog::Refuse,
+        }
+    }
+}
+
+/// An engine that is open.
+pub struct Opened {
+    pub engine: Box<dyn Engine>,
+    pub lost_writes: Option<String>,
+}
+
+impl Kind {
+    pub const ALL: [Self; 2] = [Self::Tree, Self::Log];
+
+    /// What a process that a test starts is told.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tree => "tree",
+            Self::Log => "log",
+        }
+    }
+
+    /// What a process that a test started was told, by this variable.
+    pub fn of_environment(variable: &str) -> Self {
+        let name = std::env::var(variable).unwrap();
+        Self::ALL.into_iter().find(|kind| kind.name() == name).unwrap()
+    }
+
+    pub fn open(self, dir: &Path, options: Options) -> Result<Opened, EngineError> {
+        let Options {
+            part_bytes,
+            cache_bytes,
+            reserve_bytes,
+            damaged_log,
+        } = options;
+        let lost_writes = |lost: Option<&str>| lost.map(str::to_owned);
+        Ok(match self {
+            Self::Tree => {
+                let options = DiskOptions {
+                    table_buffer_bytes: part_bytes,
+                    log_bytes_max: 64 << 20,
+                    disk_reserve_bytes: reserve_bytes,
+                    cache_bytes,
+                    damaged_log,
+                    ..DiskOptions::default()
+                };
+                let engine = DiskEngine::open(dir, options)?;
+                Opened {
+                    lost_writes: lost_writes(engine.lost_writes()),
+                    engine: Box::new(engine),
+                }
+            }
+            Self::Log => {
+                let options = LogOptions {
+                    segment_bytes: part_bytes,
+                    disk_reserve_bytes: reserve_bytes,
+                    cache_bytes,
+                    damaged_log,
+                    ..LogOptions::default()
+                };
+                let engine = LogEngine::open(dir, options)?;
+                Opened {
+                    lost_writes: lost_writes(engine.lost_writes()),
+                    engine: Box::new(engine),
+                }
+            }
+        })
+    }
+}

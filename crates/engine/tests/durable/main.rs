@@ -1,0 +1,36 @@
+//! What the engines on disk promise when something fails: the same tests for each.
+
+mod crashes;
+mod engines;
+mod failed_sync;
+mod full_disk;
+mod rot;
+
+use engines::Kind;
+
+/// All cases, for each engine.
+macro_rules! durable {
+    ($($module:ident::$case:ident),* $(,)?) => {
+        durable!(@ tree, Kind::Tree, $($module::$case),*);
+        durable!(@ log, Kind::Log, $($module::$case),*);
+    };
+    (@ $engine:ident, $kind:expr, $($module:ident::$case:ident),*) => {
+        mod $engine {
+            use super::*;
+            $(#[test]
+            fn $case() {
+                $module::$case($kind);
+            })*
+        }
+    };
+}
+
+durable! {
+    crashes::what_was_acknowledged_is_there_after_kills_at_random_moments,
+    failed_sync::after_a_sync_that_failed_nothing_is_written_or_promised_until_it_is_opened_again,
+    full_disk::a_full_disk_refuses_writes_until_there_is_space,
+    full_disk::a_disk_that_is_filled_to_its_last_byte_loses_nothing_that_was_acknowledged,
+    rot::a_bit_that_changed_is_an_error_or_nothing_but_never_another_answer,
+    rot::a_damaged_log_is_cut_off_where_that_is_asked_for_and_says_so,
+    rot::a_batch_that_was_cut_short_at_the_end_of_the_log_is_no_damage,
+}
