@@ -1,0 +1,203 @@
+//! What is the log engine's own: its log is cleaned and loses nothing by that, and its memory is bounded.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use fondaco_engine::{Engine, EngineError, Hot, LogEngine, LogOptions, Table, WriteBatch};
+
+const SEGMENT_BYTES: u64 = 64 << 10;
+const DEADLINE: Duration = Duration::from_secs(60);
+
+type Records = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn open(dir: &Path) -> LogEngine {
+    let options = LogOptions {
+        segment_bytes: SEGMENT_BYTES,
+        cache_bytes: 256 << 10,
+        disk_reserve_bytes: 0,
+        ..LogOptions::default()
+    };
+    LogEngine::open(dir, options).unwrap()
+}
+
+fn put(engine: &LogEngine, table: &dyn Table, key: &[u8], value: &[u8]) {
+    let mut batch = WriteBatch::new();
+    batch.put(table, key.to_vec().into(), value.to_vec().into());
+    engine.write(&batch).unwrap();
+}
+
+fn all(table: &dyn Table) -> Records {
+    let entries = table.scan(b"", None).unwrap().map(Result::unwrap);
+    entries.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+}
+
+fn segments(dir: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let mut segments: Vec<_> = paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == "segment"))
+        .collect();
+    segments.sort();
+    segments
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Writes and deletes keys of some hundreds at random, far more than fits into a few segments.
+fn churn(engine: &LogEngine, table: &dyn Table, records: &mut Records, random: &mut fastrand::Rng) {
+    for _ in 0..6000 {
+        let key = random.u16(..600).to_be_bytes().to_vec();
+        if random.u8(..4) == 0 {
+            let mut batch = WriteBatch::new();
+            batch.delete(table, key.clone().into());
+            engine.write(&batch).unwrap();
+            records.remove(&key);
+        } else {
+            let mut value = vec![0; random.usize(..900)];
+            random.fill(&mut value);
+            put(engine, table, &key, &value);
+            records.insert(key, value);
+        }
+    }
+}
+
+#[test]
+fn what_is_overwritten_or_deleted_gives_back_its_space_and_stays_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut records = Records::new();
+    for round in 0..3 {
+        let engine = open(dir.path());
+        let table = engine.open_table("t").unwrap();
+        assert_eq!(all(&*table), records, "round {round}");
+        churn(&engine, &*table, &mut records, &mut random);
+        let live: usize = records.iter().map(|(key, value)| key.len() + value.len() + 20).sum();
+        // Half of it may be garbage, and some segments are spared.
+        let most = live as u64 * 2 + 8 * SEGMENT_BYTES;
+        wait_until("it is not cleaned", || {
+            put(&engine, &*table, b"one more", b"");
+            segments(dir.path()).len() as u64 * SEGMENT_BYTES <= most
+        });
+        records.insert(b"one more".to_vec(), Vec::new());
+        assert_eq!(all(&*table), records, "round {round}");
+    }
+}
+
+#[test]
+fn a_deletion_outlives_the_cleaning_of_its_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    let table = engine.open_table("t").unwrap();
+    // The first segment keeps what is not touched again, and the key that is deleted.
+    put(&engine, &*table, b"deleted", &[1; 100]);
+    for number in 0..55_u8 {
+        put(&engine, &*table, &[b'k', number], &[number; 1000]);
+    }
+    let mut batch = WriteBatch::new();
+    batch.delete(&*table, b"deleted".to_vec().into());
+    engine.write(&batch).unwrap();
+    let first = segments(dir.path())[0].clone();
+    for number in 0..3000_u32 {
+        put(&engine, &*table, b"again and again", &number.to_be_bytes().repeat(200));
+    }
+    wait_until("the segment of the deletion is not cleaned", || {
+        put(&engine, &*table, b"again and again", &[0; 800]);
+        segments(dir.path()).len() <= 8
+    });
+    assert!(first.exists(), "the record that was deleted was to stay in the log");
+    drop((table, engine));
+    let engine = open(dir.path());
+    let table = engine.open_table("t").unwrap();
+    assert_eq!(table.get(b"deleted").unwrap(), None);
+    assert_eq!(table.approximate_len(), 56);
+}
+
+#[test]
+fn values_in_memory_keep_within_their_bytes_and_come_back_when_they_are_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    let table = engine.open_table("t").unwrap();
+    let mut is_cold = 0;
+    for number in 0..2000_u32 {
+        put(&engine, &*table, &number.to_be_bytes(), &[number as u8; 500]);
+        assert!(engine.cached_bytes() <= 256 << 10, "{} bytes", engine.cached_bytes());
+    }
+    for number in 0..2000_u32 {
+        let key = number.to_be_bytes();
+        is_cold += usize::from(table.get_hot(&key).unwrap() == Hot::Cold);
+        assert_eq!(table.get(&key).unwrap().as_deref(), Some(&[number as u8; 500][..]));
+        assert!(matches!(table.get_hot(&key).unwrap(), Hot::Found(_)));
+    }
+    assert!(is_cold > 1000, "{is_cold}");
+    assert!(engine.cached_bytes() > 128 << 10, "{} bytes", engine.cached_bytes());
+    assert_eq!(table.get_hot(b"nothing").unwrap(), Hot::Absent);
+    engine.drop_table("t").unwrap();
+    assert_eq!(engine.cached_bytes(), 0);
+}
+
+#[test]
+fn damage_to_one_record_is_an_error_for_that_one_and_is_not_cleaned_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    let table = engine.open_table("t").unwrap();
+    for number in 0..2000_u32 {
+        put(&engine, &*table, &number.to_be_bytes(), &[number as u8; 500]);
+    }
+    wait_until("nothing is sealed", || {
+        segments(dir.path())[0].with_extension("keys").exists()
+    });
+    drop((table, engine));
+    let first = segments(dir.path())[0].clone();
+    let mut bytes = fs::read(&first).unwrap();
+    bytes[5000] ^= 1;
+    fs::write(&first, bytes).unwrap();
+
+    let engine = open(dir.path());
+    let table = engine.open_table("t").unwrap();
+    let is_damaged = |number: u32| matches!(table.get(&number.to_be_bytes()), Err(EngineError::Corrupt { .. }));
+    assert_eq!((0..2000).filter(|&number| is_damaged(number)).count(), 1);
+    // All around it is overwritten: the rest of its segment would be cleaned.
+    for _ in 0..4 {
+        for number in (100..2000_u32).chain(0..5) {
+            put(&engine, &*table, &number.to_be_bytes(), &[7; 500]);
+        }
+    }
+    wait_until("it is not cleaned", || {
+        put(&engine, &*table, b"one more", b"");
+        segments(dir.path()).len() < 50
+    });
+    assert_eq!((0..2000).filter(|&number| is_damaged(number)).count(), 1);
+    assert!(first.exists());
+}
+
+#[test]
+fn a_segment_that_is_missing_is_said_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    let table = engine.open_table("t").unwrap();
+    for number in 0..500_u32 {
+        put(&engine, &*table, &number.to_be_bytes(), &[number as u8; 500]);
+    }
+    let first = segments(dir.path())[0].clone();
+    wait_until("nothing is sealed", || first.with_extension("keys").exists());
+    drop((table, engine));
+    fs::remove_file(&first).unwrap();
+    let error = LogEngine::open(dir.path(), LogOptions::default()).err().unwrap();
+    assert!(matches!(error, EngineError::Corrupt { .. }), "{error}");
+    assert!(error.to_string().contains("segment 1 is missing"), "{error}");
+}
+
+#[test]
+fn a_store_that_nobody_writes_to_takes_no_space() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = LogEngine::open(dir.path(), LogOptions::default()).unwrap();
+    engine.open_table("t").unwrap();
+    assert!(engine.disk_bytes() < 64 << 10, "{} bytes", engine.disk_bytes());
+}
