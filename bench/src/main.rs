@@ -98,6 +98,8 @@ enum Command {
     #[command(hide = true)]
     MixEngine {
         #[arg(long)]
+        engine: Candidate,
+        #[arg(long)]
         dir: PathBuf,
         #[arg(long)]
         records: u64,
@@ -170,6 +172,7 @@ fn main() -> ExitCode {
             trial::run(engine, &dir, dataset, cache_bytes, phase).map(|()| true)
         }
         Command::MixEngine {
+            engine,
             dir,
             records,
             value_bytes,
@@ -180,7 +183,7 @@ fn main() -> ExitCode {
         } => {
             let dataset = Dataset { records, value_bytes };
             let phase = Duration::from_millis(milliseconds);
-            mixed::run(&dir, dataset, cache_bytes, &mixes, rounds, phase).map(|()| true)
+            mixed::run(engine, &dir, dataset, cache_bytes, &mixes, rounds, phase).map(|()| true)
         }
     };
     match done {

@@ -49,6 +49,7 @@ impl FromStr for EngineMix {
 /// Fills an engine in an empty directory and tries the mixes in turns. Prints, as JSON, for each mix the requests
 /// in a second of processor time, round by round.
 pub fn run(
+    candidate: Candidate,
     dir: &Path,
     dataset: Dataset,
     cache_bytes: u64,
@@ -56,7 +57,7 @@ pub fn run(
     rounds: u64,
     phase: Duration,
 ) -> Result<()> {
-    let engine = Candidate::Disk.open(dir, cache_bytes)?;
+    let engine = candidate.open(dir, cache_bytes)?;
     fill(&*engine, dataset)?;
     let mut found = vec![Vec::new(); mixes.len()];
     for round in 0..rounds {

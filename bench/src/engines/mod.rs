@@ -3,9 +3,9 @@
 //! Each is set up for the same promises: a batch is in the log of the operating system when its writing returns,
 //! and on the disk when a sync does.
 
-mod disk;
 mod lmdb;
 pub mod mixed;
+mod ours;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 pub mod trial;
@@ -20,6 +20,8 @@ use clap::ValueEnum;
 pub enum Candidate {
     /// Ours, on fjall, with what it adds.
     Disk,
+    /// Ours, a log with its keys in memory.
+    Log,
     /// RocksDB, if the benchmark was built with it.
     Rocksdb,
     /// LMDB: a tree of pages, not one of runs.
@@ -42,7 +44,7 @@ impl Candidate {
     /// All that this program was built with.
     pub fn all() -> Vec<Self> {
         let rocksdb = cfg!(feature = "rocksdb").then_some(Self::Rocksdb);
-        [Some(Self::Disk), rocksdb, Some(Self::Lmdb)]
+        [Some(Self::Log), Some(Self::Disk), rocksdb, Some(Self::Lmdb)]
             .into_iter()
             .flatten()
             .collect()
@@ -51,7 +53,8 @@ impl Candidate {
     /// The name for people.
     pub fn title(self) -> &'static str {
         match self {
-            Self::Disk => "fondaco (fjall)",
+            Self::Disk => "fondaco's trees (fjall)",
+            Self::Log => "fondaco's log",
             Self::Rocksdb => "RocksDB",
             Self::Lmdb => "LMDB",
         }
@@ -61,6 +64,7 @@ impl Candidate {
     pub fn argument(self) -> &'static str {
         match self {
             Self::Disk => "disk",
+            Self::Log => "log",
             Self::Rocksdb => "rocksdb",
             Self::Lmdb => "lmdb",
         }
@@ -70,7 +74,8 @@ impl Candidate {
     pub fn open(self, dir: &Path, cache_bytes: u64) -> Result<Box<dyn Tried>> {
         std::fs::create_dir_all(dir)?;
         Ok(match self {
-            Self::Disk => Box::new(disk::Disk::open(dir, cache_bytes)?),
+            Self::Disk => Box::new(ours::Ours::open_trees(dir, cache_bytes)?),
+            Self::Log => Box::new(ours::Ours::open_log(dir, cache_bytes)?),
             #[cfg(feature = "rocksdb")]
             Self::Rocksdb => Box::new(rocksdb::Rocks::open(dir, cache_bytes)?),
             #[cfg(not(feature = "rocksdb"))]

@@ -43,7 +43,7 @@ pub struct VersionedArguments {
     #[arg(long, value_name = "COUNT")]
     zone_writes: Option<u32>,
 
-    /// Where replicas keep the records: disk, memory, cache or mysql; it cannot be altered
+    /// Where replicas keep the records: disk, log, memory, cache or mysql; it cannot be altered
     #[arg(long, value_name = "ENGINE")]
     engine: Option<EngineKind>,
 

@@ -8,7 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fondaco_client::Client;
-use fondaco_engine::{CacheEngine, DamagedLog, DiskEngine, DiskOptions, MemoryEngine, MySqlEngine, MySqlOptions};
+use fondaco_engine::{
+    CacheEngine, DamagedLog, DiskEngine, DiskOptions, LogEngine, LogOptions, MemoryEngine, MySqlEngine, MySqlOptions,
+};
 use fondaco_model::cluster::{ClusterView, LocalVersioned};
 use fondaco_model::versioned::EngineKind;
 use fondaco_model::{NodeId, StoreName};
@@ -53,7 +55,15 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
         ..DiskOptions::default()
     };
     let engine = DiskEngine::open(&parts.dir.join("tables"), disk).map_err(ReplicasError::from)?;
+    let log = LogOptions {
+        cache_bytes,
+        disk_reserve_bytes: parts.reserve_bytes,
+        damaged_log: DamagedLog::CutOff,
+        ..LogOptions::default()
+    };
+    let log = LogEngine::open(&parts.dir.join("log"), log).map_err(ReplicasError::from)?;
     let mut engines = Engines::new(Arc::new(engine))
+        .with(EngineKind::Log, Arc::new(log))
         .with(EngineKind::Memory, Arc::new(MemoryEngine::new()))
         .with(EngineKind::Cache, Arc::new(CacheEngine::new(cache_bytes)));
     if let Some(url) = parts.config.mysql {

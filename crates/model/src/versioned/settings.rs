@@ -65,6 +65,8 @@ words! {
     /// In a log-structured tree on the node's disk.
     #[default]
     Disk = "disk",
+    /// In a log on the node's disk, with all keys in memory.
+    Log = "log",
     /// In memory: a node that starts again gets its records from others.
     Memory = "memory",
     /// In a bounded cache: what does not fit is forgotten.
@@ -363,7 +365,7 @@ mod tests {
         let error = "disc".parse::<EngineKind>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "invalid engine \"disc\": use one of disk, memory, cache, mysql"
+            "invalid engine \"disc\": use one of disk, log, memory, cache, mysql"
         );
     }
 

@@ -1,35 +1,48 @@
-//! Ours: all defaults, but for the memory.
+//! Ours, both of them: all defaults, but for the memory.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use fondaco_engine::{DiskEngine, DiskOptions, Engine, Table, WriteBatch};
+use fondaco_engine::{DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, Pair, Table, WriteBatch};
 
 use super::Tried;
 
-pub struct Disk {
-    engine: DiskEngine,
+pub struct Ours {
+    engine: Box<dyn Engine>,
     table: Arc<dyn Table>,
 }
 
-impl Disk {
-    pub fn open(dir: &Path, cache_bytes: u64) -> Result<Self> {
+impl Ours {
+    /// The one of trees.
+    pub fn open_trees(dir: &Path, cache_bytes: u64) -> Result<Self> {
         let options = DiskOptions {
             cache_bytes,
             ..DiskOptions::default()
         };
-        let engine = DiskEngine::open(dir, options)?;
+        Self::of(Box::new(DiskEngine::open(dir, options)?))
+    }
+
+    /// The one that is a log.
+    pub fn open_log(dir: &Path, cache_bytes: u64) -> Result<Self> {
+        let options = LogOptions {
+            cache_bytes,
+            ..LogOptions::default()
+        };
+        Self::of(Box::new(LogEngine::open(dir, options)?))
+    }
+
+    fn of(engine: Box<dyn Engine>) -> Result<Self> {
         let table = engine.open_table("records")?;
         Ok(Self { engine, table })
     }
 }
 
-impl Tried for Disk {
+impl Tried for Ours {
     fn write(&self, batch: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         let mut changes = WriteBatch::new();
         for (key, value) in batch {
-            changes.put(&*self.table, key.clone().into(), value.clone().into());
+            changes.put_pair(&*self.table, Pair::copied(key, value));
         }
         Ok(self.engine.write(&changes)?)
     }
