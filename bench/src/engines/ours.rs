@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use fondaco_engine::{DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, Pair, Table, WriteBatch};
+use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, Pair, Table, WriteBatch};
 
 use super::Tried;
 
@@ -17,7 +17,8 @@ impl Ours {
     /// The one of trees.
     pub fn open_trees(dir: &Path, cache_bytes: u64) -> Result<Self> {
         let options = DiskOptions {
-            cache_bytes,
+            cache: CacheBudget::new(cache_bytes / 2),
+            block_cache_bytes: cache_bytes / 2,
             ..DiskOptions::default()
         };
         Self::of(Box::new(DiskEngine::open(dir, options)?))
@@ -26,7 +27,7 @@ impl Ours {
     /// The one that is a log.
     pub fn open_log(dir: &Path, cache_bytes: u64) -> Result<Self> {
         let options = LogOptions {
-            cache_bytes,
+            cache: CacheBudget::new(cache_bytes),
             ..LogOptions::default()
         };
         Self::of(Box::new(LogEngine::open(dir, options)?))

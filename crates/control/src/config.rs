@@ -63,8 +63,8 @@ pub struct Config {
 /// How versioned stores are kept on a node.
 #[derive(Clone, Default)]
 pub struct VersionedConfig {
-    /// How much memory their records may be cached in, in bytes, for each engine; an eighth of what there is unless
-    /// said.
+    /// How much memory their records may be cached in, in bytes, by all engines together; an eighth of what there is
+    /// unless said. Half of it is for blocks of the trees' files. Stores that are a cache have as much once more.
     pub cache_bytes: Option<u64>,
     /// The database of stores that are kept in MySQL, of this node alone:
     /// `mysql://user:password@host:port/database`. Without it no such store can be.

@@ -17,6 +17,7 @@
 //! ```
 
 mod batch;
+mod budget;
 mod directory;
 mod disk;
 mod engine;
@@ -34,6 +35,7 @@ mod space;
 mod synced;
 
 pub use batch::{Pair, WriteBatch};
+pub use budget::CacheBudget;
 pub use directory::DamagedLog;
 pub use disk::{DiskEngine, DiskOptions};
 pub use engine::{Engine, Hot, Scan, Table};

@@ -5,11 +5,13 @@
 //! the log; a reader puts what it read from the disk only if nobody wrote the key since it began to read.
 
 use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use quick_cache::sync::{Cache, GuardResult};
 use quick_cache::{Equivalent, Weighter};
 
+use crate::budget::{CacheBudget, CacheShare};
 use crate::engine::Hot;
 
 /// What an entry takes beside its key and value, about: places in two tables, two allocations.
@@ -18,8 +20,13 @@ const ENTRY_OVERHEAD_BYTES: u64 = 144;
 /// For how many entries there is room before the cache grows: about one for so many bytes.
 const BYTES_PER_ENTRY: u64 = 1024;
 
+/// After so many changes it asks how much it may take.
+const CHANGES_BETWEEN: u64 = 256;
+
 pub(crate) struct RecordCache {
     records: Cache<Key, Option<Bytes>, Weight>,
+    share: CacheShare,
+    changes: AtomicU64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -58,10 +65,26 @@ impl Weighter<Key, Option<Bytes>> for Weight {
 }
 
 impl RecordCache {
-    pub(crate) fn new(bytes_max: u64) -> Self {
-        let entries = (bytes_max / BYTES_PER_ENTRY) as usize;
+    pub(crate) fn new(budget: &CacheBudget) -> Self {
+        let share = budget.share();
+        let entries = (budget.bytes_max() / BYTES_PER_ENTRY) as usize;
         Self {
-            records: Cache::with_weighter(entries, bytes_max, Weight),
+            records: Cache::with_weighter(entries, share.bytes_max(), Weight),
+            share,
+            changes: AtomicU64::new(0),
+        }
+    }
+
+    /// Something was put in.
+    fn changed(&self) {
+        if !self.changes.fetch_add(1, Relaxed).is_multiple_of(CHANGES_BETWEEN) {
+            return;
+        }
+        self.share.bytes().store(self.records.weight(), Relaxed);
+        let bytes_max = self.share.bytes_max();
+        // Not for little: all of it is locked.
+        if bytes_max.abs_diff(self.records.capacity()) > self.records.capacity() / 16 {
+            self.records.set_capacity(bytes_max);
         }
     }
 
@@ -100,6 +123,7 @@ impl RecordCache {
                 // Copied: what was read is a part of a block, which it would keep in memory whole. If the key
                 // was written meanwhile, the guard is void, and this says what was true when it was asked.
                 let _ = guard.insert(value.as_deref().map(Bytes::copy_from_slice));
+                self.changed();
                 Ok(value)
             }
             // Only with a limit on the time.
@@ -110,6 +134,7 @@ impl RecordCache {
     /// Notes what was written, in memory of its own: it is kept as it is.
     pub(crate) fn put(&self, table: u64, key: Bytes, value: Option<Bytes>) {
         self.records.insert(Key { table, key }, value);
+        self.changed();
     }
 
     /// Forgets a key.
@@ -139,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_read_that_a_write_overtook_is_not_kept() {
-        let cache = RecordCache::new(1 << 20);
+        let cache = RecordCache::new(&CacheBudget::new(1 << 20));
         let answer = cache.get_or_read(1, b"key", || {
             cache.put(1, "key".into(), Some("new".into()));
             read("old")
@@ -150,7 +175,7 @@ mod tests {
 
     #[test]
     fn what_is_too_large_takes_the_place_of_nothing_older() {
-        let cache = RecordCache::new(1 << 16);
+        let cache = RecordCache::new(&CacheBudget::new(1 << 16));
         cache.put(1, "key".into(), Some("old".into()));
         cache.put(1, "key".into(), Some(vec![0; 1 << 17].into()));
         assert_eq!(cache.get(1, b"key"), None);
@@ -158,7 +183,7 @@ mod tests {
 
     #[test]
     fn tables_are_apart_and_absence_is_known() {
-        let cache = RecordCache::new(1 << 20);
+        let cache = RecordCache::new(&CacheBudget::new(1 << 20));
         cache.put(1, "key".into(), None);
         assert_eq!(cache.get(1, b"key"), Some(None));
         assert_eq!(cache.get(2, b"key"), None);
@@ -168,7 +193,7 @@ mod tests {
 
     #[test]
     fn it_keeps_within_its_limit() {
-        let cache = RecordCache::new(1 << 16);
+        let cache = RecordCache::new(&CacheBudget::new(1 << 16));
         for number in 0..10_000_u32 {
             cache.put(1, number.to_be_bytes().to_vec().into(), Some(vec![1; 100].into()));
         }

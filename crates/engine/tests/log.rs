@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fondaco_engine::{Engine, EngineError, Hot, LogEngine, LogOptions, Table, WriteBatch};
+use fondaco_engine::{CacheBudget, Engine, EngineError, Hot, LogEngine, LogOptions, Table, WriteBatch};
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -15,7 +15,7 @@ type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 fn open(dir: &Path) -> LogEngine {
     let options = LogOptions {
         segment_bytes: SEGMENT_BYTES,
-        cache_bytes: 256 << 10,
+        cache: CacheBudget::new(256 << 10),
         disk_reserve_bytes: 0,
         ..LogOptions::default()
     };

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_engine::{Engine, EngineError, MySqlEngine, MySqlOptions, Table, WriteBatch};
+use fondaco_engine::{CacheBudget, Engine, EngineError, MySqlEngine, MySqlOptions, Table, WriteBatch};
 use fondaco_testing::{MariaDb, wait_until};
 use mysql::prelude::Queryable;
 
@@ -29,7 +29,7 @@ impl Database {
     fn open(&self) -> Result<MySqlEngine, EngineError> {
         MySqlEngine::open(&MySqlOptions {
             url: self.url.clone(),
-            cache_bytes: 1 << 20,
+            cache: CacheBudget::new(1 << 20),
         })
     }
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use fondaco_client::Client;
 use fondaco_engine::{
-    CacheEngine, DamagedLog, DiskEngine, DiskOptions, LogEngine, LogOptions, MemoryEngine, MySqlEngine, MySqlOptions,
+    CacheBudget, CacheEngine, DamagedLog, DiskEngine, DiskOptions, LogEngine, LogOptions, MemoryEngine, MySqlEngine,
+    MySqlOptions,
 };
 use fondaco_model::cluster::{ClusterView, LocalVersioned};
 use fondaco_model::versioned::EngineKind;
@@ -47,8 +48,10 @@ pub(crate) struct ReplicasParts<'a> {
 pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlError> {
     let part_bytes = (parts.memory_bytes / CACHE_PART).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX);
     let cache_bytes = parts.config.cache_bytes.unwrap_or(part_bytes);
+    let cache = CacheBudget::new(cache_bytes / 2);
     let disk = DiskOptions {
-        cache_bytes,
+        cache: cache.clone(),
+        block_cache_bytes: cache_bytes / 2,
         disk_reserve_bytes: parts.reserve_bytes,
         // What a loss of power took is with the other replicas, and the node counts anew.
         damaged_log: DamagedLog::CutOff,
@@ -56,7 +59,7 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
     };
     let engine = DiskEngine::open(&parts.dir.join("tables"), disk).map_err(ReplicasError::from)?;
     let log = LogOptions {
-        cache_bytes,
+        cache: cache.clone(),
         disk_reserve_bytes: parts.reserve_bytes,
         damaged_log: DamagedLog::CutOff,
         ..LogOptions::default()
@@ -67,7 +70,7 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
         .with(EngineKind::Memory, Arc::new(MemoryEngine::new()))
         .with(EngineKind::Cache, Arc::new(CacheEngine::new(cache_bytes)));
     if let Some(url) = parts.config.mysql {
-        let mysql = MySqlEngine::open(&MySqlOptions { url, cache_bytes }).map_err(ReplicasError::from)?;
+        let mysql = MySqlEngine::open(&MySqlOptions { url, cache }).map_err(ReplicasError::from)?;
         engines = engines.with(EngineKind::Mysql, Arc::new(mysql));
     }
     let PeerAccess {

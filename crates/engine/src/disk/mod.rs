@@ -21,6 +21,7 @@ use fjall::PersistMode;
 use self::opened::{Opened, Slot};
 use self::table::DiskTable;
 use crate::batch::WriteBatch;
+use crate::budget::CacheBudget;
 use crate::directory::{self, DamagedLog};
 use crate::engine::{Engine, Table};
 use crate::error::EngineError;
@@ -33,8 +34,10 @@ use crate::synced::Synced;
 /// How much of the machine an engine on disk may take.
 #[derive(Clone, Debug)]
 pub struct DiskOptions {
-    /// Memory for what was read, of all tables together: one half holds records, the other blocks of files.
-    pub cache_bytes: u64,
+    /// Memory for records that were read or written, of all tables together.
+    pub cache: CacheBudget,
+    /// Memory for blocks of files, in bytes.
+    pub block_cache_bytes: u64,
     /// The log, and so, about, what was written and is in memory only. At least 64 MiB. When it is reached,
     /// tables are written out before their share of memory is full.
     pub log_bytes_max: u64,
@@ -51,7 +54,8 @@ pub struct DiskOptions {
 impl Default for DiskOptions {
     fn default() -> Self {
         Self {
-            cache_bytes: 256 << 20,
+            cache: CacheBudget::new(128 << 20),
+            block_cache_bytes: 128 << 20,
             log_bytes_max: 512 << 20,
             table_buffer_bytes: 64 << 20,
             disk_reserve_bytes: 1 << 30,
@@ -105,7 +109,7 @@ impl DiskEngine {
         let slot = Slot::open(&database, &options)?;
         let shared = Shared {
             dir: database,
-            cache: RecordCache::new(options.cache_bytes / 2),
+            cache: RecordCache::new(&options.cache),
             slot,
             tables: RwLock::default(),
             writer: Mutex::new(Writer {

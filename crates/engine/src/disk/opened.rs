@@ -141,7 +141,7 @@ impl Opened {
     fn open(dir: &Path, options: &DiskOptions) -> Result<Self, EngineError> {
         lists::check(dir)?;
         let builder = Database::builder(dir)
-            .cache_size(options.cache_bytes / 2)
+            .cache_size(options.block_cache_bytes)
             .max_journaling_size(options.log_bytes_max.max(64 << 20))
             // Records are mostly small; and what is in the log is to be no more in memory.
             .journal_compression(fjall::CompressionType::None)

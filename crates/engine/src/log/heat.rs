@@ -4,10 +4,11 @@
 //! The keys of stores begin with their hashes, so that their order says nothing about their use.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::Shared;
 use super::tree::{LeafAt, Tree};
+use crate::budget::{CacheBudget, CacheShare};
 
 /// How many leaves the hand passes in one go at most.
 const LEAVES_MAX: usize = 4096;
@@ -15,8 +16,7 @@ const LEAVES_MAX: usize = 4096;
 /// How much is in memory.
 #[derive(Debug)]
 pub(super) struct Heat {
-    bytes: AtomicU64,
-    bytes_max: u64,
+    share: CacheShare,
     hand: Mutex<Hand>,
 }
 
@@ -28,10 +28,9 @@ struct Hand {
 }
 
 impl Heat {
-    pub(super) fn new(bytes_max: u64) -> Self {
+    pub(super) fn new(budget: &CacheBudget) -> Self {
         Self {
-            bytes: AtomicU64::new(0),
-            bytes_max,
+            share: budget.share(),
             hand: Mutex::new(Hand {
                 table: 0,
                 leaf: Tree::first_leaf(),
@@ -41,20 +40,20 @@ impl Heat {
 
     /// So many bytes came into memory.
     pub(super) fn add(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes as u64, Relaxed);
+        self.share.bytes().fetch_add(bytes as u64, Relaxed);
     }
 
     /// So many went.
     pub(super) fn remove(&self, bytes: usize) {
-        self.bytes.fetch_sub(bytes as u64, Relaxed);
+        self.share.bytes().fetch_sub(bytes as u64, Relaxed);
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes.load(Relaxed)
+        self.share.bytes().load(Relaxed)
     }
 
     fn is_too_much(&self) -> bool {
-        self.bytes() > self.bytes_max
+        self.bytes() > self.share.bytes_max()
     }
 }
 

@@ -31,6 +31,7 @@ use self::table::{LogTable, Segments, TableHandle};
 use self::tree::Tree;
 use self::writer::Writer;
 use crate::batch::WriteBatch;
+use crate::budget::CacheBudget;
 use crate::directory::{self, DamagedLog};
 use crate::engine::{Engine, Table};
 use crate::error::EngineError;
@@ -43,7 +44,7 @@ use crate::synced::Synced;
 pub struct LogOptions {
     /// Memory for values, of all tables together. Keys are in memory in any case: about 120 bytes and its length for
     /// each.
-    pub cache_bytes: u64,
+    pub cache: CacheBudget,
     /// How long a part of the log is, about: what is given back at a time.
     pub segment_bytes: u64,
     /// Which share of the log may say nothing any more, in percent, before it is cleaned. The log is longer than what
@@ -58,7 +59,7 @@ pub struct LogOptions {
 impl Default for LogOptions {
     fn default() -> Self {
         Self {
-            cache_bytes: 256 << 20,
+            cache: CacheBudget::new(256 << 20),
             segment_bytes: 64 << 20,
             garbage_percent_max: 50,
             disk_reserve_bytes: 1 << 30,
@@ -140,7 +141,7 @@ impl LogEngine {
             writer: Mutex::new(Writer::new(space, catalog, active, uses)),
             synced: Synced::default(),
             unsynced: Mutex::new(unsynced),
-            heat: Heat::new(options.cache_bytes),
+            heat: Heat::new(&options.cache),
             cleaning,
             lost_writes: damage,
             _lock: lock,

@@ -23,6 +23,7 @@ use self::failure::Failure;
 use self::table::MySqlTable;
 use self::writer::Writer;
 use crate::batch::{TableChanges, WriteBatch};
+use crate::budget::CacheBudget;
 use crate::engine::{Engine, Table};
 use crate::error::EngineError;
 use crate::name;
@@ -43,7 +44,7 @@ pub struct MySqlOptions {
     /// `mysql://user:password@host:port/database`. The database is there, and nobody else writes to it.
     pub url: String,
     /// Memory for records that were read or written, of all tables together.
-    pub cache_bytes: u64,
+    pub cache: CacheBudget,
 }
 
 impl fmt::Debug for MySqlOptions {
@@ -51,7 +52,7 @@ impl fmt::Debug for MySqlOptions {
         // Not the URL: it has a password.
         formatter
             .debug_struct("MySqlOptions")
-            .field("cache_bytes", &self.cache_bytes)
+            .field("cache", &self.cache)
             .finish_non_exhaustive()
     }
 }
@@ -111,7 +112,7 @@ impl MySqlEngine {
         Ok(Self {
             shared: Arc::new(Shared {
                 pool,
-                cache: RecordCache::new(options.cache_bytes),
+                cache: RecordCache::new(&options.cache),
                 tables: RwLock::default(),
                 writer: Mutex::new(writer),
                 server,

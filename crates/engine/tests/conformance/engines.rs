@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fondaco_engine::{
-    CacheEngine, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, MemoryEngine, MySqlEngine, MySqlOptions,
-    Table, WriteBatch,
+    CacheBudget, CacheEngine, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, MemoryEngine, MySqlEngine,
+    MySqlOptions, Table, WriteBatch,
 };
 use fondaco_testing::MariaDb;
 use mysql::prelude::Queryable;
@@ -59,7 +59,7 @@ impl UnderTest for Disk {
         let options = DiskOptions {
             // Small, so that there is writing out and merging within a test.
             table_buffer_bytes: 64 << 10,
-            cache_bytes: 8 << 20,
+            cache: CacheBudget::new(4 << 20),
             disk_reserve_bytes: 0,
             ..DiskOptions::default()
         };
@@ -84,7 +84,7 @@ impl UnderTest for Log {
         let options = LogOptions {
             // Small, so that there is cleaning within a test, and reading from the disk.
             segment_bytes: 16 << 10,
-            cache_bytes: 64 << 10,
+            cache: CacheBudget::new(64 << 10),
             disk_reserve_bytes: 0,
             ..LogOptions::default()
         };
@@ -117,7 +117,7 @@ impl UnderTest for MySql {
     fn open(&self) -> Box<dyn Engine> {
         let options = MySqlOptions {
             url: self.url.clone(),
-            cache_bytes: 1 << 20,
+            cache: CacheBudget::new(1 << 20),
         };
         Box::new(MySqlEngine::open(&options).unwrap())
     }

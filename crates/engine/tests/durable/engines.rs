@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fondaco_engine::{DamagedLog, DiskEngine, DiskOptions, Engine, EngineError, LogEngine, LogOptions};
+use fondaco_engine::{CacheBudget, DamagedLog, DiskEngine, DiskOptions, Engine, EngineError, LogEngine, LogOptions};
 
 /// An engine on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,8 @@ impl Kind {
                     table_buffer_bytes: part_bytes,
                     log_bytes_max: 64 << 20,
                     disk_reserve_bytes: reserve_bytes,
-                    cache_bytes,
+                    cache: CacheBudget::new(cache_bytes / 2),
+                    block_cache_bytes: cache_bytes / 2,
                     damaged_log,
                     ..DiskOptions::default()
                 };
@@ -84,7 +85,7 @@ impl Kind {
                 let options = LogOptions {
                     segment_bytes: part_bytes,
                     disk_reserve_bytes: reserve_bytes,
-                    cache_bytes,
+                    cache: CacheBudget::new(cache_bytes),
                     damaged_log,
                     ..LogOptions::default()
                 };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaErrorCode, ReplicaReply};
-use fondaco_engine::{DiskEngine, DiskOptions, Engine};
+use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine};
 use fondaco_model::versioned::Update;
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
@@ -49,7 +49,7 @@ fn small(dir: &Path) -> Arc<dyn Engine> {
         table_buffer_bytes: 2 << 20,
         log_bytes_max: 64 << 20,
         disk_reserve_bytes: RESERVE_BYTES / 2,
-        cache_bytes: 8 << 20,
+        cache: CacheBudget::new(8 << 20),
         ..DiskOptions::default()
     };
     Arc::new(DiskEngine::open(&dir.join("engine"), options).unwrap())
