@@ -176,7 +176,7 @@ fn topology(addresses: &[String]) -> Result<Topology, Box<dyn std::error::Error>
         epoch: 1,
         partitions: PartitionCount::try_from(64)?,
         owners: (0..64).map(|partition| vec![id(partition % addresses.len())]).collect(),
-        next: BTreeMap::new(),
+        joint: BTreeMap::new(),
         nodes: addresses.iter().enumerate().map(node).collect(),
         routers: 0,
         stores: BTreeMap::from([("s".parse()?, store)]),

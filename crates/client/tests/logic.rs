@@ -279,7 +279,7 @@ fn directory(current: &BTreeMap<&'static str, (u16, u64)>, former: Option<&Direc
         epoch: 1,
         partitions: PartitionCount::try_from(16).unwrap(),
         owners: (0..16).map(owners).collect(),
-        next: BTreeMap::new(),
+        joint: BTreeMap::new(),
         nodes: (1..=NODES).map(node).collect(),
         routers: 1,
         stores: current.iter().map(store).collect(),

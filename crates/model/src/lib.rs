@@ -26,7 +26,7 @@ pub use limits::{KEY_BYTES_MAX, STORES_MAX, VALUE_BYTES_MAX};
 pub use name::{NameError, StoreName};
 pub use node::{Identity, IdentityError, NodeId, NodeIdError};
 pub use partition::{PartitionCount, PartitionCountError, PartitionId};
-pub use partition_set::PartitionSet;
+pub use partition_set::{PartitionSet, PartitionSetError};
 pub use placement::{MEMBERS_MAX, Member, Move, PLACED_MAX, Placement, PlacementError, Plan, place, replan};
 pub use push::{PushEvent, PushState, PushStateError};
 pub use retention::{VersionSet, VersionSetError};

@@ -1,14 +1,19 @@
 //! A set of partitions, as one bit for each.
 //!
 //! Nodes compare such sets for every version of every store whenever something changes: so they are
-//! compared and subtracted by words.
+//! compared and subtracted by words. In words for people and in records they are ranges: `0-3,7`.
 
 use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
 
 use crate::partition::PartitionId;
+use crate::slot::SLOT_COUNT;
 
 /// Some of a cluster's partitions.
-#[derive(Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct PartitionSet {
     /// Without zeros at the end, so that equal sets are equal words.
     words: Vec<u64>,
@@ -109,6 +114,70 @@ impl FromIterator<PartitionId> for PartitionSet {
     }
 }
 
+impl fmt::Display for PartitionSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut numbers = self.iter().map(PartitionId::get).peekable();
+        let mut separator = "";
+        while let Some(first) = numbers.next() {
+            let mut last = first;
+            while let Some(next) = numbers.next_if(|&next| next == last + 1) {
+                last = next;
+            }
+            match last == first {
+                true => write!(f, "{separator}{first}")?,
+                false => write!(f, "{separator}{first}-{last}")?,
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+/// Why words are no set of partitions.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{range:?} is no range of partitions: write ranges in order, such as 0-3,7")]
+pub struct PartitionSetError {
+    range: String,
+}
+
+impl FromStr for PartitionSet {
+    type Err = PartitionSetError;
+
+    fn from_str(text: &str) -> Result<Self, PartitionSetError> {
+        let mut set = Self::EMPTY;
+        let mut next = 0;
+        for range in text.split(',').filter(|_| !text.is_empty()) {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            match (first.parse(), last.parse()) {
+                (Ok(first), Ok(last)) if next <= first && first <= last && last < SLOT_COUNT => {
+                    (first..=last).for_each(|number| set.insert(PartitionId::new(number)));
+                    next = last + 1;
+                }
+                _ => {
+                    return Err(PartitionSetError {
+                        range: range.to_owned(),
+                    });
+                }
+            }
+        }
+        Ok(set)
+    }
+}
+
+impl TryFrom<String> for PartitionSet {
+    type Error = PartitionSetError;
+
+    fn try_from(text: String) -> Result<Self, PartitionSetError> {
+        text.parse()
+    }
+}
+
+impl From<PartitionSet> for String {
+    fn from(set: PartitionSet) -> Self {
+        set.to_string()
+    }
+}
+
 impl fmt::Debug for PartitionSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set()
@@ -147,6 +216,14 @@ mod tests {
             let mut less = x.clone();
             less.remove(PartitionId::new(one));
             prop_assert_eq!(less, set(&a.iter().copied().filter(|&n| n != one).collect()));
+            prop_assert_eq!(x.to_string().parse(), Ok(x));
+        }
+
+        #[test]
+        fn any_words_are_a_set_or_an_error(text in "[0-9,-]{0,12}") {
+            if let Ok(set) = text.parse::<PartitionSet>() {
+                prop_assert_eq!(set.to_string().parse(), Ok(set));
+            }
         }
     }
 }

@@ -1,11 +1,20 @@
 //! The routing table: which nodes hold which partition.
 //!
 //! Every placement yields one, and nothing past the placement knows which. It never changes but by an
-//! explicit plan, which raises its epoch. While a plan is under way, the table also says who is to
-//! hold each partition next: those nodes fetch it, and requests still go to the owners.
+//! explicit plan, which raises its epoch with each of three steps:
+//!
+//! 1. it *begins*: the table also says who is to hold each partition next. Those nodes fetch it, requests still go
+//!    to the owners, and writes of versioned stores to both;
+//! 2. they have it all, and there is the *switch*: they own, and the table names the former owners. Writes go to both
+//!    still, for some read the former owners who have not heard of it;
+//! 3. no former owner lets itself be read any more, and the plan is *finished*.
+//!
+//! So two tables that follow each other never let a read at a quorum of the one miss a write at a quorum of the other.
+//! Tables that are further apart do: for each partition, a table says which earlier ones may still be gone by, to read
+//! and to write ([`reads_since`](RoutingTable::reads_since), [`writes_since`](RoutingTable::writes_since)).
 //!
 //! It is stored as one JSON entry, of which the coordination service takes no more than 1 MiB: the
-//! owners as lists of numbers, and of a plan only the lists that it changes.
+//! owners as lists of numbers, of a plan only the lists that it changes, and of the last one which those were.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::node::NodeId;
 use crate::partition::{PartitionCount, PartitionId};
+use crate::partition_set::PartitionSet;
 
 /// Partition → nodes, in the order of preference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +31,31 @@ pub struct RoutingTable {
     epoch: u64,
     partitions: PartitionCount,
     owners: Vec<Vec<NodeId>>,
-    next: Option<Vec<Vec<NodeId>>>,
+    stage: Stage,
+    /// The epoch of the switch before the last one: since then nobody's owners changed but by the last.
+    since: u64,
+    moved: Option<Moved>,
+}
+
+/// How far the plan under way is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Stage {
+    /// There is none.
+    Idle,
+    /// These are to own.
+    Begun { next: Vec<Vec<NodeId>> },
+    /// These owned.
+    Switched { former: Vec<Vec<NodeId>> },
+}
+
+/// The last switch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Moved {
+    /// The epoch that it began.
+    at: u64,
+    /// The partitions whose owners it changed.
+    partitions: PartitionSet,
 }
 
 /// Why lists of nodes are no routing table.
@@ -57,6 +91,19 @@ pub enum RoutingTableError {
         /// The node.
         node: NodeId,
     },
+    /// It says who is next, and who was before the switch.
+    #[error("the routing table names both the next owners of a plan and the former ones")]
+    TwoStages,
+    /// Its epochs are in no order that steps of plans come in.
+    #[error("the routing table of epoch {epoch} says that owners changed at {last}, and before that at {since}")]
+    Epochs {
+        /// Its own.
+        epoch: u64,
+        /// That of the switch before the last one.
+        since: u64,
+        /// That of the last one.
+        last: u64,
+    },
 }
 
 impl RoutingTable {
@@ -70,7 +117,9 @@ impl RoutingTable {
             epoch: 1,
             partitions,
             owners,
-            next: None,
+            stage: Stage::Idle,
+            since: 1,
+            moved: None,
         })
     }
 
@@ -80,26 +129,47 @@ impl RoutingTable {
     /// Lists that are no routing table.
     pub fn with_plan(&self, next: Vec<Vec<NodeId>>) -> Result<Self, RoutingTableError> {
         check(self.partitions, &next)?;
-        let mut table = self.clone();
+        let mut table = self.cancelled().finished();
         table.epoch += 1;
-        table.next = Some(next);
+        table.stage = Stage::Begun { next };
         Ok(table)
     }
 
-    /// The table once its plan is done: who was next now owns. Itself if there is no plan.
-    pub fn finished(&self) -> Self {
+    /// The table once who is next has all: they own, and the plan waits until all former owners know. Itself if no
+    /// plan has begun, or this was done.
+    pub fn switched(&self) -> Self {
+        let Stage::Begun { next } = &self.stage else {
+            return self.clone();
+        };
         let mut table = self.clone();
-        if let Some(next) = table.next.take() {
-            table.owners = next;
+        table.epoch += 1;
+        table.since = self.moved.as_ref().map_or(self.since, |moved| moved.at);
+        table.moved = Some(Moved {
+            at: table.epoch,
+            partitions: self.changes().map(|(partition, _)| partition).collect(),
+        });
+        table.owners.clone_from(next);
+        table.stage = Stage::Switched {
+            former: self.owners.clone(),
+        };
+        table
+    }
+
+    /// The table once its plan is over: who was next owns, and nobody else takes writes. Itself if there is no plan.
+    pub fn finished(&self) -> Self {
+        let mut table = self.switched();
+        if matches!(table.stage, Stage::Switched { .. }) {
+            table.stage = Stage::Idle;
             table.epoch += 1;
         }
         table
     }
 
-    /// The table with its plan given up. Itself if there is none.
+    /// The table with its plan given up. Itself if there is none, or there was the switch.
     pub fn cancelled(&self) -> Self {
         let mut table = self.clone();
-        if table.next.take().is_some() {
+        if matches!(table.stage, Stage::Begun { .. }) {
+            table.stage = Stage::Idle;
             table.epoch += 1;
         }
         table
@@ -125,21 +195,80 @@ impl RoutingTable {
         &self.owners
     }
 
-    /// The owners after the plan under way, if there is one.
+    /// The owners after the plan under way, if one has begun and there was no switch.
     pub fn next(&self) -> Option<&[Vec<NodeId>]> {
-        self.next.as_deref()
+        match &self.stage {
+            Stage::Begun { next } => Some(next),
+            Stage::Idle | Stage::Switched { .. } => None,
+        }
     }
 
-    /// The lists that the plan under way changes, as they are to be.
+    /// The owners before the switch, until the plan is finished.
+    pub fn former(&self) -> Option<&[Vec<NodeId>]> {
+        match &self.stage {
+            Stage::Switched { former } => Some(former),
+            Stage::Idle | Stage::Begun { .. } => None,
+        }
+    }
+
+    /// Whether a plan is under way.
+    pub fn is_in_plan(&self) -> bool {
+        !matches!(self.stage, Stage::Idle)
+    }
+
+    /// The owners when the plan under way is finished, if there is one.
+    pub fn planned(&self) -> Option<&[Vec<NodeId>]> {
+        match &self.stage {
+            Stage::Idle => None,
+            Stage::Begun { next } => Some(next),
+            Stage::Switched { .. } => Some(&self.owners),
+        }
+    }
+
+    /// The lists that the plan under way changes, as they are not now: as they are to be, or were before the switch.
     pub fn changes(&self) -> impl Iterator<Item = (PartitionId, &[NodeId])> {
-        let next = self.next.iter().flatten().zip(&self.owners);
-        let lists = self.partitions.partitions().zip(next);
-        let changed = lists.filter(|(_, (next, owners))| next != owners);
-        changed.map(|(partition, (next, _))| (partition, next.as_slice()))
+        let joint = self.joint_lists().into_iter().flatten().zip(&self.owners);
+        let lists = self.partitions.partitions().zip(joint);
+        let changed = lists.filter(|(_, (joint, owners))| joint != owners);
+        changed.map(|(partition, (joint, _))| (partition, joint.as_slice()))
+    }
+
+    /// The nodes that take the writes of a partition besides its owners: those that are to own it, or did before the
+    /// switch, some of which may be owners, too. None if no plan that is under way changes the partition.
+    pub fn joint(&self, partition: PartitionId) -> Option<&[NodeId]> {
+        let at = partition.get() as usize;
+        let joint = &self.joint_lists()?[at];
+        (*joint != self.owners[at]).then_some(joint)
+    }
+
+    fn joint_lists(&self) -> Option<&[Vec<NodeId>]> {
+        match &self.stage {
+            Stage::Idle => None,
+            Stage::Begun { next: joint } | Stage::Switched { former: joint } => Some(joint),
+        }
+    }
+
+    /// The first epoch whose table names a partition's owners as this one does, as far as this one knows: who reads a
+    /// quorum by an earlier one may miss what was written by this.
+    pub fn reads_since(&self, partition: PartitionId) -> u64 {
+        match &self.moved {
+            Some(moved) if moved.partitions.contains(partition) => moved.at,
+            _ => self.since,
+        }
+    }
+
+    /// The first epoch by whose table a partition's writes go to all that this one names, as far as this one knows:
+    /// what is written to a quorum by an earlier one may be missed by who reads by this, or by the next.
+    pub fn writes_since(&self, partition: PartitionId) -> u64 {
+        match &self.stage {
+            Stage::Begun { .. } if self.joint(partition).is_some() => self.epoch,
+            // From the beginning of a plan on they go to those who own after the switch, which is the next step.
+            _ => (self.reads_since(partition) - 1).max(1),
+        }
     }
 
     /// Whether a node is to hold a partition of a store with so many replicas: as one of its first
-    /// owners, or as one of the first of the plan under way.
+    /// owners, or as one of the first of the plan under way, before the switch or after it.
     pub fn holds(&self, node: NodeId, partition: PartitionId, replicas: usize) -> bool {
         let among = |lists: &[Vec<NodeId>]| {
             lists[partition.get() as usize]
@@ -147,7 +276,7 @@ impl RoutingTable {
                 .take(replicas)
                 .any(|&n| n == node)
         };
-        among(&self.owners) || self.next.as_deref().is_some_and(among)
+        among(&self.owners) || self.joint_lists().is_some_and(among)
     }
 
     /// The partitions that a node is to hold of a store with so many replicas, in order.
@@ -184,9 +313,24 @@ struct RoutingTableText {
     epoch: u64,
     partitions: PartitionCount,
     owners: Vec<Vec<NodeId>>,
-    /// The lists that the plan changes, by partition.
+    /// The lists that the plan changes, by partition, as they are to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next: Option<BTreeMap<u32, Vec<NodeId>>>,
+    /// The lists that the plan has changed, as they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    former: Option<BTreeMap<u32, Vec<NodeId>>>,
+    #[serde(default = "first_epoch", skip_serializing_if = "is_first_epoch")]
+    since: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    moved: Option<Moved>,
+}
+
+fn first_epoch() -> u64 {
+    1
+}
+
+fn is_first_epoch(epoch: &u64) -> bool {
+    *epoch == first_epoch()
 }
 
 impl From<RoutingTable> for RoutingTableText {
@@ -195,20 +339,30 @@ impl From<RoutingTable> for RoutingTableText {
             epoch,
             partitions,
             owners,
-            next,
+            stage,
+            since,
+            moved,
         } = table;
-        let changed = |next: Vec<Vec<NodeId>>| {
-            let lists = (0..).zip(next).zip(&owners);
+        let changed = |lists: Vec<Vec<NodeId>>| {
+            let lists = (0..).zip(lists).zip(&owners);
             lists
-                .filter(|((_, next), now)| next != *now)
-                .map(|(next, _)| next)
+                .filter(|((_, list), now)| list != *now)
+                .map(|(list, _)| list)
                 .collect()
+        };
+        let (next, former) = match stage {
+            Stage::Idle => (None, None),
+            Stage::Begun { next } => (Some(changed(next)), None),
+            Stage::Switched { former } => (None, Some(changed(former))),
         };
         Self {
             epoch,
             partitions,
-            next: next.map(changed),
             owners,
+            next,
+            former,
+            since,
+            moved,
         }
     }
 }
@@ -221,28 +375,45 @@ impl TryFrom<RoutingTableText> for RoutingTable {
             epoch,
             partitions,
             owners,
-            next: changed,
+            next,
+            former,
+            since,
+            moved,
         } = text;
         check(partitions, &owners)?;
-        let next = changed.map(|changed| {
-            let mut next = owners.clone();
+        let whole = |changed: BTreeMap<u32, Vec<NodeId>>| {
+            let mut lists = owners.clone();
             for (partition, nodes) in changed {
-                let list = next.get_mut(partition as usize);
+                let list = lists.get_mut(partition as usize);
                 *list.ok_or(RoutingTableError::NoPartition { partition, partitions })? = nodes;
             }
-            check(partitions, &next).map(|()| next)
-        });
+            check(partitions, &lists).map(|()| lists)
+        };
+        let stage = match (next, former) {
+            (None, None) => Stage::Idle,
+            (Some(next), None) => Stage::Begun { next: whole(next)? },
+            (None, Some(former)) => Stage::Switched { former: whole(former)? },
+            (Some(_), Some(_)) => return Err(RoutingTableError::TwoStages),
+        };
+        let last = moved.as_ref().map_or(since, |moved| moved.at);
+        if !(1..=last).contains(&since) || last > epoch {
+            return Err(RoutingTableError::Epochs { epoch, since, last });
+        }
         Ok(Self {
             epoch,
             partitions,
-            next: next.transpose()?,
             owners,
+            stage,
+            since,
+            moved,
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn nodes(numbers: &[u32]) -> Vec<NodeId> {
@@ -293,6 +464,11 @@ mod tests {
             r#"{"epoch":1,"partitions":2,"owners":[[1],[0]]}"#,
             r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"next":{"2":[1]}}"#,
             r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"next":{"1":[1,1]}}"#,
+            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"next":{"1":[1]},"former":{"1":[1]}}"#,
+            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"former":{"3":[1]}}"#,
+            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"since":2}"#,
+            r#"{"epoch":1,"partitions":2,"owners":[[1],[2]],"moved":{"at":2,"partitions":"0"}}"#,
+            r#"{"epoch":2,"partitions":2,"owners":[[1],[2]],"moved":{"at":2,"partitions":"1-0"}}"#,
         ] {
             assert!(serde_json::from_str::<RoutingTable>(text).is_err(), "{text}");
         }
@@ -305,6 +481,10 @@ mod tests {
             let partitions = PartitionCount::try_from(count).unwrap();
             let list = |first: u32| (first..first + replicas).filter_map(NodeId::new).collect();
             let table = RoutingTable::first(partitions, vec![list(90_000); count as usize]).unwrap();
+            // The last plan has changed as many partitions as take the most words.
+            let mut last = table.all_owners().to_vec();
+            last.iter_mut().step_by(2).for_each(|nodes| nodes.reverse());
+            let table = table.with_plan(last).unwrap().finished();
             let table = table.with_plan(vec![list(97_000); count as usize]).unwrap();
             let bytes = serde_json::to_vec(&table).unwrap().len();
             assert!(
@@ -325,8 +505,82 @@ mod tests {
         assert!(planned.holds(fourth, first, 2) && planned.holds(NodeId::FIRST, first, 2));
         assert_eq!(planned.finished().owners(first), nodes(&[4, 2]));
         assert_eq!(planned.cancelled().owners(first), nodes(&[1, 2]));
-        let epochs = [planned.epoch(), planned.finished().epoch(), planned.cancelled().epoch()];
-        assert_eq!(epochs, [2, 3, 3]);
+        let switched = planned.switched();
+        assert_eq!(switched.owners(first), nodes(&[4, 2]));
+        assert_eq!(switched.former().unwrap(), four().all_owners());
+        assert!(switched.holds(NodeId::FIRST, first, 2), "it takes writes still");
+        assert_eq!(switched.cancelled(), switched, "it is too late");
+        assert_eq!(switched.finished(), planned.finished());
+        assert!(!planned.finished().holds(NodeId::FIRST, first, 2));
+        let epochs = [&planned, &switched, &planned.finished(), &planned.cancelled()].map(RoutingTable::epoch);
+        assert_eq!(epochs, [2, 3, 4, 3]);
         assert_eq!(four().finished(), four());
+    }
+
+    #[test]
+    fn a_table_after_a_switch_is_stored_with_what_was_before() {
+        let mut next = four().all_owners().to_vec();
+        (next[1], next[2]) = (nodes(&[2, 4]), nodes(&[3, 4]));
+        let switched = four().with_plan(next).unwrap().switched();
+        let text = serde_json::to_string(&switched).unwrap();
+        let end = r#""former":{"1":[2,3],"2":[3,1]},"moved":{"at":3,"partitions":"1-2"}}"#;
+        assert!(text.ends_with(end), "{text}");
+        assert_eq!(serde_json::from_str::<RoutingTable>(&text).unwrap(), switched);
+        let text = serde_json::to_string(&switched.finished()).unwrap();
+        assert_eq!(
+            serde_json::from_str::<RoutingTable>(&text).unwrap(),
+            switched.finished()
+        );
+    }
+
+    /// What becomes of a table: one step of a plan, or a new one.
+    fn step() -> impl Strategy<Value = (u8, Vec<Vec<NodeId>>)> {
+        let list = Just([1, 2, 3, 4]).prop_shuffle().prop_map(|all| nodes(&all[..2]));
+        (0..4u8, prop::collection::vec(list, 4))
+    }
+
+    proptest! {
+        #[test]
+        fn who_may_go_by_an_earlier_table_reads_whom_this_one_has_read_and_writes_to_whom_it_has_written_to(
+            steps in prop::collection::vec(step(), 1..20),
+        ) {
+            let mut tables = vec![four()];
+            for (what, next) in steps {
+                let last = tables.last().unwrap();
+                let table = match what {
+                    0 if !last.is_in_plan() => last.with_plan(next).unwrap(),
+                    1 => last.cancelled(),
+                    _ if last.former().is_some() => last.finished(),
+                    _ => last.switched(),
+                };
+                if table != *last {
+                    prop_assert_eq!(table.epoch(), last.epoch() + 1);
+                    tables.push(table);
+                }
+            }
+            let groups = |table: &RoutingTable, partition| {
+                let joint = table.joint(partition).map(<[_]>::to_vec);
+                Vec::from_iter([table.owners(partition).to_vec()].into_iter().chain(joint))
+            };
+            let known = tables.last().unwrap();
+            for partition in known.partitions().partitions() {
+                for table in &tables {
+                    if table.epoch() >= known.reads_since(partition) {
+                        prop_assert_eq!(table.owners(partition), known.owners(partition));
+                    }
+                    if table.epoch() >= known.writes_since(partition) {
+                        let written = groups(table, partition);
+                        prop_assert!(groups(known, partition).iter().all(|group| written.contains(group)));
+                    }
+                }
+                // And one that the last plan did not change is no reason to refuse who has not heard of it.
+                let former = tables.iter().rev().find(|table| table.epoch() + 3 == known.epoch());
+                if let Some(former) = former.filter(|former| !former.is_in_plan() && !known.is_in_plan()) {
+                    let is_same = former.owners(partition) == known.owners(partition);
+                    prop_assert_eq!(is_same, known.reads_since(partition) <= former.epoch());
+                    prop_assert_eq!(is_same, known.writes_since(partition) <= former.epoch());
+                }
+            }
+        }
     }
 }

@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         owners: (0..PARTITIONS as usize)
             .map(|partition| (0..replicas).map(|at| ids[(partition + at) % nodes]).collect())
             .collect(),
-        next: BTreeMap::new(),
+        joint: BTreeMap::new(),
         nodes: ids
             .iter()
             .zip(&servers)

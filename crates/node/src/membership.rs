@@ -151,7 +151,7 @@ pub(crate) mod tests {
             epoch: 1,
             partitions: PartitionCount::try_from(partitions).unwrap(),
             owners: (0..partitions).map(owners).collect(),
-            next: Default::default(),
+            joint: Default::default(),
             nodes: ids.iter().zip(addresses).map(node).collect(),
             routers: 0,
             stores: [("s".parse().unwrap(), store)].into(),

@@ -1,10 +1,12 @@
 //! An exchange carried out: what [`Exchange`] says is to be done, done over the network and on the table.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_client::quorum::{
-    KeyRecord, LeafDigests, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
+    KeyRecord, LeafDigests, RecordPart, ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
+    ReplicaRequest,
 };
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Record, VectorClock};
@@ -29,6 +31,8 @@ struct Running<'a> {
     store: &'a HeldStore,
     partition: &'a Partition,
     peer: NodeId,
+    /// The epoch of the table that the other is to know, if this node is to have by it all that the other has.
+    epoch: Option<NonZeroU64>,
     /// What was sent and received since the last pause.
     bytes: u64,
 }
@@ -43,11 +47,14 @@ pub(crate) fn exchange(
     signal: &Signal,
 ) -> Result<(), ReplicaError> {
     let began = partition.begin_exchange(shared.now_ms());
+    // Who owns what it compares misses nothing by it; nor does who has nothing to get.
+    let is_to_own = partition.is_held() && !shared.holding.load().is_owner(store, partition.id());
     let mut running = Running {
         shared,
         store,
         partition,
         peer,
+        epoch: NonZeroU64::new(store.epoch).filter(|_| is_to_own),
         bytes: 0,
     };
     let outcome = running.run(pace, signal);
@@ -88,8 +95,12 @@ impl Running<'_> {
     }
 
     fn ask(&self, operation: ReplicaOperation) -> Result<ReplicaReply, ReplicaError> {
-        self.shared
-            .ask(self.peer, self.shared.background(self.store, operation))
+        let request = self.shared.background(self.store, operation);
+        let epoch = match request.operation.command() {
+            ReplicaCommand::Tree | ReplicaCommand::Sync => self.epoch,
+            _ => None,
+        };
+        self.shared.ask(self.peer, ReplicaRequest { epoch, ..request })
     }
 
     fn ask_hashes(&mut self, depth: u8, nodes: &[u32]) -> Result<Hashes, ReplicaError> {

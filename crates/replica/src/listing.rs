@@ -2,8 +2,10 @@
 //! partition in the order of their hashes, for `SCAN`; and for backups, page by page, the records of a partition in
 //! the same order, and what is kept for other nodes.
 
+use std::num::NonZeroU64;
+
 use bytes::Bytes;
-use fondaco_client::quorum::KeyRecord;
+use fondaco_client::quorum::{KeyRecord, ReplicaCommand};
 use fondaco_engine::{EngineError, Hot, Table};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::Record;
@@ -34,12 +36,14 @@ pub struct RecordsPage {
 }
 
 impl Replicas {
-    /// The record under a key, if memory tells what there is: `None` if it does not, or the partition is not
-    /// held.
-    pub fn recall(&self, store: u16, partition: PartitionId, key: &[u8]) -> Option<Option<Record>> {
+    /// The record under a key, if memory tells what there is: `None` if it does not, or the node does not own the
+    /// partition, or knows more than who goes by the routing table of this epoch.
+    pub fn recall(&self, store: u16, partition: PartitionId, key: &[u8], epoch: u64) -> Option<Option<Record>> {
         let holding = self.holding();
         let store = holding.stores.get(&store)?;
-        store.partition(partition).ok()?;
+        let is_owner = holding.is_owner(store, partition);
+        let epoch = NonZeroU64::new(epoch).filter(|_| is_owner)?;
+        holding.admit(partition, ReplicaCommand::Get, Some(epoch)).ok()?;
         match with_record_key(partition, key_hash(key), key, |key| store.table.get_hot(key)).ok()? {
             Hot::Found(record) => Record::decode(record).ok().map(Some),
             Hot::Absent => Some(None),

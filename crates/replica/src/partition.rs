@@ -53,8 +53,8 @@ struct Tree {
 /// When exchanges with other replicas began that came to their end, in milliseconds since the process started.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Exchanges {
-    /// How often the partition was given up or taken back. An exchange that such a change fell into has not done
-    /// what one after it does, and counts for nothing.
+    /// How often the partition was given up, taken back or given anew. An exchange that such a change fell into has
+    /// not done what one after it does, and counts for nothing.
     turn: u64,
     by_node: BTreeMap<NodeId, u64>,
 }
@@ -102,6 +102,11 @@ impl Partition {
         self.exchanges().begin_turn();
         // Nothing more is deleted: what its shard has begun to delete is out of the table before the next scan.
         self.forget_tree();
+    }
+
+    /// Another routing table gives it to this node, or the same plan anew: exchanges by the former one do not count.
+    pub(crate) fn begin_anew(&self) {
+        self.exchanges().begin_turn();
     }
 
     /// Requests must not ask for it any more.

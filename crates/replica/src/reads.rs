@@ -16,7 +16,7 @@ use crate::commit::engine_error;
 use crate::error::ReplicasError;
 use crate::metrics::ReplicaCounter;
 use crate::shared::{Shared, overloaded};
-use crate::store::{HeldStore, Holding, Place};
+use crate::store::{HeldStore, Place};
 
 /// A record as it is read, or why it is not.
 type Read = Result<Option<Bytes>, ReplicaError>;
@@ -84,10 +84,10 @@ impl fmt::Debug for Readers {
     }
 }
 
-/// Reads keys of a store.
+/// Reads keys of a store, where they are.
 pub(crate) fn get(
     shared: &Arc<Shared>,
-    holding: &Holding,
+    place_of: impl Fn(&Bytes) -> Result<Place, ReplicaError>,
     store: &Arc<HeldStore>,
     part: RecordPart,
     keys: &[Bytes],
@@ -98,7 +98,7 @@ pub(crate) fn get(
     let mut found: Vec<Read> = Vec::with_capacity(keys.len());
     let mut cold: Vec<(usize, Place)> = Vec::new();
     for key in keys {
-        let read = match holding.place(store, key) {
+        let read = match place_of(key) {
             Err(error) => Err(error),
             Ok(place) => match store.table.get_hot(&place.table_key) {
                 Ok(Hot::Found(record)) => taken(shared, &place, part, record),

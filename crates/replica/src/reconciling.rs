@@ -67,7 +67,7 @@ fn give_away(
     let is_certain = holding
         .cluster
         .as_ref()
-        .is_some_and(|cluster| cluster.table.next().is_none() && !cluster.is_remembered);
+        .is_some_and(|cluster| !cluster.table.is_in_plan() && !cluster.is_remembered);
     if !is_certain || partition.is_cleared() || partition.is_held() {
         return;
     }

@@ -96,16 +96,18 @@ impl Shared {
             Err(error) => return answer(ReplicaReply::Error(error)),
         };
         let deadline = Instant::now().checked_add(Duration::from_millis(request.timeout_ms));
+        let (command, epoch) = (request.operation.command(), request.epoch);
+        let place_of = |key: &Bytes| holding.place(store, key, command, epoch);
         match request.operation {
             ReplicaOperation::Get { part, keys } => {
-                crate::reads::get(self, &holding, store, part, &keys, deadline, answer);
+                crate::reads::get(self, place_of, store, part, &keys, deadline, answer);
             }
             ReplicaOperation::Put {
                 over,
                 key,
                 context,
                 update,
-            } => match holding.place(store, &key) {
+            } => match place_of(&key) {
                 Ok(place) => {
                     let bytes = key.len() + value_bytes(&update);
                     let shard = self.shard_of(place.partition.id());
@@ -120,15 +122,13 @@ impl Shared {
                 Err(error) => answer(ReplicaReply::Error(error)),
             },
             ReplicaOperation::Merge { records } => {
-                let place = |key: &Bytes| holding.place(store, key);
-                self.split(store, deadline, records, place, Task::Merge, answer);
+                self.split(store, deadline, records, place_of, Task::Merge, answer);
             }
             ReplicaOperation::Hint { target, records } => {
                 let is_own = holding.cluster.as_ref().is_some_and(|cluster| cluster.node == target);
                 match is_own {
                     true => {
-                        let place = |key: &Bytes| holding.place(store, key);
-                        self.split(store, deadline, records, place, Task::Merge, answer);
+                        self.split(store, deadline, records, place_of, Task::Merge, answer);
                     }
                     false => {
                         let place = |key: &Bytes| holding.place_anywhere(store, key);
@@ -147,12 +147,18 @@ impl Shared {
                 partition,
                 depth,
                 nodes,
-            } => crate::serving::tree(self, store, partition, depth, nodes, answer),
+            } => match holding.admit(partition, command, epoch) {
+                Ok(()) => crate::serving::tree(self, store, partition, depth, nodes, answer),
+                Err(error) => answer(ReplicaReply::Error(error)),
+            },
             ReplicaOperation::Sync {
                 partition,
                 depth,
                 leaves,
-            } => crate::serving::sync(self, store, partition, depth, leaves, answer),
+            } => match holding.admit(partition, command, epoch) {
+                Ok(()) => crate::serving::sync(self, store, partition, depth, leaves, answer),
+                Err(error) => answer(ReplicaReply::Error(error)),
+            },
             ReplicaOperation::OldestHint => answer(ReplicaReply::OldestHint(self.hint_book.oldest_unix_ms())),
         }
     }
@@ -246,12 +252,13 @@ impl Shared {
         }
     }
 
-    /// A request about a store, of the background.
+    /// A request about a store, of the background: it goes by no table, for nobody counts who answers it.
     pub(crate) fn background(&self, store: &HeldStore, operation: ReplicaOperation) -> ReplicaRequest {
         ReplicaRequest {
             store_id: store.id,
             store: store.name.clone(),
             timeout_ms: self.options.peer_timeout.as_millis() as u64,
+            epoch: None,
             operation,
         }
     }

@@ -6,15 +6,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Relaxed};
 
 use bytes::Bytes;
-use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode, ReplicaRequest};
+use fondaco_client::quorum::{ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaRequest};
 use fondaco_engine::{Engine, Table};
 use fondaco_model::versioned::VersionedSettings;
 use fondaco_model::{NodeId, PartitionCount, PartitionId, RoutingTable, StoreName, slot_of_key};
 
+use crate::admitted::admitted;
 use crate::incarnation::Lasting;
 use crate::partition::Partition;
 use crate::table_key::{REPLICA_KEY_BYTES_MAX, key_hash, record_key};
@@ -35,6 +37,8 @@ pub(crate) struct Cluster {
     pub(crate) stores: BTreeSet<u16>,
     /// Whether it is what the process remembers: then nothing is given up by it.
     pub(crate) is_remembered: bool,
+    /// How many shards may still commit what was let in by an earlier table.
+    pub(crate) unsettled: Arc<AtomicUsize>,
 }
 
 /// Partitions by their numbers.
@@ -92,14 +96,67 @@ impl Holding {
         count.map_or(PartitionId::new(0), |count| partition_of(count, store, key))
     }
 
-    /// Where a key of a store is.
+    /// Where a key of a store is, for a command of who goes by the table of an epoch.
     ///
     /// # Errors
-    /// `NOTHERE`, or `BADKEY`.
-    pub(crate) fn place(&self, store: &HeldStore, key: &Bytes) -> Result<Place, ReplicaError> {
+    /// `NOTHERE`, `OLDTABLE`, or `BADKEY`.
+    pub(crate) fn place(
+        &self,
+        store: &HeldStore,
+        key: &Bytes,
+        command: ReplicaCommand,
+        epoch: Option<NonZeroU64>,
+    ) -> Result<Place, ReplicaError> {
         check_key(key)?;
         let id = self.partition_of(&store.name, key);
-        Ok(place_in(store.partition(id)?, key))
+        let partition = store.partition(id)?;
+        self.admit(id, command, epoch)?;
+        Ok(place_in(partition, key))
+    }
+
+    /// Lets a command of who goes by the table of an epoch be done for a partition.
+    ///
+    /// # Errors
+    /// `OLDTABLE`; `OVERLOADED` where a comparison would miss writes that were let in by an earlier table, and are
+    /// still to be committed.
+    pub(crate) fn admit(
+        &self,
+        partition: PartitionId,
+        command: ReplicaCommand,
+        epoch: Option<NonZeroU64>,
+    ) -> Result<(), ReplicaError> {
+        let Some(cluster) = &self.cluster else { return Ok(()) };
+        admitted(&cluster.table, partition, command, epoch)?;
+        let is_compared = matches!(command, ReplicaCommand::Tree | ReplicaCommand::Sync);
+        match is_compared && epoch.is_some() && cluster.unsettled.load(Acquire) > 0 {
+            true => Err(ReplicaError::new(
+                ReplicaErrorCode::Overloaded,
+                "writes of before this routing table are still to be committed: ask again in a moment",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether what was let in for a partition by the table that a store had then may be written by the present one.
+    ///
+    /// # Errors
+    /// `OLDTABLE`.
+    pub(crate) fn admit_late(&self, store: &HeldStore, partition: PartitionId) -> Result<(), ReplicaError> {
+        match &self.cluster {
+            Some(cluster) if cluster.table.epoch() != store.epoch => admitted(
+                &cluster.table,
+                partition,
+                ReplicaCommand::Put,
+                NonZeroU64::new(store.epoch),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether this node owns a partition of a store.
+    pub(crate) fn is_owner(&self, store: &HeldStore, partition: PartitionId) -> bool {
+        let own = self.cluster.as_ref().map(|cluster| cluster.node);
+        own.is_some_and(|own| self.owners(store, partition).contains(&own))
     }
 
     /// Where a key of a store is, or would be if it were held here.
@@ -112,7 +169,7 @@ impl Holding {
         Ok(place_in(&Arc::new(Partition::new(id)), key))
     }
 
-    /// The other nodes that hold a partition of a store, or are to.
+    /// The other nodes that hold a partition of a store, or are to, or take its writes until a plan is finished.
     pub(crate) fn others(&self, store: &HeldStore, partition: PartitionId) -> Vec<NodeId> {
         let mut others: Vec<NodeId> = self.all_others(store, partition).collect();
         others.sort_unstable();
@@ -129,9 +186,9 @@ impl Holding {
     fn all_others(&self, store: &HeldStore, partition: PartitionId) -> impl Iterator<Item = NodeId> {
         let replicas = store.replicas;
         self.cluster.iter().flat_map(move |cluster| {
-            let next = cluster.table.next().map(|next| &next[partition.get() as usize]);
             let owners = cluster.table.owners(partition).iter().take(replicas);
-            let all = owners.chain(next.into_iter().flat_map(move |next| next.iter().take(replicas)));
+            let joint = cluster.table.joint(partition).into_iter();
+            let all = owners.chain(joint.flat_map(move |joint| joint.iter().take(replicas)));
             all.copied().filter(|&node| node != cluster.node)
         })
     }

@@ -65,18 +65,24 @@ type Candidates = HashMap<u64, (u64, u64)>;
 pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
     let mut pace = Pace::new(shared.options.scan_bytes_per_second);
     let mut found: HashMap<(u16, u32), Candidates> = HashMap::new();
-    let mut next: HashMap<u16, Instant> = HashMap::new();
+    // When each store was swept last, and whether all was remembered that is to be looked at again.
+    let mut swept: HashMap<u16, (Instant, bool)> = HashMap::new();
     while signal.sleep(shared.options.sweep_period) {
         let holding = shared.holding.load_full();
         found.retain(|(store, partition), _| {
             let store = holding.stores.get(store);
             store.is_some_and(|store| store.partitions.contains_key(partition))
         });
-        next.retain(|store, _| holding.stores.contains_key(store));
+        swept.retain(|store, _| holding.stores.contains_key(store));
         let partitions: usize = holding.stores.values().map(|store| store.partitions.len()).sum();
         let candidates_max = (shared.options.sweep_records_max / partitions.max(1)).max(1);
         for store in holding.stores.values() {
-            if next.get(&store.id).is_some_and(|next| *next > Instant::now()) {
+            // By the settings as they are now: an operator may have shortened the grace since.
+            let is_due = |(swept, is_all): &(Instant, bool)| {
+                let least = shared.options.sweep_period;
+                swept.elapsed() >= if *is_all { period(&store.settings, least) } else { least }
+            };
+            if !swept.get(&store.id).is_none_or(is_due) {
                 continue;
             }
             let hints = oldest_hint(shared, &holding, store);
@@ -108,11 +114,7 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
                 }
             }
             // What could not be remembered is found again.
-            let period = match is_all {
-                true => period(&store.settings, shared.options.sweep_period),
-                false => shared.options.sweep_period,
-            };
-            next.insert(store.id, Instant::now() + period);
+            swept.insert(store.id, (Instant::now(), is_all));
         }
     }
 }

@@ -14,6 +14,9 @@ use crate::store::{HeldStore, Holding};
 /// How soon a comparison that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 
+/// How soon, where a plan waits for it: the other one may not have heard of that yet.
+const RETRY_IN_PLAN: Duration = Duration::from_millis(200);
+
 /// How long the one with the higher number waits before it compares with a node that came back, and either side while
 /// the partition is compared by others: mostly both saw the other return, and then all is the same.
 const LATER: Duration = Duration::from_secs(2);
@@ -95,12 +98,14 @@ impl Turns {
     ) {
         let id = partition.id().get();
         let owed = (store.id, id, peer);
+        let is_waited_for = !holding.is_synchronised(store, partition);
+        let retry = if is_waited_for { RETRY_IN_PLAN } else { RETRY };
         match is_done {
             true => drop(self.owed.remove(&owed)),
-            false => drop(self.owed.insert(owed, Instant::now() + RETRY)),
+            false => drop(self.owed.insert(owed, Instant::now() + retry)),
         }
         // A plan waits for it: the next one of the owners.
-        if is_done && !holding.is_synchronised(store, partition) {
+        if is_done && is_waited_for {
             self.next.insert((store.id, id), Instant::now());
         }
     }

@@ -2,7 +2,7 @@
 //! the node holds. Tables are opened and dropped by it, and partitions held and given up.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, PoisonError, mpsc};
 
 use bytes::Bytes;
@@ -29,8 +29,16 @@ impl Replicas {
     pub fn set_view(&self, view: &ReplicaView) -> Result<(), ReplicasError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.shared.holding.load_full();
+        let settling = before
+            .cluster
+            .as_ref()
+            .filter(|cluster| cluster.table.epoch() == view.table.epoch());
+        let unsettled = match settling {
+            Some(cluster) => Arc::clone(&cluster.unsettled),
+            None => Arc::new(AtomicUsize::new(self.shared.shards.len())),
+        };
         let mut holding = Holding {
-            cluster: Some(cluster_of(view)),
+            cluster: Some(cluster_of(view, &unsettled)),
             stores: HashMap::new(),
         };
         let mut failed = Ok(());
@@ -48,7 +56,11 @@ impl Replicas {
             .map(|(&node, _)| node);
         // At the start, all that are there.
         let returned: BTreeSet<NodeId> = live.filter(|node| !was_live(node)).collect();
+        let is_new_table = settling.is_none();
         self.shared.holding.store(Arc::new(holding));
+        if is_new_table {
+            self.settle(&unsettled);
+        }
         if !returned.is_empty() {
             let mut waiting = self.shared.returned.lock().unwrap_or_else(PoisonError::into_inner);
             waiting.extend(returned);
@@ -135,6 +147,15 @@ impl Replicas {
         Ok(())
     }
 
+    /// Lets it be known when all is committed that was let in by an earlier table: whoever is to own a partition by
+    /// this one, and compares it before, would miss that. What comes to a shard later is looked at again there.
+    fn settle(&self, unsettled: &Arc<AtomicUsize>) {
+        for shard in 0..self.shared.shards.len() {
+            let unsettled = Unsettled(Arc::clone(unsettled));
+            self.shared.between(shard, move || drop(unsettled));
+        }
+    }
+
     /// Waits until all that waits now is written.
     fn wait_committed(&self) {
         let (sender, receiver) = mpsc::channel();
@@ -151,10 +172,21 @@ impl Replicas {
     }
 }
 
+/// One shard that may still commit what was let in by an earlier table: until this is dropped, be it by a group that
+/// panics.
+struct Unsettled(Arc<AtomicUsize>);
+
+impl Drop for Unsettled {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Release);
+    }
+}
+
 /// The cluster, as the background looks at it: without nodes that are gone and hold nothing.
-fn cluster_of(view: &ReplicaView) -> Cluster {
+fn cluster_of(view: &ReplicaView, unsettled: &Arc<AtomicUsize>) -> Cluster {
     let table = &view.table;
-    let lists = table.all_owners().iter().chain(table.next().into_iter().flatten());
+    let joint = table.changes().map(|(_, joint)| joint);
+    let lists = table.all_owners().iter().map(Vec::as_slice).chain(joint);
     let holders: BTreeSet<NodeId> = lists.flatten().copied().collect();
     let nodes = view.nodes.iter().map(|(&node, &is_live)| (node, is_live));
     Cluster {
@@ -165,6 +197,7 @@ fn cluster_of(view: &ReplicaView) -> Cluster {
             .collect(),
         stores: view.stores.iter().map(|store| store.id).collect(),
         is_remembered: view.is_remembered,
+        unsettled: Arc::clone(unsettled),
     }
 }
 
@@ -180,8 +213,11 @@ fn divided(
             continue;
         }
         let partition = known.remove(&id.get()).unwrap_or_else(|| Arc::new(Partition::new(id)));
-        if !partition.is_held() {
-            partition.take_back();
+        let owners = view.table.owners(id).iter().take(store.replicas);
+        match partition.is_held() {
+            false => partition.take_back(),
+            true if !owners.copied().any(|owner| owner == view.node) => partition.begin_anew(),
+            true => {}
         }
         held.insert(id.get(), partition);
     }

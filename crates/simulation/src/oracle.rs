@@ -227,7 +227,7 @@ impl World {
                 false => Ok(()),
             };
         };
-        if table.record.next().is_some() {
+        if table.record.is_in_plan() {
             return Err("a plan is under way".to_owned());
         }
         for (name, store) in &view.stores {

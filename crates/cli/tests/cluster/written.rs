@@ -165,6 +165,7 @@ fn a_node_dies_and_comes_back_under_load_and_no_client_sees_an_error() {
             let mut held = redis::cmd("FONDACO.RGET");
             held.arg(1)
                 .arg(1000)
+                .arg(0)
                 .arg("FULL")
                 .arg("s")
                 .arg(key.trim_start_matches("s:"));

@@ -60,16 +60,17 @@ impl Store {
             .collect()
     }
 
-    /// The nodes that have a partition when the plan under way is finished; nothing if those are the same as now.
-    pub(super) fn next_owners(&self, directory: &Directory, partition: PartitionId) -> Option<Nodes> {
+    /// The nodes that take the writes of a partition besides, while a plan changes its owners: those that are to own
+    /// it, or did before; nothing if those are the same as now.
+    pub(super) fn joint_owners(&self, directory: &Directory, partition: PartitionId) -> Option<Nodes> {
         let topology = directory.topology();
-        topology.next.get(&partition)?;
+        topology.joint.get(&partition)?;
         let (_, store) = directory.store(self.name.as_str())?;
-        let next = topology.next_replicas(store, partition);
-        let next: Nodes = next.filter(|&node| directory.member(node).is_some()).collect();
+        let joint = topology.joint_replicas(store, partition);
+        let joint: Nodes = joint.filter(|&node| directory.member(node).is_some()).collect();
         let now = self.owners(directory, partition);
-        let is_same = next.len() == now.len() && next.iter().all(|node| now.contains(node));
-        (!is_same).then_some(next)
+        let is_same = joint.len() == now.len() && joint.iter().all(|node| now.contains(node));
+        (!is_same).then_some(joint)
     }
 }
 

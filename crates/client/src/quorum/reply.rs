@@ -57,6 +57,8 @@ pub enum ReplicaErrorCode {
     Timeout,
     /// `NOTHERE`: the replica does not hold the partition.
     NotHere,
+    /// `OLDTABLE`: the routing table that the request goes by, or that of the replica, is too old for it.
+    OldTable,
     /// `NOSTORE`: there is no such store, or it has another number.
     NoStore,
     /// `OVERLOADED`: too much is queued already.
@@ -81,6 +83,7 @@ impl ReplicaErrorCode {
         match self {
             Self::Timeout => "TIMEOUT",
             Self::NotHere => "NOTHERE",
+            Self::OldTable => "OLDTABLE",
             Self::NoStore => "NOSTORE",
             Self::Overloaded => "OVERLOADED",
             Self::DiskFull => "DISKFULL",
@@ -96,6 +99,7 @@ impl ReplicaErrorCode {
         Some(match word {
             "TIMEOUT" => Self::Timeout,
             "NOTHERE" => Self::NotHere,
+            "OLDTABLE" => Self::OldTable,
             "NOSTORE" => Self::NoStore,
             "OVERLOADED" | "BUSY" => Self::Overloaded,
             "DISKFULL" => Self::DiskFull,

@@ -4,6 +4,8 @@
 //! node itself, through [`LocalReplica`](super::LocalReplica) without any. Records are opaque here: bytes as
 //! the model encodes them, so that passing one on costs no decoding.
 
+use std::num::NonZeroU64;
+
 use bytes::Bytes;
 use fondaco_model::versioned::{Update, VectorClock};
 use fondaco_model::{NodeId, PartitionId, StoreName};
@@ -18,6 +20,9 @@ pub struct ReplicaRequest {
     pub store: StoreName,
     /// How long the one who asks will wait, in milliseconds: what is not begun by then is not to be begun.
     pub timeout_ms: u64,
+    /// The epoch of the routing table by which whoever asks has chosen whom to ask, and counts who answers; none where
+    /// nothing is counted. Of a comparison it is the one that who is asked is to know at least.
+    pub epoch: Option<NonZeroU64>,
     /// What is to be done.
     pub operation: ReplicaOperation,
 }
@@ -119,19 +124,19 @@ pub enum PutOver {
 /// The commands between nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaCommand {
-    /// `FONDACO.RGET store-id timeout-ms FULL|CONTEXT store key…`
+    /// `FONDACO.RGET store-id timeout-ms epoch FULL|CONTEXT store key…`
     Get,
-    /// `FONDACO.RPUT store-id timeout-ms CONTEXT|ALL|UNCHANGED store key context update`
+    /// `FONDACO.RPUT store-id timeout-ms epoch CONTEXT|ALL|UNCHANGED store key context update`
     Put,
-    /// `FONDACO.RMERGE store-id timeout-ms store (key record)…`
+    /// `FONDACO.RMERGE store-id timeout-ms epoch store (key record)…`
     Merge,
-    /// `FONDACO.RHINT store-id timeout-ms store target-node (key record)…`
+    /// `FONDACO.RHINT store-id timeout-ms epoch store target-node (key record)…`
     Hint,
-    /// `FONDACO.RTREE store-id timeout-ms store partition depth node…`
+    /// `FONDACO.RTREE store-id timeout-ms epoch store partition depth node…`
     Tree,
-    /// `FONDACO.RSYNC store-id timeout-ms store partition depth (leaf digests)…`
+    /// `FONDACO.RSYNC store-id timeout-ms epoch store partition depth (leaf digests)…`
     Sync,
-    /// `FONDACO.RHINTS store-id timeout-ms store`
+    /// `FONDACO.RHINTS store-id timeout-ms epoch store`
     OldestHint,
 }
 

@@ -118,10 +118,15 @@ impl Trouble {
         matches!(
             self,
             Self::Error(ReplicaError {
-                code: ReplicaErrorCode::NotHere | ReplicaErrorCode::NoStore,
+                code: ReplicaErrorCode::NotHere | ReplicaErrorCode::NoStore | ReplicaErrorCode::OldTable,
                 ..
             })
         )
+    }
+
+    /// Whether the node is a replica all the same, and would have done it by a newer topology.
+    pub(super) fn is_old_table(&self) -> bool {
+        matches!(self, Self::Error(error) if error.code == ReplicaErrorCode::OldTable)
     }
 
     /// Whether any other node would refuse as well.

@@ -152,7 +152,7 @@ mod tests {
             epoch: 1,
             partitions: PartitionCount::try_from(2).unwrap(),
             owners: vec![vec![id(3), id(1), id(2)], vec![id(9), id(2)]],
-            next: BTreeMap::new(),
+            joint: BTreeMap::new(),
             nodes: addresses.iter().map(node).collect(),
             routers: 0,
             stores: BTreeMap::from([("s".parse().unwrap(), store)]),

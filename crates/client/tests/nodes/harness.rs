@@ -127,7 +127,7 @@ pub fn topology(addresses: &[String], replicas: u32) -> Topology {
         epoch: 1,
         partitions: PartitionCount::try_from(16).unwrap(),
         owners: (0..16).map(owners).collect(),
-        next: BTreeMap::new(),
+        joint: BTreeMap::new(),
         nodes: addresses.iter().enumerate().map(node).collect(),
         routers: 0,
         stores: BTreeMap::new(),

@@ -267,6 +267,7 @@ async fn a_batch_store_is_not_written_and_a_counter_is_set_to_numbers() {
 async fn one_replica_is_asked_one_thing() {
     let (_cluster, client) = three(VersionedSettings::of(3)).await;
     let request = ReplicaRequest {
+        epoch: None,
         store_id: 2,
         store: name("v"),
         timeout_ms: 1000,

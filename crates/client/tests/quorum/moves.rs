@@ -58,7 +58,7 @@ impl Move {
         let next = self.next.clone();
         self.adopt(2, |topology, partition| {
             if is_told_who_is_next {
-                topology.next.insert(partition, next);
+                topology.joint.insert(partition, next);
             }
         });
     }

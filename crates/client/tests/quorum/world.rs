@@ -173,7 +173,7 @@ impl Shape {
             epoch: 1,
             partitions: PartitionCount::try_from(16).unwrap(),
             owners: (0..16).map(owners).collect(),
-            next: BTreeMap::new(),
+            joint: BTreeMap::new(),
             nodes: (1..=self.nodes).map(node).collect(),
             routers: 0,
             stores: BTreeMap::from([("s".parse().unwrap(), store)]),

@@ -126,10 +126,11 @@ impl Work {
         let is_new = !self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &view));
         // Before the catalog: what requests are let in for is held then.
         self.parts.versioned.tell(&view, node);
-        self.act(&view, origin, node, matches!(announced, Ok(Some(true))));
+        // Before the report: what others take this node to know, it knows after a start without the service, too.
         if is_new && is_true && self.parts.remembers {
             self.remember(&view);
         }
+        self.act(&view, origin, node, matches!(announced, Ok(Some(true))));
         self.seen = Some(view);
         announced.map(drop)
     }

@@ -117,7 +117,7 @@ fn cluster(app: &App) -> Result<ClusterResource, ControlError> {
         replicas: cluster.replicas,
         nodes_initial: cluster.nodes_initial,
         routing_epoch: table.map(|table| table.epoch()),
-        plan_under_way: table.is_some_and(|table| table.next().is_some()),
+        plan_under_way: table.is_some_and(|table| table.is_in_plan()),
         leader: leader.map(|leader| leader.http),
         nodes: nodes_of(&view),
         routers: routers.collect(),
@@ -136,7 +136,7 @@ fn nodes_of(view: &ClusterView) -> Vec<ClusterNode> {
     };
     let table = view.routing.as_ref().map(|routing| &routing.record);
     let owned = table.map(|table| count(table.all_owners())).unwrap_or_default();
-    let next = table.and_then(|table| table.next()).map(count);
+    let next = table.and_then(|table| table.planned()).map(count);
     let late = |id: &NodeId| {
         let stores = view.stores.iter().filter(|(_, store)| store.record.late.contains(id));
         stores.map(|(name, _)| name.to_string()).collect()

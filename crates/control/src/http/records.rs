@@ -133,6 +133,7 @@ pub(super) async fn merge(
     let (store_id, replicas) = replicas_of(&app, &store)?;
     let (sender, receiver) = oneshot::channel();
     let request = ReplicaRequest {
+        epoch: None,
         store_id,
         store,
         timeout_ms: MERGE_TIME_MAX_MS,

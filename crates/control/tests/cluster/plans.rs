@@ -36,7 +36,7 @@ fn a_new_node_waits_for_a_plan_fetches_its_share_and_a_removed_one_gives_up_its_
 
     let (status, plan) = cluster.client.call("POST", plans, json!({"add": [3]}));
     assert_eq!(status, 202, "{plan}");
-    finished(&cluster, 3);
+    finished(&cluster, 4);
     let spread = partitions(&cluster);
     assert_eq!(spread.iter().sum::<u64>(), 8);
     assert!(spread.iter().all(|&count| (2..=3).contains(&count)), "{spread:?}");
@@ -44,7 +44,7 @@ fn a_new_node_waits_for_a_plan_fetches_its_share_and_a_removed_one_gives_up_its_
 
     let (status, plan) = cluster.client.call("POST", plans, json!({"remove": [1]}));
     assert_eq!(status, 202, "{plan}");
-    finished(&cluster, 5);
+    finished(&cluster, 7);
     assert_eq!(partitions(&cluster), [0, 4, 4]);
     cluster.all_serve(1, 50);
     cluster.client.push(&builds.build(2));

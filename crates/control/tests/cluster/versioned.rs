@@ -103,7 +103,7 @@ fn partitions_move_to_a_new_node_and_from_one_that_goes_while_they_are_written_t
     create(&cluster, json!({"reads": 1, "writes": 2}));
     let mut writer = Writer::new(&cluster);
     writer.write(0..100, "a");
-    for (plan, epoch) in [(json!({"add": [3]}), 3), (json!({"remove": [1]}), 5)] {
+    for (plan, epoch) in [(json!({"add": [3]}), 4), (json!({"remove": [1]}), 7)] {
         let (status, answer) = cluster.client.call("POST", "/v1/routing/plans", plan);
         assert_eq!(status, 202, "{answer}");
         writer.write(70..130, &format!("b{epoch}"));

@@ -28,9 +28,10 @@ pub struct Topology {
     pub partitions: PartitionCount,
     /// The owners of each partition, in the order of preference.
     pub owners: Vec<Vec<NodeId>>,
-    /// The owners after the plan under way, of the partitions whose owners it changes. They take writes already.
+    /// Of the partitions whose owners the plan under way changes, those who take writes besides: the next owners, or,
+    /// after the switch, the former ones.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub next: BTreeMap<PartitionId, Vec<NodeId>>,
+    pub joint: BTreeMap<PartitionId, Vec<NodeId>>,
     /// All nodes.
     pub nodes: BTreeMap<NodeId, TopologyNode>,
     /// How many routers are there: they divide quotas.
@@ -128,9 +129,9 @@ impl Topology {
             epoch: table.epoch(),
             partitions: table.partitions(),
             owners: table.all_owners().to_vec(),
-            next: table
+            joint: table
                 .changes()
-                .map(|(partition, next)| (partition, next.to_vec()))
+                .map(|(partition, joint)| (partition, joint.to_vec()))
                 .collect(),
             nodes: view.nodes.iter().map(node).collect(),
             routers: view.routers.len() as u32,
@@ -153,7 +154,7 @@ impl Topology {
         if former.epoch > joined.epoch {
             joined.epoch = former.epoch;
             joined.owners.clone_from(&former.owners);
-            joined.next.clone_from(&former.next);
+            joined.joint.clone_from(&former.joint);
         }
         for (&id, node) in &former.nodes {
             // No node is ever forgotten.
@@ -182,13 +183,14 @@ impl Topology {
         holders(store, self.owners.get(partition.get() as usize))
     }
 
-    /// The same after the plan under way; none if it leaves the owners of the partition as they are.
-    pub fn next_replicas<'a>(
+    /// The nodes that take the writes of a partition of a store besides, since a plan that is under way changes its
+    /// owners; none if it does not.
+    pub fn joint_replicas<'a>(
         &'a self,
         store: &'a TopologyStore,
         partition: PartitionId,
     ) -> impl Iterator<Item = NodeId> + 'a {
-        holders(store, self.next.get(&partition))
+        holders(store, self.joint.get(&partition))
     }
 }
 
@@ -217,7 +219,7 @@ mod tests {
                 epoch: 1,
                 partitions: PartitionCount::try_from(1).unwrap(),
                 owners: vec![vec![NodeId::FIRST]],
-                next: BTreeMap::new(),
+                joint: BTreeMap::new(),
                 nodes: BTreeMap::new(),
                 routers: 0,
                 stores: BTreeMap::new(),
@@ -228,9 +230,9 @@ mod tests {
                 match write % 8 {
                     0 => {
                         next.epoch += 1;
-                        match next.next.pop_first() {
+                        match next.joint.pop_first() {
                             Some((_, owners)) => next.owners[0] = owners,
-                            None => drop(next.next.insert(PartitionId::new(0), vec![node_id(write)])),
+                            None => drop(next.joint.insert(PartitionId::new(0), vec![node_id(write)])),
                         }
                     }
                     1 => drop(next.nodes.insert(node_id(write), node(next.revision))),
@@ -301,7 +303,7 @@ mod tests {
                 prop_assert_eq!(joined.revision, known.revision.max(told.revision));
                 prop_assert_eq!(joined.epoch, known.epoch.max(told.epoch));
                 let newer = if told.epoch > known.epoch { &told } else { &known };
-                prop_assert_eq!((&joined.owners, &joined.next), (&newer.owners, &newer.next));
+                prop_assert_eq!((&joined.owners, &joined.joint), (&newer.owners, &newer.joint));
                 for (id, node) in known.nodes.iter().chain(&told.nodes) {
                     prop_assert!(joined.nodes[id].revision >= node.revision);
                 }

@@ -1,8 +1,10 @@
 //! Plans for the routing table are begun, finished and given up.
 
-use fondaco_model::StoreName;
+use std::collections::BTreeSet;
+
 use fondaco_model::cluster::operator::{self, OperatorError, RoutingRequest};
 use fondaco_model::cluster::{RecordPath, ReplicaReport, ReplicaState};
+use fondaco_model::{NodeId, StoreName};
 
 use crate::fixture::{Cluster, announcement, node, version};
 
@@ -58,6 +60,35 @@ fn a_plan_is_finished_when_all_that_it_gives_is_there_and_not_before() {
     let table = &cluster.view.routing.as_ref().unwrap().record;
     assert!(table.next().is_none());
     assert!(table.all_owners().iter().flatten().any(|&owner| owner == node(4)));
+}
+
+#[test]
+fn a_plan_ends_when_all_former_owners_that_are_there_go_by_the_table_of_the_switch() {
+    let mut cluster = three_nodes_with_one_more();
+    begin(&mut cluster, &add(4));
+    for number in [1, 2] {
+        planned(&mut cluster, 1..=4, "s", number);
+    }
+    cluster.settle();
+    let table = cluster.view.routing.as_ref().unwrap().record.clone();
+    let former: BTreeSet<NodeId> = table.changes().flat_map(|(_, former)| former).copied().collect();
+    assert!(former.len() > 1 && !former.contains(&node(4)), "{former:?}");
+    let first = *former.first().unwrap();
+    let others = former.into_iter().skip(1);
+    assert_eq!(operator::cancel_plan(&cluster.view), Err(OperatorError::NoPlan));
+    for other in others {
+        cluster.ready([other.get()], "s", version(2));
+    }
+    cluster.wait(60_000);
+    assert_eq!(
+        epoch(&cluster),
+        3,
+        "node {first} may answer who goes by an earlier table"
+    );
+    cluster.leave(first.get());
+    cluster.settle();
+    assert_eq!(epoch(&cluster), 4);
+    assert!(!cluster.view.routing.as_ref().unwrap().record.is_in_plan());
 }
 
 #[test]

@@ -26,8 +26,9 @@ impl Forwarder {
             return None;
         }
         let replicas = self.shared.config.replicas.as_ref()?;
-        let partitions = catalog.membership()?.topology().partitions;
-        let record = replicas.recall(store.id.get(), partitions.partition_of(store.slots.slot(key)), key)?;
+        let topology = catalog.membership()?.topology();
+        let partition = topology.partitions.partition_of(store.slots.slot(key));
+        let record = replicas.recall(store.id.get(), partition, key, topology.epoch)?;
         let Some(record) = record else { return Some(Ok(None)) };
         // Most records do not end, and need no clock.
         let now_unix_ms = record.next_expiry_unix_ms().map_or(0, |_| now_unix_ms());

@@ -195,7 +195,7 @@ impl Cluster {
             epoch: 1,
             partitions: PartitionCount::try_from(partitions).unwrap(),
             owners: (0..partitions).map(owners).collect(),
-            next: BTreeMap::new(),
+            joint: BTreeMap::new(),
             nodes: ids.iter().copied().zip(described).collect(),
             routers: 1,
             stores: [(STORE.parse().unwrap(), store)].into(),

@@ -365,9 +365,9 @@ fn who_may_not_write_a_store_does_not_in_any_way() {
         "DEL s:1",
         "GETEX s:1 PERSIST",
         "FONDACO.PUT s:1 c x",
-        "FONDACO.RMERGE 1 9 s 1 x",
+        "FONDACO.RMERGE 1 9 0 s 1 x",
     ];
-    let reads = ["GET s:1", "TTL s:1", "FONDACO.GET s:1", "FONDACO.RGET 1 1000 FULL s 1"];
+    let reads = ["GET s:1", "TTL s:1", "FONDACO.GET s:1", "FONDACO.RGET 1 1000 0 FULL s 1"];
     for command in writes.iter().chain(&reads) {
         assert_eq!(connection.code(command), "NOAUTH", "{command}");
     }

@@ -128,7 +128,7 @@ impl Cluster {
             epoch: 1,
             partitions: PartitionCount::try_from(shape.partitions).unwrap(),
             owners: (0..shape.partitions).map(owners).collect(),
-            next: BTreeMap::new(),
+            joint: BTreeMap::new(),
             nodes: ids.iter().copied().zip(described).collect(),
             routers: 1,
             stores: [("s".parse().unwrap(), store)].into(),

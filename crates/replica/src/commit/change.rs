@@ -51,6 +51,7 @@ impl Group<'_> {
         if !place.partition.is_held() {
             return Err(not_here(&store.name, place.partition.id()));
         }
+        self.shared.holding.load().admit_late(store, place.partition.id())?;
         let before = self.current(store.engine_at, &*store.table, &place.table_key)?;
         let local = match &before {
             Some(bytes) => Some(self.decode(&place, bytes)?),

@@ -200,6 +200,7 @@ impl<'a> Group<'a> {
                     if !place.partition.is_held() {
                         return Err(not_here(&store.name, place.partition.id()));
                     }
+                    self.shared.holding.load().admit_late(store, place.partition.id())?;
                     check_record(record)?;
                 }
                 for (place, record) in records {

@@ -277,6 +277,7 @@ pub fn ask(replicas: &Replicas, operation: ReplicaOperation) -> ReplicaReply {
 
 pub fn request(operation: ReplicaOperation) -> ReplicaRequest {
     ReplicaRequest {
+        epoch: None,
         store_id: STORE_ID,
         store: store(),
         timeout_ms: PATIENCE.as_millis() as u64,

@@ -1,8 +1,10 @@
 //! Two replicas are compared: the real exchange, over the simulated network.
 
+use std::num::NonZeroU64;
+
 use bytes::Bytes;
 use fondaco_client::quorum::{KeyRecord, LeafDigests, RecordPart, ReplicaOperation, ReplicaReply};
-use fondaco_model::versioned::VectorClock;
+use fondaco_model::versioned::{Durability, VectorClock};
 use fondaco_model::{NodeId, PartitionId};
 use fondaco_replica::exchange::{Exchange, Hashes, LeafEntry, Own, Step};
 
@@ -15,6 +17,9 @@ use super::world::World;
 pub(super) struct Comparing {
     partition: u32,
     peer: NodeId,
+    /// The epoch of the table that the other is to know, if the node is to own the partition by it.
+    epoch: Option<NonZeroU64>,
+    turn: u64,
     began_ms: u64,
     exchange: Exchange,
     waits_for: Waiting,
@@ -33,9 +38,15 @@ enum Waiting {
 impl World {
     /// A node begins to compare a partition with another one.
     pub(super) fn begin_comparing(&mut self, process: usize, partition: u32, peer: NodeId) {
+        let Some(replica) = &self.processes[process].replica else {
+            return;
+        };
+        let is_to_own = replica.is_to_own(partition);
         let comparing = Comparing {
             partition,
             peer,
+            epoch: NonZeroU64::new(replica.table.epoch()).filter(|_| is_to_own),
+            turn: replica.partitions.get(&partition).map_or(0, |partition| partition.turn),
             began_ms: self.now_us / 1000,
             exchange: Exchange::new(),
             waits_for: Waiting::Nothing,
@@ -104,7 +115,12 @@ impl World {
                 (Waiting::Taken, ReplicaOperation::Merge { records })
             }
             Step::Done => {
-                if let Some(partition) = replica.partitions.get_mut(&comparing.partition) {
+                if store.settings.durability == Durability::Fsync {
+                    let mark = replica.disk.mark();
+                    replica.disk.sync(mark);
+                }
+                let partition = replica.partitions.get_mut(&comparing.partition);
+                if let Some(partition) = partition.filter(|partition| partition.turn == comparing.turn) {
                     let last = partition.exchanged.entry(comparing.peer).or_default();
                     *last = comparing.began_ms.max(*last);
                 }
@@ -113,9 +129,9 @@ impl World {
             }
         };
         comparing.waits_for = waits_for;
-        let peer = comparing.peer;
+        let (peer, epoch) = (comparing.peer, comparing.epoch);
         let number = self.begin_chore(process, Chore::Comparing(comparing));
-        self.ask_for_chore(process, number, peer, operation);
+        self.ask_for_chore(process, number, peer, operation, epoch);
     }
 
     /// Takes what has come; nothing if that is not what was asked for.
@@ -123,6 +139,7 @@ impl World {
         let now_unix_ms = self.unix_ms(process);
         let store = &self.store;
         let replica = self.processes[process].replica.as_mut()?;
+        let is_held = replica.partitions.get(&comparing.partition)?.is_held;
         let waited_for = std::mem::replace(&mut comparing.waits_for, Waiting::Nothing);
         match (waited_for, reply) {
             (Waiting::Nothing, None) => {}
@@ -148,7 +165,10 @@ impl World {
                     lacking,
                 }),
             ) => {
-                replica.merge_all(store, records, now_unix_ms).ok()?;
+                // What is not held any more is only given away.
+                if is_held {
+                    replica.merge_all(store, records, now_unix_ms).ok()?;
+                }
                 let verdict = |pair: KeyRecord| {
                     let own = replica.record(store, &pair.key).and_then(|own| decode(own).ok());
                     let verdict = match (own, VectorClock::decode(&pair.record)) {
@@ -168,7 +188,9 @@ impl World {
                         record: record.ok()??,
                     })
                 });
-                replica.merge_all(store, pairs.collect(), now_unix_ms).ok()?;
+                if is_held {
+                    replica.merge_all(store, pairs.collect(), now_unix_ms).ok()?;
+                }
             }
             (Waiting::Taken, Some(ReplicaReply::Done)) => {}
             _ => return None,

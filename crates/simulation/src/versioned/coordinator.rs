@@ -10,9 +10,9 @@ use fondaco_client::quorum::{
     Write,
 };
 use fondaco_client::read::{Directory, Failure, HealthPolicy, Steering, SteeringPolicy};
-use fondaco_model::NodeId;
 use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{Record, Resolution, VectorClock, resolve};
+use fondaco_model::{NodeId, RoutingTable};
 
 use super::history::WriteNumber;
 use super::message::{Asker, Event, Happening, Matter};
@@ -25,6 +25,7 @@ use super::world::World;
 pub(super) struct Coordinator {
     home: Arc<Home>,
     directory: Arc<Directory>,
+    table: Arc<RoutingTable>,
     steering: Steering,
     counts: QuorumCounters,
     operations: BTreeMap<u64, Running>,
@@ -95,16 +96,22 @@ impl Work {
 }
 
 impl Coordinator {
-    pub(super) fn new(home: Home, topology: Topology) -> Self {
+    pub(super) fn new(home: Home, topology: Topology, table: Arc<RoutingTable>) -> Self {
         let zone = home.zone.as_deref();
         Self {
             directory: Arc::new(Directory::new(Arc::new(topology), zone, HealthPolicy::default(), None)),
             home: Arc::new(home),
+            table,
             steering: Steering::new(&SteeringPolicy::default()),
             counts: QuorumCounters::default(),
             operations: BTreeMap::new(),
             read: BTreeMap::new(),
         }
+    }
+
+    /// The routing table that it goes by.
+    pub(super) fn table(&self) -> &Arc<RoutingTable> {
+        &self.table
     }
 
     /// The nodes that it takes to be there.
@@ -191,13 +198,19 @@ impl World {
         });
     }
 
-    /// A coordinator learns which nodes are there.
-    pub(super) fn learn(&mut self, process: usize, live: &BTreeSet<NodeId>) {
-        if self.processes[process].coordinator.live() == *live {
+    /// A coordinator learns which nodes are there, and where partitions are. It never goes back.
+    pub(super) fn learn(&mut self, process: usize, live: &BTreeSet<NodeId>, table: &Arc<RoutingTable>) {
+        let known = &self.processes[process].coordinator;
+        let table = match table.epoch() > known.table.epoch() {
+            true => Arc::clone(table),
+            false => Arc::clone(&known.table),
+        };
+        if known.live() == *live && known.table.epoch() == table.epoch() {
             return;
         }
-        let topology = Arc::new(self.topology(live));
+        let topology = Arc::new(self.topology(live, &table));
         let coordinator = &mut self.processes[process].coordinator;
+        coordinator.table = table;
         let (zone, former) = (coordinator.home.zone.as_deref(), Some(&*coordinator.directory));
         let directory = Directory::new(topology, zone, HealthPolicy::default(), former);
         coordinator.directory = Arc::new(directory);
@@ -234,7 +247,7 @@ impl World {
         while let Some(next) = operation.next_send(&moment) {
             outgoing.push(next);
         }
-        operation.take_refresh();
+        let wants_topology = operation.take_refresh();
         while operation.take_suspended().is_some() {}
         let (is_answered, is_over, wake_us) = (operation.is_answered(), operation.is_over(), operation.wake_at_us());
         let puts = outgoing.iter();
@@ -266,7 +279,10 @@ impl World {
         for next in outgoing {
             let of = Matter::Operation { number, ask: next.id };
             let asker = Asker { process, life, of };
-            self.send(asker, next.node, next.request.operation, next.request.timeout_ms);
+            self.send(asker, next.node, next.request);
+        }
+        if wants_topology {
+            self.ask_for_topology(process);
         }
         if wants_wake && wake_us != u64::MAX {
             let event = Event::Wake(number);

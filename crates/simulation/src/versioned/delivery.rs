@@ -22,7 +22,7 @@ impl World {
             request.operation,
             ReplicaOperation::Put { .. } | ReplicaOperation::Merge { .. } | ReplicaOperation::Hint { .. }
         );
-        let reply = replica.serve(&self.store, request.operation, now_unix_ms);
+        let reply = replica.serve(&self.store, request, now_unix_ms);
         let mark = replica.disk.mark();
         let syncs = self.store.settings.durability == Durability::Fsync;
         if !(is_write && syncs && !matches!(reply, ReplicaReply::Error(_))) {
@@ -37,24 +37,19 @@ impl World {
     }
 
     /// Sends a request to a replica.
-    pub(super) fn send(&mut self, asker: Asker, node: NodeId, operation: ReplicaOperation, timeout_ms: u64) {
+    pub(super) fn send(&mut self, asker: Asker, node: NodeId, request: ReplicaRequest) {
         let to = node.get() as usize - 1;
         if !self.processes[to].is_up {
             let failure = Failure::Unsent("connection refused".into());
             return self.fail(asker, 500, failure);
         }
-        let may_double = match &operation {
+        let may_double = match &request.operation {
             ReplicaOperation::Put { update, .. } => {
                 self.scenario.flaw == Some(Flaw::AddsTwice) && matches!(update.change, Change::Add(_))
             }
             _ => true,
         };
-        let request = Box::new(ReplicaRequest {
-            store_id: 1,
-            store: self.store.name.clone(),
-            timeout_ms,
-            operation,
-        });
+        let request = Box::new(request);
         let life = self.processes[to].life;
         let arrives = |world: &mut Self, after_us: u64| {
             let request = request.clone();

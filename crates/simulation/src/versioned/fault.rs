@@ -17,7 +17,8 @@ impl World {
         let process = self.rng.usize(..self.processes.len());
         let other = self.rng.usize(..self.processes.len());
         let second_us = 1_000_000;
-        match self.rng.u8(..10) {
+        let kinds = if self.scenario.plan_every_ms.is_some() { 17 } else { 10 };
+        match self.rng.u8(..kinds) {
             0..3 => self.end(process),
             3 => {
                 let for_us = self.rng.u64(second_us / 10..4 * second_us);
@@ -52,7 +53,23 @@ impl World {
                 self.note(|| format!("the clock of {process} is set {offset_ms} ms off"));
                 self.processes[process].offset_ms = offset_ms;
             }
-            _ => (0..self.processes.len()).for_each(|process| self.end(process)),
+            9 => (0..self.processes.len()).for_each(|process| self.end(process)),
+            10..14 => {
+                let for_us = self.rng.u64(second_us..30 * second_us);
+                self.note(|| format!("the coordinator of {process} hears nothing for {} ms", for_us / 1000));
+                self.processes[process].deaf_until_us = self.now_us + for_us;
+            }
+            _ => {
+                let for_us = self.rng.u64(second_us / 10..8 * second_us);
+                for process in 0..self.processes.len() {
+                    if self.rng.bool() {
+                        self.note(|| format!("{process} hears nothing for {} ms", for_us / 1000));
+                        let deaf = &mut self.processes[process];
+                        deaf.replica_deaf_until_us = self.now_us + for_us;
+                        deaf.deaf_until_us = deaf.deaf_until_us.max(self.now_us + for_us);
+                    }
+                }
+            }
         }
     }
 
@@ -134,6 +151,8 @@ impl World {
         for process in 0..self.processes.len() {
             self.restart(process);
             self.processes[process].stopped_until_us = 0;
+            self.processes[process].deaf_until_us = 0;
+            self.processes[process].replica_deaf_until_us = 0;
             self.resume(process);
             self.set_full(process, false);
         }

@@ -19,6 +19,10 @@ impl World {
                 return Some(format!("{process} keeps {hints} hints"));
             }
         }
+        let moving = self.moving();
+        if moving.is_some() {
+            return moving;
+        }
         for partition in 0..self.scenario.partitions {
             let owners: Vec<&Replica> = self.replicas_of(partition).collect();
             let Some((first, others)) = owners.split_first() else {

@@ -1,7 +1,10 @@
 //! What happens: messages between processes, timers, and who waits for what.
 
+use std::sync::Arc;
+
 use fondaco_client::quorum::{AskId, ReplicaReply, ReplicaRequest};
 use fondaco_client::read::Failure;
+use fondaco_model::RoutingTable;
 
 /// Who waits for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +44,8 @@ pub(super) enum Event {
     Wake(u64),
     /// A chore has taken too long.
     ChoreEnds(u64),
+    /// A coordinator is told of a topology.
+    Told(Arc<RoutingTable>),
 }
 
 /// Something that happens.
@@ -52,6 +57,10 @@ pub(super) enum Happening {
     Tick(usize),
     /// A client does something.
     Operate,
+    /// An operator begins a plan, or gives one up.
+    Plan,
+    /// It is looked whether a plan can go on.
+    LookAtPlan,
     /// Something breaks.
     Fault,
     /// A process starts again.

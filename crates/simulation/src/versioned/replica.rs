@@ -2,18 +2,20 @@
 //! the disk under them, and that one thing happens after the other.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_client::WireKey;
 use fondaco_client::quorum::{
     KeyRecord, LeafDigests, PutOver, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
+    ReplicaRequest,
 };
 use fondaco_model::versioned::{
     DotSource, HashTree, Horizon, Record, ReplicaId, Update, VectorClock, VersionedSettings, record_hash,
 };
-use fondaco_model::{NodeId, PartitionCount, StoreName};
+use fondaco_model::{NodeId, PartitionCount, PartitionId, RoutingTable, StoreName};
 use fondaco_replica::exchange::{Hashes, LeafEntry, STEP_BITS, differences, leaf_digest};
-use fondaco_replica::written;
+use fondaco_replica::{admitted, written};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::disk::{Disk, RecordKey};
@@ -26,6 +28,8 @@ pub(super) struct Store {
     pub(super) name: StoreName,
     pub(super) partitions: PartitionCount,
     pub(super) settings: VersionedSettings,
+    /// How many nodes hold each partition.
+    pub(super) replicas: usize,
     pub(super) flaw: Option<Flaw>,
 }
 
@@ -46,6 +50,10 @@ pub(super) struct Partition {
     /// What sweeps found: digests of records, and when, in milliseconds.
     pub(super) found: BTreeMap<RecordKey, (u64, u64)>,
     pub(super) exchange_at_us: u64,
+    /// Whether requests may ask for it; else it is deleted once its owners have all that is in it.
+    pub(super) is_held: bool,
+    /// How often the routing table has changed what it is to the node: exchanges that this fell into do not count.
+    pub(super) turn: u64,
 }
 
 /// A replica.
@@ -57,6 +65,8 @@ pub(super) struct Replica {
     pub(super) partitions: BTreeMap<u32, Partition>,
     pub(super) chores: BTreeMap<u64, Chore>,
     pub(super) sweep_at_us: u64,
+    /// The routing table that it goes by. It remembers it for its next life.
+    pub(super) table: Arc<RoutingTable>,
     incarnation: u32,
     dots: DotSource,
     /// For how many keys its hash trees are made.
@@ -64,13 +74,14 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    pub(super) fn new(node: NodeId, partitions: impl Iterator<Item = u32>, tree_keys: u64) -> Self {
-        let partition = |number| (number, Partition::new(tree_keys));
+    pub(super) fn new(node: NodeId, table: &Arc<RoutingTable>, replicas: usize, tree_keys: u64) -> Self {
+        let partition = |id: PartitionId| (id.get(), Partition::new(tree_keys));
         Self {
             node,
             disk: Disk::default(),
             is_full: false,
-            partitions: partitions.map(partition).collect(),
+            partitions: table.partitions_of(node, replicas).map(partition).collect(),
+            table: Arc::clone(table),
             chores: BTreeMap::new(),
             sweep_at_us: 0,
             incarnation: 1,
@@ -87,19 +98,95 @@ impl Replica {
         self.dots = dots(self.node, self.incarnation);
         self.chores.clear();
         self.sweep_at_us = 0;
-        for partition in self.partitions.values_mut() {
-            *partition = Partition::new(self.tree_keys);
+        let held = self.table.partitions_of(self.node, store.replicas);
+        let held = held.map(|id| (id.get(), Partition::new(self.tree_keys)));
+        self.partitions = held.collect();
+        for ((number, hash, _), record) in self.disk.records() {
+            let partition = self.partitions.entry(*number).or_insert_with(|| Partition {
+                is_held: false,
+                ..Partition::new(self.tree_keys)
+            });
+            partition.tree.replace(*hash, None, Some(Record::digest(record)));
         }
-        for ((partition, hash, _), record) in self.disk.records() {
-            if let Some(partition) = self.partitions.get_mut(partition) {
-                partition.tree.replace(*hash, None, Some(Record::digest(record)));
+    }
+
+    /// Goes by a newer routing table from now on.
+    pub(super) fn adopt(&mut self, table: &Arc<RoutingTable>, replicas: usize) {
+        if table.epoch() <= self.table.epoch() {
+            return;
+        }
+        self.table = Arc::clone(table);
+        for id in table.partitions().partitions() {
+            let is_held = table.holds(self.node, id, replicas);
+            match self.partitions.get_mut(&id.get()) {
+                Some(partition) if is_held && partition.is_held && table.owners(id).contains(&self.node) => {}
+                Some(partition) => {
+                    (partition.is_held, partition.exchange_at_us) = (is_held, 0);
+                    partition.turn += 1;
+                    partition.exchanged.clear();
+                    partition.found.clear();
+                }
+                None if is_held => drop(self.partitions.insert(id.get(), Partition::new(self.tree_keys))),
+                None => {}
             }
         }
     }
 
+    /// The other nodes that hold a partition, or are to, or take its writes until a plan is finished.
+    pub(super) fn others(&self, number: u32) -> Vec<NodeId> {
+        let id = PartitionId::new(number);
+        let joint = self.table.joint(id).into_iter().flatten();
+        let mut others: Vec<NodeId> = self.table.owners(id).iter().chain(joint).copied().collect();
+        others.sort_unstable();
+        others.dedup();
+        others.retain(|&node| node != self.node);
+        others
+    }
+
+    /// Whether a partition is to be the node's own by a plan, and is not yet.
+    pub(super) fn is_to_own(&self, number: u32) -> bool {
+        let is_held = self.partitions.get(&number).is_some_and(|partition| partition.is_held);
+        is_held && !self.table.owners(PartitionId::new(number)).contains(&self.node)
+    }
+
+    /// Deletes a partition that is no longer held.
+    pub(super) fn clear(&mut self, number: u32) {
+        let records = self.disk.records().range((number, 0, Bytes::new())..);
+        let records = records.take_while(|((at, ..), _)| *at == number);
+        let places: Vec<RecordKey> = records.map(|(place, _)| place.clone()).collect();
+        places.into_iter().for_each(|place| self.set(place, None));
+        self.partitions.remove(&number);
+    }
+
+    /// Whether it may do what it is asked.
+    fn admit(&self, store: &Store, request: &ReplicaRequest) -> Result<(), ReplicaError> {
+        let partition_of = |key: &Bytes| store.place(key).0;
+        let partitions: Vec<u32> = match &request.operation {
+            ReplicaOperation::Get { keys, .. } => keys.iter().map(partition_of).collect(),
+            ReplicaOperation::Put { key, .. } => vec![partition_of(key)],
+            ReplicaOperation::Merge { records } => records.iter().map(|pair| partition_of(&pair.key)).collect(),
+            ReplicaOperation::Tree { partition, .. } | ReplicaOperation::Sync { partition, .. } => {
+                vec![partition.get()]
+            }
+            ReplicaOperation::Hint { .. } | ReplicaOperation::OldestHint => Vec::new(),
+        };
+        let epoch = request.epoch.filter(|_| store.flaw != Some(Flaw::TakesAnyTable));
+        let command = request.operation.command();
+        partitions.into_iter().try_for_each(|number| {
+            let is_held = self.partitions.get(&number).is_some_and(|partition| partition.is_held);
+            if !is_held {
+                return Err(ReplicaError::new(ReplicaErrorCode::NotHere, "others hold it"));
+            }
+            admitted(&self.table, PartitionId::new(number), command, epoch)
+        })
+    }
+
     /// Does what it is asked.
-    pub(super) fn serve(&mut self, store: &Store, operation: ReplicaOperation, now_unix_ms: u64) -> ReplicaReply {
-        let done = match operation {
+    pub(super) fn serve(&mut self, store: &Store, request: ReplicaRequest, now_unix_ms: u64) -> ReplicaReply {
+        if let Err(error) = self.admit(store, &request) {
+            return ReplicaReply::Error(error);
+        }
+        let done = match request.operation {
             ReplicaOperation::Get { part, keys } => {
                 let records = keys.iter().map(|key| Ok(self.get(store, key, part))).collect();
                 Ok(ReplicaReply::Records(records))
@@ -316,6 +403,8 @@ impl Partition {
             exchanged: BTreeMap::new(),
             found: BTreeMap::new(),
             exchange_at_us: 0,
+            is_held: true,
+            turn: 0,
         }
     }
 }

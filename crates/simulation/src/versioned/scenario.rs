@@ -35,6 +35,8 @@ pub struct Scenario {
     pub busy_ms: u64,
     /// How often something breaks, in milliseconds.
     pub fault_every_ms: u64,
+    /// How often an operator begins to move partitions, in milliseconds; none if they stay where they are.
+    pub plan_every_ms: Option<u64>,
     /// How often a client does something, in milliseconds.
     pub operate_every_ms: u64,
     /// How long it is watched at least what happens after the last fault, in milliseconds: deletions are forgotten.
@@ -73,11 +75,15 @@ pub enum Flaw {
     WritesOverAll,
     /// Hints are thrown away when those are there whose they are.
     DropsHints,
+    /// Replicas do what they are asked by whatever routing table.
+    TakesAnyTable,
+    /// Plans are finished although former owners have not heard of their switch.
+    FinishesAtOnce,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::CountsOneWriteTooFew,
         Self::CountsOneReadTooFew,
         Self::MergesByTime,
@@ -90,6 +96,8 @@ impl Flaw {
         Self::NeverCompares,
         Self::WritesOverAll,
         Self::DropsHints,
+        Self::TakesAnyTable,
+        Self::FinishesAtOnce,
     ];
 }
 
@@ -111,7 +119,7 @@ impl Scenario {
             settings.sloppy = true;
         }
         let loses_power = settings.durability == Durability::Fsync || rng.u8(..5) == 0;
-        Self {
+        let mut scenario = Self {
             seed,
             nodes,
             clients: rng.usize(0..=2),
@@ -124,11 +132,28 @@ impl Scenario {
             loses_disk: relies_on_hints || (settings.writes > 1 && rng.u8(..6) == 0),
             busy_ms: rng.u64(20_000..=90_000),
             fault_every_ms: rng.u64(1_000..=8_000),
+            plan_every_ms: None,
             operate_every_ms: rng.u64(50..=600),
             watched_ms: [1_000, 2 * GRACE_MS][rng.usize(..2)],
             settle_ms: 600_000,
             flaw: None,
+        };
+        // Who has lost its disk is compared with, and cannot know what it had.
+        if !scenario.loses_disk && rng.u8(..3) == 0 {
+            scenario.let_partitions_move(&mut rng);
         }
+        scenario
+    }
+
+    /// Partitions move, to some nodes that do not have them at first.
+    fn let_partitions_move(&mut self, rng: &mut Rng) {
+        self.plan_every_ms = Some(rng.u64(1_000..=6_000));
+        self.nodes = self.replicas as usize + rng.usize(1..=3);
+        // What goes by an old table does so for moments: much is to happen in them.
+        self.keys = rng.usize(1..=3);
+        self.operate_every_ms = rng.u64(20..=150);
+        // Who is away, and owns nothing any more when it is back, may have what others have forgotten.
+        self.settings.tombstone_grace_ms = 1_000 * GRACE_MS;
     }
 
     /// The same with a flaw.

@@ -1,31 +1,33 @@
 //! Who is there, and what coordinators are told of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fondaco_client::quorum::Home;
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
-use fondaco_model::{Identity, NodeId, PartitionCount, StoreKind, StoreName};
+use fondaco_model::{Identity, NodeId, PartitionCount, PartitionId, RoutingTable, StoreKind, StoreName};
 
 use super::coordinator::Coordinator;
 use super::world::World;
 
 impl World {
-    /// A coordinator that takes all nodes to be there.
+    /// A coordinator that takes all nodes to be there. That of a node begins with the table that the node remembers.
     pub(super) fn new_coordinator(&self, process: usize) -> Coordinator {
+        let replica = self.processes.get(process).and_then(|known| known.replica.as_ref());
+        let table = replica.map_or(&self.table, |replica| &replica.table);
         let zone = Some(zone(process, self.scenario.zones));
         let node = (process < self.scenario.nodes).then(|| id(process));
         let all = (0..self.scenario.nodes).map(id).collect();
-        Coordinator::new(Home { node, zone }, self.topology(&all))
+        Coordinator::new(Home { node, zone }, self.topology(&all, table), Arc::clone(table))
     }
 
     /// The owners of a partition, in the order of the routing table.
-    pub(super) fn owners(&self, partition: u32) -> Vec<NodeId> {
-        let owner = |place: u32| id((partition + place) as usize % self.scenario.nodes);
-        (0..self.scenario.replicas).map(owner).collect()
+    pub(super) fn owners(&self, partition: u32) -> &[NodeId] {
+        self.table.owners(PartitionId::new(partition))
     }
 
-    /// The topology in which these nodes are live.
-    pub(super) fn topology(&self, live: &BTreeSet<NodeId>) -> Topology {
+    /// The topology in which these nodes are live, and partitions are where this table says.
+    pub(super) fn topology(&self, live: &BTreeSet<NodeId>, table: &RoutingTable) -> Topology {
         let node = |place: usize| {
             let node = TopologyNode {
                 revision: 1,
@@ -50,18 +52,28 @@ impl World {
         };
         Topology {
             cluster: Identity::of(7),
-            revision: 1,
-            epoch: 1,
+            revision: table.epoch(),
+            epoch: table.epoch(),
             partitions: self.store.partitions,
-            owners: (0..self.scenario.partitions)
-                .map(|number| self.owners(number))
+            owners: table.all_owners().to_vec(),
+            joint: table
+                .changes()
+                .map(|(partition, joint)| (partition, joint.to_vec()))
                 .collect(),
-            next: BTreeMap::new(),
             nodes: (0..self.scenario.nodes).map(node).collect(),
             routers: 0,
             stores: BTreeMap::from([(self.store.name.clone(), store)]),
         }
     }
+}
+
+/// The first routing table.
+pub(super) fn first_table(nodes: usize, replicas: u32, partitions: PartitionCount) -> RoutingTable {
+    let owner = |number: u32, place: u32| id((number + place) as usize % nodes);
+    let owners = |number: u32| (0..replicas).map(|place| owner(number, place)).collect();
+    let lists = (0..partitions.get()).map(owners).collect();
+    // There are at least as many nodes as replicas.
+    RoutingTable::first(partitions, lists).unwrap_or_else(|error| unreachable!("{error}"))
 }
 
 /// The node that a process is.

@@ -2,17 +2,18 @@
 //! replicas, and forget deletions, each by the real rules.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{KeyRecord, ReplicaOperation, ReplicaReply};
+use fondaco_client::quorum::{KeyRecord, ReplicaCommand, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_client::read::Failure;
-use fondaco_model::NodeId;
 use fondaco_model::versioned::{Horizon, Record};
+use fondaco_model::{NodeId, PartitionId};
 
 use super::comparing::Comparing;
 use super::disk::HintKey;
 use super::message::{Asker, Event, Happening, Matter};
-use super::replica::{decode, horizon};
+use super::replica::{Replica, decode, horizon};
 use super::scenario::Flaw;
 use super::world::World;
 
@@ -24,6 +25,9 @@ const CHORE_US: u64 = 2_000_000;
 
 /// How often a partition is compared, in microseconds, about.
 const EXCHANGE_EVERY_US: u64 = 4_000_000;
+
+/// The same where a plan waits for it, or what is no longer held is to be given away.
+const EXCHANGE_IN_PLAN_US: u64 = 300_000;
 
 /// How often a node looks for deletions to forget, in microseconds.
 const SWEEP_EVERY_US: u64 = 3_000_000;
@@ -47,6 +51,7 @@ impl World {
         self.hand_over(process);
         if self.scenario.flaw != Some(Flaw::NeverCompares) {
             self.begin_exchanges(process);
+            self.clear_given_away(process);
         }
         self.begin_sweep(process);
     }
@@ -64,13 +69,28 @@ impl World {
     }
 
     /// Asks another node something for a piece of work.
-    pub(super) fn ask_for_chore(&mut self, process: usize, number: u64, to: NodeId, operation: ReplicaOperation) {
+    pub(super) fn ask_for_chore(
+        &mut self,
+        process: usize,
+        number: u64,
+        to: NodeId,
+        operation: ReplicaOperation,
+        epoch: Option<NonZeroU64>,
+    ) {
         let asker = Asker {
             process,
             life: self.processes[process].life,
             of: Matter::Chore(number),
         };
-        self.send(asker, to, operation, 1_000);
+        let is_compared = matches!(operation.command(), ReplicaCommand::Tree | ReplicaCommand::Sync);
+        let request = ReplicaRequest {
+            store_id: 1,
+            store: self.store.name.clone(),
+            timeout_ms: 1_000,
+            epoch: epoch.filter(|_| is_compared),
+            operation,
+        };
+        self.send(asker, to, request);
     }
 
     /// What a piece of work has waited for.
@@ -115,26 +135,39 @@ impl World {
         if replica.chores.values().any(|chore| matches!(chore, Chore::Handoff(_))) {
             return;
         }
-        let there = replica.disk.hints().iter().filter(|((node, _), _)| live.contains(node));
-        let there: Vec<(HintKey, Bytes)> = there.map(|(key, record)| (key.clone(), record.clone())).collect();
+        let destination = |(target, key): &HintKey| {
+            let partition = PartitionId::new(self.store.place(key).0);
+            match replica.table.holds(*target, partition, self.store.replicas) {
+                true => live.contains(target).then_some(*target),
+                // It may be the only copy.
+                false => replica
+                    .table
+                    .owners(partition)
+                    .iter()
+                    .copied()
+                    .find(|node| live.contains(node)),
+            }
+        };
+        let hints = replica.disk.hints().iter();
+        let there = hints.filter_map(|(key, record)| Some((destination(key)?, (key.clone(), record.clone()))));
+        let there: Vec<(NodeId, (HintKey, Bytes))> = there.collect();
         if self.scenario.flaw == Some(Flaw::DropsHints) {
-            return there.into_iter().for_each(|(key, _)| replica.disk.set_hint(key, None));
+            return there
+                .into_iter()
+                .for_each(|(_, (key, _))| replica.disk.set_hint(key, None));
         }
-        let Some(((target, _), _)) = there.first().cloned() else {
+        let Some(target) = there.first().map(|(target, _)| *target) else {
             return;
         };
-        let hints = there
-            .into_iter()
-            .filter(|((node, _), _)| *node == target)
-            .take(HINTS_MAX);
-        let hints: Vec<(HintKey, Bytes)> = hints.collect();
+        let hints = there.into_iter().filter(|(node, _)| *node == target).take(HINTS_MAX);
+        let hints: Vec<(HintKey, Bytes)> = hints.map(|(_, hint)| hint).collect();
         let pair = |((_, key), record): &(HintKey, Bytes)| KeyRecord {
             key: key.clone(),
             record: record.clone(),
         };
         let records = hints.iter().map(pair).collect();
         let number = self.begin_chore(process, Chore::Handoff(hints));
-        self.ask_for_chore(process, number, target, ReplicaOperation::Merge { records });
+        self.ask_for_chore(process, number, target, ReplicaOperation::Merge { records }, None);
     }
 
     fn begin_exchanges(&mut self, process: usize) {
@@ -144,15 +177,29 @@ impl World {
             return;
         };
         let is_due = |(&number, partition): (&u32, &super::replica::Partition)| {
-            let others = self.owners(number).into_iter().filter(|&node| node != replica.node);
-            let others = others.filter(|node| live.contains(node));
+            let owners = replica.table.owners(PartitionId::new(number));
+            let is_compared_with_all = owners.iter().all(|owner| partition.exchanged.contains_key(owner));
+            let others = match partition.is_held {
+                true if replica.is_to_own(number) && !is_compared_with_all => owners.to_vec(),
+                true => replica.others(number),
+                // The plan may be given up.
+                false if replica.table.is_in_plan() => Vec::new(),
+                false => owners.to_vec(),
+            };
+            let others = others.into_iter().filter(|node| live.contains(node));
             // One that it was never compared with comes first.
             let peer = others.min_by_key(|node| partition.exchanged.get(node).map_or(0, |began_ms| began_ms + 1))?;
             (partition.exchange_at_us <= now_us).then_some((number, peer))
         };
         let due: Vec<(u32, NodeId)> = replica.partitions.iter().filter_map(is_due).collect();
         for (number, peer) in due {
-            let next_us = now_us + self.rng.u64(EXCHANGE_EVERY_US / 2..EXCHANGE_EVERY_US * 3 / 2);
+            let mut next_us = now_us + self.rng.u64(EXCHANGE_EVERY_US / 2..EXCHANGE_EVERY_US * 3 / 2);
+            let replica = self.processes[process].replica.as_ref();
+            let is_waited_for =
+                |replica: &Replica| !replica.table.owners(PartitionId::new(number)).contains(&replica.node);
+            if replica.is_some_and(is_waited_for) {
+                next_us = now_us + EXCHANGE_IN_PLAN_US;
+            }
             if let Some(replica) = &mut self.processes[process].replica
                 && let Some(partition) = replica.partitions.get_mut(&number)
             {
@@ -160,6 +207,22 @@ impl World {
                 self.begin_comparing(process, number, peer);
             }
         }
+    }
+
+    /// Deletes what others own, once all of them have been compared with it.
+    fn clear_given_away(&mut self, process: usize) {
+        let Some(replica) = &mut self.processes[process].replica else {
+            return;
+        };
+        let is_given = |(&number, partition): (&u32, &super::replica::Partition)| {
+            let mut owners = replica.table.owners(PartitionId::new(number)).iter();
+            let is_given = !partition.is_held
+                && !replica.table.is_in_plan()
+                && owners.all(|owner| partition.exchanged.contains_key(owner));
+            is_given.then_some(number)
+        };
+        let given: Vec<u32> = replica.partitions.iter().filter_map(is_given).collect();
+        given.into_iter().for_each(|number| replica.clear(number));
     }
 
     /// Asks all nodes for their oldest hints, if all are there.
@@ -187,7 +250,7 @@ impl World {
         for node in live {
             let number = self.begin_chore(process, Chore::OldestHint { sweep });
             waiting.insert(number);
-            self.ask_for_chore(process, number, node, ReplicaOperation::OldestHint);
+            self.ask_for_chore(process, number, node, ReplicaOperation::OldestHint, None);
         }
         let replica = self.processes[process].replica.as_mut();
         if let Some(Chore::Sweep { waiting: for_all, .. }) = replica.and_then(|replica| replica.chores.get_mut(&sweep))
@@ -200,16 +263,15 @@ impl World {
     fn sweep(&mut self, process: usize, oldest_hint_unix_ms: u64) {
         let (now_ms, now_unix_ms) = (self.now_us / 1000, self.unix_ms(process));
         let flaw = self.scenario.flaw;
-        let owners: Vec<Vec<NodeId>> = (0..self.scenario.partitions)
-            .map(|number| self.owners(number))
-            .collect();
         let Some(replica) = &mut self.processes[process].replica else {
             return;
         };
+        let numbers = 0..self.scenario.partitions;
+        let others: Vec<Vec<NodeId>> = numbers.map(|number| replica.others(number)).collect();
         let mut forgotten = Vec::new();
         for (&number, partition) in &mut replica.partitions {
             let mut compared_ms = Some(u64::MAX);
-            for node in owners[number as usize].iter().filter(|&&node| node != replica.node) {
+            for node in &others[number as usize] {
                 let last = partition.exchanged.get(node);
                 compared_ms = compared_ms.zip(last).map(|(earliest, &last)| last.min(earliest));
             }

@@ -2,9 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::sync::Arc;
 
 use fastrand::Rng;
-use fondaco_model::NodeId;
+use fondaco_model::{NodeId, RoutingTable};
 
 use super::coordinator::Coordinator;
 use super::history::History;
@@ -13,7 +14,7 @@ use super::network::Network;
 use super::replica::{Replica, Store};
 use super::scenario::Scenario;
 use super::sums::Sums;
-use super::topology::{id, name, partitions};
+use super::topology::{first_table, id, name, partitions};
 use crate::outcome::Violation;
 
 /// How often a process looks around, in microseconds, about.
@@ -63,6 +64,8 @@ pub struct Outcome {
     pub exchanges: u64,
     /// Deletions that replicas have forgotten.
     pub forgotten: u64,
+    /// Steps of plans that move partitions: that they began, were given up, switched or finished.
+    pub steps_of_plans: u64,
     /// How many events there were.
     pub events: u64,
     /// How long it took, in the world's milliseconds.
@@ -81,6 +84,9 @@ pub(super) struct Process {
     pub(super) offset_ms: i64,
     /// When the coordination service last heard of it.
     heard_us: u64,
+    /// Until when its coordinator hears nothing of the cluster but what it asks for, and its replica nothing at all.
+    pub(super) deaf_until_us: u64,
+    pub(super) replica_deaf_until_us: u64,
     pub(super) replica: Option<Replica>,
     pub(super) coordinator: Coordinator,
 }
@@ -94,6 +100,8 @@ impl Process {
 pub(super) struct World {
     pub(super) scenario: Scenario,
     pub(super) store: Store,
+    /// Where partitions are, as the coordination service says.
+    pub(super) table: Arc<RoutingTable>,
     pub(super) rng: Rng,
     pub(super) now_us: u64,
     pub(super) network: Network,
@@ -121,10 +129,13 @@ impl World {
             name: name(),
             partitions: partitions(scenario.partitions),
             settings: scenario.settings,
+            replicas: scenario.replicas as usize,
             flaw: scenario.flaw,
         };
+        let table = first_table(scenario.nodes, scenario.replicas, store.partitions);
         let mut world = Self {
             scenario: scenario.clone(),
+            table: Arc::new(table),
             store,
             network: Network::new(&mut rng),
             rng,
@@ -148,8 +159,8 @@ impl World {
             let is_node = process < scenario.nodes;
             let coordinator = world.new_coordinator(process);
             let tree_keys = world.rng.u64(..2_000);
-            let owned = |&number: &u32| world.owners(number).contains(&id(process));
-            let owned: Vec<u32> = (0..scenario.partitions).filter(owned).collect();
+            let replica = || Replica::new(id(process), &world.table, scenario.replicas as usize, tree_keys);
+            let replica = is_node.then(replica);
             world.processes.push(Process {
                 life: 0,
                 is_up: true,
@@ -157,7 +168,9 @@ impl World {
                 waiting: Vec::new(),
                 offset_ms: 0,
                 heard_us: 1,
-                replica: is_node.then(|| Replica::new(id(process), owned.into_iter(), tree_keys)),
+                deaf_until_us: 0,
+                replica_deaf_until_us: 0,
+                replica,
                 coordinator,
             });
             let first_us = world.rng.u64(..TICK_US);
@@ -165,6 +178,7 @@ impl World {
         }
         world.after(1, Happening::Operate);
         world.after(scenario.fault_every_ms * 1_000, Happening::Fault);
+        world.begin_plans();
         world.after(scenario.busy_ms * 1_000, Happening::Calm);
         world
     }
@@ -236,7 +250,9 @@ impl World {
                 self.after(next_us, Happening::Fault);
                 self.break_something();
             }
-            Happening::Operate | Happening::Fault => {}
+            Happening::Plan if !self.is_calm => self.plan(),
+            Happening::LookAtPlan => self.look_at_plan(),
+            Happening::Operate | Happening::Fault | Happening::Plan => {}
             Happening::Restart(process) => self.restart(process),
             Happening::Resume(process) => self.resume(process),
             Happening::Unblock(from, to) => self.network.unblock(from, to),
@@ -273,6 +289,10 @@ impl World {
                 self.answer(process, asker, reply);
             }
             Event::Wake(number) => self.wake_operation(process, number),
+            Event::Told(table) => {
+                let live = at.coordinator.live();
+                self.learn(process, &live, &table);
+            }
             Event::ChoreEnds(number) => {
                 if let Some(replica) = &mut at.replica {
                     replica.chores.remove(&number);
@@ -286,10 +306,11 @@ impl World {
         let now_us = self.now_us;
         if !self.network.is_isolated(process) {
             self.processes[process].heard_us = now_us;
-            let nodes = self.processes.iter().take(self.scenario.nodes).enumerate();
-            let live = nodes.filter(|(_, node)| node.heard_us + SESSION_US > now_us);
-            let live: BTreeSet<NodeId> = live.map(|(place, _)| id(place)).collect();
-            self.learn(process, &live);
+            let live: BTreeSet<NodeId> = (0..self.scenario.nodes)
+                .map(id)
+                .filter(|&node| self.is_seen(node))
+                .collect();
+            self.hear(process, &live);
         }
         for node in self.processes[process].coordinator.to_probe(now_us) {
             let place = node.get() as usize - 1;
@@ -299,6 +320,11 @@ impl World {
             self.processes[process].coordinator.probed(node, is_there, now_us);
         }
         self.look_after(process);
+    }
+
+    /// Whether the coordination service takes a node to be there.
+    pub(super) fn is_seen(&self, node: NodeId) -> bool {
+        self.processes[node.get() as usize - 1].heard_us + SESSION_US > self.now_us
     }
 
     /// What time it is by the clock of a process, in milliseconds since 1970.

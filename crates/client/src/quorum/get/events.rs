@@ -1,5 +1,6 @@
 //! What a read is told from outside: answers, failures, newer topologies, the time.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
@@ -84,7 +85,7 @@ impl Operation for Get {
         let id = self.asks.next(moment.now_us)?;
         count(&moment.counts.requests);
         let ask = self.asks.get(id);
-        let (store, operation) = match &ask.purpose {
+        let (store, epoch, operation) = match &ask.purpose {
             Purpose::Read { store, keys, .. } => {
                 let key = |&place: &u32| {
                     let key = &self.keys[place as usize];
@@ -94,12 +95,12 @@ impl Operation for Get {
                     part: RecordPart::Full,
                     keys: keys.iter().map(key).collect(),
                 };
-                (store, operation)
+                (store, NonZeroU64::new(self.epoch), operation)
             }
             Purpose::Repair { store, records } => {
                 moment.counts.repairs.fetch_add(records.len() as u64, Relaxed);
                 let records = records.clone();
-                (store, ReplicaOperation::Merge { records })
+                (store, None, ReplicaOperation::Merge { records })
             }
         };
         let store = &self.stores[usize::from(*store)];
@@ -111,6 +112,7 @@ impl Operation for Get {
                 store_id: store.id,
                 store: store.name.clone(),
                 timeout_ms: self.deadline_us.saturating_sub(moment.now_us).div_ceil(1000),
+                epoch,
                 operation,
             },
         })
@@ -207,10 +209,13 @@ impl Operation for Get {
                 }
             }
         }
+        let epoch = moment.latest.topology().epoch;
+        // All that is asked from now on is asked by the newer table.
+        let is_newer = std::mem::replace(&mut self.epoch, epoch) != epoch;
         let mut again = KeyPlaces::new();
         for key in 0..self.states.len() {
             let state = &mut self.states[key];
-            if state.outcome.is_none() && state.in_flux {
+            if state.outcome.is_none() && (state.in_flux || is_newer) {
                 (state.waiting, state.in_flux) = (false, false);
                 state.troubles.clear();
                 self.find_candidates(key, moment);

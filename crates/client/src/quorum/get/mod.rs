@@ -46,6 +46,8 @@ pub struct Get {
     /// A node that is asked before all others, if it has the key.
     first: Option<NodeId>,
     deadline_us: u64,
+    /// The epoch of the routing table that says who the replicas are.
+    epoch: u64,
     stores: SmallVec<[Store; 1]>,
     states: SmallVec<[KeyState; 1]>,
     asks: Asks<Purpose>,
@@ -124,6 +126,7 @@ impl Get {
         let mut get = Self {
             asks: Asks::new(options.attempt.map_or(whole_us / 2, micros)),
             deadline_us: moment.now_us.saturating_add(whole_us),
+            epoch: moment.latest.topology().epoch,
             unanswered: keys.len(),
             keys,
             options,

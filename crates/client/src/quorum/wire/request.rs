@@ -1,4 +1,7 @@
-//! Requests as arguments of commands, and back.
+//! Requests as arguments of commands, and back. All begin with the number of the store, the time, and the epoch, 0 for
+//! none.
+
+use std::num::NonZeroU64;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use fondaco_model::versioned::{Update, VectorClock};
@@ -66,10 +69,11 @@ impl ReplicaRequest {
     pub fn write(&self, timeout_ms: u64, writer: &mut Reply<'_>) {
         let command = self.operation.command();
         let head = |writer: &mut Reply<'_>, rest: usize| {
-            writer.array(3 + rest);
+            writer.array(4 + rest);
             writer.bulk(command.name().as_bytes());
             writer.bulk_decimal(self.store_id.into());
             writer.bulk_decimal(timeout_ms);
+            writer.bulk_decimal(self.epoch.map_or(0, NonZeroU64::get));
         };
         let store = self.store.as_str().as_bytes();
         match &self.operation {
@@ -159,6 +163,7 @@ impl ReplicaRequest {
         };
         let store_id = left.number("store-id", u16::MAX.into())? as u16;
         let timeout_ms = left.number("timeout-ms", u64::MAX)?;
+        let epoch = NonZeroU64::new(left.number("epoch", u64::MAX)?);
         let part = match command {
             ReplicaCommand::Get => Some(left.part()?),
             _ => None,
@@ -237,6 +242,7 @@ impl ReplicaRequest {
             store_id,
             store,
             timeout_ms,
+            epoch,
             operation,
         })
     }
@@ -282,13 +288,13 @@ impl<I: Iterator<Item = Bytes>> Left<I> {
         ReplicaRequestError::Count {
             command: self.command.name(),
             takes: match self.command {
-                ReplicaCommand::Get => "store-id timeout-ms FULL|CONTEXT store key…",
-                ReplicaCommand::Put => "store-id timeout-ms CONTEXT|ALL|UNCHANGED store key context update",
-                ReplicaCommand::Merge => "store-id timeout-ms store (key record)…",
-                ReplicaCommand::Hint => "store-id timeout-ms store target-node (key record)…",
-                ReplicaCommand::Tree => "store-id timeout-ms store partition depth node…",
-                ReplicaCommand::Sync => "store-id timeout-ms store partition depth (leaf digests)…",
-                ReplicaCommand::OldestHint => "store-id timeout-ms store",
+                ReplicaCommand::Get => "store-id timeout-ms epoch FULL|CONTEXT store key…",
+                ReplicaCommand::Put => "store-id timeout-ms epoch CONTEXT|ALL|UNCHANGED store key context update",
+                ReplicaCommand::Merge => "store-id timeout-ms epoch store (key record)…",
+                ReplicaCommand::Hint => "store-id timeout-ms epoch store target-node (key record)…",
+                ReplicaCommand::Tree => "store-id timeout-ms epoch store partition depth node…",
+                ReplicaCommand::Sync => "store-id timeout-ms epoch store partition depth (leaf digests)…",
+                ReplicaCommand::OldestHint => "store-id timeout-ms epoch store",
             },
         }
     }
@@ -447,8 +453,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_sent_arrives(store_id: u16, timeout_ms in 0..u64::MAX / 2, operation in operation()) {
-            let request = ReplicaRequest { store_id, store: "s".parse().unwrap(), timeout_ms, operation };
+        fn what_is_sent_arrives(
+            store_id: u16,
+            timeout_ms in 0..u64::MAX / 2,
+            epoch in 0..u64::MAX / 2,
+            operation in operation(),
+        ) {
+            let (store, epoch) = ("s".parse().unwrap(), NonZeroU64::new(epoch));
+            let request = ReplicaRequest { store_id, store, timeout_ms, epoch, operation };
             prop_assert_eq!(sent(&request).unwrap(), request);
         }
 
@@ -480,12 +492,12 @@ mod tests {
             refused.unwrap_err().to_string()
         };
         assert_eq!(
-            parse(ReplicaCommand::Get, "1 50 SOME s k"),
+            parse(ReplicaCommand::Get, "1 50 7 SOME s k"),
             r#"invalid part "SOME": use FULL or CONTEXT"#
         );
-        assert!(parse(ReplicaCommand::Get, "1 50 FULL s").ends_with("FULL|CONTEXT store key…"));
-        assert!(parse(ReplicaCommand::Merge, "1 50 s key").starts_with("wrong number of arguments: FONDACO.RMERGE"));
-        assert!(parse(ReplicaCommand::Hint, "1 50 s 0 key record").starts_with(r#"invalid target-node "0""#));
-        assert!(parse(ReplicaCommand::Tree, "65536 50 s 0 0 0").starts_with(r#"invalid store-id "65536""#));
+        assert!(parse(ReplicaCommand::Get, "1 50 0 FULL s").ends_with("FULL|CONTEXT store key…"));
+        assert!(parse(ReplicaCommand::Merge, "1 50 0 s key").starts_with("wrong number of arguments: FONDACO.RMERGE"));
+        assert!(parse(ReplicaCommand::Hint, "1 50 0 s 0 key record").starts_with(r#"invalid target-node "0""#));
+        assert!(parse(ReplicaCommand::Tree, "65536 50 0 s 0 0 0").starts_with(r#"invalid store-id "65536""#));
     }
 }

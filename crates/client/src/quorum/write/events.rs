@@ -1,5 +1,7 @@
 //! What a write is told from outside: answers, failures, newer topologies, the time.
 
+use std::num::NonZeroU64;
+
 use bytes::Bytes;
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Record, VectorClock};
@@ -82,7 +84,7 @@ impl Write {
         let step = match trouble {
             Trouble::TimedOut => Step::Late,
             // It is no replica of the key any more, or not yet: it has no use for a hint.
-            _ if purpose == Purpose::Merge && trouble.is_elsewhere() => Step::Moot,
+            _ if purpose == Purpose::Merge && trouble.is_elsewhere() && !trouble.is_old_table() => Step::Moot,
             _ => Step::Failed,
         };
         match purpose {
@@ -149,6 +151,9 @@ impl Operation for Write {
             vec![KeyRecord { key, record }]
         };
         let mut deadline_us = self.deadline_us;
+        // What comes after the answer does not count for it.
+        let is_counted = self.is_open() && !matches!(ask.purpose, Purpose::Hint { .. });
+        let epoch = NonZeroU64::new(self.epoch).filter(|_| is_counted);
         let operation = match ask.purpose {
             Purpose::Context => ReplicaOperation::Get {
                 part: RecordPart::Context,
@@ -175,6 +180,7 @@ impl Operation for Write {
                 store_id: self.store.id,
                 store: self.store.name.clone(),
                 timeout_ms: deadline_us.saturating_sub(moment.now_us).div_ceil(1000),
+                epoch,
                 operation,
             },
         })

@@ -15,9 +15,10 @@
 //! What happens before the write is taken is in `prepare`, what after it in `spread`, what comes from outside in
 //! `events`.
 //!
-//! While a plan changes who has the partition, those who will have it take the record as well, and the write is done
-//! when it is so by both tables: then it is read at a quorum of the one as of the other. By which tables is decided
-//! anew when it is done, as they are known then.
+//! While a plan changes who has the partition, those who will have it, or had it, take the record as well, and the
+//! write is done when it is so by both tables: then it is read at a quorum of the one as of the other. By which tables
+//! is decided anew when it is done, as they are known then. A replica that knows better refuses to be counted: then
+//! the write waits for a newer topology, and goes on by that.
 //!
 //! The invariants: who is told that a write is done has it on `writes` nodes, each another one; no
 //! replica is asked twice to take it first, unless it was no replica the first time; what is to be made once is not
@@ -91,12 +92,13 @@ pub struct Write {
     deadline_us: u64,
     /// The epoch of the routing table that says who the replicas are.
     epoch: u64,
-    /// The replicas, in the order in which they are asked to take the write; then those that a plan makes replicas.
+    /// The replicas, in the order in which they are asked to take the write; then those that a plan makes replicas, or
+    /// has made none.
     owners: SmallVec<[Owner; 4]>,
     /// Those of them that are replicas now.
     current: Nodes,
-    /// Those that are when the plan is finished, if they are others.
-    next: Option<Nodes>,
+    /// Those that a plan makes replicas, or has made none, if they are others.
+    joint: Option<Nodes>,
     asks: Asks<Purpose>,
     /// What the writer, and the replicas that told it, have seen. It stays as it is while a replica may take it.
     context: VectorClock,
@@ -205,7 +207,7 @@ impl Write {
             epoch: 0,
             owners: SmallVec::new(),
             current: Nodes::new(),
-            next: None,
+            joint: None,
             asks: Asks::new(times.attempt.map_or(whole_us / 4, micros)),
             context: match &intent {
                 Intent::All => VectorClock::default(),
@@ -261,8 +263,8 @@ impl Write {
         }
         self.epoch = moment.latest.topology().epoch;
         self.current.clone_from(&nodes);
-        self.next = self.store.next_owners(moment.latest, self.partition);
-        for &node in self.next.iter().flatten() {
+        self.joint = self.store.joint_owners(moment.latest, self.partition);
+        for &node in self.joint.iter().flatten() {
             if !nodes.contains(&node) {
                 nodes.push(node);
             }
@@ -290,7 +292,7 @@ impl Write {
 
     /// Those of whom a quorum must have the record, each for itself.
     fn groups(&self) -> impl Iterator<Item = &Nodes> {
-        std::iter::once(&self.current).chain(&self.next)
+        std::iter::once(&self.current).chain(&self.joint)
     }
 
     /// Does what is next, after anything has come.

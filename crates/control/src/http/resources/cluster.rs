@@ -184,7 +184,7 @@ impl From<&RoutingTable> for RoutingResource {
             epoch: table.epoch(),
             partitions: table.partitions().get(),
             owners: numbers(table.all_owners()),
-            next: table.next().map(numbers),
+            next: table.planned().map(numbers),
         }
     }
 }

@@ -99,9 +99,9 @@ impl Controller {
                 };
                 self.pushes.forget_others(view);
                 changes.extend(view.stores.values().filter_map(|store| self.store(&look, store)));
-                // A finished plan rests on all stores: it waits until nothing else changes them.
+                // The switch of a plan rests on all stores: it waits until nothing else changes them.
                 if changes.is_empty() {
-                    changes.extend(plan::finish(&mut self.layouts, &look));
+                    changes.extend(plan::go_on(&mut self.layouts, &look));
                 }
             }
         }

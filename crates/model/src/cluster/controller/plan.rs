@@ -1,4 +1,7 @@
-//! The leading controller finishes a plan for the routing table, once who is to own holds.
+//! The leading controller goes on with a plan for the routing table: once who is to own holds, they own, and once no
+//! former owner goes by an earlier table, the plan is finished.
+
+use std::collections::BTreeSet;
 
 use super::Look;
 use crate::cluster::change::{Change, Record, RecordPath};
@@ -6,9 +9,31 @@ use crate::cluster::layout::Layouts;
 use crate::cluster::readiness;
 use crate::definition::StoreKind;
 
-/// The end of the plan under way: all nodes hold what it gives them, of all versions that are kept, and of
+/// The next step of the plan under way, if it is time for it.
+pub(super) fn go_on(layouts: &mut Layouts, look: &Look<'_>) -> Option<Change> {
+    match look.table.record.former() {
+        Some(_) => finish(look),
+        None => switch(layouts, look),
+    }
+}
+
+/// The end of the plan under way: all former owners that are there have proved that they go by the table of the
+/// switch. So nobody who goes by an earlier one reads enough of them to miss what only the owners will take.
+fn finish(look: &Look<'_>) -> Option<Change> {
+    let table = &look.table.record;
+    let former: BTreeSet<_> = table.changes().flat_map(|(_, former)| former).copied().collect();
+    let knows = |node| {
+        let report = look.view.reports.get(&node);
+        report.is_some_and(|report| report.epoch == table.epoch())
+    };
+    let is_known = former.into_iter().all(|node| !look.view.is_live(node) || knows(node));
+    let finished = Record::Routing(table.finished());
+    is_known.then(|| Change::of(RecordPath::Routing, Some(look.table.revision), finished))
+}
+
+/// The switch of the plan under way: all nodes hold what it gives them, of all versions that are kept, and of
 /// versioned stores. It rests on all stores, so that no version is kept, by a swap a moment ago, that they do not hold.
-pub(super) fn finish(layouts: &mut Layouts, look: &Look<'_>) -> Option<Change> {
+fn switch(layouts: &mut Layouts, look: &Look<'_>) -> Option<Change> {
     let table = &look.table.record;
     table.next()?;
     for store in look.view.stores.values() {
@@ -25,8 +50,8 @@ pub(super) fn finish(layouts: &mut Layouts, look: &Look<'_>) -> Option<Change> {
             return None;
         }
     }
-    let finished = Record::Routing(table.finished());
-    let change = Change::of(RecordPath::Routing, Some(look.table.revision), finished);
+    let switched = Record::Routing(table.switched());
+    let change = Change::of(RecordPath::Routing, Some(look.table.revision), switched);
     let stores = look.view.stores.iter();
     Some(stores.fold(change, |change, (name, store)| {
         change.while_unchanged(RecordPath::Store(name.clone()), store.revision)

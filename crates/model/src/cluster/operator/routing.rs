@@ -25,7 +25,7 @@ pub struct RoutingRequest {
 pub fn plan_routing(view: &ClusterView, request: &RoutingRequest) -> Result<(Plan, Change), OperatorError> {
     let cluster = view.cluster.as_ref().ok_or(OperatorError::NoCluster)?;
     let table = table(view)?;
-    if table.record.next().is_some() {
+    if table.record.is_in_plan() {
         return Err(OperatorError::PlanInProgress);
     }
     let mut members: BTreeSet<NodeId> = table.record.all_owners().iter().flatten().copied().collect();

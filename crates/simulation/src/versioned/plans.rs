@@ -1,0 +1,162 @@
+//! Partitions move: plans that begin, are given up or come to their end, and who hears of it when.
+//!
+//! The steps of a plan are those of the real routing table. When it is time for one is what the real controller waits
+//! for: that the next owners have been compared with those that are there, and that the former ones that are there
+//! know of the switch. Reads that see all writes need besides that these are enough: so that is waited for, too.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use fondaco_model::{NodeId, PartitionId, RoutingTable};
+
+use super::message::{Event, Happening};
+use super::scenario::Flaw;
+use super::topology::id;
+use super::world::World;
+
+/// How often it is looked whether a plan can go on, in microseconds, about.
+const LOOK_US: u64 = 200_000;
+
+/// How long it takes to be told of a topology, in microseconds, at most.
+const TOLD_US_MAX: u64 = 5_000;
+
+impl World {
+    /// Plans begin from now on, if they do in this world.
+    pub(super) fn begin_plans(&mut self) {
+        if let Some(every_ms) = self.scenario.plan_every_ms {
+            self.after(every_ms * 1_000, Happening::Plan);
+            self.after(LOOK_US, Happening::LookAtPlan);
+        }
+    }
+
+    /// An operator begins a plan, or gives one up.
+    pub(super) fn plan(&mut self) {
+        let every_us = self.scenario.plan_every_ms.unwrap_or(1_000) * 1_000;
+        let next_us = self.rng.u64(..2 * every_us);
+        self.after(next_us, Happening::Plan);
+        if self.table.next().is_some() && self.rng.u8(..4) == 0 {
+            return self.change_table("given up", RoutingTable::cancelled);
+        }
+        if self.table.is_in_plan() {
+            return;
+        }
+        let mut next = self.table.all_owners().to_vec();
+        for owners in &mut next {
+            if self.rng.bool() {
+                let mut nodes: Vec<NodeId> = (0..self.scenario.nodes).map(id).collect();
+                self.rng.shuffle(&mut nodes);
+                nodes.truncate(owners.len());
+                *owners = nodes;
+            }
+        }
+        self.change_table("begun", |table| table.with_plan(next).unwrap_or_else(|_| table.clone()));
+    }
+
+    /// The plan under way goes on, if it is time for that.
+    pub(super) fn look_at_plan(&mut self) {
+        let next_us = self.rng.u64(LOOK_US / 2..LOOK_US * 3 / 2);
+        self.after(next_us, Happening::LookAtPlan);
+        if self.table.next().is_some() && self.are_next_owners_ready() {
+            self.change_table("switched", RoutingTable::switched);
+        } else if self.table.former().is_some()
+            && (self.is_switch_known() || self.scenario.flaw == Some(Flaw::FinishesAtOnce))
+        {
+            self.change_table("finished", RoutingTable::finished);
+        }
+    }
+
+    fn change_table(&mut self, what: &str, change: impl FnOnce(&RoutingTable) -> RoutingTable) {
+        self.table = Arc::new(change(&self.table));
+        let (epoch, changes) = (self.table.epoch(), self.table.changes().count());
+        self.outcome.steps_of_plans += 1;
+        self.note(|| format!("a plan is {what}: epoch {epoch}, {changes} partitions move"));
+    }
+
+    /// Whether all next owners have all that the owners have.
+    fn are_next_owners_ready(&self) -> bool {
+        let settings = &self.scenario.settings;
+        self.table.changes().all(|(partition, next)| {
+            let owners = self.table.owners(partition);
+            let others = next.iter().filter(|node| !owners.contains(node));
+            next.iter().all(|&node| self.knows(node))
+                && others.copied().all(|node| {
+                    let compared = self.compared_with(node, partition);
+                    let count = owners.iter().filter(|owner| compared.contains(owner)).count();
+                    let is_there = |owner: &&NodeId| self.is_seen(**owner);
+                    owners.iter().filter(is_there).all(|owner| compared.contains(owner))
+                        && count + settings.writes as usize > owners.len()
+                })
+        })
+    }
+
+    /// Whether former owners let nobody read them any more who has not heard of the switch.
+    fn is_switch_known(&self) -> bool {
+        let settings = &self.scenario.settings;
+        self.table.changes().all(|(_, former)| {
+            let count = former.iter().filter(|&&node| self.knows(node)).count();
+            former.iter().all(|&node| self.knows(node) || !self.is_seen(node))
+                && count + settings.reads as usize > former.len()
+        })
+    }
+
+    /// Whether a node goes by the present table.
+    fn knows(&self, node: NodeId) -> bool {
+        let replica = self.processes[node.get() as usize - 1].replica.as_ref();
+        replica.is_some_and(|replica| replica.table.epoch() == self.table.epoch())
+    }
+
+    /// With whom a node has compared a partition, by the table that it knows.
+    fn compared_with(&self, node: NodeId, partition: PartitionId) -> BTreeSet<NodeId> {
+        let replica = self.processes[node.get() as usize - 1].replica.as_ref();
+        let partition = replica.and_then(|replica| replica.partitions.get(&partition.get()));
+        partition.map_or_else(BTreeSet::new, |partition| partition.exchanged.keys().copied().collect())
+    }
+
+    /// What the coordination service says, as far as the replica and the coordinator of a process listen.
+    pub(super) fn hear(&mut self, process: usize, live: &BTreeSet<NodeId>) {
+        let (now_us, table) = (self.now_us, Arc::clone(&self.table));
+        let at = &mut self.processes[process];
+        if at.replica_deaf_until_us <= now_us
+            && let Some(replica) = &mut at.replica
+        {
+            replica.adopt(&table, self.scenario.replicas as usize);
+        }
+        if self.processes[process].deaf_until_us <= now_us {
+            self.learn(process, live, &table);
+        }
+    }
+
+    /// A coordinator has found that its topology is old, and asks some node for a newer one.
+    pub(super) fn ask_for_topology(&mut self, process: usize) {
+        let from = self.rng.usize(..self.scenario.nodes);
+        let is_there = self.processes[from].is_running(self.now_us);
+        if !is_there || !self.network.reaches(process, from) || !self.network.reaches(from, process) {
+            return;
+        }
+        let table = Arc::clone(self.processes[from].coordinator.table());
+        let life = self.processes[process].life;
+        let after_us = self.rng.u64(100..TOLD_US_MAX);
+        let event = Event::Told(table);
+        self.after(after_us, Happening::To { process, life, event });
+    }
+
+    /// Why moves are not over yet; nothing if they are.
+    pub(super) fn moving(&self) -> Option<String> {
+        if self.table.is_in_plan() {
+            return Some(format!("a plan is under way: {:?}", self.table));
+        }
+        for (process, at) in self.processes.iter().enumerate() {
+            if at.coordinator.table().epoch() != self.table.epoch() {
+                return Some(format!("{process} has not heard of the end of a plan"));
+            }
+            let Some(replica) = &at.replica else { continue };
+            if replica.table.epoch() != self.table.epoch() {
+                return Some(format!("the replica of {process} has not heard of the end of a plan"));
+            }
+            if let Some((number, _)) = replica.partitions.iter().find(|(_, partition)| !partition.is_held) {
+                return Some(format!("{process} still has partition {number}, which others own"));
+            }
+        }
+        None
+    }
+}
