@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fondaco_client::quorum::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply};
 
 use crate::direct::DirectAnswer;
+use crate::loop_replica::Together;
 
 /// Who is to be told. Nobody any more once that is done.
 pub(crate) struct Answer(Option<Waiting>);
@@ -14,8 +15,8 @@ pub(crate) struct Answer(Option<Waiting>);
 enum Waiting {
     /// Whoever asked.
     One(OnReply),
-    /// Whoever asked, once all parts have ended.
-    Part(Arc<Parts>),
+    /// Whoever asked, together with others of the same event loop.
+    Together(Arc<Together>, OnReply),
     /// Whoever made writes without a coordinator, of each of them.
     Direct(DirectAnswer),
 }
@@ -33,6 +34,12 @@ impl Parts {
             left: AtomicUsize::new(count),
             state: Mutex::new((None, Some(answer))),
         })
+    }
+
+    /// Whom one part is to tell: whoever asked, once all have ended.
+    pub(crate) fn part(self: &Arc<Self>) -> OnReply {
+        let parts = Arc::clone(self);
+        Box::new(move |reply| parts.end(reply))
     }
 
     fn end(&self, reply: ReplicaReply) {
@@ -57,9 +64,9 @@ impl Answer {
         Self(Some(Waiting::One(answer)))
     }
 
-    /// To whoever asked, once all parts have ended, of which this is one.
-    pub(crate) fn part(parts: &Arc<Parts>) -> Self {
-        Self(Some(Waiting::Part(Arc::clone(parts))))
+    /// To whoever asked, together with others of the same event loop.
+    pub(crate) fn together(together: &Arc<Together>, answer: OnReply) -> Self {
+        Self(Some(Waiting::Together(Arc::clone(together), answer)))
     }
 
     /// To whoever made writes without a coordinator.
@@ -83,7 +90,7 @@ impl Answer {
     fn tell(&mut self, reply: ReplicaReply) {
         match self.0.take() {
             Some(Waiting::One(answer)) => answer(reply),
-            Some(Waiting::Part(parts)) => parts.end(reply),
+            Some(Waiting::Together(together, answer)) => together.ended(answer, reply),
             Some(Waiting::Direct(writes)) => writes.give(match reply {
                 ReplicaReply::Error(error) => Some(error),
                 _ => None,
@@ -116,7 +123,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let parts = Parts::new(replies.len(), Box::new(move |reply| drop(sender.send(reply))));
         for reply in replies {
-            Answer::part(&parts).give(reply);
+            Answer::to(parts.part()).give(reply);
         }
         drop(parts);
         receiver.iter().collect()

@@ -103,26 +103,22 @@ fn run(shared: &Shared, shard: usize) {
     }
 }
 
-/// Commits a job on the calling thread, if it need not wait for anybody, and all that it looks at is in memory.
-///
-/// # Errors
-/// The job otherwise: nothing of it is done.
-pub(crate) fn commit_now(shared: &Shared, shard: usize, job: Job) -> Result<(), Job> {
+/// Commits jobs on the calling thread, as one group, if they need not wait for anybody and all that they look at is in
+/// memory. Otherwise they stay where they are, and nothing of them is done.
+pub(crate) fn commit_now(shared: &Shared, shard: usize, jobs: &mut Vec<Job>) {
     let Some(mut turn) = shared.turns[shard].try_take() else {
-        return Err(job);
+        return;
     };
     // Seen under the turn: nothing is committed once the queue is closed and the last turn was waited for.
     if !shared.shards[shard].is_idle() {
-        return Err(job);
+        return;
     }
-    let mut left = Some(job);
     commit(shared, shard, &mut turn, |mut group| {
-        if let Some(job) = left.take_if(|job| group.finds_in_memory(job)) {
-            group.add(job);
+        if group.finds_in_memory(jobs) {
+            jobs.drain(..).for_each(|job| group.add(job));
             group.commit();
         }
     });
-    left.map_or(Ok(()), Err)
 }
 
 /// Commits one group, of whose turn it is.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode};
 use fondaco_engine::{Hot, Pair};
 use fondaco_model::PartitionId;
-use fondaco_model::versioned::{Durability, Over, Record, Resolution, Update};
+use fondaco_model::versioned::{Over, Record, Resolution, Update};
 
 use crate::answer::Answer;
 use crate::commit::{Group, Job, Task, check_length, engine_error};
@@ -23,6 +23,13 @@ use crate::partition::{Change, Partition};
 use crate::replicas::Replicas;
 use crate::store::{HeldStore, Holding};
 use crate::table_key::{REPLICA_KEY_BYTES_MAX, key_hash, record_key_before, with_record_key};
+
+/// How many bytes an event loop writes itself, at most: to copy them is a system call that nothing else on that core
+/// interrupts.
+const AT_ONCE_BYTES_MAX: usize = 128 * 1024;
+
+/// How long a record may be that it changes itself.
+const AT_ONCE_RECORD_BYTES_MAX: usize = 16 * 1024;
 
 /// Writes that are made one after the other, each of the key at its place in the list.
 pub trait DirectWrites: Send {
@@ -112,27 +119,17 @@ impl Replicas {
             ends: Vec::with_capacity(places.len()),
             writes,
         });
-        let need_not_wait = store.engine.writes_at_once() && store.settings.durability == Durability::Log;
-        let job = Job {
+        let need_not_wait = bytes <= AT_ONCE_BYTES_MAX && store.writes_at_once();
+        let mut jobs = vec![Job {
             store: Some(store),
             deadline: Instant::now().checked_add(timeout),
             task: Task::Direct(places),
             answer,
-        };
-        let left = match need_not_wait {
-            true => commit_now(&self.shared, shard, job),
-            false => Err(job),
-        };
-        if let Err(Job {
-            store,
-            deadline,
-            task,
-            answer,
-        }) = left
-        {
-            self.shared
-                .enqueue(shard, bytes, store.as_ref(), deadline, task, answer);
+        }];
+        if need_not_wait {
+            commit_now(&self.shared, shard, &mut jobs);
         }
+        self.shared.enqueue_all(shard, jobs.into_iter().zip([bytes]));
     }
 }
 
@@ -180,15 +177,22 @@ impl DirectAnswer {
 }
 
 impl Group<'_> {
-    /// Whether all that direct writes look at is in memory; then that is remembered for them.
-    pub(crate) fn finds_in_memory(&mut self, job: &Job) -> bool {
-        let (Some(store), Task::Direct(places)) = (&job.store, &job.task) else {
-            return false;
+    /// Whether all that jobs look at is in memory. Of direct writes alone, it is remembered for them.
+    pub(crate) fn finds_in_memory(&mut self, jobs: &[Job]) -> bool {
+        let [
+            Job {
+                store: Some(store),
+                task: Task::Direct(places),
+                ..
+            },
+        ] = jobs
+        else {
+            return jobs.iter().all(Job::is_in_memory);
         };
         self.found = look_up(places, |key| match store.table.get_hot(key) {
-            Ok(Hot::Found(record)) => Some(Ok(Some(record))),
+            Ok(Hot::Found(record)) if record.len() <= AT_ONCE_RECORD_BYTES_MAX => Some(Ok(Some(record))),
             Ok(Hot::Absent) => Some(Ok(None)),
-            Ok(Hot::Cold) => None,
+            Ok(Hot::Found(_) | Hot::Cold) => None,
             Err(error) => Some(Err(engine_error(self.shared, &error))),
         });
         self.found.is_some()

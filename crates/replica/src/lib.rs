@@ -1,7 +1,8 @@
 //! What a node holds of the versioned stores: records under keys, kept by engines, changed by coordinators and
 //! by other replicas.
 //!
-//! - [`Replicas`]: told of the cluster by the agent, asked by coordinators ([`ReplicaRequest`]);
+//! - [`Replicas`]: told of the cluster by the agent, asked by coordinators ([`ReplicaRequest`]), by each event loop
+//!   through a [`LoopReplica`];
 //! - writes: a queue for each shard, and one thread that commits what waits in groups (`committer`, `commit`); what
 //!   this node alone has, and need not wait for a disk, an event loop commits itself while nothing waits (`direct`).
 //!   Who has the turn at a shard (`write_turn`) reads, changes and writes records without another lock;
@@ -30,6 +31,7 @@ mod handoff;
 mod hints;
 mod incarnation;
 mod listing;
+mod loop_replica;
 mod metrics;
 mod options;
 mod pace;
@@ -57,6 +59,7 @@ pub use client_peers::ClientPeers;
 pub use direct::{DirectEnd, DirectPlace, DirectWrites};
 pub use error::ReplicasError;
 pub use listing::{KeysListed, RecordsPage};
+pub use loop_replica::LoopReplica;
 pub use metrics::{REPLICA_COUNTERS, ReplicaCounter};
 pub use options::{Engines, ReplicaOptions, ReplicaView, ReplicatedStore};
 pub use peers::Peers;

@@ -44,12 +44,26 @@ impl<T> Queue<T> {
     /// The item, if there is no room or the queue is closed.
     pub(crate) fn push(&self, item: T, bytes: usize) -> Result<(), T> {
         let mut state = self.lock();
-        let is_full = state.items.len() >= self.items_max || state.bytes + bytes > self.bytes_max;
-        if state.is_closed || (is_full && !state.items.is_empty()) {
+        if !self.has_room(&state, bytes) {
             return Err(item);
         }
-        self.put(&mut state, item, bytes);
+        put(&mut state, item, bytes);
+        self.wake(state);
         Ok(())
+    }
+
+    /// Puts in items, each of so many bytes. Returns those for which there is no room.
+    pub(crate) fn push_all(&self, items: impl Iterator<Item = (T, usize)>) -> Vec<T> {
+        let mut refused = Vec::new();
+        let mut state = self.lock();
+        for (item, bytes) in items {
+            match self.has_room(&state, bytes) {
+                true => put(&mut state, item, bytes),
+                false => refused.push(item),
+            }
+        }
+        self.wake(state);
+        refused
     }
 
     /// Puts in an item that was let in before, in another part: there is always room for it.
@@ -61,15 +75,21 @@ impl<T> Queue<T> {
         if state.is_closed {
             return Err(item);
         }
-        self.put(&mut state, item, bytes);
+        put(&mut state, item, bytes);
+        self.wake(state);
         Ok(())
     }
 
-    fn put(&self, state: &mut State<T>, item: T, bytes: usize) {
-        state.items.push((item, bytes));
-        state.bytes += bytes;
-        // Waking costs a system call: only if there is somebody to be woken.
-        if std::mem::take(&mut state.is_waited_for) {
+    fn has_room(&self, state: &State<T>, bytes: usize) -> bool {
+        let is_full = state.items.len() >= self.items_max || state.bytes + bytes > self.bytes_max;
+        !state.is_closed && (!is_full || state.items.is_empty())
+    }
+
+    /// Wakes the one who takes, if there is something and it waits.
+    fn wake(&self, mut state: MutexGuard<'_, State<T>>) {
+        // Waking costs a system call: only if there is somebody to be woken, who then finds the lock free.
+        if !state.items.is_empty() && std::mem::take(&mut state.is_waited_for) {
+            drop(state);
             self.filled.notify_one();
         }
     }
@@ -110,6 +130,11 @@ impl<T> Queue<T> {
         // Changed by steps that do not panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn put<T>(state: &mut State<T>, item: T, bytes: usize) {
+    state.items.push((item, bytes));
+    state.bytes += bytes;
 }
 
 #[cfg(test)]
@@ -163,6 +188,16 @@ mod tests {
             queue.close();
             assert!(!queue.is_idle());
         });
+    }
+
+    #[test]
+    fn of_several_items_those_beyond_the_bounds_come_back_in_order() {
+        let queue = Queue::new(3, 10);
+        let items = [('a', 4), ('b', 9), ('c', 6), ('d', 0), ('e', 1)];
+        assert_eq!(queue.push_all(items.into_iter()), ['b', 'e']);
+        let mut taken = Vec::new();
+        assert!(queue.take(&mut taken));
+        assert_eq!(taken, [('a', 4), ('c', 6), ('d', 0)]);
     }
 
     #[test]

@@ -33,6 +33,18 @@ use crate::write_turn::WriteTurn;
 /// What a job takes of a queue besides what it brings, in bytes.
 const JOB_BYTES: usize = 256;
 
+/// A write that a request leads to, or a part of one: it waits for its shard.
+pub(crate) struct Waiting {
+    pub(crate) shard: usize,
+    /// What it brings, in bytes.
+    pub(crate) bytes: usize,
+    pub(crate) store: Arc<HeldStore>,
+    /// Not to be begun after this.
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) task: Task,
+    pub(crate) answer: OnReply,
+}
+
 /// What one shard gets of a request.
 struct Portion {
     shard: usize,
@@ -90,12 +102,37 @@ impl Shared {
 
     /// Carries a request out. It returns at once; `answer` is called on whichever thread has the answer.
     pub(crate) fn request(self: &Arc<Self>, request: ReplicaRequest, answer: OnReply) {
+        self.begin(request, answer, |waiting| {
+            let Waiting {
+                shard,
+                bytes,
+                store,
+                deadline,
+                task,
+                answer,
+            } = waiting;
+            self.enqueue(shard, bytes, Some(&store), deadline, task, Answer::to(answer));
+        });
+    }
+
+    /// Carries a request out, but for what it has to wait for its shard with: that is given to `queue`.
+    pub(crate) fn begin(self: &Arc<Self>, request: ReplicaRequest, answer: OnReply, mut queue: impl FnMut(Waiting)) {
         let holding = self.holding.load();
         let store = match holding.store(&request) {
             Ok(store) => store,
             Err(error) => return answer(ReplicaReply::Error(error)),
         };
         let deadline = Instant::now().checked_add(Duration::from_millis(request.timeout_ms));
+        let mut wait = |shard, bytes, task, answer| {
+            queue(Waiting {
+                shard,
+                bytes,
+                store: Arc::clone(store),
+                deadline,
+                task,
+                answer,
+            });
+        };
         let (command, epoch) = (request.operation.command(), request.epoch);
         let place_of = |key: &Bytes| holding.place(store, key, command, epoch);
         match request.operation {
@@ -111,37 +148,34 @@ impl Shared {
                 Ok(place) => {
                     let bytes = key.len() + value_bytes(&update);
                     let shard = self.shard_of(place.partition.id());
-                    let task = Task::Put(Box::new(Put {
+                    let put = Put {
                         place,
                         over,
                         context,
                         update,
-                    }));
-                    self.enqueue(shard, bytes, Some(store), deadline, task, Answer::to(answer));
+                    };
+                    wait(shard, bytes, Task::Put(Box::new(put)), answer);
                 }
                 Err(error) => answer(ReplicaReply::Error(error)),
             },
             ReplicaOperation::Merge { records } => {
-                self.split(store, deadline, records, place_of, Task::Merge, answer);
+                self.split(records, place_of, answer, |portion, answer| {
+                    wait(portion.shard, portion.bytes, Task::Merge(portion.records), answer);
+                });
             }
             ReplicaOperation::Hint { target, records } => {
                 let is_own = holding.cluster.as_ref().is_some_and(|cluster| cluster.node == target);
-                match is_own {
-                    true => {
-                        self.split(store, deadline, records, place_of, Task::Merge, answer);
-                    }
-                    false => {
-                        let place = |key: &Bytes| holding.place_anywhere(store, key);
-                        self.split(
-                            store,
-                            deadline,
-                            records,
-                            place,
-                            |records| Task::Hint(target, records),
-                            answer,
-                        );
-                    }
-                }
+                let place = |key: &Bytes| match is_own {
+                    true => place_of(key),
+                    false => holding.place_anywhere(store, key),
+                };
+                self.split(records, place, answer, |portion, answer| {
+                    let task = match is_own {
+                        true => Task::Merge(portion.records),
+                        false => Task::Hint(target, portion.records),
+                    };
+                    wait(portion.shard, portion.bytes, task, answer);
+                });
             }
             ReplicaOperation::Tree {
                 partition,
@@ -163,15 +197,13 @@ impl Shared {
         }
     }
 
-    /// Gives each shard its part of a request.
+    /// Divides records among the shards that they belong to; each part is answered for itself.
     fn split(
         &self,
-        store: &Arc<HeldStore>,
-        deadline: Option<Instant>,
         records: Vec<KeyRecord>,
         place: impl Fn(&Bytes) -> Result<Place, ReplicaError>,
-        task: impl Fn(Vec<(Place, Bytes)>) -> Task,
         answer: OnReply,
+        mut wait: impl FnMut(Portion, OnReply),
     ) {
         let mut portions: Vec<Portion> = Vec::new();
         for pair in records {
@@ -192,13 +224,17 @@ impl Shared {
             portions[at].bytes += pair.key.len() + pair.record.len();
             portions[at].records.push((place, pair.record));
         }
-        if portions.is_empty() {
-            return answer(ReplicaReply::Done);
-        }
-        let parts = Parts::new(portions.len(), answer);
-        for Portion { shard, bytes, records } in portions {
-            let answer = Answer::part(&parts);
-            self.enqueue(shard, bytes, Some(store), deadline, task(records), answer);
+        match portions.len() {
+            0 => answer(ReplicaReply::Done),
+            // As a rule: coordinators write one key.
+            1 => portions
+                .into_iter()
+                .zip([answer])
+                .for_each(|(portion, answer)| wait(portion, answer)),
+            count => {
+                let parts = Parts::new(count, answer);
+                portions.into_iter().for_each(|portion| wait(portion, parts.part()));
+            }
         }
     }
 
@@ -219,12 +255,29 @@ impl Shared {
             answer,
         };
         if let Err(Work::Job(job)) = self.shards[shard].push(Work::Job(Box::new(job)), bytes + JOB_BYTES) {
-            self.metrics.add(ReplicaCounter::Overloads, 1);
-            job.answer.give(ReplicaReply::Error(overloaded(format!(
-                "{} writes wait for this part of the node's data: send fewer at a time, or add nodes",
-                self.shards[shard].len()
-            ))));
+            self.refuse(shard, *job);
         }
+    }
+
+    /// Lets jobs wait for a shard, in order, or says of each for which there is no room that too many do. Each comes
+    /// with how many bytes it brings.
+    pub(crate) fn enqueue_all(&self, shard: usize, jobs: impl IntoIterator<Item = (Job, usize)>) {
+        let jobs = jobs.into_iter();
+        let items = jobs.map(|(job, bytes)| (Work::Job(Box::new(job)), bytes + JOB_BYTES));
+        for refused in self.shards[shard].push_all(items) {
+            if let Work::Job(job) = refused {
+                self.refuse(shard, *job);
+            }
+        }
+    }
+
+    /// Says that too many jobs wait.
+    fn refuse(&self, shard: usize, job: Job) {
+        self.metrics.add(ReplicaCounter::Overloads, 1);
+        job.answer.give(ReplicaReply::Error(overloaded(format!(
+            "{} writes wait for this part of the node's data: send fewer at a time, or add nodes",
+            self.shards[shard].len()
+        ))));
     }
 
     /// Does something between two groups of a shard. Not at all, if the shard has ended.

@@ -23,6 +23,7 @@ use fondaco_client::quorum::LocalReplica;
 use fondaco_client::read::{HeldRoom, ValueRoom};
 use fondaco_client::{Client, ClientError, Partial, ReadOptions, WireKey};
 use fondaco_model::VersionNumber;
+use fondaco_replica::LoopReplica;
 use tokio::sync::oneshot;
 
 use crate::catalog::{Catalog, StoreId};
@@ -86,6 +87,8 @@ pub(crate) struct Answers {
 pub(crate) struct Forwarder {
     shared: Arc<Shared>,
     metrics: Arc<LoopMetrics>,
+    /// This node's replica, for this loop.
+    replica: Option<Arc<LoopReplica>>,
     client: OnceCell<Client>,
     options: ReadOptions,
     cache: RefCell<Option<HotKeys>>,
@@ -98,11 +101,12 @@ pub(crate) struct Forwarder {
 
 impl Forwarder {
     /// To be called on the loop's own thread, within its runtime.
-    pub(crate) fn new(shared: &Arc<Shared>, metrics: Arc<LoopMetrics>) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>, metrics: Arc<LoopMetrics>, replica: Option<Arc<LoopReplica>>) -> Self {
         let room = Arc::new(ValueRoom::new(0));
         Self {
             shared: Arc::clone(shared),
             metrics,
+            replica,
             client: OnceCell::new(),
             options: ReadOptions {
                 partial: Partial::PerKey,
@@ -281,8 +285,8 @@ impl Forwarder {
             .topology(catalog.topology())
             .topology_wanted(Arc::clone(catalog.topology_wanted()))
             .quorum_counters(Arc::clone(&self.metrics.quorums));
-        if let Some(replicas) = &self.shared.config.replicas {
-            builder = builder.replica(Arc::clone(replicas) as Arc<dyn LocalReplica>);
+        if let Some(replica) = &self.replica {
+            builder = builder.replica(Arc::clone(replica) as Arc<dyn LocalReplica>);
         }
         if let Some(password) = &peers.password {
             builder = builder.credentials(peers.user.clone(), password.clone());

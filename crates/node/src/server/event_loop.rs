@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use fondaco_replica::LoopReplica;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
@@ -39,6 +40,8 @@ pub(super) struct LoopContext {
     pub(super) cold: ColdReads,
     pub(super) forwarder: Forwarder,
     pub(super) direct: DirectWriter,
+    /// This node's replica; none of a router.
+    pub(super) replica: Option<Arc<LoopReplica>>,
 }
 
 /// A loop as the accepting one sees it.
@@ -82,15 +85,21 @@ pub(super) fn start(
             let local = LocalSet::new();
             local.block_on(&runtime, async move {
                 let metrics = shared.metrics.of_loop(number);
+                let replica = shared.config.replicas.clone().map(LoopReplica::new).map(Arc::new);
                 let context = Rc::new(LoopContext {
                     cold: ColdReads::new(Arc::clone(&shared.metrics)),
-                    forwarder: Forwarder::new(&shared, Arc::clone(&metrics)),
+                    forwarder: Forwarder::new(&shared, Arc::clone(&metrics), replica.clone()),
                     direct: DirectWriter::new(shared.config.replicas.clone()),
+                    replica: replica.clone(),
                     metrics,
                     shared,
                 });
                 tokio::task::spawn_local(DirectWriter::hand_over(Rc::clone(&context)));
                 tokio::task::spawn_local(DirectWriter::tell(Rc::clone(&context)));
+                if let Some(replica) = replica {
+                    tokio::task::spawn_local(Arc::clone(&replica).hand_over());
+                    tokio::task::spawn_local(replica.tell());
+                }
                 if let Some((listener, inboxes)) = accepting {
                     tokio::task::spawn_local(accept(Rc::clone(&context), listener, inboxes));
                     tokio::task::spawn_local(sweep(Rc::clone(&context)));

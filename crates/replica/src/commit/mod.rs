@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use fondaco_client::quorum::{PutOver, ReplicaError, ReplicaErrorCode, ReplicaReply};
-use fondaco_engine::{Engine, EngineError, WriteBatch};
+use fondaco_engine::{Engine, EngineError, Hot, WriteBatch};
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Durability, Record, Update, VectorClock};
 
@@ -109,6 +109,17 @@ impl Job {
         match &self.task {
             Task::Direct(places) => places.len(),
             _ => 1,
+        }
+    }
+
+    /// Whether it is a write of records of which memory has what is there.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        let Some(store) = &self.store else { return false };
+        let has = |place: &Place| matches!(store.table.get_hot(&place.table_key), Ok(Hot::Found(_) | Hot::Absent));
+        match &self.task {
+            Task::Put(put) => has(&put.place),
+            Task::Merge(records) => records.iter().all(|(place, _)| has(place)),
+            _ => false,
         }
     }
 }

@@ -7,6 +7,7 @@ mod forgetting;
 mod full_disk;
 mod handoff;
 mod kills;
+mod loops;
 mod moves;
 mod pages;
 mod panics;

@@ -8,11 +8,14 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use fondaco_client::quorum::{Edit, Expiry, Intent, ReplicaError, ReplicaErrorCode, ReplicaReply, Written};
+use fondaco_client::quorum::{
+    Edit, Expiry, Intent, LocalReplica, ReplicaError, ReplicaErrorCode, ReplicaReply, Written,
+};
 use fondaco_client::{ClientError, WireKey};
 use fondaco_model::versioned::{Record, Resolution, Update, VectorClock, resolve};
 
 use super::context;
+use super::direct::DirectWriter;
 use super::effect::{Change, Circumstances};
 use super::operation::{Answer, Lifetime, Operation, Set};
 use super::pipeline::{Part, Teller, Work};
@@ -25,15 +28,15 @@ use crate::settings::Setting;
 /// Begins work, which is told to its connection when it is done. What was begun goes on if that ends.
 pub(in crate::server) fn begin(context: &Rc<LoopContext>, catalog: &Catalog, work: Work) {
     match work {
-        Work::Replica(request, teller) => match &context.shared.config.replicas {
-            Some(replicas) => replicas.request(request, Box::new(move |reply| teller.reply(reply))),
+        Work::Replica(request, teller) => match &context.replica {
+            Some(replica) => replica.request(request, Box::new(move |reply| teller.reply(reply))),
             None => teller.reply(ReplicaReply::Error(ReplicaError::new(
                 ReplicaErrorCode::NotHere,
                 "this process is a router, and holds no data",
             ))),
         },
         Work::Part(part, teller) => match context.direct.place_of(&part, catalog) {
-            Some(place) => context.direct.begin(place, part, teller),
+            Some(place) => DirectWriter::begin(context, place, part, teller),
             None => begin_part(context, part, teller),
         },
     }

@@ -1,0 +1,95 @@
+//! What an event loop asks of its node's replica in one turn.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use fondaco_client::quorum::{LocalReplica, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
+use fondaco_engine::{DiskEngine, DiskOptions, Engine};
+use fondaco_replica::{LoopReplica, ReplicaOptions, Replicas};
+use tokio::sync::mpsc;
+use tokio::task::{LocalSet, spawn_local};
+
+use crate::cluster::{Cluster, PATIENCE, putting, quiet, request, value};
+
+/// Asks all of it in one turn of a loop. The answers, each once, in the order of the questions; all of them on the
+/// loop's own thread.
+fn ask_in_one_turn(replicas: &Arc<Replicas>, operations: Vec<ReplicaOperation>) -> Vec<ReplicaReply> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let replica = Arc::new(LoopReplica::new(Arc::clone(replicas)));
+    let count = operations.len();
+    let own = thread::current().id();
+    let mut answers = LocalSet::new().block_on(&runtime.unwrap(), async {
+        let telling = [
+            spawn_local(Arc::clone(&replica).hand_over()),
+            spawn_local(Arc::clone(&replica).tell()),
+        ];
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        for (at, operation) in operations.into_iter().enumerate() {
+            let sender = sender.clone();
+            let answer = move |reply| {
+                assert_eq!(thread::current().id(), own);
+                sender.send((at, reply)).unwrap();
+            };
+            replica.request(request(operation), Box::new(answer));
+        }
+        drop(sender);
+        let mut answers = Vec::new();
+        let all = async {
+            // Ends when nobody is left who may answer.
+            while let Some(answer) = receiver.recv().await {
+                answers.push(answer);
+            }
+        };
+        tokio::time::timeout(PATIENCE, all).await.unwrap();
+        telling.into_iter().for_each(|task| task.abort());
+        answers
+    });
+    answers.sort_by_key(|(at, _)| *at);
+    assert!(answers.iter().map(|(at, _)| *at).eq(0..count));
+    answers.into_iter().map(|(_, reply)| reply).collect()
+}
+
+fn disk(dir: &Path) -> Arc<dyn Engine> {
+    Arc::new(DiskEngine::open(&dir.join("engine"), DiskOptions::default()).unwrap())
+}
+
+fn puts(count: usize) -> Vec<ReplicaOperation> {
+    let put = |number| putting(&format!("key {number}"), value("a"));
+    (0..count).map(put).collect()
+}
+
+fn assert_all_written(cluster: &Cluster, count: usize) {
+    let replies = ask_in_one_turn(cluster.node(1), puts(count));
+    assert!(replies.iter().all(|reply| matches!(reply, ReplicaReply::Written(_))));
+    for number in 0..count {
+        assert_eq!(cluster.values(1, &format!("key {number}")), [b"a" as &[u8]]);
+    }
+}
+
+#[test]
+fn all_that_is_asked_in_a_turn_is_answered_once_and_on_the_loop_whoever_commits_it() {
+    let dir = tempfile::tempdir().unwrap();
+    // More than is handed over at a time.
+    assert_all_written(&Cluster::in_memory(&dir.path().join("memory"), 1, 1, &quiet()), 600);
+    assert_all_written(&Cluster::of(&dir.path().join("disk"), 1, 1, &quiet(), disk), 600);
+}
+
+#[test]
+fn what_finds_no_room_is_refused_and_the_rest_of_the_turn_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ReplicaOptions {
+        queue_items_max: 4,
+        shards: 1,
+        ..quiet()
+    };
+    let cluster = Cluster::of(dir.path(), 1, 1, &options, disk);
+    let replies = ask_in_one_turn(cluster.node(1), puts(20));
+    let (done, refused) = replies.split_at(4);
+    assert!(
+        done.iter().all(|reply| matches!(reply, ReplicaReply::Written(_))),
+        "{done:?}"
+    );
+    let is_refusal = |reply: &ReplicaReply| matches!(reply, ReplicaReply::Error(error) if error.code == ReplicaErrorCode::Overloaded);
+    assert!(refused.iter().all(is_refusal), "{refused:?}");
+}
