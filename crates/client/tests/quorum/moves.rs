@@ -268,3 +268,89 @@ fn a_write_waits_for_next_owners_that_have_not_heard_of_the_plan() {
     moving.world.answer(at);
     written(&mut moving.world, at).unwrap();
 }
+
+/// The owners have heard of a plan that began at epoch 2, and take no writes by an earlier table.
+fn refuse_old_writes(moving: &mut Move, nodes: &[u32]) {
+    for &node in nodes {
+        let old_before = &mut moving.world.replica(node).old_before;
+        old_before.extend([("FONDACO.RPUT", 2), ("FONDACO.RMERGE", 2)]);
+    }
+}
+
+#[test]
+fn a_coordinator_that_has_not_heard_of_a_plan_asks_for_it_and_writes_by_it() {
+    let key = first_key();
+    let mut moving = Move::new(1, majority(), None, &[4, 5, 6]);
+    refuse_old_writes(&mut moving, &[1, 2, 3]);
+    let at = begin_put(&mut moving.world, &key, "v");
+    while moving.world.now_us < 100_000 {
+        assert_eq!(
+            moving.world.step(),
+            Some(Vec::new()),
+            "nobody takes it by the old table"
+        );
+    }
+    moving.begin(true);
+    moving.synchronise();
+    moving.world.answer(at);
+    written(&mut moving.world, at).unwrap();
+    moving.world.finish();
+    for node in [4, 5, 6] {
+        let record = &moving.world.replicas[&id(node)].records[key.key()];
+        assert_eq!(values(record), ["v"], "node {node}");
+    }
+}
+
+#[test]
+fn a_read_by_a_table_before_a_switch_is_made_again_by_the_newer_one() {
+    let key = first_key();
+    let mut moving = Move::new(1, majority(), None, &[4, 5, 6]);
+    moving.begin(true);
+    moving.synchronise();
+    put(&mut moving.world, &key, "v").1.unwrap();
+    for node in [2, 3] {
+        moving.world.replica(node).old_before.insert("FONDACO.RGET", 3);
+    }
+    let at = begin_get(&mut moving.world, std::slice::from_ref(&key));
+    while moving.world.now_us < 100_000 {
+        assert_eq!(moving.world.step(), Some(Vec::new()), "one answer is no quorum");
+    }
+    moving.finish();
+    moving.world.answer(at);
+    let record = read(&mut moving.world, at).pop().unwrap().unwrap();
+    assert_eq!(values(&record), ["v"]);
+    let asked = moving.world.asked(at).nodes(ReplicaCommand::Get);
+    assert!(asked.iter().any(|node| *node > 3), "{asked:?}");
+}
+
+#[test]
+fn a_replica_that_knows_of_a_plan_first_has_what_it_does_not_take_kept_for_it() {
+    let key = first_key();
+    let mut moving = Move::new(1, majority(), Some(1), &[4, 5, 6]);
+    refuse_old_writes(&mut moving, &[3]);
+    let (at, written) = put(&mut moving.world, &key, "v");
+    written.unwrap();
+    let hints = moving.world.asked(at).hints();
+    assert!(hints.iter().any(|&(target, _)| target == 3), "{hints:?}");
+}
+
+#[test]
+fn what_repairs_replicas_goes_by_no_table() {
+    let (mut moving, key) = (Move::new(1, majority(), Some(1), &[4, 5, 6]), first_key());
+    put(&mut moving.world, &key, "v").1.unwrap();
+    for node in [2, 3] {
+        moving.world.replica(node).records.clear();
+    }
+    refuse_old_writes(&mut moving, &[1, 2, 3]);
+    let at = begin_get(&mut moving.world, std::slice::from_ref(&key));
+    moving.world.finish();
+    assert_eq!(values(&read(&mut moving.world, at).pop().unwrap().unwrap()), ["v"]);
+    let repaired = moving.world.asked(at).nodes(ReplicaCommand::Merge);
+    assert!(!repaired.is_empty());
+    for node in repaired {
+        assert!(
+            moving.world.replicas[&id(node)].records.contains_key(key.key()),
+            "node {node}"
+        );
+    }
+}

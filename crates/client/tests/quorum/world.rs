@@ -58,6 +58,8 @@ pub struct Replica {
     pub is_up: bool,
     /// What it answers instead of doing what it is asked, by command.
     pub refuses: BTreeMap<&'static str, ReplicaErrorCode>,
+    /// By earlier tables than that of which epoch it does not what it is asked, by command.
+    pub old_before: BTreeMap<&'static str, u64>,
     /// How much longer it takes to answer what it has done.
     pub delay_us: u64,
     /// How much later it does what it is asked, by command.
@@ -209,6 +211,7 @@ impl World {
                 dots: DotSource::new(replica, 0),
                 is_up: true,
                 refuses: BTreeMap::new(),
+                old_before: BTreeMap::new(),
                 delay_us: 0,
                 late_us: BTreeMap::new(),
             };
@@ -362,6 +365,13 @@ impl World {
         let replica = self.replicas.get_mut(&node).unwrap();
         if let Some(&code) = replica.refuses.get(request.operation.command().name()) {
             return ReplicaReply::Error(ReplicaError::new(code, "as the test says"));
+        }
+        let old_before = replica.old_before.get(request.operation.command().name());
+        if request
+            .epoch
+            .is_some_and(|epoch| old_before.is_some_and(|&before| epoch.get() < before))
+        {
+            return ReplicaReply::Error(ReplicaError::new(ReplicaErrorCode::OldTable, "as the test says"));
         }
         match request.operation {
             ReplicaOperation::Get { part, keys } => {

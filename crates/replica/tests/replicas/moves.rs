@@ -1,14 +1,17 @@
 //! Partitions move to other nodes, and nothing is lost on the way.
 
-use std::sync::Arc;
+use std::num::NonZeroU64;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use fondaco_client::quorum::{RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
+use fondaco_client::quorum::{RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::{NodeId, PartitionId};
 use fondaco_replica::ReplicaOptions;
 
-use crate::cluster::{Cluster, ask, merging, node, pair, put, quiet, until, value};
+use crate::cluster::{
+    Cluster, PATIENCE, STORE_ID, ask, merging, node, pair, put, putting, quiet, request, until, value,
+};
 
 fn busy() -> ReplicaOptions {
     ReplicaOptions {
@@ -168,4 +171,108 @@ fn a_cancelled_plan_leaves_the_owners_as_they_were() {
     assert!(status().held.is_empty());
     assert!(cluster.node(1).status(1).unwrap().held.contains(PartitionId::new(1)));
     assert_eq!(keys(&cluster, 1), 200);
+}
+
+#[test]
+fn who_is_to_own_a_partition_is_compared_with_owners_that_have_heard_of_it_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = of_two(dir.path());
+    let table = cluster.table.with_plan(vec![vec![node(3), node(1)]; 2]).unwrap();
+    cluster.table = Arc::new(table);
+    cluster.node(3).set_view(&cluster.view(node(3))).unwrap();
+    let failures = || {
+        cluster
+            .node(3)
+            .counter(fondaco_replica::ReplicaCounter::ExchangeFailures)
+    };
+    until("failures", || failures() > 3);
+    assert_eq!(synchronised(&cluster, 3), 0);
+    cluster.tell();
+    until("synchronisation", || synchronised(&cluster, 3) == 2);
+    assert_eq!(keys(&cluster, 3), 200);
+}
+
+#[test]
+fn what_was_compared_for_a_plan_that_was_given_up_does_not_count_for_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = of_two(dir.path());
+    plan(&mut cluster, &[3, 1]);
+    until("synchronisation", || synchronised(&cluster, 3) == 2);
+    cluster.network.cut(node(3));
+    // Node 3 hears of both at once.
+    let next = vec![vec![node(3), node(1)]; 2];
+    cluster.table = Arc::new(cluster.table.cancelled().with_plan(next).unwrap());
+    cluster.tell();
+    assert_eq!(synchronised(&cluster, 3), 0);
+    cluster.network.mend(node(3));
+    until("synchronisation", || synchronised(&cluster, 3) == 2);
+}
+
+#[test]
+fn requests_by_a_table_that_is_too_old_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = of_two(dir.path());
+    let refused = |cluster: &Cluster, number: u32, operation: ReplicaOperation, epoch: u64| {
+        let (sender, receiver) = mpsc::channel();
+        let epoch = NonZeroU64::new(epoch);
+        let request = ReplicaRequest {
+            epoch,
+            ..request(operation)
+        };
+        cluster
+            .node(number)
+            .request(request, move |reply| drop(sender.send(reply)));
+        let error = match receiver.recv_timeout(PATIENCE).unwrap() {
+            ReplicaReply::Error(error) => Some(error),
+            ReplicaReply::Records(mut records) => records.pop().unwrap().err(),
+            _ => None,
+        };
+        error.map(|error| error.code)
+    };
+    let read = || ReplicaOperation::Get {
+        part: RecordPart::Full,
+        keys: vec!["k1".into()],
+    };
+    let write = || putting("k1", value("b"));
+    let old = Some(ReplicaErrorCode::OldTable);
+    assert_eq!(refused(&cluster, 1, write(), 1), None);
+    plan(&mut cluster, &[3, 1]);
+    assert_eq!(refused(&cluster, 1, read(), 1), None);
+    assert_eq!(refused(&cluster, 1, write(), 1), old);
+    let record = put(cluster.node(2), "k1", value("c"));
+    assert_eq!(refused(&cluster, 1, merging("k1", record.clone()), 1), old);
+    assert_eq!(
+        refused(&cluster, 1, merging("k1", record), 0),
+        None,
+        "it is not counted"
+    );
+    assert_eq!(refused(&cluster, 3, write(), 2), None);
+    cluster.table = Arc::new(cluster.table.switched());
+    cluster.tell();
+    for number in [1, 2, 3] {
+        assert_eq!(refused(&cluster, number, read(), 2), old);
+        assert_eq!(refused(&cluster, number, write(), 2), None);
+        assert_eq!(refused(&cluster, number, read(), 3), None);
+    }
+    cluster.table = Arc::new(cluster.table.finished());
+    cluster.tell();
+    assert_eq!(refused(&cluster, 3, read(), 3), None);
+    assert_eq!(refused(&cluster, 2, read(), 3), Some(ReplicaErrorCode::NotHere));
+}
+
+#[test]
+fn memory_tells_nobody_of_a_partition_that_the_node_does_not_own_or_not_by_the_same_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = of_two(dir.path());
+    let slot = fondaco_model::slot_of_key(&crate::cluster::store(), b"k1");
+    let partition = cluster.table.partitions().partition_of(slot);
+    let tells = |cluster: &Cluster, number: u32, epoch: u64| {
+        cluster.node(number).recall(STORE_ID, partition, b"k1", epoch).is_some()
+    };
+    assert!(tells(&cluster, 1, 1));
+    plan(&mut cluster, &[3, 1]);
+    assert!(tells(&cluster, 2, 1) && !tells(&cluster, 3, 2));
+    cluster.table = Arc::new(cluster.table.switched());
+    cluster.tell();
+    assert!(tells(&cluster, 3, 3) && !tells(&cluster, 3, 2) && !tells(&cluster, 2, 3));
 }
