@@ -41,6 +41,9 @@ impl Ours {
 
 impl Tried for Ours {
     fn write(&self, batch: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        // As a node does.
+        let keys: Vec<&[u8]> = batch.iter().map(|(key, _)| &key[..]).collect();
+        self.table.prefetch(&keys);
         let mut changes = WriteBatch::new();
         for (key, value) in batch {
             changes.put_pair(&*self.table, Pair::copied(key, value));

@@ -79,6 +79,11 @@ pub trait Table: Send + Sync {
     /// [`EngineError::NoTable`] if the table was dropped.
     fn get_hot(&self, key: &[u8]) -> Result<Hot, EngineError>;
 
+    /// These keys are asked for next: memory that says what is known of them may be asked for, all at once.
+    fn prefetch(&self, keys: &[&[u8]]) {
+        let _ = keys;
+    }
+
     /// All keys and their values from a key, that one included, to another, that one not, in order: as they
     /// were when this was called, whatever is written meanwhile. A cache alone shows changes that are made
     /// during the scan. Holding a scan holds up the storage's cleaning: take it in pieces where it lasts.

@@ -56,6 +56,11 @@ impl Entry {
         &self.bytes[..usize::from(self.key_bytes)]
     }
 
+    /// The key, and the value if that is in memory.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     pub(super) fn at(&self) -> At {
         self.at
     }

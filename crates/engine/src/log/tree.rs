@@ -5,7 +5,10 @@
 
 use std::cmp::Ordering;
 
+use smallvec::SmallVec;
+
 use super::entry::Entry;
+use super::prefetch::prefetch;
 
 /// How many entries a leaf has at most; it is divided then.
 const LEAF_MAX: usize = 64;
@@ -24,6 +27,9 @@ pub(super) struct Tree {
     blocks: Children<Children<Leaf>>,
     len: usize,
 }
+
+/// How far a key is from where it is guessed to be, mostly.
+const NEAR: usize = 2;
 
 /// Where the leaf of a key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +60,14 @@ fn head_of(key: &[u8]) -> Head {
     Head::from_be_bytes(bytes)
 }
 
-/// Where a key is among others that are sorted, or would be.
-fn find<'a>(heads: &[Head], key_at: impl Fn(usize) -> &'a [u8], head: Head, key: &[u8]) -> Result<usize, usize> {
-    let mut from = heads.partition_point(|other| *other < head);
+/// Where a key is among others that are sorted, or would be; `from` is where its head is, or would be.
+fn find<'a>(
+    heads: &[Head],
+    mut from: usize,
+    key_at: impl Fn(usize) -> &'a [u8],
+    head: Head,
+    key: &[u8],
+) -> Result<usize, usize> {
     let mut to = from + heads[from..].iter().take_while(|other| **other == head).count();
     while from < to {
         let middle = from.midpoint(to);
@@ -78,9 +89,21 @@ impl<C> Children<C> {
         }
     }
 
+    /// About where a head is among so many in a part: keys of stores begin with their hashes, and lie evenly.
+    fn guess(&self, at: usize, head: Head, count: usize) -> usize {
+        let lower = self.heads[at];
+        let upper = self.heads.get(at + 1).copied().unwrap_or(Head::MAX);
+        let (above, all) = (head.saturating_sub(lower), upper.saturating_sub(lower));
+        // As much of both as can be multiplied by a small number in 64 bits.
+        let shift = (Head::BITS - all.leading_zeros()).saturating_sub(48);
+        let (above, all) = ((above >> shift) as u64, (all >> shift) as u64);
+        (above * count as u64 / all.max(1)) as usize
+    }
+
     /// The part that a key is in.
     fn place_of(&self, head: Head, key: &[u8]) -> usize {
-        match find(&self.heads, |at| &self.firsts[at], head, key) {
+        let from = self.heads.partition_point(|other| *other < head);
+        match find(&self.heads, from, |at| &self.firsts[at], head, key) {
             Ok(at) => at,
             Err(at) => at.saturating_sub(1),
         }
@@ -111,8 +134,32 @@ impl<C> Children<C> {
 }
 
 impl Leaf {
-    fn find(&self, head: Head, key: &[u8]) -> Result<usize, usize> {
-        find(&self.heads, |at| self.entries[at].key(), head, key)
+    /// Where a key is among the entries, or would be; `guess` is about where.
+    fn find(&self, guess: usize, head: Head, key: &[u8]) -> Result<usize, usize> {
+        let from = self.lower_bound(guess, head);
+        find(&self.heads, from, |at| self.entries[at].key(), head, key)
+    }
+
+    /// Where the first head is that is not less than one.
+    fn lower_bound(&self, guess: usize, head: Head) -> usize {
+        let heads = &self.heads;
+        let mut from = guess.min(heads.len());
+        while from < heads.len() && heads[from] < head {
+            from += 1;
+        }
+        while from > 0 && heads[from - 1] >= head {
+            from -= 1;
+        }
+        from
+    }
+
+    /// Begins to load what finding a key looks at first.
+    fn prefetch(&self, guess: usize) {
+        for at in [guess.saturating_sub(NEAR), guess + NEAR] {
+            self.heads.get(at).inspect(|head| prefetch(head));
+            self.entries.get(at).inspect(|entry| prefetch(entry));
+        }
+        self.entries.get(guess).inspect(|entry| prefetch(entry));
     }
 
     fn insert(&mut self, at: usize, head: Head, entry: Entry) {
@@ -151,10 +198,13 @@ impl Tree {
         self.len
     }
 
-    fn place_of(&self, head: Head, key: &[u8]) -> LeafAt {
+    /// The leaf of a key, and about where in it the key is.
+    fn place_of(&self, head: Head, key: &[u8]) -> (LeafAt, usize) {
         let block = self.blocks.place_of(head, key);
-        let leaf = self.blocks.children[block].place_of(head, key);
-        LeafAt { block, leaf }
+        let leaves = &self.blocks.children[block];
+        let leaf = leaves.place_of(head, key);
+        let guess = leaves.guess(leaf, head, leaves.children[leaf].heads.len());
+        (LeafAt { block, leaf }, guess)
     }
 
     fn leaf(&self, at: LeafAt) -> &Leaf {
@@ -168,25 +218,46 @@ impl Tree {
     /// The entry of a key.
     pub(super) fn get(&self, key: &[u8]) -> Option<&Entry> {
         let head = head_of(key);
-        let leaf = self.leaf(self.place_of(head, key));
-        let at = leaf.find(head, key).ok()?;
-        Some(&leaf.entries[at])
+        let (at, guess) = self.place_of(head, key);
+        let leaf = self.leaf(at);
+        Some(&leaf.entries[leaf.find(guess, head, key).ok()?])
     }
 
     /// The entry of a key, to be changed, but for its key.
     pub(super) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
         let head = head_of(key);
-        let leaf = self.leaf_mut(self.place_of(head, key));
-        let at = leaf.find(head, key).ok()?;
+        let (at, guess) = self.place_of(head, key);
+        let leaf = self.leaf_mut(at);
+        let at = leaf.find(guess, head, key).ok()?;
         Some(&mut leaf.entries[at])
+    }
+
+    /// Begins to load what looking for these keys will look at, so that memory serves all of them at the same time.
+    pub(super) fn prefetch(&self, keys: &[&[u8]]) {
+        const TOGETHER: usize = 32;
+        for keys in keys.chunks(TOGETHER) {
+            let places = keys.iter().map(|key| {
+                let (at, guess) = self.place_of(head_of(key), key);
+                self.leaf(at).prefetch(guess);
+                (at, guess)
+            });
+            let places: SmallVec<[_; TOGETHER]> = places.collect();
+            for (key, (at, guess)) in keys.iter().zip(places) {
+                let leaf = self.leaf(at);
+                // The keys are beside the records that are looked at next.
+                if let Some(entry) = leaf.entries.get(leaf.lower_bound(guess, head_of(key))) {
+                    prefetch(entry.bytes());
+                }
+            }
+        }
     }
 
     /// Puts in an entry. The one of its key that was there.
     pub(super) fn put(&mut self, entry: Entry) -> Option<Entry> {
         let head = head_of(entry.key());
-        let at = self.place_of(head, entry.key());
+        let (at, guess) = self.place_of(head, entry.key());
         let leaf = self.leaf_mut(at);
-        match leaf.find(head, entry.key()) {
+        match leaf.find(guess, head, entry.key()) {
             Ok(place) => Some(std::mem::replace(&mut leaf.entries[place], entry)),
             Err(place) => {
                 leaf.insert(place, head, entry);
@@ -212,9 +283,9 @@ impl Tree {
     /// Takes an entry out.
     pub(super) fn remove(&mut self, key: &[u8]) -> Option<Entry> {
         let head = head_of(key);
-        let at = self.place_of(head, key);
+        let (at, guess) = self.place_of(head, key);
         let leaf = self.leaf_mut(at);
-        let place = leaf.find(head, key).ok()?;
+        let place = leaf.find(guess, head, key).ok()?;
         leaf.heads.remove(place);
         let entry = leaf.entries.remove(place);
         if leaf.entries.len() < LEAF_MIN {
@@ -257,8 +328,8 @@ impl Tree {
     /// The entries from a key on, in order.
     pub(super) fn entries_from(&self, key: &[u8]) -> impl Iterator<Item = &Entry> {
         let head = head_of(key);
-        let at = self.place_of(head, key);
-        let place = self.leaf(at).find(head, key).unwrap_or_else(|place| place);
+        let (at, guess) = self.place_of(head, key);
+        let place = self.leaf(at).find(guess, head, key).unwrap_or_else(|place| place);
         let leaves = self.blocks.children[at.block..]
             .iter()
             .flat_map(|block| &block.children)
