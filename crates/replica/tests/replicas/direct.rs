@@ -54,9 +54,14 @@ fn append_at(replicas: &Replicas, places: Vec<DirectPlace>, tails: Vec<&'static 
 
 /// Whether this thread itself appends to a key.
 fn appends_itself(replicas: &Replicas, key: &str) -> bool {
+    appends_bytes_itself(replicas, key, 100)
+}
+
+/// The same of a write that is said to bring so many bytes.
+fn appends_bytes_itself(replicas: &Replicas, key: &str, bytes: usize) -> bool {
     let (ended, receiver) = mpsc::channel();
     let (places, tails) = (vec![place(replicas, key).unwrap()], vec!["x"]);
-    replicas.write_directly(places, 100, PATIENCE, Box::new(Appending { tails, ended }));
+    replicas.write_directly(places, bytes, PATIENCE, Box::new(Appending { tails, ended }));
     let (ends, thread) = receiver.recv_timeout(PATIENCE).unwrap();
     assert_eq!(ends, [DirectEnd::Done]);
     thread == thread::current().id()
@@ -133,6 +138,20 @@ fn who_asks_writes_itself_what_need_not_wait_and_leaves_to_the_shard_what_is_to_
     cluster.settings.durability = Durability::Fsync;
     cluster.tell();
     assert!(!appends_itself(cluster.node(1), "k"));
+}
+
+#[test]
+fn what_is_long_is_left_to_the_shard() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    cluster.settings.durability = Durability::Log;
+    cluster.tell();
+    put(cluster.node(1), "long", value(&"x".repeat(1 << 20)));
+    until("the shard to be idle", || appends_itself(cluster.node(1), "k"));
+    for _ in 0..100 {
+        assert!(!appends_bytes_itself(cluster.node(1), "k", 1 << 20));
+        assert!(!appends_itself(cluster.node(1), "long"));
+    }
 }
 
 #[test]

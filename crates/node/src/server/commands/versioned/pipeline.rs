@@ -7,8 +7,10 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -16,7 +18,6 @@ use fondaco_client::quorum::{ReplicaReply, ReplicaRequest};
 use fondaco_resp::Reply;
 use fondaco_resp::command::CommandId;
 use smallvec::{SmallVec, smallvec};
-use tokio::sync::mpsc;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::operation::{Answer, Operation};
@@ -33,6 +34,7 @@ const ANSWERS_BYTES_MAX: usize = 16 * 1024 * 1024;
 const RUNNING_MAX: usize = 256;
 
 /// The requests of a connection that are not answered yet.
+#[derive(Default)]
 pub(in crate::server) struct Pipeline {
     slots: VecDeque<Slot>,
     /// The number of the first of them.
@@ -45,8 +47,9 @@ pub(in crate::server) struct Pipeline {
     /// What may be begun.
     startable: VecDeque<Work>,
     running: usize,
-    told: mpsc::UnboundedSender<Done>,
-    done: mpsc::UnboundedReceiver<Done>,
+    told: Arc<Told>,
+    /// What was told, while it is taken note of.
+    taken: Vec<Done>,
 }
 
 /// The hash of what is a hash already.
@@ -144,17 +147,46 @@ impl Finding {
     }
 }
 
+/// What a connection was told, by whichever threads, and has not taken note of.
+#[derive(Default)]
+struct Told(Mutex<Tidings>);
+
+#[derive(Default)]
+struct Tidings {
+    done: Vec<Done>,
+    /// The connection, while it waits for something to be done.
+    waiting: Option<Waker>,
+}
+
+impl Told {
+    fn lock(&self) -> MutexGuard<'_, Tidings> {
+        // A list, whole whoever panicked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, done: Done) {
+        let waiting = {
+            let mut tidings = self.lock();
+            tidings.done.push(done);
+            tidings.waiting.take()
+        };
+        if let Some(waiting) = waiting {
+            waiting.wake();
+        }
+    }
+}
+
 /// Tells a connection that work is done: in any case, once.
 pub(in crate::server) struct Teller {
-    told: mpsc::UnboundedSender<Done>,
+    told: Arc<Told>,
     /// What it is about, until it is told.
     untold: Option<(Place, Option<u64>)>,
 }
 
 impl Teller {
-    fn new(told: &mpsc::UnboundedSender<Done>, place: Place, key_hash: Option<u64>) -> Self {
+    fn new(told: &Arc<Told>, place: Place, key_hash: Option<u64>) -> Self {
         Self {
-            told: told.clone(),
+            told: Arc::clone(told),
             untold: Some((place, key_hash)),
         }
     }
@@ -171,8 +203,7 @@ impl Teller {
 
     fn tell(&mut self, finding: Finding) {
         if let Some((place, key_hash)) = self.untold.take() {
-            // A client that has gone wants no answer.
-            let _ = self.told.send(Done {
+            self.told.tell(Done {
                 place,
                 key_hash,
                 finding,
@@ -184,23 +215,6 @@ impl Teller {
 impl Drop for Teller {
     fn drop(&mut self) {
         self.tell(Finding::Lost);
-    }
-}
-
-impl Default for Pipeline {
-    fn default() -> Self {
-        let (told, done) = mpsc::unbounded_channel();
-        Self {
-            slots: VecDeque::new(),
-            first: 0,
-            bytes: 0,
-            answers_bytes: 0,
-            busy: HashMap::default(),
-            startable: VecDeque::new(),
-            running: 0,
-            told,
-            done,
-        }
     }
 }
 
@@ -311,19 +325,25 @@ impl Pipeline {
         Some(work)
     }
 
-    /// Waits for work to be done.
-    pub(in crate::server) async fn next_done(&mut self) {
-        // It holds a sender itself, so that there always may be more.
-        if let Some(done) = self.done.recv().await {
-            self.take(done);
-        }
+    /// Waits until work is done that is not [taken note](Self::take_done) of.
+    pub(in crate::server) async fn next_done(&self) {
+        poll_fn(|context| {
+            let mut tidings = self.told.lock();
+            if !tidings.done.is_empty() {
+                return Poll::Ready(());
+            }
+            tidings.waiting = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Takes note of what is done by now.
     pub(in crate::server) fn take_done(&mut self) {
-        while let Ok(done) = self.done.try_recv() {
-            self.take(done);
-        }
+        let mut taken = std::mem::take(&mut self.taken);
+        std::mem::swap(&mut self.told.lock().done, &mut taken);
+        taken.drain(..).for_each(|done| self.take(done));
+        self.taken = taken;
     }
 
     fn take(&mut self, done: Done) {
