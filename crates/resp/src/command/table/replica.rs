@@ -6,6 +6,7 @@ use crate::command::ArgumentKind::{Integer, String};
 
 const STORE_ID: Argument = Argument::new("store-id", Integer);
 const TIMEOUT_MS: Argument = Argument::new("timeout-ms", Integer);
+const EPOCH: Argument = Argument::new("epoch", Integer);
 const STORE: Argument = Argument::new("store", String);
 const KEYS_AND_RECORDS: Argument = Argument::block(
     "key_record",
@@ -16,7 +17,7 @@ const PARTITION: Argument = Argument::new("partition", Integer);
 const DEPTH: Argument = Argument::new("depth", Integer);
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
-    CommandSpec::new(Id::FondacoRGet, "fondaco.rget", -6, Group::Own)
+    CommandSpec::new(Id::FondacoRGet, "fondaco.rget", -7, Group::Own)
         .doc(
             SINCE_WRITES,
             O_KEYS,
@@ -26,6 +27,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .arguments(&[
             STORE_ID,
             TIMEOUT_MS,
+            EPOCH,
             Argument::one_of(
                 "part",
                 &[Argument::word("full", "FULL"), Argument::word("context", "CONTEXT")],
@@ -33,7 +35,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             STORE,
             Argument::new("key", String).multiple(),
         ]),
-    CommandSpec::new(Id::FondacoRPut, "fondaco.rput", 8, Group::Own)
+    CommandSpec::new(Id::FondacoRPut, "fondaco.rput", 9, Group::Own)
         .doc(
             SINCE_WRITES,
             O_1,
@@ -43,6 +45,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .arguments(&[
             STORE_ID,
             TIMEOUT_MS,
+            EPOCH,
             Argument::one_of(
                 "over",
                 &[
@@ -56,11 +59,11 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             Argument::new("context", String),
             Argument::new("update", String),
         ]),
-    CommandSpec::new(Id::FondacoRMerge, "fondaco.rmerge", -6, Group::Own)
+    CommandSpec::new(Id::FondacoRMerge, "fondaco.rmerge", -7, Group::Own)
         .doc(SINCE_WRITES, O_KEYS, "Merges records into those that this replica has")
         .flags(Flags::WRITE.and(Flags::DENY_OOM))
-        .arguments(&[STORE_ID, TIMEOUT_MS, STORE, KEYS_AND_RECORDS]),
-    CommandSpec::new(Id::FondacoRHint, "fondaco.rhint", -7, Group::Own)
+        .arguments(&[STORE_ID, TIMEOUT_MS, EPOCH, STORE, KEYS_AND_RECORDS]),
+    CommandSpec::new(Id::FondacoRHint, "fondaco.rhint", -8, Group::Own)
         .doc(
             SINCE_WRITES,
             O_KEYS,
@@ -70,11 +73,12 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .arguments(&[
             STORE_ID,
             TIMEOUT_MS,
+            EPOCH,
             STORE,
             Argument::new("node", Integer),
             KEYS_AND_RECORDS,
         ]),
-    CommandSpec::new(Id::FondacoRTree, "fondaco.rtree", -7, Group::Own)
+    CommandSpec::new(Id::FondacoRTree, "fondaco.rtree", -8, Group::Own)
         .doc(
             SINCE_WRITES,
             O_KEYS,
@@ -84,12 +88,13 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .arguments(&[
             STORE_ID,
             TIMEOUT_MS,
+            EPOCH,
             STORE,
             PARTITION,
             DEPTH,
             Argument::new("node", Integer).multiple(),
         ]),
-    CommandSpec::new(Id::FondacoRSync, "fondaco.rsync", -6, Group::Own)
+    CommandSpec::new(Id::FondacoRSync, "fondaco.rsync", -7, Group::Own)
         .doc(
             SINCE_WRITES,
             O_KEYS,
@@ -99,6 +104,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .arguments(&[
             STORE_ID,
             TIMEOUT_MS,
+            EPOCH,
             STORE,
             PARTITION,
             DEPTH,
@@ -109,12 +115,12 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             .optional()
             .multiple(),
         ]),
-    CommandSpec::new(Id::FondacoRHints, "fondaco.rhints", 4, Group::Own)
+    CommandSpec::new(Id::FondacoRHints, "fondaco.rhints", 5, Group::Own)
         .doc(
             SINCE_WRITES,
             O_1,
             "Gives the time of the oldest record that is kept for another node",
         )
         .flags(Flags::READONLY.and(Flags::FAST))
-        .arguments(&[STORE_ID, TIMEOUT_MS, STORE]),
+        .arguments(&[STORE_ID, TIMEOUT_MS, EPOCH, STORE]),
 ];
