@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode};
-use fondaco_engine::{Hot, Pair};
+use fondaco_engine::{Hot, Pair, Table};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::{Over, Record, Resolution, Update};
 
@@ -22,7 +22,7 @@ use crate::metrics::ReplicaCounter;
 use crate::partition::{Change, Partition};
 use crate::replicas::Replicas;
 use crate::store::{HeldStore, Holding};
-use crate::table_key::{REPLICA_KEY_BYTES_MAX, key_hash, record_key_before, with_record_key};
+use crate::table_key::{REPLICA_KEY_BYTES_MAX, key_hash, put_record_key, record_key_before, with_record_key};
 
 /// How many bytes an event loop writes itself, at most: to copy them is a system call that nothing else on that core
 /// interrupts.
@@ -189,7 +189,7 @@ impl Group<'_> {
         else {
             return jobs.iter().all(Job::is_in_memory);
         };
-        self.found = look_up(places, |key| match store.table.get_hot(key) {
+        self.found = look_up(&*store.table, places, |key| match store.table.get_hot(key) {
             Ok(Hot::Found(record)) if record.len() <= AT_ONCE_RECORD_BYTES_MAX => Some(Ok(Some(record))),
             Ok(Hot::Absent) => Some(Ok(None)),
             Ok(Hot::Found(_) | Hot::Cold) => None,
@@ -214,7 +214,7 @@ impl Group<'_> {
         self.shared.metrics.add(ReplicaCounter::Puts, places.len() as u64);
         let shared = self.shared;
         let read = |key: &[u8]| Some(store.table.get(key).map_err(|error| engine_error(shared, &error)));
-        let found = self.found.take().or_else(|| look_up(&places, read));
+        let found = self.found.take().or_else(|| look_up(&*store.table, &places, read));
         for (at, (place, found)) in places.into_iter().zip(found.unwrap_or_default()).enumerate() {
             let written = found.and_then(|found| self.write_one_directly(store, place, found, at, writes));
             writes.note(written);
@@ -266,12 +266,25 @@ impl Group<'_> {
     }
 }
 
-/// What is under keys, one after the other, so that memory serves many at a time: nothing where `look` finds nothing
-/// out about one.
-fn look_up(places: &[DirectPlace], mut look: impl FnMut(&[u8]) -> Option<Found>) -> Option<Vec<Found>> {
-    let mut found = Vec::with_capacity(places.len());
-    for place in places {
-        let under = place.with_table_key(&mut look)?;
+/// What is under keys of a table, one after the other, so that memory serves many at a time: nothing where `look` finds
+/// nothing out about one.
+fn look_up(
+    table: &dyn Table,
+    places: &[DirectPlace],
+    mut look: impl FnMut(&[u8]) -> Option<Found>,
+) -> Option<Vec<Found>> {
+    let mut bytes = Vec::new();
+    let ends = places.iter().map(|place| {
+        put_record_key(&mut bytes, place.partition.id(), place.hash, &place.key);
+        bytes.len()
+    });
+    let ends: Vec<usize> = ends.collect();
+    let starts = [0].into_iter().chain(ends.iter().copied());
+    let keys: Vec<&[u8]> = starts.zip(&ends).map(|(start, &end)| &bytes[start..end]).collect();
+    table.prefetch(&keys);
+    let mut found = Vec::with_capacity(keys.len());
+    for key in keys {
+        let under = look(key)?;
         if let Ok(Some(record)) = &under {
             prefetch(record);
         }

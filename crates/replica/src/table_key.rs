@@ -34,9 +34,14 @@ pub(crate) fn record_key(partition: PartitionId, hash: u64, key: &[u8]) -> Bytes
 /// The same, in a buffer that has room for so many bytes behind it.
 pub(crate) fn record_key_before(partition: PartitionId, hash: u64, key: &[u8], more_bytes: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PREFIX_BYTES + key.len() + more_bytes);
-    put_prefix(&mut bytes, partition, hash);
-    bytes.put_slice(key);
+    put_record_key(&mut bytes, partition, hash, key);
     bytes
+}
+
+/// Appends where a key stands in its store's table.
+pub(crate) fn put_record_key(bytes: &mut Vec<u8>, partition: PartitionId, hash: u64, key: &[u8]) {
+    put_prefix(bytes, partition, hash);
+    bytes.put_slice(key);
 }
 
 /// Does something with where a key stands in its store's table; without a buffer for that where the key is short.
