@@ -127,7 +127,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     });
     let mut notes = vec![
         "1 M records of 1 KiB, keys in the order of their hashes; each engine in a process of its own, with 256 MiB for what was read, on a disk whose page cache holds everything.".into(),
-        "Ours copies records into memory of its own, so that event loops can ask for them without the disk, and keeps what was written there too; its figures are with that.".into(),
+        "Ours are the engine log, which has all keys in memory, and the engine disk, which are fjall's trees. Both keep records in memory of their own, so that event loops can ask for them without the disk, and what was written there too; their figures are with that.".into(),
         "LMDB writes without syncs but those that are asked for; a loss of power can then damage it, and not the others.".into(),
     ];
     if !cfg!(feature = "rocksdb") {

@@ -21,6 +21,7 @@ use crate::load::{self, Group, GroupReport, KeyChoice, Span, Writes};
 use crate::report::{Figure, Line, Target};
 use crate::servers::cluster::wait_until;
 use crate::servers::control::ControlPort;
+use crate::servers::fondaco::Fondaco;
 use crate::servers::mariadb::MariaDb;
 use crate::servers::redis::Redis;
 
@@ -117,6 +118,14 @@ enum Loaded<'a> {
 }
 
 impl<'a> Contender<'a> {
+    fn fondaco(fondaco: &'a Fondaco, prefix: &'a str, name: &'static str) -> Self {
+        Self {
+            name,
+            target: Loaded::Resp(fondaco.resp(), prefix),
+            cpu_time: Box::new(|| fondaco.process().cpu_time()),
+        }
+    }
+
     fn redis(redis: &'a Redis, name: &'static str) -> Self {
         Self {
             name,

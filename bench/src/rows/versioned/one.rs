@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::{
-    Contender, Course, LOGGED, Loaded, PIPELINED_READS, PIPELINED_WRITES, REDIS_PREFIX, STORE, SYNCED, Seen,
-    sync_always,
+    Contender, Course, LOGGED, Mix, PIPELINED_READS, PIPELINED_WRITES, REDIS_PREFIX, STORE, SYNCED, Seen, sync_always,
 };
 use crate::bench::Bench;
+use crate::engines::Candidate;
 use crate::engines::mixed::EngineMix;
 use crate::load;
 use crate::machine::process::Launch;
@@ -34,40 +34,45 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
         loops: 1,
         ..Settings::default()
     };
-    let fondaco = Fondaco::start(bench, "versioned-one", settings)?;
-    fondaco.control().create_versioned(STORE, &["--durability", "log"])?;
-    load::fill(fondaco.resp(), &prefix, dataset)?;
+    let start = |name, engine| {
+        let fondaco = Fondaco::start(bench, name, settings)?;
+        let control = fondaco.control();
+        control.create_versioned(STORE, &["--engine", engine, "--durability", "log"])?;
+        load::fill(fondaco.resp(), &prefix, dataset)?;
+        anyhow::Ok(fondaco)
+    };
+    let fondaco = start("versioned-one", "log")?;
+    let trees = start("versioned-one-trees", "disk")?;
     let redis = Redis::start_logging(bench, Some(&cpu))?;
     load::fill(redis.address(), REDIS_PREFIX, dataset)?;
     let parquet = bench.parquet(dataset)?;
     let mariadb = MariaDb::start_durable(bench, Some(bench.server_cpu()))?;
     mariadb.load(&parquet, dataset)?;
 
-    let own = || Contender {
-        name: "fondaco",
-        target: Loaded::Resp(fondaco.resp(), &prefix),
-        cpu_time: Box::new(|| fondaco.process().cpu_time()),
-    };
     mariadb.set_commit(Commit::Written)?;
     let (mut lines, ours) = course.lines(
         &LOGGED,
         "",
         &[
-            own(),
+            Contender::fondaco(&fondaco, &prefix, "fondaco"),
             Contender::redis(&redis, "Redis, everysec"),
+            Contender::fondaco(&trees, &prefix, "fondaco, engine disk"),
             Contender::mariadb(&mariadb, "MariaDB, 2"),
         ],
     )?;
 
     mariadb.set_commit(Commit::Synced)?;
     redis.sync_always()?;
-    sync_always(&[fondaco.control()], fondaco.resp(), &prefix, dataset)?;
+    for server in [&fondaco, &trees] {
+        sync_always(&[server.control()], server.resp(), &prefix, dataset)?;
+    }
     let (synced, _) = course.lines(
         &SYNCED,
         ", each write synced",
         &[
-            own(),
+            Contender::fondaco(&fondaco, &prefix, "fondaco"),
             Contender::redis(&redis, "Redis, always"),
+            Contender::fondaco(&trees, &prefix, "fondaco, engine disk"),
             Contender::mariadb(&mariadb, "MariaDB, 1"),
         ],
     )?;
@@ -82,10 +87,12 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     mariadb.end()?;
     drop(redis);
     fondaco.end()?;
+    trees.end()?;
     lines.extend(against_engine(&course, &ours)?);
     Ok(Measured {
         lines,
         notes: vec![
+            "fondaco: a store with engine log; beside it, on a server of its own, one with engine disk, which is the default.".into(),
             "50 connections; one server at a time is asked, on one core, the client on the other, or on what that one leaves. Processor time is all that the server's process used, its compaction and its syncs included.".into(),
             "Durability: what is acknowledged is in a log of the operating system, which is synced about once a second (Redis with appendfsync everysec, MariaDB with innodb_flush_log_at_trx_commit = 2), or, where it says so, on the disk (always, 1). fondaco's durability log leaves the syncing to the operating system; fsync is that of the others.".into(),
             "MariaDB: prepared statements, one a transaction, each connection a thread of the client, so that nothing is pipelined; a write is an INSERT … ON DUPLICATE KEY UPDATE of a value that differs. Torn pages are prevented, as by default. All its data is in its buffer pool.".into(),
@@ -98,12 +105,46 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
 
 /// What the server makes of its engine: a second of its processor time against one of the engine alone.
 fn against_engine(course: &Course<'_>, ours: &[Seen]) -> Result<Vec<Line>> {
+    let mixes = [PIPELINED_READS, PIPELINED_WRITES];
+    let called = [
+        ("the engine, called directly", Candidate::Log),
+        ("the engine disk, called directly", Candidate::Disk),
+    ];
+    let mut found = Vec::new();
+    for (name, candidate) in called {
+        found.push((name, call_directly(course, candidate, &mixes)?));
+    }
+    let lines = mixes.iter().enumerate().map(|(at, mix)| {
+        let seen = LOGGED.iter().position(|logged| logged.title == mix.title);
+        let seen = seen
+            .and_then(|at| ours.get(at))
+            .context("a mix that was not measured")?;
+        let figures = found.iter().map(|(name, rounds)| {
+            let rounds = rounds.get(at).cloned().unwrap_or_default();
+            ((*name).to_owned(), Figure::new("requests/CPU s", rounds))
+        });
+        let peers: Vec<(String, Figure)> = figures.collect();
+        let (_, engine) = peers.first().context("no engine")?;
+        let ratio = seen.per_cpu_second.over(engine);
+        Ok(Line {
+            work: format!("{}, a second of CPU time, of the engine's own", mix.title),
+            ours: seen.per_cpu_second.clone(),
+            ratio: Some((ratio, "the engine".into())),
+            targets: vec![Target::at_least(ratio, OF_ENGINE_MIN)],
+            peers,
+            memory: String::new(),
+        })
+    });
+    lines.collect()
+}
+
+/// Requests in a second of processor time of an engine, under each mix, round by round.
+fn call_directly(course: &Course<'_>, candidate: Candidate, mixes: &[Mix]) -> Result<Vec<Vec<f64>>> {
     let Course { bench, dataset, .. } = course;
     let dir = bench.fresh_dir("engine")?;
-    let mixes = [PIPELINED_READS, PIPELINED_WRITES];
     let cpu = bench.server_cpu().to_string();
     let mut launch = Launch::own()?
-        .args(["mix-engine", "--dir"])
+        .args(["mix-engine", "--engine", candidate.argument(), "--dir"])
         .args([&dir])
         .args(["--records", &dataset.records.to_string()])
         .args(["--value-bytes", &dataset.value_bytes.to_string()])
@@ -121,23 +162,5 @@ fn against_engine(course: &Course<'_>, ours: &[Seen]) -> Result<Vec<Line>> {
     }
     let printed = launch.output(ENGINE_LIMIT)?;
     std::fs::remove_dir_all(&dir).with_context(|| format!("could not delete {dir:?}"))?;
-    let found: Vec<Vec<f64>> =
-        serde_json::from_str(printed.trim()).with_context(|| format!("the engine's process printed {printed:?}"))?;
-    let lines = mixes.iter().zip(found).map(|(mix, rounds)| {
-        let seen = LOGGED.iter().position(|logged| logged.title == mix.title);
-        let seen = seen
-            .and_then(|at| ours.get(at))
-            .context("a mix that was not measured")?;
-        let engine = Figure::new("requests/CPU s", rounds);
-        let ratio = seen.per_cpu_second.over(&engine);
-        Ok(Line {
-            work: format!("{}, a second of CPU time, of the engine's own", mix.title),
-            ours: seen.per_cpu_second.clone(),
-            peers: vec![("the engine, called directly".into(), engine)],
-            ratio: Some((ratio, "the engine".into())),
-            targets: vec![Target::at_least(ratio, OF_ENGINE_MIN)],
-            memory: String::new(),
-        })
-    });
-    lines.collect()
+    serde_json::from_str(printed.trim()).with_context(|| format!("the engine's process printed {printed:?}"))
 }

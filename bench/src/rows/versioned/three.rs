@@ -17,8 +17,8 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     let dataset = course.dataset;
     let prefix = format!("{STORE}:");
     let cluster = Cluster::start(bench, "versioned-three", 3)?;
-    let quorums = ["--replicas", "3", "--reads", "2", "--writes", "2"];
-    cluster.control().create_versioned(STORE, &quorums)?;
+    let settings = ["--engine", "log", "--replicas", "3", "--reads", "2", "--writes", "2"];
+    cluster.control().create_versioned(STORE, &settings)?;
     let coordinator = cluster.nodes().first().context("a cluster without nodes")?.resp();
     Replicas::of(coordinator, STORE)?.fill(0..dataset.records, dataset.value_bytes)?;
     let redis = Redis::start_logging(bench, None)?;
@@ -62,7 +62,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     Ok(Measured {
         lines,
         notes: vec![
-            "One node is asked, and coordinates: a read asks two replicas; a write asks two for what they have seen, and is stored by three, of whom two are waited for. Processor time is that of all three nodes. They, the client, ZooKeeper and the peers, which are idle meanwhile, share two cores.".into(),
+            "The store has engine log. One node is asked, and coordinates: a read asks two replicas; a write asks two for what they have seen, and is stored by three, of whom two are waited for. Processor time is that of all three nodes. They, the client, ZooKeeper and the peers, which are idle meanwhile, share two cores.".into(),
             "Redis and MariaDB keep each record once, and ask nobody: there is no target. Else they and the requests are as in versioned-one, but may use both cores, too.".into(),
             "Each replica was filled with records as replicas give them to one another, not through a coordinator.".into(),
         ],
