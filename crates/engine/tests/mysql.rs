@@ -57,6 +57,23 @@ fn put(engine: &MySqlEngine, table: &dyn Table, value: &'static str) -> Result<(
 }
 
 #[test]
+fn a_read_of_what_memory_does_not_have_finds_that_another_has_the_database() {
+    let mut database = Database::make("seen");
+    let first = database.open().unwrap();
+    let table = first.open_table("t").unwrap();
+    put(&first, &*table, "first").unwrap();
+    database.break_connection();
+    let second = database.open().unwrap();
+    let theirs = second.open_table("t").unwrap();
+    let mut batch = WriteBatch::new();
+    batch.put(&*theirs, Bytes::from_static(b"new"), Bytes::from_static(b"second"));
+    second.write(&batch).unwrap();
+    let refused = table.get(b"new").unwrap_err();
+    assert!(refused.to_string().contains("another node has used it"), "{refused}");
+    table.get(b"k").unwrap_err();
+}
+
+#[test]
 fn who_writes_has_the_lock_again_after_its_connection_broke() {
     let mut database = Database::make("kept");
     let engine = database.open().unwrap();
@@ -71,15 +88,28 @@ fn who_writes_has_the_lock_again_after_its_connection_broke() {
 }
 
 #[test]
-fn a_node_that_lost_its_lock_to_another_writes_nothing_more() {
+fn a_node_that_lost_its_lock_to_another_reads_and_writes_nothing_more() {
     let mut database = Database::make("lost");
     let first = database.open().unwrap();
     let table = first.open_table("t").unwrap();
     put(&first, &*table, "first").unwrap();
     database.break_connection();
+    assert_eq!(table.get(b"other").unwrap(), None, "nobody else has it yet");
+    let begun = table.scan(b"", None).unwrap();
     let second = database.open().unwrap();
     let theirs = second.open_table("t").unwrap();
     put(&second, &*theirs, "second").unwrap();
+    // The scan sees what was there when it began.
+    let seen: Vec<Bytes> = begun.map(|entry| entry.unwrap().1).collect();
+    assert_eq!(seen, ["first"]);
+    for refused in [
+        table.scan(b"", None).map(drop).unwrap_err(),
+        table.get(b"k").unwrap_err(),
+        table.get_hot(b"k").map(drop).unwrap_err(),
+        first.tables().unwrap_err(),
+    ] {
+        assert!(matches!(refused, EngineError::Refused { .. }), "{refused}");
+    }
     for _ in 0..2 {
         let refused = put(&first, &*table, "late").unwrap_err();
         assert!(matches!(refused, EngineError::Refused { .. }), "{refused}");

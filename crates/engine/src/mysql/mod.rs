@@ -1,11 +1,15 @@
 //! An engine in a MySQL or MariaDB server: one InnoDB table for each of ours, in a database of this node alone.
 //!
+//! The database is this node's as long as no other has opened it: then nothing is written to it or read from it any
+//! more (`owner`, `writer`).
+//!
 //! It is for those who have such a server, with its backups and its people, and want their records there. What a
 //! call of `write` returned for has been committed. Whether that survives a loss of power is the server's setting
 //! (`innodb_flush_log_at_trx_commit`), and `sync` fails where it does not.
 
 mod catalog;
 mod failure;
+mod owner;
 mod rows;
 mod scan;
 mod table;
@@ -20,6 +24,7 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, Error, Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, PooledConn, TxOpts};
 
 use self::failure::Failure;
+use self::owner::Owner;
 use self::table::MySqlTable;
 use self::writer::Writer;
 use crate::batch::{TableChanges, WriteBatch};
@@ -66,6 +71,7 @@ struct Shared {
     pool: Pool,
     /// For messages: without the password.
     server: String,
+    owner: Arc<Owner>,
     cache: RecordCache,
     tables: RwLock<HashMap<String, Arc<OpenTable>>>,
     /// Held while writing: the cache is to see batches in the order in which the server does.
@@ -112,6 +118,7 @@ impl MySqlEngine {
         Ok(Self {
             shared: Arc::new(Shared {
                 pool,
+                owner: Arc::clone(writer.owner()),
                 cache: RecordCache::new(&options.cache),
                 tables: RwLock::default(),
                 writer: Mutex::new(writer),
@@ -130,6 +137,11 @@ impl Shared {
         self.pool
             .get_conn()
             .map_err(|error| self.failure().name("connect", error))
+    }
+
+    /// Whether nobody else has had the database, as far as is known.
+    fn check_owner(&self, action: &'static str) -> Result<(), EngineError> {
+        self.owner.check(action, &self.failure())
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
@@ -272,8 +284,13 @@ impl Engine for MySqlEngine {
     }
 
     fn tables(&self) -> Result<Vec<String>, EngineError> {
-        let names = catalog::table_names(&mut self.shared.connection()?);
-        names.map_err(|error| self.shared.failure().name("list its tables", error))
+        let mut connection = self.shared.connection()?;
+        let names = catalog::table_names(&mut connection);
+        // Looked for after: had another one changed them, its mark would be there by now.
+        let names = names.and_then(|names| self.shared.owner.look(&mut connection).map(|()| names));
+        let names = names.map_err(|error| self.shared.failure().name("list its tables", error))?;
+        self.shared.check_owner("list its tables")?;
+        Ok(names)
     }
 
     fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {

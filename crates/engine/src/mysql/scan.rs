@@ -43,6 +43,8 @@ impl MySqlScan {
         let rows = rows_of(number);
         // Holds the table, so that dropping it leaves it to us.
         connection.query_drop(format!("SELECT 1 FROM {rows} LIMIT 1"))?;
+        // As all that is read: of the moment that the transaction sees.
+        shared.owner.look(&mut connection)?;
         Ok(Self {
             connection,
             shared,

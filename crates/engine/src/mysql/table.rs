@@ -14,6 +14,9 @@ use crate::error::EngineError;
 use crate::limits::KEY_BYTES_MAX;
 use crate::open_table::OpenTable;
 
+/// Whether the mark is there; then what is beside it, if there is something.
+type Row = (bool, Option<Vec<u8>>, Option<Vec<u8>>);
+
 pub(super) struct MySqlTable {
     shared: Arc<Shared>,
     table: Arc<OpenTable>,
@@ -27,15 +30,18 @@ impl MySqlTable {
     fn read(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let parts = Parts::of(key);
         let rows = rows_of(self.table.number());
-        let statement = format!("SELECT tail, value FROM {rows} WHERE head = ? AND tail_hash = ?");
-        let row = self
-            .shared
-            .connection()?
-            .exec_first(statement, (parts.head, parts.tail_hash()));
-        let row: Option<(Vec<u8>, Vec<u8>)> = row.map_err(|error| self.shared.failure().name("read", error))?;
-        Ok(row
-            .filter(|(tail, _)| tail == parts.tail)
-            .map(|(_, value)| value.into()))
+        // One statement sees one moment: the mark is of the same as the row.
+        let statement = format!(
+            "SELECT mark = ?, tail, value FROM fondaco_owner LEFT JOIN {rows} ON head = ? AND tail_hash = ? \
+             WHERE one = 1"
+        );
+        let parameters = (self.shared.owner.mark(), parts.head, parts.tail_hash());
+        let row = self.shared.connection()?.exec_first(statement, parameters);
+        let row: Option<Row> = row.map_err(|error| self.shared.failure().name("read", error))?;
+        self.shared.owner.saw(row.as_ref().is_some_and(|(is_own, ..)| *is_own));
+        self.shared.check_owner("read")?;
+        let (tail, value) = row.map_or((None, None), |(_, tail, value)| (tail, value));
+        Ok(value.filter(|_| tail.as_deref() == Some(parts.tail)).map(Bytes::from))
     }
 }
 
@@ -46,6 +52,7 @@ impl Table for MySqlTable {
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         self.table.check()?;
+        self.shared.check_owner("read")?;
         if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
             return Ok(None);
         }
@@ -56,14 +63,17 @@ impl Table for MySqlTable {
 
     fn get_hot(&self, key: &[u8]) -> Result<Hot, EngineError> {
         self.table.check()?;
+        self.shared.check_owner("read")?;
         Ok(self.shared.cache.get_hot(self.table.number(), key))
     }
 
     fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError> {
         self.table.check()?;
+        self.shared.check_owner("scan")?;
         let connection = self.shared.connection()?;
         let scan = MySqlScan::start(connection, self.shared.clone(), self.table.number(), from, to);
         let scan = scan.map_err(|error| self.shared.failure().name("scan", error))?;
+        self.shared.check_owner("scan")?;
         Ok(Box::new(scan))
     }
 

@@ -5,10 +5,13 @@
 //! what is not held cannot be written to. A new connection takes the lock again, and goes on only if nobody has had
 //! the database meanwhile: who opens it leaves a mark in it.
 
+use std::sync::Arc;
+
 use mysql::prelude::Queryable;
 use mysql::{Conn, Error, Opts};
 
 use super::failure::Failure;
+use super::owner::Owner;
 use crate::error::EngineError;
 
 /// How long the server leaves the connection alone that nothing is asked over: the longest that it takes.
@@ -19,23 +22,24 @@ pub(super) struct Writer {
     opts: Opts,
     /// None once it has failed, until the next is made.
     connection: Option<Conn>,
-    /// What this engine has left in the database when it was opened.
-    mark: String,
-    /// Whether another one has had the database since.
-    is_lost: bool,
+    owner: Arc<Owner>,
 }
 
 impl Writer {
     /// Takes a database.
     pub(super) fn open(opts: Opts, failure: &Failure<'_>) -> Result<Self, EngineError> {
         let mut connection = locked(&opts, failure)?;
-        let mark = leave_mark(&mut connection).map_err(|error| failure.name("mark the database", error))?;
+        let owner = Owner::leave_mark(&mut connection).map_err(|error| failure.name("mark the database", error))?;
         Ok(Self {
             opts,
             connection: Some(connection),
-            mark,
-            is_lost: false,
+            owner: Arc::new(owner),
         })
+    }
+
+    /// Whose the database is.
+    pub(super) fn owner(&self) -> &Arc<Owner> {
+        &self.owner
     }
 
     /// The connection, made anew if the last one has failed.
@@ -51,16 +55,12 @@ impl Writer {
     }
 
     fn again(&mut self, failure: &Failure<'_>) -> Result<Conn, EngineError> {
-        if !self.is_lost {
-            let mut connection = locked(&self.opts, failure)?;
-            let found = mark(&mut connection).map_err(|error| failure.name("look for its mark", error))?;
-            if found.as_ref() == Some(&self.mark) {
-                return Ok(connection);
-            }
-            self.is_lost = true;
-        }
-        let reason = "another node has used it since the connection broke: give each node its own, and start again";
-        Err(failure.refused("lock the database", reason))
+        self.owner.check("lock the database", failure)?;
+        let mut connection = locked(&self.opts, failure)?;
+        let looked = self.owner.look(&mut connection);
+        looked.map_err(|error| failure.name("look for its mark", error))?;
+        self.owner.check("lock the database", failure)?;
+        Ok(connection)
     }
 
     /// The connection is of no more use.
@@ -81,20 +81,4 @@ fn locked(opts: &Opts, failure: &Failure<'_>) -> Result<Conn, EngineError> {
         Some(Some(1)) => Ok(connection),
         _ => Err(failure.refused("lock the database", "another node uses it: give each node its own")),
     }
-}
-
-/// Leaves a new mark. Whoever had the database before finds it.
-fn leave_mark(connection: &mut Conn) -> Result<String, Error> {
-    connection.query_drop(
-        "CREATE TABLE IF NOT EXISTS fondaco_owner (
-             one TINYINT NOT NULL PRIMARY KEY,
-             mark VARCHAR(36) NOT NULL
-         ) ENGINE = InnoDB",
-    )?;
-    connection.query_drop("REPLACE INTO fondaco_owner (one, mark) VALUES (1, UUID())")?;
-    Ok(mark(connection)?.unwrap_or_default())
-}
-
-fn mark(connection: &mut Conn) -> Result<Option<String>, Error> {
-    connection.query_first("SELECT mark FROM fondaco_owner WHERE one = 1")
 }
