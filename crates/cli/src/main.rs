@@ -16,9 +16,16 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
 
 use arguments::{Arguments, Command};
 use output::Output;
+
+/// Values are a kibibyte as a rule, and then some: the allocator of the C library keeps what is longer than that in lists
+/// that it searches, and whose members it joins and divides. On all nodes together that was a quarter of a write to three
+/// replicas.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
