@@ -84,7 +84,7 @@ impl DirectPlace {
 impl Replicas {
     /// The place of a key, if no other node has it, nor is to have it, and its store asks for no more than one
     /// replica.
-    pub fn direct_place(&self, store: u16, partition: PartitionId, key: &Bytes) -> Option<DirectPlace> {
+    pub fn direct_place(&self, store: u16, partition: PartitionId, key: Bytes) -> Option<DirectPlace> {
         let holding = self.holding();
         let store = holding.stores.get(&store)?;
         let is_key = (1..=REPLICA_KEY_BYTES_MAX).contains(&key.len());
@@ -95,8 +95,8 @@ impl Replicas {
             partition: Arc::clone(store.partition(partition).ok()?),
             shard: self.shared.shard_of(partition),
             store: Arc::clone(store),
-            hash: key_hash(key),
-            key: key.clone(),
+            hash: key_hash(&key),
+            key,
         })
     }
 

@@ -37,7 +37,7 @@ impl DirectWrites for Appending {
 }
 
 fn place(replicas: &Replicas, key: &str) -> Option<DirectPlace> {
-    replicas.direct_place(STORE_ID, PartitionId::new(0), &Bytes::copy_from_slice(key.as_bytes()))
+    replicas.direct_place(STORE_ID, PartitionId::new(0), Bytes::copy_from_slice(key.as_bytes()))
 }
 
 /// Appends to keys, and waits until that has ended.

@@ -131,7 +131,7 @@ impl DirectWriter {
         let partitions = catalog.membership()?.topology().partitions;
         let partition = partitions.partition_of(store.slot(&part.wire_key));
         let key = part.wire_key.slice(store.name.as_str().len() + 1..);
-        self.replicas.as_ref()?.direct_place(store.id.get(), partition, &key)
+        self.replicas.as_ref()?.direct_place(store.id.get(), partition, key)
     }
 
     /// Hands over what was gathered, again and again.
