@@ -149,6 +149,31 @@ fn what_was_written_after_a_backup_stays_and_what_it_has_goes_into_another_store
 }
 
 #[test]
+fn as_many_partitions_as_is_said_are_read_side_by_side_and_the_backup_is_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::dev(&dir.path().join("data"));
+    create(&node);
+    write(&node, 0..300, "value");
+    for count in ["1", "3", "64"] {
+        let url = dir.path().join(count);
+        let backup = ["backup", "carts", "--output", url.to_str().unwrap()];
+        let done = node.json(&[&backup[..], &["--partitions-at-once", count]].concat());
+        assert_eq!(done["records"], 300, "{done}");
+        let manifest = fs::read(url.join(MANIFEST)).unwrap();
+        let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+        let files = manifest["backup"]["files"].as_array().unwrap();
+        assert_eq!(files.len() as u64, done["partitions"]);
+        for (partition, file) in files.iter().enumerate() {
+            let begins = format!("partition-{partition:05}-");
+            assert!(file["name"].as_str().unwrap().starts_with(&begins), "{file}");
+        }
+    }
+    let url = dir.path().join("none");
+    let backup = ["backup", "carts", "--output", url.to_str().unwrap()];
+    node.refused(2, &[&backup[..], &["--partitions-at-once", "0"]].concat());
+}
+
+#[test]
 fn a_rotten_bit_or_a_missing_end_is_found_before_anything_is_restored() {
     let dev = Dev::start();
     create(&dev);

@@ -165,7 +165,7 @@ impl Cluster {
 }
 
 /// Who is there, and who holds what of a store.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Topology {
     /// How many partitions there are.
     pub partitions: PartitionCount,

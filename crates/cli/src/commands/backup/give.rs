@@ -86,9 +86,9 @@ pub fn restore(options: &RestoreOptions, output: &Output) -> anyhow::Result<()> 
         dry_run: options.dry_run,
         left_out: BTreeSet::new(),
     };
-    let mut pace = Pace::new(options.bytes_per_second)?;
+    let pace = Pace::new(options.bytes_per_second)?;
     if options.dry_run {
-        verify(&manifest, location, &mut pace, &mut display)?;
+        verify(&manifest, location, &pace, &mut display)?;
         drop(display);
         return output.result(&result, |result| {
             let count = output::count(result.records);
@@ -103,7 +103,7 @@ pub fn restore(options: &RestoreOptions, output: &Output) -> anyhow::Result<()> 
             cluster.entry().address()
         );
     }
-    verify(&manifest, location, &mut pace, &mut display).context("nothing was restored")?;
+    verify(&manifest, location, &pace, &mut display).context("nothing was restored")?;
     result.created = found.is_none();
     let settings = match found {
         Some(found) => found,
@@ -150,7 +150,7 @@ pub fn restore(options: &RestoreOptions, output: &Output) -> anyhow::Result<()> 
 }
 
 /// Reads all files, and holds them against the manifest.
-fn verify(manifest: &Manifest, location: &Location, pace: &mut Pace, display: &mut Display) -> anyhow::Result<()> {
+fn verify(manifest: &Manifest, location: &Location, pace: &Pace, display: &mut Display) -> anyhow::Result<()> {
     let count = manifest.files.len() as f64;
     for (at, file) in manifest.files.iter().enumerate() {
         file.for_each(location, |_| pace.moved(0))?;

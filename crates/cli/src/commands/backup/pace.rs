@@ -1,5 +1,8 @@
-//! How fast a backup is read or restored: no faster than was said, and no longer than is wanted.
+//! How fast a backup is read or restored: no faster than was said, by all who do so side by side, and no longer than is
+//! wanted.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
@@ -16,8 +19,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// A limit in bytes a second, and what was done under it.
 pub struct Pace {
     started: Instant,
-    bucket: TokenBucket,
+    bucket: Mutex<TokenBucket>,
     interrupt: Interrupt,
+    has_failed: AtomicBool,
 }
 
 impl Pace {
@@ -26,30 +30,43 @@ impl Pace {
         let limit = Some(bytes_per_second).filter(|limit| *limit > 0);
         Ok(Self {
             started: Instant::now(),
-            bucket: TokenBucket::new(limit, Duration::ZERO),
+            bucket: Mutex::new(TokenBucket::new(limit, Duration::ZERO)),
             interrupt: Interrupt::listen()?,
+            has_failed: AtomicBool::new(false),
         })
+    }
+
+    /// One of those who share it has failed: the others need not go on.
+    pub fn give_up(&self) {
+        self.has_failed.store(true, Relaxed);
     }
 
     /// So many bytes more were moved: returns when the next ones may be.
     ///
     /// # Errors
-    /// Somebody asked the program to stop.
-    pub fn moved(&mut self, bytes: u64) -> anyhow::Result<()> {
-        self.bucket.take(bytes, self.started.elapsed());
-        let delay = self.bucket.delay(self.started.elapsed());
+    /// Somebody asked the program to stop, or another one has failed.
+    pub fn moved(&self, bytes: u64) -> anyhow::Result<()> {
+        let delay = {
+            // Changed by steps that do not panic.
+            let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            bucket.take(bytes, self.started.elapsed());
+            bucket.delay(self.started.elapsed())
+        };
         self.pause(delay)
     }
 
     /// Waits.
     ///
     /// # Errors
-    /// Somebody asked the program to stop.
+    /// Somebody asked the program to stop, or another one has failed.
     pub fn pause(&self, time: Duration) -> anyhow::Result<()> {
         let ends = Instant::now() + time;
         loop {
             if self.interrupt.is_asked() {
                 bail!("interrupted");
+            }
+            if self.has_failed.load(Relaxed) {
+                bail!("given up: another partition could not be read");
             }
             match ends.checked_duration_since(Instant::now()) {
                 Some(left) if !left.is_zero() => std::thread::sleep(left.min(LOOK_INTERVAL)),

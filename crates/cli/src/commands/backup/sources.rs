@@ -13,11 +13,12 @@ use anyhow::anyhow;
 use super::cluster::{Passing, StoreSettings, Topology};
 
 /// Which nodes are read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Sources {
     writes: usize,
     is_sloppy: bool,
-    /// Nodes that are not read: of a sloppy store to the end, of another one for this partition.
+    /// Nodes that are not read: of a sloppy store to the end, of another one for this partition. Who reads other
+    /// partitions side by side leaves out others.
     left_out: BTreeSet<u32>,
 }
 

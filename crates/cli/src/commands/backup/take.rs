@@ -1,8 +1,11 @@
 //! `fondaco backup`: all records of a versioned store are read from its nodes, and written.
 //!
 //! A partition is read from nodes that stay its owners meanwhile, or it is read anew. So is one of which a node
-//! failed: from others, or from the same when it is back.
+//! failed: from others, or from the same when it is back. Several are read side by side, each by a thread with
+//! connections, and a sense of who is there, of its own; the first failure ends all.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow, bail};
@@ -43,6 +46,10 @@ pub struct BackupOptions {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = BYTES_PER_SECOND_DEFAULT)]
     bytes_per_second: u64,
 
+    /// Read so many partitions side by side
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=64), default_value_t = 4)]
+    partitions_at_once: u64,
+
     #[command(flatten)]
     node: ControlPort,
 }
@@ -78,28 +85,27 @@ pub fn back_up(options: &BackupOptions, output: &Output) -> anyhow::Result<()> {
     manifest::clear(location)?;
     let began_unix_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
     let unfinished = || format!("there is no backup in {location} yet: run it again to begin anew");
+    let names = Names::new()?;
     let mut reading = Reading {
         store: name,
         location,
-        names: Names::new()?,
+        names: &names,
         replicas: settings.replicas,
         cluster,
         topology,
         sources,
-        pace,
+        pace: &pace,
     };
     let mut display = Display::new(output.is_quiet());
-    let (mut files, mut records) = (Vec::with_capacity(count + 1), 0);
+    let mut files = Vec::with_capacity(count + 1);
     if !keepers.is_empty() {
         files.push(reading.hints(keepers).with_context(unfinished)?);
     }
-    for partition in 0..count {
-        let file = reading.partition(partition).with_context(unfinished)?;
-        records += file.records;
-        files.push(file);
-        let fraction = (partition + 1) as f64 / count as f64;
-        display.show("backing up", fraction, &format!("{} records", output::count(records)));
+    let mut readings = Vec::new();
+    for _ in 0..count.min(options.partitions_at_once as usize) {
+        readings.push(reading.beside(&options.node).with_context(unfinished)?);
     }
+    files.extend(side_by_side(readings, count, &pace, &mut display).with_context(unfinished)?);
     reading.check_store(&settings).with_context(unfinished)?;
     let manifest = Manifest {
         store: name.to_string(),
@@ -130,19 +136,82 @@ pub fn back_up(options: &BackupOptions, output: &Output) -> anyhow::Result<()> {
     })
 }
 
+/// Writes all partitions, each of these the next one that none has begun. Returns their files, in order.
+fn side_by_side(
+    readings: Vec<Reading<'_>>,
+    count: usize,
+    pace: &Pace,
+    display: &mut Display,
+) -> anyhow::Result<Vec<RecordsFile>> {
+    let next = AtomicUsize::new(0);
+    let (sender, receiver) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for mut reading in readings {
+            let (next, sender) = (&next, sender.clone());
+            scope.spawn(move || {
+                loop {
+                    let partition = next.fetch_add(1, Relaxed);
+                    if partition >= count {
+                        return;
+                    }
+                    let file = reading.partition(partition);
+                    let is_over = file.is_err();
+                    if sender.send((partition, file)).is_err() || is_over {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let (mut files, mut records, mut failed) = (Vec::with_capacity(count), 0, None);
+        for (partition, file) in receiver {
+            match file {
+                Ok(file) => {
+                    records += file.records;
+                    files.push((partition, file));
+                    let fraction = files.len() as f64 / count as f64;
+                    display.show("backing up", fraction, &format!("{} records", output::count(records)));
+                }
+                // Those that follow have given up for its sake.
+                Err(error) => {
+                    pace.give_up();
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        files.sort_unstable_by_key(|(partition, _)| *partition);
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(files.into_iter().map(|(_, file)| file).collect()),
+        }
+    })
+}
+
 /// A store that is being read.
 struct Reading<'a> {
     store: &'a StoreName,
     location: &'a Location,
-    names: Names,
+    names: &'a Names,
     replicas: u32,
     cluster: Cluster,
     topology: Topology,
     sources: Sources,
-    pace: Pace,
+    pace: &'a Pace,
 }
 
-impl Reading<'_> {
+impl<'a> Reading<'a> {
+    /// Another one of the same store, with connections of its own.
+    fn beside(&self, port: &ControlPort) -> anyhow::Result<Reading<'a>> {
+        let mut cluster = Cluster::new(port)?;
+        let topology = cluster.look_up(self.replicas)?;
+        Ok(Reading {
+            cluster,
+            topology,
+            sources: self.sources.clone(),
+            ..*self
+        })
+    }
+
     /// Writes what these nodes keep for others.
     fn hints(&mut self, keepers: Vec<u32>) -> anyhow::Result<RecordsFile> {
         let mut writer = RecordsWriter::create(self.location, self.names.of_hints())?;
@@ -156,7 +225,7 @@ impl Reading<'_> {
                 if self.sources.leave_out(node, &self.topology, None) {
                     break;
                 }
-                patience.wait(&self.pace, error)?;
+                patience.wait(self.pace, error)?;
             }
         }
         writer.finish()
@@ -181,7 +250,7 @@ impl Reading<'_> {
             match self.cluster.settings(self.store) {
                 Ok(Some(now)) if now.created_unix_ms == settings.created_unix_ms => return Ok(()),
                 Ok(_) => bail!("store {:?} was dropped while it was read", self.store),
-                Err(error) => patience.wait(&self.pace, error)?,
+                Err(error) => patience.wait(self.pace, error)?,
             }
         }
     }
@@ -205,7 +274,7 @@ impl Reading<'_> {
                 Passing::Cluster(_) => false,
             };
             if !others_will_do {
-                patience.wait(&self.pace, error)?;
+                patience.wait(self.pace, error)?;
             }
             self.location.delete_file(&self.names.of_partition(partition))?;
             // If nobody says how it is now, it is as it was.
