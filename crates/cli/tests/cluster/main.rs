@@ -8,6 +8,7 @@ mod coordination;
 mod development;
 mod disks;
 mod identities;
+mod moves;
 mod network;
 #[allow(dead_code, reason = "shared with the tests of single nodes, which need all of it")]
 #[path = "../whole/node.rs"]

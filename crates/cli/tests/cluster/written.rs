@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const KEYS: u64 = 200;
 
 /// Clients that write and read back what they wrote. They stop when they are dropped.
-struct Writers {
+pub struct Writers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<BTreeMap<String, u64>>>,
 }
@@ -31,7 +31,7 @@ struct Shared {
 
 impl Writers {
     /// A client for each of these addresses.
-    fn start(addresses: &[String]) -> Self {
+    pub fn start(addresses: &[String]) -> Self {
         let shared = Arc::new(Shared::default());
         let writer = |(number, address): (usize, &String)| {
             let (shared, address) = (Arc::clone(&shared), address.clone());
@@ -48,7 +48,7 @@ impl Writers {
     }
 
     /// Waits until so many more writes were acknowledged.
-    fn go_on(&self, writes: u64) {
+    pub fn go_on(&self, writes: u64) {
         let before = self.writes();
         until("writers have gone on", || {
             self.writes() > before + writes || !self.shared.failures.lock().unwrap().is_empty()
@@ -56,7 +56,7 @@ impl Writers {
     }
 
     /// Ends them: what was acknowledged last of each key, and how often something failed.
-    fn stop(mut self) -> (BTreeMap<String, u64>, Vec<String>) {
+    pub fn stop(mut self) -> (BTreeMap<String, u64>, Vec<String>) {
         self.shared.stop.store(true, SeqCst);
         let threads = std::mem::take(&mut self.threads);
         let acknowledged = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();

@@ -126,11 +126,18 @@ impl Work {
         let is_new = !self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &view));
         // Before the catalog: what requests are let in for is held then.
         self.parts.versioned.tell(&view, node);
-        // Before the report: what others take this node to know, it knows after a start without the service, too.
-        if is_new && is_true && self.parts.remembers {
+        let remembers = is_new && is_true && self.parts.remembers;
+        let epoch_of = |view: &ClusterView| view.routing.as_ref().map(|routing| routing.record.epoch());
+        let is_new_table = self.seen.as_ref().is_none_or(|seen| epoch_of(seen) != epoch_of(&view));
+        // A routing table before the report: what a plan waits for this node to know, it knows after a start without
+        // the service, too. All else is remembered when requests see it.
+        if remembers && is_new_table {
             self.remember(&view);
         }
         self.act(&view, origin, node, matches!(announced, Ok(Some(true))));
+        if remembers {
+            self.remember(&view);
+        }
         self.seen = Some(view);
         announced.map(drop)
     }

@@ -1,0 +1,91 @@
+//! Partitions move while clients read and write, and whoever has not heard of it misses nothing.
+
+use fondaco_testing::{Proxy, ZooKeeper};
+use redis::Commands;
+
+use super::cluster::{Cluster, Shape};
+use super::node::until;
+use super::written::Writers;
+
+/// A read of one replica must see every write: the least that can be missed is.
+const OPTIONS: [&str; 8] = [
+    "--kind",
+    "versioned",
+    "--replicas",
+    "2",
+    "--reads",
+    "1",
+    "--writes",
+    "2",
+];
+
+/// Waits until the store takes writes through all of these.
+fn until_written(cluster: &Cluster, names: &[&str]) {
+    until("everybody knows the store", || {
+        let is_taken = |name: &&str| cluster.get(name).redis().set::<_, _, ()>("s:first", "x").is_ok();
+        names.iter().all(is_taken)
+    });
+}
+
+#[test]
+fn partitions_move_from_a_node_and_back_under_load_and_no_client_sees_an_error_or_an_earlier_value() {
+    let cluster = Cluster::start(Shape::steady());
+    cluster.create(&OPTIONS);
+    let names = ["node-1", "node-2", "node-3", "router-1"];
+    until_written(&cluster, &names);
+    let number = cluster.number("node-3").to_string();
+    let writers = Writers::start(&names.map(|name| cluster.get(name).resp.clone()));
+    writers.go_on(300);
+    for change in ["--remove", "--add", "--remove"] {
+        cluster.any().done(&["rebalance", "run", change, &number]);
+        writers.go_on(300);
+    }
+    let (acknowledged, failures) = writers.stop();
+    assert!(
+        failures.is_empty(),
+        "{} failures, such as {}",
+        failures.len(),
+        failures[0]
+    );
+    for name in names {
+        let mut connection = cluster.get(name).redis();
+        for (key, value) in &acknowledged {
+            assert_eq!(connection.get::<_, Option<u64>>(key), Ok(Some(*value)), "{name}, {key}");
+        }
+    }
+}
+
+#[test]
+fn a_router_that_has_not_heard_of_a_plan_reads_and_writes_as_everybody_does() {
+    const KEYS: u64 = 200;
+    let zookeeper = ZooKeeper::start();
+    let own_way = Proxy::to(zookeeper.port());
+    let mut cluster = Cluster::prepare(Shape::steady(), &zookeeper.address());
+    cluster.reroute("router-1", &own_way.address());
+    cluster.launch_all();
+    cluster.until_ready();
+    cluster.create(&OPTIONS);
+    until_written(&cluster, &["node-1", "router-1"]);
+    let mut router = cluster.get("router-1").redis();
+    let write = |redis: &mut redis::Connection, key: u64, value: &str| {
+        redis
+            .set::<_, _, ()>(format!("s:{key}"), format!("{value} of {key}"))
+            .unwrap();
+    };
+    (0..KEYS).for_each(|key| write(&mut router, key, "old"));
+    own_way.cut();
+    let number = cluster.number("node-3").to_string();
+    cluster.get("node-1").done(&["rebalance", "run", "--remove", &number]);
+    let mut node = cluster.get("node-1").redis();
+    (0..KEYS).for_each(|key| write(&mut node, key, "new"));
+    for key in 0..KEYS {
+        let read: Option<String> = router.get(format!("s:{key}")).unwrap();
+        assert_eq!(read, Some(format!("new of {key}")));
+    }
+    (0..KEYS).for_each(|key| write(&mut router, key, "last"));
+    for key in 0..KEYS {
+        let read: Option<String> = node.get(format!("s:{key}")).unwrap();
+        assert_eq!(read, Some(format!("last of {key}")));
+    }
+    own_way.heal();
+}
