@@ -11,6 +11,7 @@
 //!
 //! It is not a test of engines, of the threads of a node or of sockets.
 
+mod belonging;
 mod client;
 mod comparing;
 mod coordinator;

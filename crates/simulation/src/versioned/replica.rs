@@ -15,7 +15,7 @@ use fondaco_model::versioned::{
 };
 use fondaco_model::{NodeId, PartitionCount, PartitionId, RoutingTable, StoreName};
 use fondaco_replica::exchange::{Hashes, LeafEntry, STEP_BITS, differences, leaf_digest};
-use fondaco_replica::{admitted, written};
+use fondaco_replica::written;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::disk::{Disk, RecordKey};
@@ -70,7 +70,7 @@ pub(super) struct Replica {
     incarnation: u32,
     dots: DotSource,
     /// For how many keys its hash trees are made.
-    tree_keys: u64,
+    pub(super) tree_keys: u64,
 }
 
 impl Replica {
@@ -108,77 +108,6 @@ impl Replica {
             });
             partition.tree.replace(*hash, None, Some(Record::digest(record)));
         }
-    }
-
-    /// Goes by a newer routing table from now on.
-    pub(super) fn adopt(&mut self, table: &Arc<RoutingTable>, replicas: usize) {
-        if table.epoch() <= self.table.epoch() {
-            return;
-        }
-        self.table = Arc::clone(table);
-        for id in table.partitions().partitions() {
-            let is_held = table.holds(self.node, id, replicas);
-            match self.partitions.get_mut(&id.get()) {
-                Some(partition) if is_held && partition.is_held && table.owners(id).contains(&self.node) => {}
-                Some(partition) => {
-                    (partition.is_held, partition.exchange_at_us) = (is_held, 0);
-                    partition.turn += 1;
-                    partition.exchanged.clear();
-                    partition.found.clear();
-                }
-                None if is_held => drop(self.partitions.insert(id.get(), Partition::new(self.tree_keys))),
-                None => {}
-            }
-        }
-    }
-
-    /// The other nodes that hold a partition, or are to, or take its writes until a plan is finished.
-    pub(super) fn others(&self, number: u32) -> Vec<NodeId> {
-        let id = PartitionId::new(number);
-        let joint = self.table.joint(id).into_iter().flatten();
-        let mut others: Vec<NodeId> = self.table.owners(id).iter().chain(joint).copied().collect();
-        others.sort_unstable();
-        others.dedup();
-        others.retain(|&node| node != self.node);
-        others
-    }
-
-    /// Whether a partition is to be the node's own by a plan, and is not yet.
-    pub(super) fn is_to_own(&self, number: u32) -> bool {
-        let is_held = self.partitions.get(&number).is_some_and(|partition| partition.is_held);
-        is_held && !self.table.owners(PartitionId::new(number)).contains(&self.node)
-    }
-
-    /// Deletes a partition that is no longer held.
-    pub(super) fn clear(&mut self, number: u32) {
-        let records = self.disk.records().range((number, 0, Bytes::new())..);
-        let records = records.take_while(|((at, ..), _)| *at == number);
-        let places: Vec<RecordKey> = records.map(|(place, _)| place.clone()).collect();
-        places.into_iter().for_each(|place| self.set(place, None));
-        self.partitions.remove(&number);
-    }
-
-    /// Whether it may do what it is asked.
-    fn admit(&self, store: &Store, request: &ReplicaRequest) -> Result<(), ReplicaError> {
-        let partition_of = |key: &Bytes| store.place(key).0;
-        let partitions: Vec<u32> = match &request.operation {
-            ReplicaOperation::Get { keys, .. } => keys.iter().map(partition_of).collect(),
-            ReplicaOperation::Put { key, .. } => vec![partition_of(key)],
-            ReplicaOperation::Merge { records } => records.iter().map(|pair| partition_of(&pair.key)).collect(),
-            ReplicaOperation::Tree { partition, .. } | ReplicaOperation::Sync { partition, .. } => {
-                vec![partition.get()]
-            }
-            ReplicaOperation::Hint { .. } | ReplicaOperation::OldestHint => Vec::new(),
-        };
-        let epoch = request.epoch.filter(|_| store.flaw != Some(Flaw::TakesAnyTable));
-        let command = request.operation.command();
-        partitions.into_iter().try_for_each(|number| {
-            let is_held = self.partitions.get(&number).is_some_and(|partition| partition.is_held);
-            if !is_held {
-                return Err(ReplicaError::new(ReplicaErrorCode::NotHere, "others hold it"));
-            }
-            admitted(&self.table, PartitionId::new(number), command, epoch)
-        })
     }
 
     /// Does what it is asked.
@@ -397,7 +326,7 @@ impl Replica {
 }
 
 impl Partition {
-    fn new(tree_keys: u64) -> Self {
+    pub(super) fn new(tree_keys: u64) -> Self {
         Self {
             tree: HashTree::for_keys(tree_keys),
             exchanged: BTreeMap::new(),
