@@ -5,6 +5,9 @@ use fondaco_simulation::versioned::Promise;
 
 use super::cluster::Cluster;
 
+/// Where records may be that outlive a process.
+const ENGINES: [&str; 2] = ["disk", "log"];
+
 /// Who may keep hints.
 const HANDOFFS: [&str; 3] = ["consistent", "any", "proximity"];
 
@@ -94,7 +97,7 @@ pub const STORES: [Store; 6] = [
 ];
 
 impl Store {
-    /// Creates it. Who keeps hints is chosen by chance, unless the store says.
+    /// Creates it. Where records are, and who keeps hints, is chosen by chance, unless the store says.
     pub fn create(&self, cluster: &Cluster, rng: &mut Rng) {
         let replicas = REPLICAS.to_string();
         let kind = [
@@ -111,6 +114,7 @@ impl Store {
             true => &[][..],
             false => &chosen,
         };
-        cluster.any().done(&[&kind[..], self.options, handoff].concat());
+        let engine = ["--engine", ENGINES[rng.usize(..ENGINES.len())]];
+        cluster.any().done(&[&kind[..], self.options, handoff, &engine].concat());
     }
 }

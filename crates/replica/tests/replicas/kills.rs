@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use fondaco_client::quorum::ReplicaReply;
-use fondaco_engine::{DiskEngine, DiskOptions, Engine};
+use fondaco_engine::{DiskEngine, DiskOptions, Engine, LogEngine, LogOptions};
 use fondaco_model::versioned::{Dot, Record};
 
 use crate::cluster::{Cluster, ask, fsync, node, put, putting, quiet, value};
@@ -16,6 +16,7 @@ use crate::cluster::{Cluster, ask, fsync, node, put, putting, quiet, value};
 /// Tells the child which directory it is to write in, and how.
 const DIR: &str = "FONDACO_TEST_REPLICA_DIR";
 const DURABILITY: &str = "FONDACO_TEST_REPLICA_DURABILITY";
+const ENGINE: &str = "FONDACO_TEST_REPLICA_ENGINE";
 
 /// How many writers the child has, each with keys of its own.
 const WRITERS: usize = 4;
@@ -24,8 +25,17 @@ fn on_disk(dir: &Path) -> Arc<dyn Engine> {
     Arc::new(DiskEngine::open(&dir.join("engine"), DiskOptions::default()).unwrap())
 }
 
+fn in_a_log(dir: &Path) -> Arc<dyn Engine> {
+    Arc::new(LogEngine::open(&dir.join("engine"), LogOptions::default()).unwrap())
+}
+
 fn open(dir: &Path, durability: &str) -> Cluster {
-    let mut cluster = Cluster::of(dir, 1, 2, &quiet(), on_disk);
+    open_on(dir, durability, "disk")
+}
+
+fn open_on(dir: &Path, durability: &str, engine: &str) -> Cluster {
+    let engine = if engine == "log" { in_a_log } else { on_disk };
+    let mut cluster = Cluster::of(dir, 1, 2, &quiet(), engine);
     if durability == "fsync" {
         cluster.settings = fsync(cluster.settings);
         cluster.tell();
@@ -38,7 +48,8 @@ fn open(dir: &Path, durability: &str) -> Cluster {
 #[ignore = "run by the tests that kill it"]
 fn child() {
     let dir = std::env::var(DIR).unwrap();
-    let cluster = open(Path::new(&dir), &std::env::var(DURABILITY).unwrap());
+    let told = |variable| std::env::var(variable).unwrap();
+    let cluster = open_on(Path::new(&dir), &told(DURABILITY), &told(ENGINE));
     let replicas = cluster.node(1);
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
@@ -55,11 +66,12 @@ fn child() {
 }
 
 /// Lets a child write for a while, kills it, and returns what it said: the last value and dot of each key.
-fn write_and_kill(dir: &Path, durability: &str, round: u64) -> BTreeMap<String, (u64, u32, u64)> {
+fn write_and_kill(dir: &Path, durability: &str, engine: &str, round: u64) -> BTreeMap<String, (u64, u32, u64)> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["kills::child", "--exact", "--ignored", "--nocapture"])
         .env(DIR, dir)
         .env(DURABILITY, durability)
+        .env(ENGINE, engine)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -93,14 +105,14 @@ fn write_and_kill(dir: &Path, durability: &str, round: u64) -> BTreeMap<String, 
     reading.join().unwrap()
 }
 
-fn nothing_acknowledged_is_lost(durability: &str) {
+fn nothing_acknowledged_is_lost(durability: &str, engine: &str) {
     const ROUNDS: u64 = 6;
     let dir = tempfile::tempdir().unwrap();
     let mut incarnations = Vec::new();
     for round in 0..ROUNDS {
-        let said = write_and_kill(dir.path(), durability, round);
+        let said = write_and_kill(dir.path(), durability, engine, round);
         assert!(!said.is_empty());
-        let cluster = open(dir.path(), durability);
+        let cluster = open_on(dir.path(), durability, engine);
         for (key, (write, incarnation, counter)) in said {
             let record = cluster.record(1, &key).unwrap();
             let dot = Dot {
@@ -132,12 +144,14 @@ fn nothing_acknowledged_is_lost(durability: &str) {
 
 #[test]
 fn nothing_is_lost_that_was_acknowledged_by_the_log() {
-    nothing_acknowledged_is_lost("log");
+    nothing_acknowledged_is_lost("log", "disk");
+    nothing_acknowledged_is_lost("log", "log");
 }
 
 #[test]
 fn nothing_is_lost_that_was_acknowledged_by_the_disk() {
-    nothing_acknowledged_is_lost("fsync");
+    nothing_acknowledged_is_lost("fsync", "disk");
+    nothing_acknowledged_is_lost("fsync", "log");
 }
 
 #[test]
