@@ -106,7 +106,8 @@ fn run(shared: &Shared, shard: usize) {
 /// Commits jobs on the calling thread, as one group, if they need not wait for anybody and all that they look at is in
 /// memory. Otherwise they stay where they are, and nothing of them is done.
 pub(crate) fn commit_now(shared: &Shared, shard: usize, jobs: &mut Vec<Job>) {
-    let Some(mut turn) = shared.turns[shard].try_take() else {
+    let began_ms = shared.now_ms();
+    let Some(mut turn) = shared.turns[shard].try_take(began_ms) else {
         return;
     };
     // Seen under the turn: nothing is committed once the queue is closed and the last turn was waited for.
@@ -119,6 +120,8 @@ pub(crate) fn commit_now(shared: &Shared, shard: usize, jobs: &mut Vec<Job>) {
             group.commit();
         }
     });
+    let now_ms = shared.now_ms();
+    shared.turns[shard].ended(now_ms - began_ms, now_ms);
 }
 
 /// Commits one group, of whose turn it is.
