@@ -35,6 +35,10 @@ use peers::{Engine, EngineKind, OpenSettings, Reader, with_engine};
 use report::Report;
 use rows::ROWS;
 
+/// As in the program: engines that are called directly are to have no other.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(about = "Benchmarks of fondaco against its peers")]
 struct Arguments {

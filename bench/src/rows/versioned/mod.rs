@@ -253,10 +253,10 @@ impl<'a> Course<'a> {
         Ok(seen)
     }
 
-    /// The mixes one after the other, of us, of Redis, and of others: their lines, and what was seen of us.
-    fn lines(&self, mixes: &[Mix], of: &str, contenders: &[Contender<'_>]) -> Result<(Vec<Line>, Vec<Seen>)> {
+    /// The mixes one after the other, of us, of Redis, and of others.
+    fn lines(&self, mixes: &[Mix], of: &str, contenders: &[Contender<'_>]) -> Result<Vec<Line>> {
         ensure!(contenders.len() > 1, "nobody to compare with");
-        let (mut lines, mut ours) = (Vec::new(), Vec::new());
+        let mut lines = Vec::new();
         for mix in mixes {
             let able = contenders
                 .iter()
@@ -266,9 +266,8 @@ impl<'a> Course<'a> {
             let own = seen.next().context("nobody was measured")?;
             let peers: Vec<_> = contenders[1..].iter().map(|peer| peer.name).zip(seen).collect();
             lines.extend(lines_of(mix, of, &own, &peers));
-            ours.push(own);
         }
-        Ok((lines, ours))
+        Ok(lines)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::{
-    Contender, Course, LOGGED, Mix, PIPELINED_READS, PIPELINED_WRITES, REDIS_PREFIX, STORE, SYNCED, Seen, sync_always,
+    Contender, Course, LOGGED, Mix, PIPELINED_READS, PIPELINED_WRITES, REDIS_PREFIX, STORE, SYNCED, sync_always,
 };
 use crate::bench::Bench;
 use crate::engines::Candidate;
@@ -19,6 +19,8 @@ use crate::servers::fondaco::{Fondaco, Settings};
 use crate::servers::mariadb::{Commit, MariaDb};
 use crate::servers::redis::Redis;
 
+const OURS: &str = "fondaco";
+const ON_TREES: &str = "fondaco, engine disk";
 const OF_ENGINE_MIN: f64 = 0.6;
 /// All records fit, as they do into the memory that a node takes of a machine of 24 GiB.
 const ENGINE_CACHE_BYTES: u64 = 3 << 30;
@@ -50,13 +52,13 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     mariadb.load(&parquet, dataset)?;
 
     mariadb.set_commit(Commit::Written)?;
-    let (mut lines, ours) = course.lines(
+    let mut lines = course.lines(
         &LOGGED,
         "",
         &[
-            Contender::fondaco(&fondaco, &prefix, "fondaco"),
+            Contender::fondaco(&fondaco, &prefix, OURS),
             Contender::redis(&redis, "Redis, everysec"),
-            Contender::fondaco(&trees, &prefix, "fondaco, engine disk"),
+            Contender::fondaco(&trees, &prefix, ON_TREES),
             Contender::mariadb(&mariadb, "MariaDB, 2"),
         ],
     )?;
@@ -66,17 +68,16 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     for server in [&fondaco, &trees] {
         sync_always(&[server.control()], server.resp(), &prefix, dataset)?;
     }
-    let (synced, _) = course.lines(
+    let synced = course.lines(
         &SYNCED,
         ", each write synced",
         &[
-            Contender::fondaco(&fondaco, &prefix, "fondaco"),
+            Contender::fondaco(&fondaco, &prefix, OURS),
             Contender::redis(&redis, "Redis, always"),
-            Contender::fondaco(&trees, &prefix, "fondaco, engine disk"),
+            Contender::fondaco(&trees, &prefix, ON_TREES),
             Contender::mariadb(&mariadb, "MariaDB, 1"),
         ],
     )?;
-    lines.extend(synced);
 
     let mib = |bytes: u64| number(bytes as f64 / f64::from(1 << 20));
     let memory = format!(
@@ -88,7 +89,9 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     drop(redis);
     fondaco.end()?;
     trees.end()?;
-    lines.extend(against_engine(&course, &ours)?);
+    let against_engines = against_engines(&course, &lines)?;
+    lines.extend(synced);
+    lines.extend(against_engines);
     Ok(Measured {
         lines,
         notes: vec![
@@ -103,39 +106,42 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     })
 }
 
-/// What the server makes of its engine: a second of its processor time against one of the engine alone.
-fn against_engine(course: &Course<'_>, ours: &[Seen]) -> Result<Vec<Line>> {
+/// What the server makes of its engines: a second of its processor time against one of the engine alone.
+fn against_engines(course: &Course<'_>, logged: &[Line]) -> Result<Vec<Line>> {
     let mixes = [PIPELINED_READS, PIPELINED_WRITES];
-    let called = [
-        ("the engine, called directly", Candidate::Log),
-        ("the engine disk, called directly", Candidate::Disk),
-    ];
-    let mut found = Vec::new();
-    for (name, candidate) in called {
-        found.push((name, call_directly(course, candidate, &mixes)?));
+    let mut lines = Vec::new();
+    for (name, candidate) in [(OURS, Candidate::Log), (ON_TREES, Candidate::Disk)] {
+        let found = call_directly(course, candidate, &mixes)?;
+        for (mix, rounds) in mixes.iter().zip(found) {
+            let ours = processor_time_of(name, mix, logged).context("a mix that was not measured")?;
+            let engine = Figure::new("requests/CPU s", rounds);
+            let ratio = ours.over(&engine);
+            lines.push(Line {
+                work: format!("{}, a second of CPU time, engine {}", mix.title, candidate.argument()),
+                ours: ours.clone(),
+                peers: vec![("the engine, called directly".into(), engine)],
+                ratio: Some((ratio, "the engine".into())),
+                targets: vec![Target::at_least(ratio, OF_ENGINE_MIN)],
+                memory: String::new(),
+            });
+        }
     }
-    let lines = mixes.iter().enumerate().map(|(at, mix)| {
-        let seen = LOGGED.iter().position(|logged| logged.title == mix.title);
-        let seen = seen
-            .and_then(|at| ours.get(at))
-            .context("a mix that was not measured")?;
-        let figures = found.iter().map(|(name, rounds)| {
-            let rounds = rounds.get(at).cloned().unwrap_or_default();
-            ((*name).to_owned(), Figure::new("requests/CPU s", rounds))
-        });
-        let peers: Vec<(String, Figure)> = figures.collect();
-        let (_, engine) = peers.first().context("no engine")?;
-        let ratio = seen.per_cpu_second.over(engine);
-        Ok(Line {
-            work: format!("{}, a second of CPU time, of the engine's own", mix.title),
-            ours: seen.per_cpu_second.clone(),
-            ratio: Some((ratio, "the engine".into())),
-            targets: vec![Target::at_least(ratio, OF_ENGINE_MIN)],
-            peers,
-            memory: String::new(),
-        })
-    });
-    lines.collect()
+    Ok(lines)
+}
+
+/// What a contender did in a second of processor time under a mix, by the lines of all mixes.
+fn processor_time_of<'a>(name: &str, mix: &Mix, lines: &'a [Line]) -> Option<&'a Figure> {
+    let line = lines.iter().find(|line| {
+        let is_of_mix = line
+            .work
+            .strip_prefix(mix.title)
+            .is_some_and(|rest| rest.starts_with(", a"));
+        is_of_mix && line.ours.unit == "requests/CPU s"
+    })?;
+    match line.peers.iter().find(|(peer, _)| peer == name) {
+        Some((_, figure)) => Some(figure),
+        None => Some(&line.ours),
+    }
 }
 
 /// Requests in a second of processor time of an engine, under each mix, round by round.

@@ -33,7 +33,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
         cpu_time: Box::new(|| cluster.cpu_time_of_nodes()),
     };
     mariadb.set_commit(Commit::Written)?;
-    let (mut lines, _) = course.lines(
+    let mut lines = course.lines(
         &LOGGED.map(without_target),
         "",
         &[
@@ -47,7 +47,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     redis.sync_always()?;
     let controls: Vec<&ControlPort> = cluster.nodes().iter().map(Server::control).collect();
     sync_always(&controls, coordinator, &prefix, dataset)?;
-    let (synced, _) = course.lines(
+    let synced = course.lines(
         &SYNCED.map(without_target),
         ", each write synced",
         &[
