@@ -58,7 +58,7 @@ pub fn plan_routing(view: &ClusterView, request: &RoutingRequest) -> Result<(Pla
 /// Gives up the plan under way: who owns partitions now goes on.
 ///
 /// # Errors
-/// No table, or no plan under way.
+/// No table, or no plan under way; or there was its switch.
 pub fn cancel_plan(view: &ClusterView) -> Result<Change, OperatorError> {
     let table = table(view)?;
     if table.record.next().is_none() {
