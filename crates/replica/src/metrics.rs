@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode};
+
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaCounter {
@@ -21,6 +23,8 @@ pub enum ReplicaCounter {
     Syncs,
     /// Requests refused because too much was queued.
     Overloads,
+    /// Requests refused because a routing table was too old for them, be it that of who asked or this node's.
+    OldTables,
     /// Writes refused for want of space.
     FullDisk,
     /// Records found damaged.
@@ -52,7 +56,7 @@ pub enum ReplicaCounter {
 }
 
 /// All of them, with their names and meanings.
-pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 22] = [
+pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 23] = [
     (ReplicaCounter::Reads, "replica_reads", "records read for coordinators"),
     (
         ReplicaCounter::ColdReads,
@@ -84,6 +88,11 @@ pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 22] = [
         ReplicaCounter::Overloads,
         "replica_overloads",
         "requests to replicas refused because too much was queued",
+    ),
+    (
+        ReplicaCounter::OldTables,
+        "replica_old_tables",
+        "requests to replicas refused because a routing table was too old for them",
     ),
     (
         ReplicaCounter::FullDisk,
@@ -158,6 +167,13 @@ pub(crate) struct ReplicaMetrics {
 impl ReplicaMetrics {
     pub(crate) fn add(&self, counter: ReplicaCounter, count: u64) {
         self.counters[counter as usize].fetch_add(count, Relaxed);
+    }
+
+    /// A request was refused for this reason, if it is one that is counted where requests are let in.
+    pub(crate) fn refused(&self, error: &ReplicaError) {
+        if error.code == ReplicaErrorCode::OldTable {
+            self.add(ReplicaCounter::OldTables, 1);
+        }
     }
 
     pub(crate) fn get(&self, counter: ReplicaCounter) -> u64 {

@@ -134,7 +134,9 @@ impl Shared {
             });
         };
         let (command, epoch) = (request.operation.command(), request.epoch);
-        let place_of = |key: &Bytes| holding.place(store, key, command, epoch);
+        let counted = |error: &ReplicaError| self.metrics.refused(error);
+        let place_of = |key: &Bytes| holding.place(store, key, command, epoch).inspect_err(counted);
+        let admit = |partition| holding.admit(partition, command, epoch).inspect_err(counted);
         match request.operation {
             ReplicaOperation::Get { part, keys } => {
                 crate::reads::get(self, place_of, store, part, &keys, deadline, answer);
@@ -181,7 +183,7 @@ impl Shared {
                 partition,
                 depth,
                 nodes,
-            } => match holding.admit(partition, command, epoch) {
+            } => match admit(partition) {
                 Ok(()) => crate::serving::tree(self, store, partition, depth, nodes, answer),
                 Err(error) => answer(ReplicaReply::Error(error)),
             },
@@ -189,7 +191,7 @@ impl Shared {
                 partition,
                 depth,
                 leaves,
-            } => match holding.admit(partition, command, epoch) {
+            } => match admit(partition) {
                 Ok(()) => crate::serving::sync(self, store, partition, depth, leaves, answer),
                 Err(error) => answer(ReplicaReply::Error(error)),
             },

@@ -51,7 +51,7 @@ impl Group<'_> {
         if !place.partition.is_held() {
             return Err(not_here(&store.name, place.partition.id()));
         }
-        self.shared.holding.load().admit_late(store, place.partition.id())?;
+        self.admit_late(store, &place)?;
         let before = self.current(store.engine_at, &*store.table, &place.table_key)?;
         let local = match &before {
             Some(bytes) => Some(self.decode(&place, bytes)?),
@@ -63,6 +63,13 @@ impl Group<'_> {
         let after = self.change(store, &place, before, Stored::Record(&record))?;
         self.shared.metrics.add(ReplicaCounter::Puts, 1);
         Ok(after)
+    }
+
+    /// Whether what was let in for a place may be written, if the routing table has changed since.
+    pub(super) fn admit_late(&self, store: &HeldStore, place: &Place) -> Result<(), ReplicaError> {
+        let holding = self.shared.holding.load();
+        let admitted = holding.admit_late(store, place.partition.id());
+        admitted.inspect_err(|error| self.shared.metrics.refused(error))
     }
 
     /// The record was found to be one before.

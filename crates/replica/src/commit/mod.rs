@@ -211,7 +211,7 @@ impl<'a> Group<'a> {
                     if !place.partition.is_held() {
                         return Err(not_here(&store.name, place.partition.id()));
                     }
-                    self.shared.holding.load().admit_late(store, place.partition.id())?;
+                    self.admit_late(store, place)?;
                     check_record(record)?;
                 }
                 for (place, record) in records {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fondaco_client::quorum::{RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::{NodeId, PartitionId};
-use fondaco_replica::ReplicaOptions;
+use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
 use crate::cluster::{
     Cluster, PATIENCE, STORE_ID, ask, merging, node, pair, put, putting, quiet, request, until, value,
@@ -69,10 +69,7 @@ fn a_plan_waits_for_owners_that_cannot_be_reached_but_are_said_to_be_there() {
     cluster.network.cut(node(1));
     plan(&mut cluster, &[3, 1]);
     until("failures", || {
-        cluster
-            .node(3)
-            .counter(fondaco_replica::ReplicaCounter::ExchangeFailures)
-            > 1
+        cluster.node(3).counter(ReplicaCounter::ExchangeFailures) > 1
     });
     assert_eq!(synchronised(&cluster, 3), 0);
     cluster.network.mend(node(1));
@@ -180,11 +177,7 @@ fn who_is_to_own_a_partition_is_compared_with_owners_that_have_heard_of_it_only(
     let table = cluster.table.with_plan(vec![vec![node(3), node(1)]; 2]).unwrap();
     cluster.table = Arc::new(table);
     cluster.node(3).set_view(&cluster.view(node(3))).unwrap();
-    let failures = || {
-        cluster
-            .node(3)
-            .counter(fondaco_replica::ReplicaCounter::ExchangeFailures)
-    };
+    let failures = || cluster.node(3).counter(ReplicaCounter::ExchangeFailures);
     until("failures", || failures() > 3);
     assert_eq!(synchronised(&cluster, 3), 0);
     cluster.tell();
@@ -258,6 +251,8 @@ fn requests_by_a_table_that_is_too_old_are_refused_by_name() {
     cluster.tell();
     assert_eq!(refused(&cluster, 3, read(), 3), None);
     assert_eq!(refused(&cluster, 2, read(), 3), Some(ReplicaErrorCode::NotHere));
+    let counted = |number| cluster.node(number).counter(ReplicaCounter::OldTables);
+    assert_eq!([counted(1), counted(2)], [3, 1]);
 }
 
 #[test]
