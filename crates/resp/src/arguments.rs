@@ -80,6 +80,12 @@ impl Arguments {
             .filter_map(|place| source.get(place.start as usize..place.end as usize))
     }
 
+    /// Whether they lie in the buffer that was parsed. Those that it has in quotes only do not.
+    #[inline]
+    pub fn lie_in_buffer(&self) -> bool {
+        !self.in_unquoted
+    }
+
     /// Forgets the request, and what was read of an unfinished one. To be called before parsing goes on
     /// in a buffer that does not continue the last one.
     #[inline]

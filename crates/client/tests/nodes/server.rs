@@ -150,7 +150,8 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<Mutex
                 .map(|word| String::from_utf8_lossy(word).into_owned())
                 .collect();
             if let Some(command) = replica::command(&words[0]) {
-                let request = ReplicaRequest::parse(command, arguments.iter(&input).skip(1)).unwrap();
+                let arguments = arguments.iter(&input).skip(1).map(bytes::Bytes::copy_from_slice);
+                let request = ReplicaRequest::parse(command, arguments).unwrap();
                 input.drain(..consumed);
                 let reply = {
                     let mut state = state.lock().unwrap();

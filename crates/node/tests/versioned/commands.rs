@@ -367,7 +367,12 @@ fn who_may_not_write_a_store_does_not_in_any_way() {
         "FONDACO.PUT s:1 c x",
         "FONDACO.RMERGE 1 9 0 s 1 x",
     ];
-    let reads = ["GET s:1", "TTL s:1", "FONDACO.GET s:1", "FONDACO.RGET 1 1000 0 FULL s 1"];
+    let reads = [
+        "GET s:1",
+        "TTL s:1",
+        "FONDACO.GET s:1",
+        "FONDACO.RGET 1 1000 0 FULL s 1",
+    ];
     for command in writes.iter().chain(&reads) {
         assert_eq!(connection.code(command), "NOAUTH", "{command}");
     }
@@ -384,4 +389,16 @@ fn who_may_not_write_a_store_does_not_in_any_way() {
     }
     connection.send("AUTH node node").unwrap();
     assert_eq!(connection.send("SET s:1 x"), Ok(Value::Okay));
+}
+
+#[test]
+fn a_request_typed_in_quotes_is_one_like_others() {
+    let cluster = Cluster::start(three());
+    let mut typed = TcpStream::connect(cluster.nodes[0].address()).unwrap();
+    typed.set_read_timeout(Some(PATIENCE)).unwrap();
+    let requests = b"SET s:1 \"a b\"\r\nGET 's:1'\r\nFONDACO.RGET \"1\" 1000 0 FULL s never\r\n";
+    typed.write_all(requests).unwrap();
+    let mut replies = [0; 18];
+    typed.read_exact(&mut replies).unwrap();
+    assert_eq!(&replies, b"+OK\r\n$3\r\na b\r\n*1\r\n");
 }

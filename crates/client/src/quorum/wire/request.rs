@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use fondaco_model::versioned::{Update, VectorClock};
 use fondaco_model::{KEY_BYTES_MAX, NodeId, PartitionId, StoreName};
 use fondaco_resp::{Reply, parse_integer};
@@ -143,24 +143,13 @@ impl ReplicaRequest {
         }
     }
 
-    /// The request that these arguments are, those behind the name of the command. They are copied, once and
-    /// together: what a request holds of them shares one buffer.
+    /// The request that these arguments are, those behind the name of the command. It holds them as they are: who
+    /// keeps a part of it for long, and not the others, copies that.
     ///
     /// # Errors
     /// [`ReplicaRequestError`]: what is wrong with which argument. A node answers it behind `ERR`.
-    pub fn parse<'a>(
-        command: ReplicaCommand,
-        arguments: impl Iterator<Item = &'a [u8]> + Clone,
-    ) -> Result<Self, ReplicaRequestError> {
-        let mut bytes = BytesMut::with_capacity(arguments.clone().map(<[u8]>::len).sum());
-        let copied = arguments.map(|argument| {
-            bytes.put_slice(argument);
-            bytes.split().freeze()
-        });
-        let mut left = Left {
-            command,
-            arguments: copied,
-        };
+    pub fn parse(command: ReplicaCommand, arguments: impl Iterator<Item = Bytes>) -> Result<Self, ReplicaRequestError> {
+        let mut left = Left { command, arguments };
         let store_id = left.number("store-id", u16::MAX.into())? as u16;
         let timeout_ms = left.number("timeout-ms", u64::MAX)?;
         let epoch = NonZeroU64::new(left.number("epoch", u64::MAX)?);
@@ -394,7 +383,8 @@ mod tests {
         assert_eq!(parsed, Ok(Parse::Complete { consumed: buffer.len() }));
         let name = arguments.get(0, &buffer).unwrap();
         assert_eq!(name, request.operation.command().name().as_bytes());
-        ReplicaRequest::parse(request.operation.command(), arguments.iter(&buffer).skip(1))
+        let arguments = arguments.iter(&buffer).skip(1).map(Bytes::copy_from_slice);
+        ReplicaRequest::parse(request.operation.command(), arguments)
     }
 
     fn key() -> impl Strategy<Value = Bytes> {
@@ -481,14 +471,14 @@ mod tests {
             ),
         ) {
             // It returns: that is what is asked of it.
-            let _ = ReplicaRequest::parse(command, arguments.iter().map(Vec::as_slice));
+            let _ = ReplicaRequest::parse(command, arguments.into_iter().map(Bytes::from));
         }
     }
 
     #[test]
     fn what_is_wrong_is_said() {
         let parse = |command, text: &str| {
-            let refused = ReplicaRequest::parse(command, text.split(' ').map(str::as_bytes));
+            let refused = ReplicaRequest::parse(command, text.split(' ').map(|word| word.to_owned().into()));
             refused.unwrap_err().to_string()
         };
         assert_eq!(

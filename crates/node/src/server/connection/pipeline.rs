@@ -160,7 +160,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 self.tally.absent += u64::from(answer == Answer::Null);
                 pipeline.push_known(accepted, answer);
             } else if let Some(asked) = replica_command(command) {
-                match admission.replica_request(asked, self.arguments.iter(rest).skip(1)) {
+                // Not copied: what is kept of it for long is.
+                self.input.advance(std::mem::take(&mut self.consumed));
+                let request = Request {
+                    bytes: self.input.split_to(std::mem::take(&mut taken)).freeze(),
+                    arguments: &self.arguments,
+                };
+                match admission.replica_request(asked, request.parts()) {
                     Ok(request) => pipeline.push_replica(accepted, request),
                     Err(refusal) => pipeline.push_refused(accepted, refusal),
                 }

@@ -99,10 +99,10 @@ impl Admission<'_> {
     ///
     /// # Errors
     /// The error to answer with: arguments that are none, no right to read or write the store.
-    pub(in crate::server) fn replica_request<'b>(
+    pub(in crate::server) fn replica_request(
         &self,
         command: ReplicaCommand,
-        arguments: impl Iterator<Item = &'b [u8]> + Clone,
+        arguments: impl Iterator<Item = Bytes>,
     ) -> Result<ReplicaRequest, Refusal> {
         let request = ReplicaRequest::parse(command, arguments).map_err(|error| format!("ERR {error}"))?;
         let is_let_in = match command {

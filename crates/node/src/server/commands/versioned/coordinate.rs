@@ -82,6 +82,7 @@ async fn carry_out(context: &LoopContext, part: &Part) -> Result<Answer, String>
         }
         Operation::DeleteOver { context } => carrying.write_over(context, Update::delete(now_unix_ms())).await,
         Operation::Add(by) if is_counter => carrying.count(*by).await,
+        operation if operation.is_read() => carrying.look_up(operation).await,
         operation => match operation.unconditional() {
             Some(set) if !is_counter => carrying.set(set).await,
             _ => carrying.change(operation).await,
@@ -124,6 +125,15 @@ impl Carrying<'_> {
             _ => resolve(&record, Resolution::All, now_unix_ms).values.into_vec(),
         };
         Ok(Answer::Siblings(context::write(record.context()), values))
+    }
+
+    /// What is said of the value, and changes nothing.
+    async fn look_up(&self, operation: &Operation) -> Result<Answer, String> {
+        let here = self.here();
+        let current = self.value_of(&self.read().await?, &here)?;
+        let (change, answer) = operation.apply(current.as_ref(), &here);
+        debug_assert!(matches!(change, Change::None), "{operation:?} is a read");
+        Ok(answer)
     }
 
     /// A write over what a client has read.

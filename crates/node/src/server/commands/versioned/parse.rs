@@ -47,9 +47,22 @@ impl Request<'_> {
         self.arguments.get(at, &self.bytes).unwrap_or_default()
     }
 
-    /// An argument, without copying it.
+    /// An argument, without copying it if it lies in the bytes.
     pub(super) fn part(&self, at: usize) -> Bytes {
-        self.bytes.slice_ref(self.get(at))
+        self.kept(self.get(at))
+    }
+
+    /// All arguments behind the command's name, as [`part`](Self::part) gives them.
+    pub(in crate::server) fn parts(&self) -> impl Iterator<Item = Bytes> {
+        let arguments = self.arguments.iter(&self.bytes).skip(1);
+        arguments.map(|argument| self.kept(argument))
+    }
+
+    fn kept(&self, argument: &[u8]) -> Bytes {
+        match self.arguments.lie_in_buffer() {
+            true => self.bytes.slice_ref(argument),
+            false => Bytes::copy_from_slice(argument),
+        }
     }
 
     pub(super) fn integer(&self, at: usize) -> Result<i64, Refusal> {
