@@ -1,4 +1,4 @@
-//! The thread behind the writer: it puts full segments on the disk, and gives back the space of what was overwritten,
+//! The thread behind the writer: it puts what was written on the disk, now and then, and gives back the space of what was overwritten,
 //! by moving what is left of a segment to the end of the log.
 //!
 //! Which segment is worth it: by cost and benefit, as in Rosenblum and Ousterhout, The Design and Implementation of a
@@ -34,6 +34,8 @@ const HURRIED_PERCENT: u64 = 10;
 const BEHIND_TIMES: u64 = 4;
 /// How long a write waits for that.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(60);
+/// How often what was written is put on the disk, if nobody wants that before.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(1);
 /// How much is moved at a time: writers wait for that.
 const MOVED_RECORDS: usize = 64;
@@ -188,6 +190,7 @@ impl Drop for Cleaner {
 }
 
 enum Step {
+    Sync,
     Prepare(u32),
     Seal(Full),
     Clean,
@@ -195,6 +198,7 @@ enum Step {
 }
 
 fn run(shared: &Weak<Shared>, cleaning: &Cleaning) {
+    let mut last_sync = Instant::now();
     loop {
         let step = next_step(cleaning);
         let (Some(shared), false) = (shared.upgrade(), matches!(step, Step::End)) else {
@@ -203,8 +207,16 @@ fn run(shared: &Weak<Shared>, cleaning: &Cleaning) {
         let done = catch_unwind(AssertUnwindSafe(|| match step {
             Step::Prepare(number) => shared.prepare(number),
             Step::Seal(full) => shared.seal(full),
-            Step::Clean | Step::End => shared.clean(),
+            Step::Clean => shared.clean(),
+            Step::Sync | Step::End => Ok(()),
         }));
+        let done = match done {
+            Ok(Ok(())) if last_sync.elapsed() >= SYNC_EVERY => {
+                last_sync = Instant::now();
+                Ok(shared.sync())
+            }
+            done => done,
+        };
         if !matches!(done, Ok(Ok(()))) {
             let mut state = cleaning.lock();
             // It may have ended by a panic.
@@ -223,11 +235,14 @@ fn next_step(cleaning: &Cleaning) -> Step {
     let idle = |state: &mut State| {
         !state.has_ended && !state.wants_cleaning && state.full.is_empty() && state.wanted.is_none()
     };
-    let state = cleaning.told.wait_while(cleaning.lock(), idle);
-    let mut state = state.unwrap_or_else(PoisonError::into_inner);
+    let waited = cleaning.told.wait_timeout_while(cleaning.lock(), SYNC_EVERY, idle);
+    let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
     // What is not sealed is read when the engine is opened again.
     if state.has_ended {
         return Step::End;
+    }
+    if waited.timed_out() {
+        return Step::Sync;
     }
     if let Some(number) = state.wanted.take() {
         state.is_preparing = true;

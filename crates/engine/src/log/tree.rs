@@ -155,11 +155,14 @@ impl Leaf {
 
     /// Begins to load what finding a key looks at first.
     fn prefetch(&self, guess: usize) {
-        for at in [guess.saturating_sub(NEAR), guess + NEAR] {
-            self.heads.get(at).inspect(|head| prefetch(head));
-            self.entries.get(at).inspect(|entry| prefetch(entry));
+        for at in [guess.saturating_sub(NEAR), guess, guess + NEAR] {
+            if let Some(head) = self.heads.get(at) {
+                prefetch(head);
+            }
+            if let Some(entry) = self.entries.get(at) {
+                prefetch(entry);
+            }
         }
-        self.entries.get(guess).inspect(|entry| prefetch(entry));
     }
 
     fn insert(&mut self, at: usize, head: Head, entry: Entry) {
