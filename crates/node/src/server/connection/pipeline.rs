@@ -19,8 +19,8 @@ use crate::metrics::Counter;
 use crate::resolved::now_unix_ms;
 use crate::server::clients::Phase;
 use crate::server::commands::versioned::{
-    self, Accepted, Admission, Answer, Pipeline, Request, is_look_up, is_on_versioned_store, is_operation, recall,
-    replica_command,
+    self, Accepted, Admission, Answer, DirectWriter, Pipeline, Request, is_look_up, is_on_versioned_store,
+    is_operation, recall, replica_command,
 };
 use crate::server::session::Replies;
 use crate::server::window::OUTPUT_BYTES_MAX;
@@ -63,6 +63,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 while let Some(work) = pipeline.next_work() {
                     versioned::begin(&self.context, &catalog, work);
                 }
+                DirectWriter::hand_over_enough(&self.context);
             }
             pipeline.take_done();
             self.answer_done(&mut pipeline);
