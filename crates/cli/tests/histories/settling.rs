@@ -105,7 +105,13 @@ impl Replicas {
         for (name, connection) in &mut self.nodes {
             let mut request = redis::cmd("FONDACO.RGET");
             // Stores are numbered as they are created.
-            request.arg(at + 1).arg(ANSWER_MS).arg(0).arg("FULL").arg(store).arg(&key[..]);
+            request
+                .arg(at + 1)
+                .arg(ANSWER_MS)
+                .arg(0)
+                .arg("FULL")
+                .arg(store)
+                .arg(&key[..]);
             match request.query::<Vec<Value>>(connection).as_deref() {
                 Ok([Value::BulkString(record)]) => held.push((&**name, Some(Bytes::copy_from_slice(record)))),
                 Ok([Value::Nil]) => held.push((&**name, None)),

@@ -101,7 +101,11 @@ pub const ERROR_CODES: [(&str, u16, &str); 41] = [
         "there is no routing table yet: too few nodes are there",
     ),
     ("plan_in_progress", 409, "a plan for the routing table is under way"),
-    ("no_plan", 409, "no plan for the routing table is under way, or its partitions have moved"),
+    (
+        "no_plan",
+        409,
+        "no plan for the routing table is under way, or its partitions have moved",
+    ),
     ("nothing_to_move", 409, "the plan would change nothing"),
     ("node_absent", 409, "the node is not there"),
     (

@@ -132,7 +132,9 @@ pub enum OperatorError {
     #[error("a plan for the routing table is under way: wait for it, or cancel it first")]
     PlanInProgress,
     /// There is no plan that can be cancelled.
-    #[error("no plan for the routing table is under way that can be cancelled: there is none, or its partitions have moved")]
+    #[error(
+        "no plan for the routing table is under way that can be cancelled: there is none, or its partitions have moved"
+    )]
     NoPlan,
     /// The plan would change nothing.
     #[error("the routing table is as it should be for these nodes: name nodes to add or to remove")]
