@@ -17,7 +17,7 @@ use crate::interrupt::Interrupt;
 use crate::output::{self, Output, table};
 use crate::progress::{Display, INTERVAL};
 
-/// How much a plan raises the epoch of the routing table, from before its beginning to its end.
+/// How much a plan raises the epoch of the routing table at least, from before its beginning to its end.
 const EPOCHS_OF_A_PLAN: u64 = 2;
 
 /// `fondaco rebalance`.
@@ -143,24 +143,25 @@ fn begin(options: &RunOptions, output: &Output) -> anyhow::Result<()> {
         output.note(plan_text(&plan).trim_end());
     }
     let mut display = Display::new(output.is_quiet());
-    let mut planned: Option<Vec<Option<u64>>> = None;
+    let mut planned: Option<Vec<u64>> = None;
     let ended = loop {
         let progress = look(&client).context("lost sight of the plan, which goes on")?;
-        // The epoch rises when a plan begins, and again when it ends.
+        // The epoch rises when a plan begins, and again when it is given up; when it comes to its end, once more.
         if !progress.under_way && progress.epoch >= before.epoch + EPOCHS_OF_A_PLAN {
             break progress;
         }
         if interrupt.is_asked() {
             bail!("the plan goes on: see fondaco rebalance status, or give it up by fondaco rebalance cancel");
         }
-        if progress.under_way {
-            planned = Some(progress.nodes.iter().map(|node| node.partitions_next).collect());
+        // Nodes are asked about after the plan, which may have ended in between.
+        if let Some(next) = progress.nodes.iter().map(|node| node.partitions_next).collect() {
+            planned = Some(next);
         }
         show(&mut display, &progress);
         std::thread::sleep(INTERVAL);
     };
     drop(display);
-    let owned = || ended.nodes.iter().map(|node| Some(node.partitions)).collect::<Vec<_>>();
+    let owned = || ended.nodes.iter().map(|node| node.partitions).collect::<Vec<_>>();
     if planned.is_some_and(|planned| planned != owned()) {
         bail!("somebody gave up the plan: the nodes hold what they held before");
     }
