@@ -64,33 +64,64 @@ impl Inner {
     where
         O: Operation + Send + 'static,
     {
+        let mut run = self.begin(start)?;
+        run.until(O::is_answered).await;
+        let answer = take(&mut run.operation);
+        if let Some(guard) = self.left_to_do(&run) {
+            drop(self.transport.spawn(async move {
+                let _guard = guard;
+                run.until(O::is_over).await;
+            }));
+        }
+        answer
+    }
+
+    /// Carries out an operation until it is over, and tells its answer when that is there: for those who have a task
+    /// of their own for it.
+    pub(crate) async fn coordinate_to_the_end<O, T>(
+        self: &Arc<Self>,
+        start: impl FnOnce(&Snapshot, &Moment<'_>) -> Result<O, ClientError>,
+        take: impl FnOnce(&mut O) -> Result<T, ClientError>,
+        answer: impl FnOnce(Result<T, ClientError>),
+    ) where
+        O: Operation,
+    {
+        let mut run = match self.begin(start) {
+            Ok(run) => run,
+            Err(error) => return answer(Err(error)),
+        };
+        run.until(O::is_answered).await;
+        answer(take(&mut run.operation));
+        if let Some(_guard) = self.left_to_do(&run) {
+            run.until(O::is_over).await;
+        }
+    }
+
+    fn begin<O: Operation>(
+        self: &Arc<Self>,
+        start: impl FnOnce(&Snapshot, &Moment<'_>) -> Result<O, ClientError>,
+    ) -> Result<Run<O>, ClientError> {
         let snapshot = self.current.load_full().ok_or_else(|| self.no_topology(0))?;
-        let mut run = Run {
+        Ok(Run {
             operation: start(&snapshot, &self.moment(&snapshot))?,
             inner: Arc::clone(self),
             replies: Arc::default(),
             snapshot,
             newer: None,
-        };
-        run.until(O::is_answered).await;
-        let answer = take(&mut run.operation);
-        if !run.operation.is_over() {
-            self.go_on(run);
-        }
-        answer
+        })
     }
 
-    /// Lets an operation go on in the background, unless too many do.
-    fn go_on<O: Operation + Send + 'static>(self: &Arc<Self>, mut run: Run<O>) {
+    /// Whether an operation that is answered is to go on in the background: it is not over, and not too many do.
+    fn left_to_do<O: Operation>(self: &Arc<Self>, run: &Run<O>) -> Option<InBackground> {
+        if run.operation.is_over() {
+            return None;
+        }
         let guard = InBackground(Arc::clone(self));
         if self.background.fetch_add(1, Relaxed) >= BACKGROUND_MAX {
             self.counters.abandoned.fetch_add(1, Relaxed);
-            return;
+            return None;
         }
-        drop(self.transport.spawn(async move {
-            let _guard = guard;
-            run.until(O::is_over).await;
-        }));
+        Some(guard)
     }
 
     fn moment<'a>(&'a self, snapshot: &'a Snapshot) -> Moment<'a> {

@@ -152,6 +152,26 @@ impl Client {
             .await
     }
 
+    /// Writes a key as [`write`](Self::write) does, and tells what came of it when that is known. It returns later:
+    /// when nothing is left to be done for replicas that were slow. For servers that have a task for each write.
+    pub async fn write_to_the_end(
+        &self,
+        key: WireKey,
+        intent: Intent,
+        update: Update,
+        times: impl Into<WriteTimes>,
+        answer: impl FnOnce(Result<Written, ClientError>),
+    ) {
+        let times = times.into();
+        self.inner()
+            .coordinate_to_the_end(
+                |snapshot, moment| Write::start(key, intent, update, times, Arc::clone(&snapshot.home), moment),
+                Write::take_answer,
+                answer,
+            )
+            .await;
+    }
+
     /// Changes a key of a versioned store as `decide` says, which may be asked several times: what
     /// [`Client::update`] rests on, for servers.
     ///

@@ -95,6 +95,23 @@ impl Forwarder {
         self.client()?.write(key, intent, update, self.write_times()).await
     }
 
+    /// Writes a key, and tells what came of it; it returns when nothing is left to be done for it.
+    pub(crate) async fn write_record_to_the_end(
+        &self,
+        key: WireKey,
+        intent: Intent,
+        update: Update,
+        answer: impl FnOnce(Result<Written, ClientError>),
+    ) {
+        match self.client() {
+            Ok(client) => {
+                let times = self.write_times();
+                client.write_to_the_end(key, intent, update, times, answer).await;
+            }
+            Err(error) => answer(Err(error)),
+        }
+    }
+
     /// Changes a key: what is decided on what is there is written, if nobody else writes meanwhile.
     ///
     /// # Errors

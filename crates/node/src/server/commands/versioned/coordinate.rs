@@ -17,10 +17,10 @@ use fondaco_model::versioned::{Record, Resolution, Update, VectorClock, resolve}
 use super::context;
 use super::direct::DirectWriter;
 use super::effect::{Change, Circumstances};
-use super::operation::{Answer, Lifetime, Operation, Set};
+use super::operation::{Answer, Lifetime, Operation};
 use super::pipeline::{Part, Teller, Work};
 use crate::catalog::{Catalog, VersionedStore};
-use crate::forward::{Forwarder, told};
+use crate::forward::told;
 use crate::resolved::{Current, now_unix_ms, value_of};
 use crate::server::event_loop::LoopContext;
 use crate::settings::Setting;
@@ -46,27 +46,62 @@ pub(in crate::server) fn begin(context: &Rc<LoopContext>, catalog: &Catalog, wor
 pub(super) fn begin_part(context: &Rc<LoopContext>, part: Part, teller: Teller) {
     let context = Rc::clone(context);
     let under_way = context.forwarder.under_way(1);
+    let Some(update) = plain_write(&context, &part) else {
+        tokio::task::spawn_local(async move {
+            let _under_way = under_way;
+            let answer = carry_out(&context, &part).await;
+            teller.answer(answer.unwrap_or_else(Answer::Error));
+        });
+        return;
+    };
+    let key = match WireKey::parse(part.wire_key) {
+        Ok(key) => key,
+        Err(error) => return teller.answer(Answer::Error(told(&error).to_string())),
+    };
+    // One task, and a small one, for what is as frequent: it goes on for replicas that are slow.
     tokio::task::spawn_local(async move {
-        let _under_way = under_way;
-        let answer = carry_out(&context, &part).await;
-        teller.answer(answer.unwrap_or_else(Answer::Error));
+        let answer = |written: Result<Written, ClientError>| {
+            drop(under_way);
+            teller.answer(match written {
+                Ok(_) => Answer::Ok,
+                Err(error) => Answer::Error(told(&error).to_string()),
+            });
+        };
+        let forwarder = &context.forwarder;
+        forwarder
+            .write_record_to_the_end(key, Intent::All, update, answer)
+            .await;
     });
+}
+
+/// What is to be under a key, if it takes the place of all that there is, and nothing else is asked.
+fn plain_write(context: &LoopContext, part: &Part) -> Option<Update> {
+    let set = part.operation.unconditional()?;
+    let here = circumstances(context, &part.store);
+    let is_counter = part.store.settings.resolution == Resolution::Counter;
+    (!is_counter).then(|| Update::put(set.value.clone(), here.now_unix_ms, here.end_of(set.lifetime, None)))
+}
+
+fn circumstances(context: &LoopContext, store: &VersionedStore) -> Circumstances {
+    Circumstances {
+        now_unix_ms: now_unix_ms(),
+        ttl_ms: store.settings.ttl_ms,
+        value_bytes_max: context.shared.settings.get(Setting::BulkBytesMax) as usize,
+    }
 }
 
 /// An operation on its key.
 struct Carrying<'a> {
-    forwarder: &'a Forwarder,
+    context: &'a LoopContext,
     store: &'a VersionedStore,
     key: WireKey,
-    value_bytes_max: usize,
 }
 
 async fn carry_out(context: &LoopContext, part: &Part) -> Result<Answer, String> {
     let carrying = Carrying {
-        forwarder: &context.forwarder,
+        context,
         store: &part.store,
         key: WireKey::parse(part.wire_key.clone()).map_err(|error| told(&error).to_string())?,
-        value_bytes_max: context.shared.settings.get(Setting::BulkBytesMax) as usize,
     };
     let is_counter = part.store.settings.resolution == Resolution::Counter;
     match &part.operation {
@@ -83,28 +118,24 @@ async fn carry_out(context: &LoopContext, part: &Part) -> Result<Answer, String>
         Operation::DeleteOver { context } => carrying.write_over(context, Update::delete(now_unix_ms())).await,
         Operation::Add(by) if is_counter => carrying.count(*by).await,
         operation if operation.is_read() => carrying.look_up(operation).await,
-        operation => match operation.unconditional() {
-            Some(set) if !is_counter => carrying.set(set).await,
-            _ => carrying.change(operation).await,
-        },
+        operation => carrying.change(operation).await,
     }
 }
 
 impl Carrying<'_> {
     fn here(&self) -> Circumstances {
-        Circumstances {
-            now_unix_ms: now_unix_ms(),
-            ttl_ms: self.store.settings.ttl_ms,
-            value_bytes_max: self.value_bytes_max,
-        }
+        circumstances(self.context, self.store)
     }
 
     async fn read(&self) -> Result<Record, String> {
-        self.forwarder.read_record(self.key.clone()).await
+        self.context.forwarder.read_record(self.key.clone()).await
     }
 
     async fn write(&self, intent: Intent, update: Update) -> Result<Written, ClientError> {
-        self.forwarder.write_record(self.key.clone(), intent, update).await
+        self.context
+            .forwarder
+            .write_record(self.key.clone(), intent, update)
+            .await
     }
 
     fn value_of(&self, record: &Record, here: &Circumstances) -> Result<Option<Current>, String> {
@@ -143,15 +174,6 @@ impl Carrying<'_> {
         Ok(Answer::Bulk(context::write(&written.context)))
     }
 
-    /// A write over all that there is.
-    async fn set(&self, set: &Set) -> Result<Answer, String> {
-        let here = self.here();
-        let update = Update::put(set.value.clone(), here.now_unix_ms, here.end_of(set.lifetime, None));
-        let written = self.write(Intent::All, update).await;
-        written.map_err(|error| told(&error).to_string())?;
-        Ok(Answer::Ok)
-    }
-
     /// What is added to a counter never conflicts: it is read only for the reply, and to see that it is a
     /// number.
     async fn count(&self, by: i64) -> Result<Answer, String> {
@@ -183,7 +205,11 @@ impl Carrying<'_> {
                 edit(change)
             }
         };
-        let edited = self.forwarder.edit_record(self.key.clone(), Box::new(decide)).await;
+        let edited = self
+            .context
+            .forwarder
+            .edit_record(self.key.clone(), Box::new(decide))
+            .await;
         let updated = edited.map_err(|error| told(&error).to_string())?;
         if *operation == Operation::Delete && updated.context.is_none() && !self.sees_all() {
             // Replicas may have what was not seen: it is deleted unseen.
