@@ -26,10 +26,10 @@ use crate::table_key::{REPLICA_KEY_BYTES_MAX, key_hash, put_record_key, record_k
 
 /// How many bytes an event loop writes itself, at most: to copy them is a system call that nothing else on that core
 /// interrupts.
-const AT_ONCE_BYTES_MAX: usize = 128 * 1024;
+pub(crate) const AT_ONCE_BYTES_MAX: usize = 128 * 1024;
 
 /// How long a record may be that it changes itself.
-const AT_ONCE_RECORD_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const AT_ONCE_RECORD_BYTES_MAX: usize = 16 * 1024;
 
 /// Writes that are made one after the other, each of the key at its place in the list.
 pub trait DirectWrites: Send {

@@ -19,13 +19,14 @@ use tokio::sync::Notify;
 use crate::answer::Answer;
 use crate::commit::Job;
 use crate::committer::commit_now;
+use crate::direct::AT_ONCE_BYTES_MAX;
 use crate::replicas::Replicas;
 use crate::shared::Waiting;
 
 /// How many writes are gathered for a shard before they are handed over without waiting for the turn to end.
 const BATCH_MAX: usize = 256;
-/// How many bytes of writes the loop commits itself, at most.
-const BATCH_BYTES_MAX: usize = 1024 * 1024;
+/// How many bytes they may bring before they are: so many, and a short write more, the loop still commits itself.
+const BATCH_BYTES_MAX: usize = 96 * 1024;
 
 /// The replica of the node, for one event loop. [`hand_over`](Self::hand_over) and [`tell`](Self::tell) must run on it.
 pub struct LoopReplica {
@@ -42,8 +43,9 @@ struct Batch {
     /// Whether it need not wait for a disk.
     is_at_once: bool,
     jobs: Vec<Job>,
-    /// How many bytes each of them brings.
+    /// How many bytes each of them brings, and all of them.
     bytes: Vec<usize>,
+    bytes_of_all: usize,
     together: Arc<Together>,
 }
 
@@ -111,6 +113,7 @@ impl LoopReplica {
                 is_at_once: store.writes_at_once(),
                 jobs: Vec::new(),
                 bytes: Vec::new(),
+                bytes_of_all: 0,
                 together: Arc::new(Together {
                     answered: Mutex::default(),
                     ended: Arc::clone(&self.ended),
@@ -127,7 +130,9 @@ impl LoopReplica {
         };
         batch.jobs.push(job);
         batch.bytes.push(bytes);
-        let full = (batch.jobs.len() >= BATCH_MAX).then(|| gathered.swap_remove(at));
+        batch.bytes_of_all += bytes;
+        let is_full = batch.jobs.len() >= BATCH_MAX || batch.bytes_of_all >= BATCH_BYTES_MAX;
+        let full = is_full.then(|| gathered.remove(at));
         drop(gathered);
         match full {
             Some(batch) => self.enqueue(batch),
@@ -142,10 +147,11 @@ impl LoopReplica {
             is_at_once,
             mut jobs,
             bytes,
+            bytes_of_all,
             ..
         } = batch;
         let shared = &self.replicas.shared;
-        if is_at_once && bytes.iter().sum::<usize>() <= BATCH_BYTES_MAX {
+        if is_at_once && bytes_of_all <= AT_ONCE_BYTES_MAX {
             commit_now(shared, shard, &mut jobs);
         }
         shared.enqueue_all(shard, jobs.into_iter().zip(bytes));

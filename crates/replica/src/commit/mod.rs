@@ -17,7 +17,7 @@ use fondaco_model::versioned::{Durability, Record, Update, VectorClock};
 
 use crate::answer::Answer;
 use crate::committer::Dots;
-use crate::direct::{DirectPlace, Found};
+use crate::direct::{AT_ONCE_RECORD_BYTES_MAX, DirectPlace, Found};
 use crate::metrics::ReplicaCounter;
 use crate::partition::{Change, Partition};
 use crate::shared::Shared;
@@ -112,10 +112,14 @@ impl Job {
         }
     }
 
-    /// Whether it is a write of records of which memory has what is there.
+    /// Whether it is a write of records of which memory has what is there, and that is short.
     pub(crate) fn is_in_memory(&self) -> bool {
         let Some(store) = &self.store else { return false };
-        let has = |place: &Place| matches!(store.table.get_hot(&place.table_key), Ok(Hot::Found(_) | Hot::Absent));
+        let has = |place: &Place| match store.table.get_hot(&place.table_key) {
+            Ok(Hot::Found(record)) => record.len() <= AT_ONCE_RECORD_BYTES_MAX,
+            Ok(Hot::Absent) => true,
+            Ok(Hot::Cold) | Err(_) => false,
+        };
         match &self.task {
             Task::Put(put) => has(&put.place),
             Task::Merge(records) => records.iter().all(|(place, _)| has(place)),
