@@ -31,8 +31,14 @@ const STORE: &str = "records";
 const REDIS_PREFIX: &str = "key:";
 const CONNECTIONS: usize = 50;
 const ROUNDS: u64 = 3;
-/// From when on in a row no further rounds are begun: what is prepared and what is measured ends in four minutes.
-const ROUNDS_UNTIL: Duration = Duration::from_secs(190);
+/// From when on in a row no further rounds are begun: what is prepared and what is measured ends in six minutes.
+const ROUNDS_UNTIL: Duration = Duration::from_secs(300);
+/// Who uses less than a tenth of a core for this time has nothing more to do.
+const SETTLED: Duration = Duration::from_millis(200);
+const SETTLING_MAX: Duration = Duration::from_secs(10);
+/// By how many percent Redis lets its log grow by default before it writes it anew, and how it is told not to.
+const DEFAULT: u32 = 100;
+const NEVER: u32 = 0;
 const READS_OF_REDIS_MIN: f64 = 0.7;
 const WRITES_OF_REDIS_MIN: f64 = 1.0;
 const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
@@ -107,6 +113,10 @@ struct Contender<'a> {
     target: Loaded<'a>,
     /// How much processor time its processes have used so far.
     cpu_time: Box<dyn Fn() -> Result<Duration> + 'a>,
+    /// What is done before each of its rounds.
+    prepare: Box<dyn Fn() -> Result<()> + 'a>,
+    /// Whether it is there for mixes of writes alone.
+    only_writes: bool,
 }
 
 /// Where a load goes.
@@ -123,14 +133,19 @@ impl<'a> Contender<'a> {
             name,
             target: Loaded::Resp(fondaco.resp(), prefix),
             cpu_time: Box::new(|| fondaco.process().cpu_time()),
+            prepare: Box::new(|| Ok(())),
+            only_writes: false,
         }
     }
 
-    fn redis(redis: &'a Redis, name: &'static str) -> Self {
+    /// Redis, which writes its log anew when it has grown by so many percent.
+    fn redis(redis: &'a Redis, name: &'static str, rewrite_after_percent: u32) -> Self {
         Self {
             name,
             target: Loaded::Resp(redis.address(), REDIS_PREFIX),
-            cpu_time: Box::new(|| redis.process().cpu_time()),
+            cpu_time: Box::new(|| redis.process().cpu_time_of_family()),
+            prepare: Box::new(move || redis.rewrite_log_after(rewrite_after_percent)),
+            only_writes: rewrite_after_percent == NEVER,
         }
     }
 
@@ -139,12 +154,29 @@ impl<'a> Contender<'a> {
             name,
             target: Loaded::Sql(mariadb.url()),
             cpu_time: Box::new(|| mariadb.cpu_time()),
+            prepare: Box::new(|| Ok(())),
+            only_writes: false,
         }
     }
 
-    /// Whether it can have several requests of a connection under way.
-    fn pipelines(&self) -> bool {
-        matches!(self.target, Loaded::Resp(..))
+    /// Whether it is compared under a mix: what it cannot do is to have several requests of a connection under way.
+    fn takes(&self, mix: &Mix) -> bool {
+        (mix.pipeline == 1 || matches!(self.target, Loaded::Resp(..))) && (mix.writes == 1.0 || !self.only_writes)
+    }
+
+    /// Waits until it has done what it was given to do behind its answers, but not for ever. The processor time that it
+    /// has used by then.
+    fn settle(&self) -> Result<Duration> {
+        let began = Instant::now();
+        let mut before = (self.cpu_time)()?;
+        loop {
+            std::thread::sleep(SETTLED);
+            let now = (self.cpu_time)()?;
+            if now.saturating_sub(before) <= SETTLED / 10 || began.elapsed() > SETTLING_MAX {
+                return Ok(now);
+            }
+            before = now;
+        }
     }
 
     fn load(&self, mix: &Mix, dataset: Dataset, measured: Duration, seed: u64) -> Result<GroupReport> {
@@ -235,8 +267,8 @@ impl<'a> Course<'a> {
         self.bench.round_time() / 2
     }
 
-    /// The contenders under a mix, in turns: those who can have it.
-    fn compare(&self, mix: &Mix, contenders: &[Contender<'_>]) -> Result<Vec<Seen>> {
+    /// The contenders under a mix, in turns.
+    fn compare(&self, mix: &Mix, contenders: &[&Contender<'_>]) -> Result<Vec<Seen>> {
         let mut seen = vec![Seen::new(); contenders.len()];
         for round in 0..self.rounds() {
             if round > 0 && self.began.elapsed() > ROUNDS_UNTIL {
@@ -245,9 +277,10 @@ impl<'a> Course<'a> {
             for (contender, seen) in contenders.iter().zip(&mut seen) {
                 // What the one before has left to be written is not of this one.
                 rustix::fs::sync();
+                (contender.prepare)()?;
                 let before = (contender.cpu_time)()?;
                 let report = contender.load(mix, self.dataset, self.round_time(), round)?;
-                seen.add(&report, (contender.cpu_time)()? - before);
+                seen.add(&report, contender.settle()? - before);
             }
         }
         Ok(seen)
@@ -258,13 +291,10 @@ impl<'a> Course<'a> {
         ensure!(contenders.len() > 1, "nobody to compare with");
         let mut lines = Vec::new();
         for mix in mixes {
-            let able = contenders
-                .iter()
-                .take_while(|contender| mix.pipeline == 1 || contender.pipelines());
-            let able = able.count();
-            let mut seen = self.compare(mix, &contenders[..able])?.into_iter();
+            let able: Vec<&Contender<'_>> = contenders.iter().filter(|contender| contender.takes(mix)).collect();
+            let mut seen = self.compare(mix, &able)?.into_iter();
             let own = seen.next().context("nobody was measured")?;
-            let peers: Vec<_> = contenders[1..].iter().map(|peer| peer.name).zip(seen).collect();
+            let peers: Vec<_> = able.iter().skip(1).map(|peer| peer.name).zip(seen).collect();
             lines.extend(lines_of(mix, of, &own, &peers));
         }
         Ok(lines)
