@@ -30,6 +30,7 @@ mod memory;
 mod mysql;
 mod name;
 mod open_table;
+mod prefetch;
 mod record_cache;
 mod space;
 mod synced;
@@ -45,3 +46,4 @@ pub use log::{LogEngine, LogOptions};
 pub use memory::{CacheEngine, MemoryEngine};
 #[cfg(feature = "mysql")]
 pub use mysql::{MySqlEngine, MySqlOptions};
+pub use prefetch::prefetch;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode};
-use fondaco_engine::{Hot, Pair, Table};
+use fondaco_engine::{Hot, Pair, Table, prefetch};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::{Over, Record, Resolution, Update};
 
@@ -286,24 +286,12 @@ fn look_up(
     for key in keys {
         let under = look(key)?;
         if let Ok(Some(record)) = &under {
-            prefetch(record);
+            // What has been seen.
+            prefetch(&record[..]);
         }
         found.push(under);
     }
     Some(found)
-}
-
-/// Begins to load the first bytes of a record, which say what has been seen.
-#[inline]
-fn prefetch(record: &[u8]) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch is a hint: it reads nothing that the program sees and never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(record.as_ptr().cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = record;
 }
 
 impl Holding {

@@ -11,7 +11,6 @@ mod cleaner;
 mod entry;
 mod frame;
 mod heat;
-mod prefetch;
 mod recovery;
 mod scan;
 mod segment;

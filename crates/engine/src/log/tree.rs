@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use smallvec::SmallVec;
 
 use super::entry::Entry;
-use super::prefetch::prefetch;
+use crate::prefetch::prefetch;
 
 /// How many entries a leaf has at most; it is divided then.
 const LEAF_MAX: usize = 64;

@@ -1,7 +1,8 @@
 //! Asking memory for what will be looked at soon.
 
-/// Begins to load the first line of something. It never waits, and changes nothing.
-pub(super) fn prefetch<T: ?Sized>(value: &T) {
+/// Begins to load the first bytes of something into the processor's cache. It never waits, and changes nothing.
+#[inline]
+pub fn prefetch<T: ?Sized>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
