@@ -35,20 +35,6 @@ pub struct Process {
 
 /// How much processor time all threads of a process, those that have ended too, have used so far.
 pub fn cpu_time_of(process: u32) -> Result<Duration> {
-    cpu_time_in(process, &[11, 12])
-}
-
-/// The same, with that of its children, those that have ended too.
-pub fn cpu_time_of_family(process: u32) -> Result<Duration> {
-    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"))?;
-    let children = children.split_whitespace().filter_map(|child| child.parse().ok());
-    // One that ends meanwhile is among those that have ended from then on.
-    let living: Duration = children.filter_map(|child| cpu_time_of(child).ok()).sum();
-    Ok(living + cpu_time_in(process, &[11, 12, 13, 14])?)
-}
-
-/// The sum of some fields of /proc/PID/stat, counted from behind the name.
-fn cpu_time_in(process: u32, fields: &[usize]) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     // The second field is a name in brackets, which may hold anything.
     let after_name = stat.rsplit_once(')').context("an unusual /proc/PID/stat")?.1;
@@ -59,7 +45,7 @@ fn cpu_time_in(process: u32, fields: &[usize]) -> Result<Duration> {
             .context("a short /proc/PID/stat")?;
         Ok(text.parse()?)
     };
-    let ticks = fields.iter().map(|at| field(*at)).sum::<Result<u64>>()?;
+    let ticks = field(11)? + field(12)?;
     let ticks_per_second = rustix::param::clock_ticks_per_second();
     Ok(Duration::from_secs_f64(ticks as f64 / ticks_per_second as f64))
 }
@@ -211,11 +197,6 @@ impl Process {
     /// How much processor time all of its threads have used so far.
     pub fn cpu_time(&self) -> Result<Duration> {
         cpu_time_of(self.id())
-    }
-
-    /// The same, with that of its children.
-    pub fn cpu_time_of_family(&self) -> Result<Duration> {
-        cpu_time_of_family(self.id())
     }
 
     /// How many bytes it has sent on their way to a disk so far.

@@ -28,8 +28,7 @@ impl Redis {
         Self::start_with(bench, cpus, ["--appendonly", "no"])
     }
 
-    /// Starts one that writes all changes to its log, and syncs that once a second, on these cores, or all. It writes the
-    /// log anew when it is twice as long as it was, as by default.
+    /// Starts one that writes all changes to its log, and syncs that once a second, on these cores, or all.
     pub fn start_logging(bench: &Bench, cpus: Option<&str>) -> Result<Self> {
         Self::start_with(bench, cpus, ["--appendonly", "yes"])
     }
@@ -38,7 +37,7 @@ impl Redis {
         let address = free_address()?;
         let mut launch = Launch::new("redis-server")
             .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1"])
-            .args(["--save", "", "--daemonize", "no"])
+            .args(["--save", "", "--daemonize", "no", "--auto-aof-rewrite-percentage", "0"])
             .args(kept)
             .args([
                 "--dir".as_ref(),
@@ -55,17 +54,7 @@ impl Redis {
 
     /// From now on it syncs its log before it acknowledges a change.
     pub fn sync_always(&self) -> Result<()> {
-        self.set("appendfsync", "always")
-    }
-
-    /// From now on it writes its log anew when it has grown by so many percent; never if that is 0.
-    pub fn rewrite_log_after(&self, percent: u32) -> Result<()> {
-        self.set("auto-aof-rewrite-percentage", &percent.to_string())
-    }
-
-    fn set(&self, name: &str, value: &str) -> Result<()> {
-        let command = format!("CONFIG SET {name} {value}\r\n");
-        let answer = ask(self.address, command.as_bytes(), OK.len())?;
+        let answer = ask(self.address, b"CONFIG SET appendfsync always\r\n", OK.len())?;
         ensure!(
             answer == OK,
             "CONFIG SET is answered by {:?}",

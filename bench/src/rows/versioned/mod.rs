@@ -36,9 +36,6 @@ const ROUNDS_UNTIL: Duration = Duration::from_secs(300);
 /// Who uses less than a tenth of a core for this time has nothing more to do.
 const SETTLED: Duration = Duration::from_millis(200);
 const SETTLING_MAX: Duration = Duration::from_secs(10);
-/// By how many percent Redis lets its log grow by default before it writes it anew, and how it is told not to.
-const DEFAULT: u32 = 100;
-const NEVER: u32 = 0;
 const READS_OF_REDIS_MIN: f64 = 0.7;
 const WRITES_OF_REDIS_MIN: f64 = 1.0;
 const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
@@ -113,10 +110,6 @@ struct Contender<'a> {
     target: Loaded<'a>,
     /// How much processor time its processes have used so far.
     cpu_time: Box<dyn Fn() -> Result<Duration> + 'a>,
-    /// What is done before each of its rounds.
-    prepare: Box<dyn Fn() -> Result<()> + 'a>,
-    /// Whether it is there for mixes of writes alone.
-    only_writes: bool,
 }
 
 /// Where a load goes.
@@ -133,19 +126,14 @@ impl<'a> Contender<'a> {
             name,
             target: Loaded::Resp(fondaco.resp(), prefix),
             cpu_time: Box::new(|| fondaco.process().cpu_time()),
-            prepare: Box::new(|| Ok(())),
-            only_writes: false,
         }
     }
 
-    /// Redis, which writes its log anew when it has grown by so many percent.
-    fn redis(redis: &'a Redis, name: &'static str, rewrite_after_percent: u32) -> Self {
+    fn redis(redis: &'a Redis, name: &'static str) -> Self {
         Self {
             name,
             target: Loaded::Resp(redis.address(), REDIS_PREFIX),
-            cpu_time: Box::new(|| redis.process().cpu_time_of_family()),
-            prepare: Box::new(move || redis.rewrite_log_after(rewrite_after_percent)),
-            only_writes: rewrite_after_percent == NEVER,
+            cpu_time: Box::new(|| redis.process().cpu_time()),
         }
     }
 
@@ -154,14 +142,12 @@ impl<'a> Contender<'a> {
             name,
             target: Loaded::Sql(mariadb.url()),
             cpu_time: Box::new(|| mariadb.cpu_time()),
-            prepare: Box::new(|| Ok(())),
-            only_writes: false,
         }
     }
 
     /// Whether it is compared under a mix: what it cannot do is to have several requests of a connection under way.
     fn takes(&self, mix: &Mix) -> bool {
-        (mix.pipeline == 1 || matches!(self.target, Loaded::Resp(..))) && (mix.writes == 1.0 || !self.only_writes)
+        mix.pipeline == 1 || matches!(self.target, Loaded::Resp(..))
     }
 
     /// Waits until it has done what it was given to do behind its answers, but not for ever. The processor time that it
@@ -277,7 +263,6 @@ impl<'a> Course<'a> {
             for (contender, seen) in contenders.iter().zip(&mut seen) {
                 // What the one before has left to be written is not of this one.
                 rustix::fs::sync();
-                (contender.prepare)()?;
                 let before = (contender.cpu_time)()?;
                 let report = contender.load(mix, self.dataset, self.round_time(), round)?;
                 seen.add(&report, contender.settle()? - before);

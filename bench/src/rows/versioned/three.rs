@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use super::{Contender, Course, DEFAULT, LOGGED, Loaded, Mix, REDIS_PREFIX, STORE, SYNCED, sync_always};
+use super::{Contender, Course, LOGGED, Loaded, Mix, REDIS_PREFIX, STORE, SYNCED, sync_always};
 use crate::bench::Bench;
 use crate::load;
 use crate::rows::Measured;
@@ -31,8 +31,6 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
         name: "fondaco",
         target: Loaded::Resp(coordinator, &prefix),
         cpu_time: Box::new(|| cluster.cpu_time_of_nodes()),
-        prepare: Box::new(|| Ok(())),
-        only_writes: false,
     };
     mariadb.set_commit(Commit::Written)?;
     let mut lines = course.lines(
@@ -40,7 +38,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
         "",
         &[
             own(),
-            Contender::redis(&redis, "Redis, everysec, one copy", DEFAULT),
+            Contender::redis(&redis, "Redis, everysec, one copy"),
             Contender::mariadb(&mariadb, "MariaDB, 2, one copy"),
         ],
     )?;
@@ -54,7 +52,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
         ", each write synced",
         &[
             own(),
-            Contender::redis(&redis, "Redis, always, one copy", DEFAULT),
+            Contender::redis(&redis, "Redis, always, one copy"),
             Contender::mariadb(&mariadb, "MariaDB, 1, one copy"),
         ],
     )?;
