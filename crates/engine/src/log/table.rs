@@ -106,6 +106,7 @@ impl Contents {
 
     /// Lets a scan know of all changes from now on.
     pub(super) fn tell(&mut self, scan: &Arc<Mutex<Past>>) {
+        self.scans.retain(|scan| scan.strong_count() > 0);
         self.scans.push(Arc::downgrade(scan));
     }
 }
