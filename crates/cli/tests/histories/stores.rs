@@ -115,6 +115,8 @@ impl Store {
             false => &chosen,
         };
         let engine = ["--engine", ENGINES[rng.usize(..ENGINES.len())]];
-        cluster.any().done(&[&kind[..], self.options, handoff, &engine].concat());
+        cluster
+            .any()
+            .done(&[&kind[..], self.options, handoff, &engine].concat());
     }
 }

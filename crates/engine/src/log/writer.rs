@@ -154,7 +154,9 @@ impl Shared {
             self.cleaning.hurry();
             return Err(full);
         }
-        let offsets = gather(writer, &tables);
+        // The last segment that can have records of keys that are deleted, also if the batch begins the next one.
+        let since = writer.last;
+        let offsets = gather(writer, &tables, since);
         if writer.batch.is_empty() {
             return Ok(());
         }
@@ -170,7 +172,7 @@ impl Shared {
                     segment,
                     offset: base + offset,
                 };
-                writer.note(&frame_of(table, change, segment), at);
+                writer.note(&frame_of(table, change, since), at);
                 let entry = change.pair().map(|pair| Entry::hot(pair, at));
                 if let Some(entry) = &entry {
                     heated += entry.hot_bytes();
@@ -272,9 +274,8 @@ impl Shared {
 }
 
 /// Puts the changes into the buffer. Where each stands in it; `None` for what changes nothing.
-fn gather(writer: &mut Writer, tables: &[(Arc<LogTable>, &TableChanges)]) -> Vec<Option<u32>> {
+fn gather(writer: &mut Writer, tables: &[(Arc<LogTable>, &TableChanges)], since: u32) -> Vec<Option<u32>> {
     writer.batch.clear();
-    let since = writer.last;
     let mut offsets = Vec::with_capacity(tables.iter().map(|(_, changes)| changes.len()).sum());
     for (table, changes) in tables {
         for change in changes.iter() {
