@@ -11,6 +11,7 @@ mod cleaner;
 mod entry;
 mod frame;
 mod heat;
+mod moving;
 mod recovery;
 mod scan;
 mod segment;
