@@ -43,7 +43,7 @@ use crate::synced::Synced;
 /// How much of the machine the engine may take.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
-    /// Memory for values, of all tables together. Keys are in memory in any case: about 120 bytes and its length for
+    /// Memory for values, of all tables together. Keys are in memory in any case: about 110 bytes and its length for
     /// each.
     pub cache: CacheBudget,
     /// How long a part of the log is, about: what is given back at a time.
