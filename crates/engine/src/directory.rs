@@ -3,9 +3,16 @@
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::error::EngineError;
 use crate::failure;
+
+/// How long a lock is waited for: a process that is being started shares those of the one that starts it, until it runs
+/// its own program.
+const LET_GO_MAX: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(5);
 
 /// What to do when the log is found damaged as the engine is opened: bits changed, or the machine lost its power
 /// before all was on the disk.
@@ -23,10 +30,14 @@ pub(crate) fn lock(dir: &Path) -> Result<File, EngineError> {
     let path = dir.join("engine.lock");
     let file = File::options().create(true).truncate(false).write(true).open(&path);
     let file = file.map_err(|error| failure::io("create", &path, error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(EngineError::Locked { dir: dir.to_owned() }),
-        Err(TryLockError::Error(error)) => Err(failure::io("lock", &path, error)),
+    let deadline = Instant::now() + LET_GO_MAX;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(POLL),
+            Err(TryLockError::WouldBlock) => return Err(EngineError::Locked { dir: dir.to_owned() }),
+            Err(TryLockError::Error(error)) => return Err(failure::io("lock", &path, error)),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod crashes;
 mod engines;
 mod failed_sync;
 mod full_disk;
+mod locked;
 mod rot;
 
 use engines::Kind;
@@ -30,6 +31,7 @@ durable! {
     failed_sync::after_a_sync_that_failed_nothing_is_written_or_promised_until_it_is_opened_again,
     full_disk::a_full_disk_refuses_writes_until_there_is_space,
     full_disk::a_disk_that_is_filled_to_its_last_byte_loses_nothing_that_was_acknowledged,
+    locked::a_directory_that_is_in_use_is_refused_until_it_is_not,
     rot::a_bit_that_changed_is_an_error_or_nothing_but_never_another_answer,
     rot::a_damaged_log_is_cut_off_where_that_is_asked_for_and_says_so,
     rot::a_batch_that_was_cut_short_at_the_end_of_the_log_is_no_damage,

@@ -1,0 +1,15 @@
+//! A directory that somebody has open.
+
+use fondaco_engine::EngineError;
+
+use crate::engines::{Kind, Options};
+
+pub fn a_directory_that_is_in_use_is_refused_until_it_is_not(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || kind.open(dir.path(), Options::default());
+    let first = open().unwrap();
+    let refused = open().err();
+    assert!(matches!(refused, Some(EngineError::Locked { .. })), "{refused:?}");
+    drop(first);
+    assert!(open().is_ok());
+}
