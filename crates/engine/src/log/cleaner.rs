@@ -1,5 +1,5 @@
-//! The thread behind the writer: it puts what was written on the disk, now and then, and gives back the space of what was overwritten,
-//! by [moving](super::moving) what is left of a segment to the end of the log.
+//! The thread behind the writer: it puts what was written on the disk, now and then, and gives back the space of what
+//! was overwritten, by [moving](super::moving) what is left of a segment to the end of the log.
 //!
 //! Which segment is worth it: by cost and benefit, as in Rosenblum and Ousterhout, The Design and Implementation of a
 //! Log-Structured File System (1992), section 3.5: `(1 - u) * age / (1 + u)`, where `u` is the share that is used.
@@ -29,7 +29,6 @@ const BEHIND_TIMES: u64 = 4;
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(60);
 /// How often what was written is put on the disk, if nobody wants that before.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-const POLL: Duration = Duration::from_millis(1);
 /// How soon it tries again when the disk refused.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// It gives way to what answers clients, but not wholly.
@@ -87,6 +86,13 @@ impl Cleaning {
         self.is_behind.load(Relaxed)
     }
 
+    fn set_behind(&self, is_behind: bool) {
+        if is_behind != self.is_behind.swap(is_behind, Relaxed) {
+            self.lock().wants_cleaning |= is_behind;
+            self.told.notify_all();
+        }
+    }
+
     /// There is no space left: whatever can be given back is wanted.
     pub(super) fn hurry(&self) {
         self.hurries.store(true, Relaxed);
@@ -99,12 +105,7 @@ impl Cleaning {
         // The segments are few, but not to be counted for each batch.
         let is_turn = |batches: u32| batches.is_multiple_of(BATCHES_BETWEEN);
         if writer.active.as_ref().is_some_and(|active| is_turn(active.batches)) {
-            let is_behind = Amount::of(writer, segment_bytes).is_behind();
-            self.is_behind.store(is_behind, Relaxed);
-            if is_behind {
-                self.lock().wants_cleaning = true;
-                self.told.notify_all();
-            }
+            self.set_behind(Amount::of(writer, segment_bytes).is_behind());
         }
     }
 
@@ -209,8 +210,9 @@ fn run(shared: &Weak<Shared>, cleaning: &Cleaning) {
         };
         if !matches!(done, Ok(Ok(()))) {
             let mut state = cleaning.lock();
-            // It may have ended by a panic.
+            // It may have ended by a panic; and what is to be cleaned still is.
             state.is_preparing = false;
+            state.wants_cleaning = true;
             cleaning.told.notify_all();
             drop(
                 cleaning
@@ -236,6 +238,8 @@ fn next_step(cleaning: &Cleaning) -> Step {
     }
     if let Some(number) = state.wanted.take() {
         state.is_preparing = true;
+        // It may have been interrupted in that.
+        state.wants_cleaning = true;
         return Step::Prepare(number);
     }
     match state.full.pop_front() {
@@ -253,17 +257,23 @@ fn next_step(cleaning: &Cleaning) -> Step {
 impl Shared {
     /// Waits while there is too much garbage in the log.
     pub(super) fn wait_for_room(&self) -> Result<(), EngineError> {
-        let started = Instant::now();
-        while self.cleaning.is_behind() {
-            if started.elapsed() > ROOM_WAIT_MAX {
-                return Err(EngineError::Behind {
-                    dir: self.dir.clone(),
-                    waited_seconds: ROOM_WAIT_MAX.as_secs(),
-                });
-            }
-            thread::sleep(POLL);
+        let cleaning = &self.cleaning;
+        if !cleaning.is_behind() {
+            return Ok(());
         }
-        Ok(())
+        let is_behind = |_: &mut State| cleaning.is_behind();
+        drop(
+            cleaning
+                .told
+                .wait_timeout_while(cleaning.lock(), ROOM_WAIT_MAX, is_behind),
+        );
+        match cleaning.is_behind() {
+            true => Err(EngineError::Behind {
+                dir: self.dir.clone(),
+                waited_seconds: ROOM_WAIT_MAX.as_secs(),
+            }),
+            false => Ok(()),
+        }
     }
 
     /// Makes the segment that is needed next.
@@ -282,13 +292,13 @@ impl Shared {
         let synced = segment.sync();
         synced.map_err(|error| self.synced.failed(&self.dir, &error))?;
         self.unsynced().retain(|other| other.number() != segment.number());
-        segment.cut(length)?;
-        // Without, the segment itself is read.
+        // Without either it takes more space, and is read itself; it can be cleaned all the same.
+        let cut = segment.cut(length);
         let written = keys.write(segment.path(), length);
         if let Some(used) = self.writer().uses.get_mut(&segment.number()) {
             used.state = SegmentState::Sealed;
         }
-        written
+        cut.and(written)
     }
 
     /// Cleans segments as long as that is worth it.
@@ -310,7 +320,7 @@ impl Shared {
         }
         let writer = self.writer();
         let amount = Amount::of(&writer, self.options.segment_bytes);
-        self.cleaning.is_behind.store(amount.is_behind(), Relaxed);
+        self.cleaning.set_behind(amount.is_behind());
         let hurries = self.cleaning.hurries.load(Relaxed);
         if !amount.wants_cleaning(self.options.garbage_percent_max, hurries) {
             return None;

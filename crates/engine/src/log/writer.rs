@@ -82,11 +82,11 @@ impl Use {
         }
     }
 
-    /// What says nothing any more, and can be given up.
+    /// What says nothing any more, and can be given up: writers wait for that, and must not wait for what needs them.
     pub(super) fn garbage_bytes(&self) -> u64 {
         match self.state {
-            SegmentState::Damaged => 0,
-            SegmentState::Open | SegmentState::Sealed => self.bytes.saturating_sub(self.live_bytes),
+            SegmentState::Open | SegmentState::Damaged => 0,
+            SegmentState::Sealed => self.bytes.saturating_sub(self.live_bytes),
         }
     }
 }
@@ -295,5 +295,19 @@ fn frame_of<'a>(table: &LogTable, change: &'a Change, since: u32) -> Frame<'a> {
             Some(pair) => Content::Value(pair.value()),
             None => Content::NoneSince(since),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writers_wait_for_nothing_that_only_the_next_write_lets_be_cleaned() {
+        // What is written to is full when the next batch does not fit, and can be cleaned only then.
+        assert_eq!(Use::open(1 << 20).garbage_bytes(), 0);
+        let mut sealed = Use::sealed(1 << 20);
+        sealed.live_bytes = 1 << 10;
+        assert_eq!(sealed.garbage_bytes(), (1 << 20) - (1 << 10));
     }
 }
