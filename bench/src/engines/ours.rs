@@ -48,7 +48,7 @@ impl Tried for Ours {
         for (key, value) in batch {
             changes.put_pair(&*self.table, Pair::copied(key, value));
         }
-        Ok(self.engine.write(&changes)?)
+        Ok(self.engine.write(changes)?)
     }
 
     fn sync(&self) -> Result<()> {

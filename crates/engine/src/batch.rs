@@ -16,8 +16,8 @@ pub struct WriteBatch {
     bytes: usize,
 }
 
-/// A key and its value, one behind the other in a buffer of their own. Engines keep it in memory as it is, for long: it
-/// must be no part of a larger buffer, which would be kept with it.
+/// A key and its value, one behind the other in a buffer of their own. Engines keep it in memory as it is, for long, and
+/// those that have it alone count nobody who shares it.
 #[derive(Clone, Debug)]
 pub struct Pair {
     bytes: Bytes,
@@ -46,7 +46,16 @@ impl Pair {
     ///
     /// # Panics
     /// There are fewer.
-    pub fn new(bytes: Bytes, key_bytes: usize) -> Self {
+    pub fn new(bytes: Vec<u8>, key_bytes: usize) -> Self {
+        // Bytes that are as long as their room have no counter beside them before they are shared.
+        Self::of_shared(bytes.into_boxed_slice().into(), key_bytes)
+    }
+
+    /// The same, of a buffer that others may have, too.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub(crate) fn of_shared(bytes: Bytes, key_bytes: usize) -> Self {
         assert!(
             key_bytes <= bytes.len(),
             "a key of {key_bytes} of {} bytes",
@@ -57,7 +66,7 @@ impl Pair {
 
     /// The buffer of a copy of both.
     pub fn copied(key: &[u8], value: &[u8]) -> Self {
-        Self::new([key, value].concat().into(), key.len())
+        Self::new([key, value].concat(), key.len())
     }
 
     /// The key.
@@ -76,8 +85,8 @@ impl Pair {
     }
 
     /// The buffer.
-    pub(crate) fn bytes(&self) -> &Bytes {
-        &self.bytes
+    pub(crate) fn into_bytes(self) -> Bytes {
+        self.bytes
     }
 
     /// The key, as a part of the buffer.
@@ -94,6 +103,11 @@ impl Change {
     /// The key and its new value; `None` if it is deleted.
     pub(crate) fn pair(&self) -> Option<&Pair> {
         self.is_put.then_some(&self.pair)
+    }
+
+    /// The key and its new value, or a key that is deleted; and whether it gets the value.
+    pub(crate) fn into_parts(self) -> (Pair, bool) {
+        (self.pair, self.is_put)
     }
 
     /// The key, as a part of its buffer.
@@ -135,6 +149,10 @@ impl TableChanges {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Change> {
         self.changes.iter()
+    }
+
+    pub(crate) fn into_changes(self) -> impl Iterator<Item = Change> {
+        self.changes.into_iter()
     }
 }
 
@@ -199,6 +217,11 @@ impl WriteBatch {
     /// Its tables, and what it does to each.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (&str, &TableChanges)> {
         self.tables.iter().map(|(name, changes)| (name.as_str(), changes))
+    }
+
+    /// What it does to each of its tables.
+    pub(crate) fn into_tables(self) -> impl Iterator<Item = TableChanges> {
+        self.tables.into_iter().map(|(_, changes)| changes)
     }
 
     /// Refuses what no engine stores.

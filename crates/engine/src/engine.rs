@@ -1,5 +1,5 @@
 //! What an engine is: sorted tables, changed by atomic batches. Every call may wait for a disk or a network,
-//! but for [`Table::get_hot`]; none is for an event loop.
+//! but for [`Table::get_hot`] and [`Table::look_at_hot`]; none is for an event loop.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// [`EngineError::DiskFull`] while there is no space; [`EngineError::NoTable`] if one was dropped;
     /// [`EngineError::KeyTooLong`] and [`EngineError::ValueTooLong`]; or what the storage says.
-    fn write(&self, batch: &WriteBatch) -> Result<(), EngineError>;
+    fn write(&self, batch: WriteBatch) -> Result<(), EngineError>;
 
     /// Waits until all that was written before survives a loss of power. Calls at the same time share one wait.
     ///
@@ -77,11 +77,25 @@ pub trait Table: Send + Sync {
     ///
     /// # Errors
     /// [`EngineError::NoTable`] if the table was dropped.
-    fn get_hot(&self, key: &[u8]) -> Result<Hot, EngineError>;
+    fn get_hot(&self, key: &[u8]) -> Result<Hot<Bytes>, EngineError>;
 
-    /// These keys are asked for next: memory that says what is known of them may be asked for, all at once.
-    fn prefetch(&self, keys: &[&[u8]]) {
-        let _ = keys;
+    /// The same of several keys, one after the other, until `look` has seen enough and says so by false. What it is
+    /// shown is not copied for it, and memory may be asked for all of them at once. Writers may wait until it returns.
+    ///
+    /// # Errors
+    /// As for [`get_hot`](Self::get_hot).
+    fn look_at_hot(&self, keys: &[&[u8]], look: &mut dyn FnMut(Hot<&[u8]>) -> bool) -> Result<(), EngineError> {
+        for key in keys {
+            let wants_more = match self.get_hot(key)? {
+                Hot::Found(value) => look(Hot::Found(&value)),
+                Hot::Absent => look(Hot::Absent),
+                Hot::Cold => look(Hot::Cold),
+            };
+            if !wants_more {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// All keys and their values from a key, that one included, to another, that one not, in order: as they
@@ -100,10 +114,10 @@ pub trait Table: Send + Sync {
 pub type Scan = Box<dyn Iterator<Item = Result<(Bytes, Bytes), EngineError>> + Send>;
 
 /// What memory knows of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hot {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hot<V> {
     /// Its value.
-    Found(Bytes),
+    Found(V),
     /// There is none.
     Absent,
     /// Nothing: [`Table::get`] knows.

@@ -11,7 +11,7 @@
 //! let table = engine.open_table("store-1")?;
 //! let mut batch = WriteBatch::new();
 //! batch.put(&*table, "key".into(), "value".into());
-//! engine.write(&batch)?;
+//! engine.write(batch)?;
 //! assert_eq!(table.get(b"key")?.as_deref(), Some(&b"value"[..]));
 //! # Ok::<(), fondaco_engine::EngineError>(())
 //! ```

@@ -94,7 +94,7 @@ impl RecordCache {
     }
 
     /// What [`Table::get_hot`](crate::Table::get_hot) answers.
-    pub(crate) fn get_hot(&self, table: u64, key: &[u8]) -> Hot {
+    pub(crate) fn get_hot(&self, table: u64, key: &[u8]) -> Hot<Bytes> {
         match self.get(table, key) {
             Some(Some(value)) => Hot::Found(value),
             Some(None) => Hot::Absent,

@@ -7,7 +7,7 @@ const BYTES_MAX: u64 = 1 << 20;
 fn put(engine: &CacheEngine, table: &dyn Table, key: u32, value: Vec<u8>) {
     let mut batch = WriteBatch::new();
     batch.put(table, key.to_be_bytes().to_vec().into(), value.into());
-    engine.write(&batch).unwrap();
+    engine.write(batch).unwrap();
 }
 
 #[test]

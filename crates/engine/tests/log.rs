@@ -25,7 +25,7 @@ fn open(dir: &Path) -> LogEngine {
 fn put(engine: &LogEngine, table: &dyn Table, key: &[u8], value: &[u8]) {
     let mut batch = WriteBatch::new();
     batch.put(table, key.to_vec().into(), value.to_vec().into());
-    engine.write(&batch).unwrap();
+    engine.write(batch).unwrap();
 }
 
 fn all(table: &dyn Table) -> Records {
@@ -57,7 +57,7 @@ fn churn(engine: &LogEngine, table: &dyn Table, records: &mut Records, random: &
         if random.u8(..4) == 0 {
             let mut batch = WriteBatch::new();
             batch.delete(table, key.clone().into());
-            engine.write(&batch).unwrap();
+            engine.write(batch).unwrap();
             records.remove(&key);
         } else {
             let mut value = vec![0; random.usize(..900)];
@@ -102,7 +102,7 @@ fn a_deletion_outlives_the_cleaning_of_its_segment() {
     }
     let mut batch = WriteBatch::new();
     batch.delete(&*table, b"deleted".to_vec().into());
-    engine.write(&batch).unwrap();
+    engine.write(batch).unwrap();
     let first = segments(dir.path())[0].clone();
     for number in 0..3000_u32 {
         put(&engine, &*table, b"again and again", &number.to_be_bytes().repeat(200));

@@ -53,7 +53,7 @@ impl Database {
 fn put(engine: &MySqlEngine, table: &dyn Table, value: &'static str) -> Result<(), EngineError> {
     let mut batch = WriteBatch::new();
     batch.put(table, Bytes::from_static(b"k"), Bytes::from_static(value.as_bytes()));
-    engine.write(&batch)
+    engine.write(batch)
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_read_of_what_memory_does_not_have_finds_that_another_has_the_database() {
     let theirs = second.open_table("t").unwrap();
     let mut batch = WriteBatch::new();
     batch.put(&*theirs, Bytes::from_static(b"new"), Bytes::from_static(b"second"));
-    second.write(&batch).unwrap();
+    second.write(batch).unwrap();
     let refused = table.get(b"new").unwrap_err();
     assert!(refused.to_string().contains("another node has used it"), "{refused}");
     table.get(b"k").unwrap_err();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode};
-use fondaco_engine::{Hot, Pair, Table, prefetch};
+use fondaco_engine::{Hot, Pair};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::{Over, Record, Resolution, Update};
 
@@ -67,8 +67,25 @@ pub struct DirectPlace {
     key: Bytes,
 }
 
-/// What was found under a key.
-pub(crate) type Found = Result<Option<Bytes>, ReplicaError>;
+/// What is under a key before it is written.
+pub(crate) enum Before {
+    /// Nothing.
+    Absent,
+    /// A record with this digest, of which no more is needed than what was seen.
+    Seen(Record, u64),
+    /// The record.
+    Record(Bytes),
+}
+
+impl Before {
+    fn of(bytes: &[u8], needs_all: bool) -> Self {
+        match Record::decode_seen(bytes) {
+            Ok(seen) if !needs_all => Self::Seen(seen, Record::stated_digest(bytes)),
+            // What is damaged is found to be when it is needed.
+            _ => Self::Record(Bytes::copy_from_slice(bytes)),
+        }
+    }
+}
 
 impl DirectPlace {
     /// What writes must have in common to be handed over together: the shard, and the store.
@@ -178,23 +195,20 @@ impl DirectAnswer {
 
 impl Group<'_> {
     /// Whether all that jobs look at is in memory. Of direct writes alone, it is remembered for them.
-    pub(crate) fn finds_in_memory(&mut self, jobs: &[Job]) -> bool {
+    pub(crate) fn finds_in_memory(&mut self, jobs: &mut [Job]) -> bool {
         let [
             Job {
                 store: Some(store),
                 task: Task::Direct(places),
+                answer,
                 ..
             },
         ] = jobs
         else {
             return jobs.iter().all(Job::is_in_memory);
         };
-        self.found = look_up(&*store.table, places, |key| match store.table.get_hot(key) {
-            Ok(Hot::Found(record)) if record.len() <= AT_ONCE_RECORD_BYTES_MAX => Some(Ok(Some(record))),
-            Ok(Hot::Absent) => Some(Ok(None)),
-            Ok(Hot::Found(_) | Hot::Cold) => None,
-            Err(error) => Some(Err(engine_error(self.shared, &error))),
-        });
+        let found = answer.direct_writes().map(|writes| find(store, places, writes, true));
+        self.found = found.filter(|found| found.len() == places.len() && found.iter().all(Option::is_some));
         self.found.is_some()
     }
 
@@ -212,11 +226,10 @@ impl Group<'_> {
             return Err(has_changed(store));
         }
         self.shared.metrics.add(ReplicaCounter::Puts, places.len() as u64);
-        let shared = self.shared;
-        let read = |key: &[u8]| Some(store.table.get(key).map_err(|error| engine_error(shared, &error)));
-        let found = self.found.take().or_else(|| look_up(&*store.table, &places, read));
-        for (at, (place, found)) in places.into_iter().zip(found.unwrap_or_default()).enumerate() {
-            let written = found.and_then(|found| self.write_one_directly(store, place, found, at, writes));
+        let found = self.found.take();
+        let mut found = found.unwrap_or_else(|| find(store, &places, writes, false)).into_iter();
+        for (at, place) in places.into_iter().enumerate() {
+            let written = self.write_one_directly(store, place, found.next().flatten(), at, writes);
             writes.note(written);
         }
         Ok(())
@@ -226,21 +239,37 @@ impl Group<'_> {
         &mut self,
         store: &HeldStore,
         place: DirectPlace,
-        found: Option<Bytes>,
+        found: Option<Before>,
         at: usize,
         writes: &mut DirectAnswer,
     ) -> Result<(), ReplicaError> {
-        let changed = place.with_table_key(|key| self.changed(store.engine_at, &*store.table, key));
-        let before = changed.unwrap_or(found);
-        let local = match &before {
-            None => Ok(Record::default()),
-            Some(bytes) if writes.looks(at) => Record::decode(bytes.clone()),
-            Some(bytes) => Record::decode_seen(bytes),
-        };
-        let local = local.map_err(|error| {
-            let bytes = before.as_deref().unwrap_or_default();
-            self.damaged(&place.partition, &place.key, bytes, &error)
+        let before = place.with_table_key(|key| {
+            Ok(match self.changed(store.engine_at, &*store.table, key) {
+                Some(changed) => changed.map_or(Before::Absent, Before::Record),
+                None => match found {
+                    Some(found) => found,
+                    None => {
+                        let read = store
+                            .table
+                            .get(key)
+                            .map_err(|error| engine_error(self.shared, &error))?;
+                        read.map_or(Before::Absent, Before::Record)
+                    }
+                },
+            })
         })?;
+        let (local, digest) = match before {
+            Before::Absent => (Record::default(), None),
+            Before::Seen(seen, digest) => (seen, Some(digest)),
+            Before::Record(bytes) => {
+                let record = match writes.looks(at) {
+                    true => Record::decode(bytes.clone()),
+                    false => Record::decode_seen(&bytes),
+                };
+                let record = record.map_err(|error| self.damaged(&place.partition, &place.key, &bytes, &error))?;
+                (record, Some(Record::stated_digest(&bytes)))
+            }
+        };
         let Some(update) = writes.decide(at, &local, self.now_unix_ms) else {
             return Ok(());
         };
@@ -253,11 +282,11 @@ impl Group<'_> {
         let mut bytes = record_key_before(id, place.hash, &place.key, length_guess);
         let key_bytes = bytes.len();
         record.encode(&mut bytes);
-        let pair = Pair::new(bytes.into(), key_bytes);
+        let pair = Pair::new(bytes, key_bytes);
         check_length(pair.value())?;
         let change = Change {
             hash: place.hash,
-            before: before.map(|bytes| Record::stated_digest(&bytes)),
+            before: digest,
             after: Some(Record::stated_digest(pair.value())),
         };
         self.changes.push((place.partition, change));
@@ -266,13 +295,9 @@ impl Group<'_> {
     }
 }
 
-/// What is under keys of a table, one after the other, so that memory serves many at a time: nothing where `look` finds
-/// nothing out about one.
-fn look_up(
-    table: &dyn Table,
-    places: &[DirectPlace],
-    mut look: impl FnMut(&[u8]) -> Option<Found>,
-) -> Option<Vec<Found>> {
+/// What is under the keys of writes, in their order: nothing where memory does not know, or it is long. It ends with the
+/// first of those if all are needed.
+fn find(store: &HeldStore, places: &[DirectPlace], writes: &DirectAnswer, needs_all: bool) -> Vec<Option<Before>> {
     let mut bytes = Vec::new();
     let ends = places.iter().map(|place| {
         put_record_key(&mut bytes, place.partition.id(), place.hash, &place.key);
@@ -281,17 +306,21 @@ fn look_up(
     let ends: Vec<usize> = ends.collect();
     let starts = [0].into_iter().chain(ends.iter().copied());
     let keys: Vec<&[u8]> = starts.zip(&ends).map(|(start, &end)| &bytes[start..end]).collect();
-    table.prefetch(&keys);
     let mut found = Vec::with_capacity(keys.len());
-    for key in keys {
-        let under = look(key)?;
-        if let Ok(Some(record)) = &under {
-            // What has been seen.
-            prefetch(&record[..]);
-        }
-        found.push(under);
-    }
-    Some(found)
+    // Whoever reads what is missing says why it cannot be read.
+    let _ = store.table.look_at_hot(&keys, &mut |hot| {
+        let before = match hot {
+            Hot::Found(record) if record.len() <= AT_ONCE_RECORD_BYTES_MAX => {
+                Some(Before::of(record, writes.looks(found.len())))
+            }
+            Hot::Absent => Some(Before::Absent),
+            Hot::Found(_) | Hot::Cold => None,
+        };
+        let wants_more = before.is_some() || !needs_all;
+        found.push(before);
+        wants_more
+    });
+    found
 }
 
 impl Holding {

@@ -252,12 +252,12 @@ impl Engine for DiskEngine {
         Ok(self.shared.slot.current(&self.shared.dir)?.table_names())
     }
 
-    fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
+    fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
         batch.check()?;
         if batch.is_empty() {
             return Ok(());
         }
-        self.shared.write(batch)
+        self.shared.write(&batch)
     }
 
     fn sync(&self) -> Result<(), EngineError> {

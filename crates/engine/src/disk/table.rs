@@ -46,7 +46,7 @@ impl Table for DiskTable {
             .get_or_read(self.state.number(), key, || self.read(key))
     }
 
-    fn get_hot(&self, key: &[u8]) -> Result<Hot, EngineError> {
+    fn get_hot(&self, key: &[u8]) -> Result<Hot<Bytes>, EngineError> {
         self.state.check()?;
         Ok(self.shared.cache.get_hot(self.state.number(), key))
     }

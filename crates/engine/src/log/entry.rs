@@ -4,8 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
 
-use super::frame::FRAME_HEAD_BYTES;
+use super::frame::frame_bytes;
 use crate::batch::Pair;
+
+/// Longer values are shared with who reads them, others copied. To share one means to make a counter for it, and to change
+/// that counter, which memory has to be waited for, twice at each read and once more when it is overwritten.
+const COPIED_BYTES_MAX: usize = 8 * 1024;
 
 /// Where a frame stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,12 +33,12 @@ pub(super) struct Entry {
 
 impl Entry {
     /// Of a record that is in memory. Lengths are within the limits of all engines.
-    pub(super) fn hot(pair: &Pair, at: At) -> Self {
+    pub(super) fn hot(pair: Pair, at: At) -> Self {
         Self {
-            bytes: pair.bytes().clone(),
             at,
             value_bytes: pair.value().len() as u32,
             key_bytes: pair.key().len() as u16,
+            bytes: pair.into_bytes(),
             is_hot: true,
             is_used: AtomicBool::new(true),
         }
@@ -70,14 +74,31 @@ impl Entry {
     }
 
     /// The value, if it is in memory.
-    pub(super) fn value(&self) -> Option<Bytes> {
-        self.is_hot.then(|| self.bytes.slice(usize::from(self.key_bytes)..))
+    pub(super) fn value(&self) -> Option<&[u8]> {
+        self.is_hot.then(|| &self.bytes[usize::from(self.key_bytes)..])
     }
 
-    /// Key and value, if that is in memory.
+    /// The value, if it is in memory, for who keeps it.
+    pub(super) fn kept_value(&self) -> Option<Bytes> {
+        let value = self.value()?;
+        Some(match value.len() <= COPIED_BYTES_MAX {
+            true => Bytes::copy_from_slice(value),
+            false => self.bytes.slice(usize::from(self.key_bytes)..),
+        })
+    }
+
+    /// Key and value, if that is in memory, for who keeps them.
     pub(super) fn pair(&self) -> Option<Pair> {
+        let value = self.value()?;
+        Some(match value.len() <= COPIED_BYTES_MAX {
+            true => Pair::copied(self.key(), value),
+            false => Pair::of_shared(self.bytes.clone(), usize::from(self.key_bytes)),
+        })
+    }
+
+    /// Whether its value is in memory.
+    pub(super) fn is_hot(&self) -> bool {
         self.is_hot
-            .then(|| Pair::new(self.bytes.clone(), usize::from(self.key_bytes)))
     }
 
     /// Notes that it was read. Written only where that changes something: readers share its cache line.
@@ -98,7 +119,7 @@ impl Entry {
             (self.key(), self.value_bytes as usize),
             (pair.key(), pair.value().len())
         );
-        self.bytes = pair.bytes().clone();
+        self.bytes = pair.clone().into_bytes();
         self.is_hot = true;
         self.is_used.store(true, Relaxed);
     }
@@ -120,6 +141,6 @@ impl Entry {
 
     /// How long its frame is.
     pub(super) fn frame_bytes(&self) -> u64 {
-        (FRAME_HEAD_BYTES + usize::from(self.key_bytes)) as u64 + u64::from(self.value_bytes)
+        frame_bytes(self.key_bytes.into(), self.value_bytes)
     }
 }

@@ -41,6 +41,11 @@ pub(super) enum Content<'a> {
     NoneSince(u32),
 }
 
+/// How long the frame of a value is.
+pub(super) fn frame_bytes(key_bytes: usize, value_bytes: u32) -> u64 {
+    (FRAME_HEAD_BYTES + key_bytes) as u64 + u64::from(value_bytes)
+}
+
 impl Frame<'_> {
     pub(super) fn bytes(&self) -> usize {
         FRAME_HEAD_BYTES + self.key.len() + self.content.value_bytes()

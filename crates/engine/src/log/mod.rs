@@ -11,6 +11,7 @@ mod cleaner;
 mod entry;
 mod frame;
 mod heat;
+mod marks;
 mod moving;
 mod recovery;
 mod scan;
@@ -258,7 +259,7 @@ impl Engine for LogEngine {
         Ok(self.shared.writer().catalog.numbers.keys().cloned().collect())
     }
 
-    fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
+    fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
         batch.check()?;
         if batch.is_empty() {
             return Ok(());

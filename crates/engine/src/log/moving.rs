@@ -5,7 +5,8 @@ use std::sync::{Arc, PoisonError};
 
 use super::Shared;
 use super::entry::{At, Entry};
-use super::frame::{Content, Frame};
+use super::frame::{Content, Frame, frame_bytes};
+use super::marks::Marks;
 use super::recovery::{Scanned, scan};
 use super::segment::{KeysFile, Named, Says, Segment};
 use super::table::{Held, held};
@@ -22,7 +23,15 @@ impl Shared {
     /// Moves what is left of a segment, and deletes it.
     pub(super) fn clean_segment(&self, segment: &Arc<Segment>) -> Result<(), EngineError> {
         let number = segment.number();
-        let mut moving = Moving::default();
+        let used = self
+            .writer()
+            .uses
+            .get_mut(&number)
+            .map(|used| std::mem::take(&mut used.dead));
+        let mut moving = Moving {
+            dead: used.unwrap_or_default(),
+            ..Moving::default()
+        };
         let mut result = Ok(());
         let mut take = |named: Named<'_>| {
             if result.is_ok() {
@@ -70,6 +79,11 @@ impl Shared {
 
     /// Takes along what a frame says, if it is still so.
     fn take_along(&self, segment: u32, named: Named<'_>, moving: &mut Moving) -> Result<(), EngineError> {
+        if let Says::ValueOf(value_bytes) = named.says
+            && moving.dead.has(named.offset, frame_bytes(named.key.len(), value_bytes))
+        {
+            return Ok(());
+        }
         let table = self.tables().by_number.get(&named.table).cloned();
         let Some(table) = table else { return Ok(()) };
         let at = At {
@@ -98,7 +112,8 @@ impl Shared {
 
     /// Appends what was taken along, as far as it is still so.
     fn move_records(&self, from: u32, moving: &mut Moving) -> Result<(), EngineError> {
-        let records = std::mem::take(moving).records;
+        let records = std::mem::take(&mut moving.records);
+        moving.bytes = 0;
         let mut writer = self.writer();
         let writer = &mut *writer;
         self.synced.check(&self.dir)?;
@@ -138,7 +153,7 @@ impl Shared {
             {
                 writer.unused(entry);
                 entry.move_to(at);
-                writer.used(entry);
+                writer.used(at.segment, entry.frame_bytes());
             }
         }
         Ok(())
@@ -148,6 +163,8 @@ impl Shared {
 /// What is moved together.
 #[derive(Default)]
 struct Moving {
+    /// What of the segment need not be looked for.
+    dead: Marks,
     records: Vec<(u32, At, Moved)>,
     bytes: usize,
 }

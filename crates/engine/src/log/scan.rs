@@ -105,7 +105,7 @@ fn next_of(contents: &Contents, past: &Past, table: &LogTable, shared: &Shared) 
                 };
                 last = Some(entry.key().to_vec());
                 match &contents.segments {
-                    Some(segments) if entry.pair().is_none() => on_disk(entry, table.number, segments).map(Held::Disk),
+                    Some(segments) if !entry.is_hot() => on_disk(entry, table.number, segments).map(Held::Disk),
                     _ => held(entry, table.number, &shared.segments),
                 }
             }

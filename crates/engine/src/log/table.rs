@@ -77,31 +77,32 @@ impl LogTable {
 }
 
 impl Contents {
-    /// Gives a key a record, or none. What it had.
-    pub(super) fn change(
-        &mut self,
-        key: &[u8],
-        entry: Option<Entry>,
-        table: u32,
-        segments: &RwLock<Segments>,
-    ) -> Option<Entry> {
-        let before = match entry {
-            Some(entry) => self.tree.put(entry),
-            None => self.tree.remove(key),
-        };
-        if !self.scans.is_empty() {
-            self.scans.retain(|scan| {
-                let Some(scan) = scan.upgrade() else { return false };
-                let mut past = scan.lock().unwrap_or_else(PoisonError::into_inner);
-                past.remember(key, || {
-                    let held = before.as_ref().map(|entry| held(entry, table, segments));
-                    // There is no entry of a segment that is not there.
-                    held.flatten()
-                });
-                true
-            });
+    /// Gives a key a record. What it had.
+    pub(super) fn put(&mut self, entry: Entry, table: u32, segments: &RwLock<Segments>) -> Option<Entry> {
+        let key = (!self.scans.is_empty()).then(|| entry.key().to_vec());
+        let before = self.tree.put(entry);
+        if let Some(key) = key {
+            self.remember(&key, before.as_ref(), table, segments);
         }
         before
+    }
+
+    /// Takes the record of a key away. It.
+    pub(super) fn remove(&mut self, key: &[u8], table: u32, segments: &RwLock<Segments>) -> Option<Entry> {
+        let before = self.tree.remove(key);
+        self.remember(key, before.as_ref(), table, segments);
+        before
+    }
+
+    /// Tells scans what a key had.
+    fn remember(&mut self, key: &[u8], before: Option<&Entry>, table: u32, segments: &RwLock<Segments>) {
+        self.scans.retain(|scan| {
+            let Some(scan) = scan.upgrade() else { return false };
+            let mut past = scan.lock().unwrap_or_else(PoisonError::into_inner);
+            // There is no entry of a segment that is not there.
+            past.remember(key, || before.and_then(|entry| held(entry, table, segments)));
+            true
+        });
     }
 
     /// Lets a scan know of all changes from now on.
@@ -145,7 +146,7 @@ impl OnDisk {
             let reason = format!("the record at byte {} is not what was written", self.offset);
             return Err(failure::corrupt(self.segment.path(), reason));
         }
-        Ok(Pair::new(bytes.slice(FRAME_HEAD_BYTES..), self.key.len()))
+        Ok(Pair::of_shared(bytes.slice(FRAME_HEAD_BYTES..), self.key.len()))
     }
 }
 
@@ -199,7 +200,7 @@ impl Table for TableHandle {
                 return Ok(None);
             };
             entry.touch();
-            if let Some(value) = entry.value() {
+            if let Some(value) = entry.kept_value() {
                 return Ok(Some(value));
             }
             (entry.at(), held(entry, self.table.number, &self.shared.segments))
@@ -210,20 +211,31 @@ impl Table for TableHandle {
         Ok(Some(pair.shared_value()))
     }
 
-    fn get_hot(&self, key: &[u8]) -> Result<Hot, EngineError> {
+    fn get_hot(&self, key: &[u8]) -> Result<Hot<Bytes>, EngineError> {
         self.table.open.check()?;
         let contents = self.table.read();
         Ok(match contents.tree.get(key) {
             None => Hot::Absent,
             Some(entry) => {
                 entry.touch();
-                entry.value().map_or(Hot::Cold, Hot::Found)
+                entry.kept_value().map_or(Hot::Cold, Hot::Found)
             }
         })
     }
 
-    fn prefetch(&self, keys: &[&[u8]]) {
-        self.table.read().tree.prefetch(keys);
+    fn look_at_hot(&self, keys: &[&[u8]], look: &mut dyn FnMut(Hot<&[u8]>) -> bool) -> Result<(), EngineError> {
+        self.table.open.check()?;
+        let contents = self.table.read();
+        contents.tree.get_all(keys, |entry| {
+            look(match entry {
+                None => Hot::Absent,
+                Some(entry) => {
+                    entry.touch();
+                    entry.value().map_or(Hot::Cold, Hot::Found)
+                }
+            })
+        });
+        Ok(())
     }
 
     fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError> {

@@ -235,21 +235,32 @@ impl Tree {
         Some(&mut leaf.entries[at])
     }
 
-    /// Begins to load what looking for these keys will look at, so that memory serves all of them at the same time.
-    pub(super) fn prefetch(&self, keys: &[&[u8]]) {
+    /// The entries of keys, one after the other, until `look` wants no more. What finding them looks at is loaded for
+    /// many of them at once, so that memory serves them at the same time.
+    pub(super) fn get_all(&self, keys: &[&[u8]], mut look: impl FnMut(Option<&Entry>) -> bool) {
         const TOGETHER: usize = 32;
         for keys in keys.chunks(TOGETHER) {
-            let places = keys.iter().map(|key| {
-                let (at, guess) = self.place_of(head_of(key), key);
-                self.leaf(at).prefetch(guess);
-                (at, guess)
+            let leaves = keys.iter().map(|key| {
+                let head = head_of(key);
+                let (at, guess) = self.place_of(head, key);
+                let leaf = self.leaf(at);
+                leaf.prefetch(guess);
+                (leaf, guess, head)
+            });
+            let leaves: SmallVec<[_; TOGETHER]> = leaves.collect();
+            let places = leaves.into_iter().map(|(leaf, guess, head)| {
+                let place = leaf.lower_bound(guess, head);
+                // The keys are beside the records that are looked at next.
+                if let Some(entry) = leaf.entries.get(place) {
+                    prefetch(entry.bytes());
+                }
+                (leaf, place, head)
             });
             let places: SmallVec<[_; TOGETHER]> = places.collect();
-            for (key, (at, guess)) in keys.iter().zip(places) {
-                let leaf = self.leaf(at);
-                // The keys are beside the records that are looked at next.
-                if let Some(entry) = leaf.entries.get(leaf.lower_bound(guess, head_of(key))) {
-                    prefetch(entry.bytes());
+            for (key, (leaf, place, head)) in keys.iter().zip(places) {
+                let found = find(&leaf.heads, place, |at| leaf.entries[at].key(), head, key);
+                if !look(found.ok().map(|at| &leaf.entries[at])) {
+                    return;
                 }
             }
         }
@@ -386,7 +397,7 @@ mod tests {
             segment: 1,
             offset: number,
         };
-        Entry::hot(&Pair::copied(key, b""), at)
+        Entry::hot(Pair::copied(key, b""), at)
     }
 
     fn keys(tree: &Tree) -> Vec<Vec<u8>> {

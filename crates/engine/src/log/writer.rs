@@ -7,9 +7,10 @@ use super::Shared;
 use super::catalog::Catalog;
 use super::entry::{At, Entry};
 use super::frame::{BATCH_BYTES_MAX, BatchBuffer, Content, Frame};
+use super::marks::Marks;
 use super::segment::{Keys, SEGMENT_HEAD_BYTES, Segment};
 use super::table::LogTable;
-use crate::batch::{Change, TableChanges, WriteBatch};
+use crate::batch::{Change, WriteBatch};
 use crate::error::EngineError;
 use crate::failure;
 use crate::space::Space;
@@ -47,11 +48,13 @@ pub(super) struct Full {
 }
 
 /// What of a segment is still used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Use {
     pub(super) bytes: u64,
     /// Of frames that say what is so now.
     pub(super) live_bytes: u64,
+    /// The other frames, as far as memory has room to know them.
+    pub(super) dead: Marks,
     pub(super) state: SegmentState,
 }
 
@@ -71,6 +74,7 @@ impl Use {
         Self {
             bytes: bytes.into(),
             live_bytes: 0,
+            dead: Marks::default(),
             state: SegmentState::Open,
         }
     }
@@ -127,64 +131,71 @@ impl Writer {
         }
     }
 
-    /// A frame is what is so now.
-    pub(super) fn used(&mut self, entry: &Entry) {
-        if let Some(used) = self.uses.get_mut(&entry.at().segment) {
-            used.live_bytes += entry.frame_bytes();
+    /// So many bytes of a segment are frames that are so now.
+    pub(super) fn used(&mut self, segment: u32, bytes: u64) {
+        if let Some(used) = self.uses.get_mut(&segment) {
+            used.live_bytes += bytes;
         }
     }
 
     /// A frame is not so any more.
     pub(super) fn unused(&mut self, entry: &Entry) {
-        if let Some(used) = self.uses.get_mut(&entry.at().segment) {
-            used.live_bytes = used.live_bytes.saturating_sub(entry.frame_bytes());
+        let (At { segment, offset }, bytes) = (entry.at(), entry.frame_bytes());
+        if let Some(used) = self.uses.get_mut(&segment) {
+            used.live_bytes = used.live_bytes.saturating_sub(bytes);
+            used.dead.set(offset, bytes);
         }
     }
 }
 
 impl Shared {
     /// Makes a batch.
-    pub(super) fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
+    pub(super) fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
         self.wait_for_room()?;
         let mut writer = self.writer();
         let writer = &mut *writer;
         self.synced.check(&self.dir)?;
-        let tables = self.tables_of(batch)?;
+        let tables = self.tables_of(&batch)?;
         if let Err(full) = writer.space.claim(batch.bytes()) {
             self.cleaning.hurry();
             return Err(full);
         }
         // The last segment that can have records of keys that are deleted, also if the batch begins the next one.
         let since = writer.last;
-        let offsets = gather(writer, &tables, since);
+        let offsets = gather(writer, &tables, &batch, since);
         if writer.batch.is_empty() {
             return Ok(());
         }
         let (segment, base) = self.append(writer)?;
         self.synced.wrote();
-        let mut guards: Vec<_> = tables.iter().map(|(table, _)| table.write()).collect();
+        let mut guards: Vec<_> = tables.iter().map(|table| table.write()).collect();
         let mut offsets = offsets.into_iter();
-        let (mut heated, mut cooled) = (0, 0);
-        for ((table, changes), contents) in tables.iter().zip(&mut guards) {
-            for (change, offset) in changes.iter().zip(&mut offsets) {
+        let (mut heated, mut cooled, mut used_bytes) = (0, 0, 0);
+        for ((table, changes), contents) in tables.iter().zip(batch.into_tables()).zip(&mut guards) {
+            for (change, offset) in changes.into_changes().zip(&mut offsets) {
                 let Some(offset) = offset else { continue };
                 let at = At {
                     segment,
                     offset: base + offset,
                 };
-                writer.note(&frame_of(table, change, since), at);
-                let entry = change.pair().map(|pair| Entry::hot(pair, at));
-                if let Some(entry) = &entry {
-                    heated += entry.hot_bytes();
-                    writer.used(entry);
-                }
-                if let Some(before) = contents.change(change.key(), entry, table.number, &self.segments) {
+                writer.note(&frame_of(table, &change, since), at);
+                let before = match change.into_parts() {
+                    (pair, true) => {
+                        let entry = Entry::hot(pair, at);
+                        heated += entry.hot_bytes();
+                        used_bytes += entry.frame_bytes();
+                        contents.put(entry, table.number, &self.segments)
+                    }
+                    (pair, false) => contents.remove(pair.key(), table.number, &self.segments),
+                };
+                if let Some(before) = before {
                     cooled += before.hot_bytes();
                     writer.unused(&before);
                 }
             }
         }
         drop(guards);
+        writer.used(segment, used_bytes);
         self.heat.add(heated);
         self.heat.remove(cooled);
         self.cleaning.wrote(writer, self.options.segment_bytes);
@@ -192,15 +203,14 @@ impl Shared {
         Ok(())
     }
 
-    /// The tables of a batch. What is done to each.
-    fn tables_of<'a>(&self, batch: &'a WriteBatch) -> Result<Vec<(Arc<LogTable>, &'a TableChanges)>, EngineError> {
+    /// The tables of a batch.
+    fn tables_of(&self, batch: &WriteBatch) -> Result<Vec<Arc<LogTable>>, EngineError> {
         let tables = self.tables();
-        let find = |(name, changes): (&str, &'a TableChanges)| {
+        let find = |name: &str| {
             let no_table = || EngineError::NoTable { table: name.to_owned() };
-            let table = tables.by_name.get(name).ok_or_else(no_table)?;
-            Ok((Arc::clone(table), changes))
+            tables.by_name.get(name).cloned().ok_or_else(no_table)
         };
-        batch.tables().map(find).collect()
+        batch.tables().map(|(name, _)| find(name)).collect()
     }
 
     /// Appends the batch that was gathered. The segment that it stands in, and where it begins.
@@ -274,10 +284,10 @@ impl Shared {
 }
 
 /// Puts the changes into the buffer. Where each stands in it; `None` for what changes nothing.
-fn gather(writer: &mut Writer, tables: &[(Arc<LogTable>, &TableChanges)], since: u32) -> Vec<Option<u32>> {
+fn gather(writer: &mut Writer, tables: &[Arc<LogTable>], batch: &WriteBatch, since: u32) -> Vec<Option<u32>> {
     writer.batch.clear();
-    let mut offsets = Vec::with_capacity(tables.iter().map(|(_, changes)| changes.len()).sum());
-    for (table, changes) in tables {
+    let mut offsets = Vec::with_capacity(batch.len());
+    for (table, (_, changes)) in tables.iter().zip(batch.tables()) {
         for change in changes.iter() {
             let is_idle = change.pair().is_none() && table.read().tree.get(change.key()).is_none();
             let frame = frame_of(table, change, since);

@@ -130,8 +130,8 @@ macro_rules! engine_over_shared {
                 Ok(self.shared.current.load().table_names())
             }
 
-            fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
-                self.shared.write(batch)
+            fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
+                self.shared.write(&batch)
             }
 
             fn sync(&self) -> Result<(), EngineError> {

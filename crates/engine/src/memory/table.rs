@@ -44,7 +44,7 @@ impl Table for MemoryTable {
         })
     }
 
-    fn get_hot(&self, key: &[u8]) -> Result<Hot, EngineError> {
+    fn get_hot(&self, key: &[u8]) -> Result<Hot<Bytes>, EngineError> {
         Ok(self.get(key)?.map_or(Hot::Absent, Hot::Found))
     }
 

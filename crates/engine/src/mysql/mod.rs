@@ -293,12 +293,12 @@ impl Engine for MySqlEngine {
         Ok(names)
     }
 
-    fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
+    fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
         batch.check()?;
         if batch.is_empty() {
             return Ok(());
         }
-        self.shared.write(batch)
+        self.shared.write(&batch)
     }
 
     fn sync(&self) -> Result<(), EngineError> {

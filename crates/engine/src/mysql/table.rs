@@ -61,7 +61,7 @@ impl Table for MySqlTable {
             .get_or_read(self.table.number(), key, || self.read(key))
     }
 
-    fn get_hot(&self, key: &[u8]) -> Result<Hot, EngineError> {
+    fn get_hot(&self, key: &[u8]) -> Result<Hot<Bytes>, EngineError> {
         self.table.check()?;
         self.shared.check_owner("read")?;
         Ok(self.shared.cache.get_hot(self.table.number(), key))

@@ -24,11 +24,11 @@ pub fn the_last_change_of_a_key_counts(under_test: &dyn UnderTest) {
     assert_eq!(batch.change_of(&*table, b"a"), Some(None));
     assert_eq!(batch.change_of(&*table, b"b"), Some(Some("second".into())));
     assert_eq!(batch.change_of(&*table, b"d"), None);
-    engine.write(&batch).unwrap();
+    engine.write(batch).unwrap();
     assert_eq!(table.get(b"a").unwrap(), None);
     assert_eq!(table.get(b"b").unwrap().unwrap(), "second");
     assert_eq!(table.get(b"c").unwrap().unwrap(), "after");
-    engine.write(&WriteBatch::new()).unwrap();
+    engine.write(WriteBatch::new()).unwrap();
 }
 
 pub fn a_batch_is_seen_whole_while_others_write(under_test: &dyn UnderTest) {
@@ -43,7 +43,7 @@ pub fn a_batch_is_seen_whole_while_others_write(under_test: &dyn UnderTest) {
             for key in ["one", "two"] {
                 batch.put(&*table, key.into(), number.to_be_bytes().to_vec().into());
             }
-            engine.write(&batch).unwrap();
+            engine.write(batch).unwrap();
         }
         done.store(true, Ordering::Release);
         reader.join().unwrap();
@@ -62,7 +62,7 @@ pub fn a_batch_that_cannot_be_made_whole_is_not_made(under_test: &dyn UnderTest)
     batch.put(&*kept, "key".into(), "value".into());
     batch.put(&*dropped, "key".into(), "value".into());
     engine.drop_table("dropped").unwrap();
-    let refused = engine.write(&batch);
+    let refused = engine.write(batch);
     assert!(matches!(refused, Err(EngineError::NoTable { .. })), "{refused:?}");
     assert_eq!(scanned(&*kept, b"", None), []);
     put(&*engine, &*kept, b"key", b"value");

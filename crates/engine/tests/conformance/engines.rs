@@ -135,14 +135,14 @@ impl UnderTest for MySql {
 pub fn put(engine: &dyn Engine, table: &dyn Table, key: &[u8], value: &[u8]) {
     let mut batch = WriteBatch::new();
     batch.put(table, key.to_vec().into(), value.to_vec().into());
-    engine.write(&batch).unwrap();
+    engine.write(batch).unwrap();
 }
 
 /// Deletes one key.
 pub fn delete(engine: &dyn Engine, table: &dyn Table, key: &[u8]) {
     let mut batch = WriteBatch::new();
     batch.delete(table, key.to_vec().into());
-    engine.write(&batch).unwrap();
+    engine.write(batch).unwrap();
 }
 
 /// A key and its value.

@@ -55,7 +55,7 @@ pub fn what_is_too_long_is_refused_by_name(under_test: &dyn UnderTest) {
         let mut batch = WriteBatch::new();
         batch.put(&*table, "key".into(), "value".into());
         batch.put(&*table, vec![1; length].into(), "value".into());
-        let refused = engine.write(&batch);
+        let refused = engine.write(batch);
         assert!(matches!(refused, Err(EngineError::KeyTooLong { .. })), "{refused:?}");
         assert_eq!(table.get(&vec![1; length]).unwrap(), None);
     }

@@ -63,7 +63,7 @@ pub fn it_does_what_a_map_does(under_test: &dyn UnderTest) {
                             }
                         }
                     }
-                    engine.write(&batch).unwrap();
+                    engine.write(batch).unwrap();
                 }
                 Operation::Get(number) => {
                     let expected = model.get(&key(number)).map(Vec::as_slice);

@@ -37,7 +37,7 @@ pub fn a_scan_shows_what_was_there_when_it_began(under_test: &dyn UnderTest) {
     for number in 0..2000 {
         batch.put(&*table, key(number * 2).to_vec().into(), vec![1; 100].into());
     }
-    engine.write(&batch).unwrap();
+    engine.write(batch).unwrap();
     let mut scan = table.scan(b"", None).unwrap();
     let (first, _) = scan.next().unwrap().unwrap();
     assert_eq!(first[..], key(0));
@@ -48,7 +48,7 @@ pub fn a_scan_shows_what_was_there_when_it_began(under_test: &dyn UnderTest) {
             batch.put(&*table, key(number * 2).to_vec().into(), vec![round; 200].into());
             batch.put(&*table, key(number * 2 + 1).to_vec().into(), vec![round; 100].into());
         }
-        engine.write(&batch).unwrap();
+        engine.write(batch).unwrap();
     }
     for number in 1500..2000 {
         delete(&*engine, &*table, &key(number * 2));
@@ -69,7 +69,7 @@ pub fn a_scan_outlasts_its_table(under_test: &dyn UnderTest) {
     for number in 0..2000_u32 {
         batch.put(&*table, number.to_be_bytes().to_vec().into(), vec![7; 100].into());
     }
-    engine.write(&batch).unwrap();
+    engine.write(batch).unwrap();
     let scan = table.scan(b"", None).unwrap();
     drop(table);
     engine.drop_table("t").unwrap();

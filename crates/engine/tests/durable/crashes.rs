@@ -60,7 +60,7 @@ fn write_until_killed() {
             batch.put(table, format!("neighbour-{}", number % 2).into(), value(number).into());
             batch.delete(table, format!("neighbour-{}", (number + 1) % 2).into());
         }
-        engine.write(&batch).unwrap();
+        engine.write(batch).unwrap();
         if number % 64 == 0 {
             engine.sync().unwrap();
         }

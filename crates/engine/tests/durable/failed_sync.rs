@@ -11,7 +11,7 @@ fn put(engine: &dyn Engine, value: &'static str) -> Result<(), EngineError> {
     let table = engine.open_table("t")?;
     let mut batch = WriteBatch::new();
     batch.put(&*table, Bytes::from_static(b"k"), Bytes::from_static(value.as_bytes()));
-    engine.write(&batch)
+    engine.write(batch)
 }
 
 pub fn after_a_sync_that_failed_nothing_is_written_or_promised_until_it_is_opened_again(kind: Kind) {

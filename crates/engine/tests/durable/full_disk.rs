@@ -87,7 +87,7 @@ fn fill_and_free() {
         let value: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(10_000).collect();
         let mut batch = WriteBatch::new();
         batch.put(&*table, key.clone().into(), value.clone().into());
-        match engine.write(&batch) {
+        match engine.write(batch) {
             Ok(()) => {
                 expected.insert(key, value);
                 Ok(())

@@ -27,7 +27,7 @@ fn written(kind: Kind, dir: &Path) -> Records {
             batch.put(&*table, key.clone().into(), value.clone().into());
             records.insert(key, value);
         }
-        engine.write(&batch).unwrap();
+        engine.write(batch).unwrap();
     }
     engine.sync().unwrap();
     records

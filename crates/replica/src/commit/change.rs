@@ -36,7 +36,7 @@ impl Stored<'_> {
             Self::Record(record) => record.encode(&mut both),
             Self::Bytes(bytes) => both.extend_from_slice(bytes),
         }
-        Pair::new(both.into(), key.len())
+        Pair::new(both, key.len())
     }
 }
 

@@ -17,7 +17,7 @@ use fondaco_model::versioned::{Durability, Record, Update, VectorClock};
 
 use crate::answer::Answer;
 use crate::committer::Dots;
-use crate::direct::{AT_ONCE_RECORD_BYTES_MAX, DirectPlace, Found};
+use crate::direct::{AT_ONCE_RECORD_BYTES_MAX, Before, DirectPlace};
 use crate::metrics::ReplicaCounter;
 use crate::partition::{Change, Partition};
 use crate::shared::Shared;
@@ -76,7 +76,7 @@ pub(crate) struct Group<'a> {
     pub(crate) changes: Vec<(Arc<Partition>, Change)>,
     outcomes: Vec<Outcome>,
     /// What was found in memory for the direct writes that come next; none where that is to be looked up.
-    pub(crate) found: Option<Vec<Found>>,
+    pub(crate) found: Option<Vec<Option<Before>>>,
     /// For whom there are hints, and of when.
     hinted: Vec<(NodeId, u64)>,
 }
@@ -115,10 +115,17 @@ impl Job {
     /// Whether it is a write of records of which memory has what is there, and that is short.
     pub(crate) fn is_in_memory(&self) -> bool {
         let Some(store) = &self.store else { return false };
-        let has = |place: &Place| match store.table.get_hot(&place.table_key) {
-            Ok(Hot::Found(record)) => record.len() <= AT_ONCE_RECORD_BYTES_MAX,
-            Ok(Hot::Absent) => true,
-            Ok(Hot::Cold) | Err(_) => false,
+        let has = |place: &Place| {
+            let mut has = false;
+            let looked = store.table.look_at_hot(&[&place.table_key], &mut |hot| {
+                has = match hot {
+                    Hot::Found(record) => record.len() <= AT_ONCE_RECORD_BYTES_MAX,
+                    Hot::Absent => true,
+                    Hot::Cold => false,
+                };
+                has
+            });
+            looked.is_ok() && has
         };
         match &self.task {
             Task::Put(put) => has(&put.place),
@@ -289,7 +296,7 @@ impl<'a> Group<'a> {
     /// Writes all of it, and tells who waits.
     pub(crate) fn commit(mut self) {
         for batch in self.batches.iter_mut().filter(|batch| !batch.changes.is_empty()) {
-            if let Err(error) = batch.engine.write(&batch.changes) {
+            if let Err(error) = batch.engine.write(std::mem::take(&mut batch.changes)) {
                 tracing::warn!(%error, "a group of writes was not taken");
                 batch.failed = Some(engine_error(self.shared, &error));
             }

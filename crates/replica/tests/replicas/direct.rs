@@ -85,7 +85,7 @@ impl Engine for Cold {
         self.0.tables()
     }
 
-    fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
+    fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
         self.0.write(batch)
     }
 
@@ -115,7 +115,7 @@ impl Table for ColdTable {
         self.0.get(key)
     }
 
-    fn get_hot(&self, _: &[u8]) -> Result<Hot, EngineError> {
+    fn get_hot(&self, _: &[u8]) -> Result<Hot<Bytes>, EngineError> {
         Ok(Hot::Cold)
     }
 

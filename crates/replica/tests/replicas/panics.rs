@@ -30,7 +30,7 @@ impl Engine for Defective {
         self.engine.tables()
     }
 
-    fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
+    fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
         self.engine.write(batch)?;
         assert!(!self.panics_next.swap(false, SeqCst), "told to");
         Ok(())

@@ -34,7 +34,7 @@ fn rot(engine: &MemoryEngine) {
         }
     }
     assert!(!batch.is_empty());
-    engine.write(&batch).unwrap();
+    engine.write(batch).unwrap();
 }
 
 fn read(cluster: &Cluster, part: RecordPart) -> Result<Option<Bytes>, ReplicaErrorCode> {
