@@ -1,9 +1,15 @@
 //! How much of the disk is left for writes.
 //!
-//! Looked at before each group of writes, for it costs a microsecond: so writes are refused while the disk is
-//! full, and go on by themselves when it is not. Reads and what frees space are never refused.
+//! Looked at before groups of writes, not more often than every few milliseconds as long as there is enough: so writes
+//! are refused while the disk is full, and go on by themselves when it is not. Reads and what frees space are never
+//! refused.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// For how long there is enough where there was. What can be written meanwhile is little beside any reserve.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The disk that versioned stores are on.
 #[derive(Debug)]
@@ -11,6 +17,8 @@ pub(crate) struct Space {
     dir: PathBuf,
     /// How much of it must stay free, in bytes.
     reserve_bytes: u64,
+    /// When there was enough.
+    had_enough: Mutex<Option<Instant>>,
 }
 
 impl Space {
@@ -18,6 +26,7 @@ impl Space {
         Self {
             dir: dir.to_owned(),
             reserve_bytes,
+            had_enough: Mutex::default(),
         }
     }
 
@@ -26,6 +35,16 @@ impl Space {
     /// # Errors
     /// What to tell who wants to write.
     pub(crate) fn check(&self) -> Result<(), String> {
+        let mut had_enough = self.had_enough.lock().unwrap_or_else(PoisonError::into_inner);
+        if had_enough.is_some_and(|when| when.elapsed() < LOOK_AGAIN) {
+            return Ok(());
+        }
+        let looked = self.look();
+        *had_enough = looked.is_ok().then(Instant::now);
+        looked
+    }
+
+    fn look(&self) -> Result<(), String> {
         let Ok(found) = rustix::fs::statvfs(&self.dir) else {
             // The engine will say what is wrong.
             return Ok(());
