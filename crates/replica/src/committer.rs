@@ -1,7 +1,8 @@
 //! Who commits: the one whose turn it is at a shard, mostly the shard's own thread.
 //!
-//! A thread takes all that waits, and commits it in groups: the more waits, the more is written at once. A panic is
-//! that of one group: who waits for it is told, and the thread goes on with the next.
+//! A thread takes all that waits, and commits it in groups: the more waits, the more is written at once, and all of it is
+//! waited for together where it is to be on the disk. A panic is that of one group: who waits for it is told, and the
+//! thread goes on with the next.
 
 use std::iter::Peekable;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +13,7 @@ use std::vec::Drain;
 use fondaco_model::versioned::DotSource;
 use fondaco_model::{NodeId, PartitionId};
 
-use crate::commit::{Group, Job};
+use crate::commit::{Group, Job, Outcome, sync};
 use crate::error::ReplicasError;
 use crate::incarnation::{Incarnation, Lasting};
 use crate::metrics::ReplicaCounter;
@@ -21,11 +22,13 @@ use crate::queue::Queue;
 use crate::shared::Shared;
 use crate::write_turn::{HeldTurn, WriteTurn};
 
-/// How many writes are committed together at most.
-const GROUP_ITEMS_MAX: usize = 1024;
+/// How much is committed together, and how much is waited for together: so many writes, and so many bytes, but for one
+/// write alone.
+const GROUP_MAX: (usize, usize) = (1024, 8 << 20);
 
-/// How many bytes, but for one write alone.
-const GROUP_BYTES_MAX: usize = 8 << 20;
+/// How much is committed together by an engine that only copies it: what is looked at and what is copied then stays in
+/// the processor's caches from the first look to the last copy.
+const AT_ONCE_GROUP_MAX: (usize, usize) = (96, 128 << 10);
 
 /// What a shard is given.
 pub(crate) enum Work {
@@ -96,10 +99,32 @@ fn run(shared: &Shared, shard: usize) {
     let mut taken = Vec::new();
     while queue.take(&mut taken) {
         let mut waiting = taken.drain(..).peekable();
+        let mut written = Written::default();
         while waiting.peek().is_some() {
             let mut turn = shared.turns[shard].take();
-            commit(shared, shard, &mut turn, |group| commit_next(group, &mut waiting));
+            commit(shared, shard, &mut turn, |group| {
+                commit_next(group, &mut waiting, &mut written);
+            });
+            if written.items >= GROUP_MAX.0 || written.bytes >= GROUP_MAX.1 {
+                written.sync(shared);
+            }
         }
+        written.sync(shared);
+    }
+}
+
+/// What is written, and is to be on the disk before it is answered.
+#[derive(Default)]
+struct Written {
+    unsynced: Vec<Outcome>,
+    items: usize,
+    bytes: usize,
+}
+
+impl Written {
+    fn sync(&mut self, shared: &Shared) {
+        sync(shared, &mut self.unsynced);
+        (self.items, self.bytes) = (0, 0);
     }
 }
 
@@ -117,7 +142,7 @@ pub(crate) fn commit_now(shared: &Shared, shard: usize, jobs: &mut Vec<Job>) {
     commit(shared, shard, &mut turn, |mut group| {
         if group.finds_in_memory(jobs) {
             jobs.drain(..).for_each(|job| group.add(job));
-            group.commit();
+            sync(shared, &mut group.commit());
         }
     });
     let now_ms = shared.now_ms();
@@ -139,12 +164,17 @@ fn commit(shared: &Shared, shard: usize, turn: &mut HeldTurn<'_>, group: impl Fn
 }
 
 /// Commits the next group of what waits.
-fn commit_next(mut group: Group<'_>, waiting: &mut Peekable<Drain<'_, (Work, usize)>>) {
+fn commit_next(mut group: Group<'_>, waiting: &mut Peekable<Drain<'_, (Work, usize)>>, written: &mut Written) {
     let (mut items, mut bytes) = (0, 0);
+    let (mut items_max, mut bytes_max) = AT_ONCE_GROUP_MAX;
     let mut between = Vec::new();
-    while items < GROUP_ITEMS_MAX && bytes < GROUP_BYTES_MAX {
+    let shared = group.shared;
+    while items < items_max && bytes < bytes_max {
         match waiting.next() {
             Some((Work::Job(job), length)) => {
+                if !job.engine_writes_at_once(shared) {
+                    (items_max, bytes_max) = GROUP_MAX;
+                }
                 items += job.len();
                 group.add(*job);
                 bytes += length;
@@ -153,8 +183,13 @@ fn commit_next(mut group: Group<'_>, waiting: &mut Peekable<Drain<'_, (Work, usi
             None => break,
         }
     }
-    group.commit();
-    between.into_iter().for_each(|action| action());
+    written.unsynced.append(&mut group.commit());
+    written.items += items;
+    written.bytes += bytes;
+    if !between.is_empty() {
+        written.sync(shared);
+        between.into_iter().for_each(|action| action());
+    }
 }
 
 /// A group ended by a panic: it may have been written, or not.

@@ -89,7 +89,7 @@ struct Batch {
 }
 
 /// What came of a job, if the group is written.
-struct Outcome {
+pub(crate) struct Outcome {
     answer: Answer,
     reply: ReplicaReply,
     /// Which engine must have been written.
@@ -110,6 +110,16 @@ impl Job {
             Task::Direct(places) => places.len(),
             _ => 1,
         }
+    }
+
+    /// Whether the engine that it is for only copies what it is given.
+    pub(crate) fn engine_writes_at_once(&self, shared: &Shared) -> bool {
+        let is_hint = matches!(self.task, Task::Hint(..) | Task::Delivered(_));
+        let engine_at = match &self.store {
+            Some(store) if !is_hint => store.engine_at,
+            _ => HINTS_ENGINE_AT,
+        };
+        shared.engines[engine_at].writes_at_once()
     }
 
     /// Whether it is a write of records of which memory has what is there, and that is short.
@@ -293,8 +303,10 @@ impl<'a> Group<'a> {
         &mut self.batches[found].changes
     }
 
-    /// Writes all of it, and tells who waits.
-    pub(crate) fn commit(mut self) {
+    /// Writes all of it, and tells who waits, but for those who wait for the disk: they are to be told by
+    /// [`sync`], as others written after them.
+    #[must_use]
+    pub(crate) fn commit(mut self) -> Vec<Outcome> {
         for batch in self.batches.iter_mut().filter(|batch| !batch.changes.is_empty()) {
             if let Err(error) = batch.engine.write(std::mem::take(&mut batch.changes)) {
                 tracing::warn!(%error, "a group of writes was not taken");
@@ -327,24 +339,24 @@ impl<'a> Group<'a> {
                 _ => outcome.answer.give(outcome.reply),
             }
         }
-        self.sync(waiting);
+        waiting
     }
+}
 
-    /// Waits until all is on the disk, and tells those who wait for that.
-    fn sync(&self, waiting: Vec<Outcome>) {
-        let mut synced: Vec<(usize, Option<ReplicaError>)> = Vec::new();
-        for outcome in waiting {
-            let at = outcome.engine_at;
-            let known = synced.iter().find(|(engine_at, _)| *engine_at == at).cloned();
-            let (_, failure) = known.unwrap_or_else(|| {
-                self.shared.metrics.add(ReplicaCounter::Syncs, 1);
-                let failure = self.shared.engines[at].sync().err();
-                let failure = failure.map(|error| engine_error(self.shared, &error));
-                synced.push((at, failure.clone()));
-                (at, failure)
-            });
-            outcome.answer.give(failure.map_or(outcome.reply, ReplicaReply::Error));
-        }
+/// Waits until all that is written is on the disk, and tells those who wait for that.
+pub(crate) fn sync(shared: &Shared, waiting: &mut Vec<Outcome>) {
+    let mut synced: Vec<(usize, Option<ReplicaError>)> = Vec::new();
+    for outcome in waiting.drain(..) {
+        let at = outcome.engine_at;
+        let known = synced.iter().find(|(engine_at, _)| *engine_at == at).cloned();
+        let (_, failure) = known.unwrap_or_else(|| {
+            shared.metrics.add(ReplicaCounter::Syncs, 1);
+            let failure = shared.engines[at].sync().err();
+            let failure = failure.map(|error| engine_error(shared, &error));
+            synced.push((at, failure.clone()));
+            (at, failure)
+        });
+        outcome.answer.give(failure.map_or(outcome.reply, ReplicaReply::Error));
     }
 }
 
