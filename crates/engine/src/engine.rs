@@ -98,6 +98,13 @@ pub trait Table: Send + Sync {
         Ok(())
     }
 
+    /// These keys are looked at soon: memory may be asked for what is known of them, of all at once. Whether that is
+    /// any use.
+    fn prefetch(&self, keys: &[&[u8]]) -> bool {
+        let _ = keys;
+        false
+    }
+
     /// All keys and their values from a key, that one included, to another, that one not, in order: as they
     /// were when this was called, whatever is written meanwhile. A cache alone shows changes that are made
     /// during the scan. Holding a scan holds up the storage's cleaning: take it in pieces where it lasts.

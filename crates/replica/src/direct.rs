@@ -22,7 +22,7 @@ use crate::metrics::ReplicaCounter;
 use crate::partition::{Change, Partition};
 use crate::replicas::Replicas;
 use crate::store::{HeldStore, Holding};
-use crate::table_key::{REPLICA_KEY_BYTES_MAX, key_hash, put_record_key, record_key_before, with_record_key};
+use crate::table_key::{JoinedKeys, REPLICA_KEY_BYTES_MAX, key_hash, record_key_before, with_record_key};
 
 /// How many bytes an event loop writes itself, at most: to copy them is a system call that nothing else on that core
 /// interrupts.
@@ -298,14 +298,11 @@ impl Group<'_> {
 /// What is under the keys of writes, in their order: nothing where memory does not know, or it is long. It ends with the
 /// first of those if all are needed.
 fn find(store: &HeldStore, places: &[DirectPlace], writes: &DirectAnswer, needs_all: bool) -> Vec<Option<Before>> {
-    let mut bytes = Vec::new();
-    let ends = places.iter().map(|place| {
-        put_record_key(&mut bytes, place.partition.id(), place.hash, &place.key);
-        bytes.len()
-    });
-    let ends: Vec<usize> = ends.collect();
-    let starts = [0].into_iter().chain(ends.iter().copied());
-    let keys: Vec<&[u8]> = starts.zip(&ends).map(|(start, &end)| &bytes[start..end]).collect();
+    let mut joined = JoinedKeys::default();
+    for place in places {
+        joined.push(place.partition.id(), place.hash, &place.key);
+    }
+    let keys = joined.keys();
     let mut found = Vec::with_capacity(keys.len());
     // Whoever reads what is missing says why it cannot be read.
     let _ = store.table.look_at_hot(&keys, &mut |hot| {

@@ -39,9 +39,32 @@ pub(crate) fn record_key_before(partition: PartitionId, hash: u64, key: &[u8], m
 }
 
 /// Appends where a key stands in its store's table.
-pub(crate) fn put_record_key(bytes: &mut Vec<u8>, partition: PartitionId, hash: u64, key: &[u8]) {
+fn put_record_key(bytes: &mut Vec<u8>, partition: PartitionId, hash: u64, key: &[u8]) {
     put_prefix(bytes, partition, hash);
     bytes.put_slice(key);
+}
+
+/// Where several keys stand in their store's table, one behind the other in one buffer.
+#[derive(Default)]
+pub(crate) struct JoinedKeys {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl JoinedKeys {
+    pub(crate) fn push(&mut self, partition: PartitionId, hash: u64, key: &[u8]) {
+        put_record_key(&mut self.bytes, partition, hash, key);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// They, in order.
+    pub(crate) fn keys(&self) -> Vec<&[u8]> {
+        let starts = [0].into_iter().chain(self.ends.iter().copied());
+        starts
+            .zip(&self.ends)
+            .map(|(start, &end)| &self.bytes[start..end])
+            .collect()
+    }
 }
 
 /// Does something with where a key stands in its store's table; without a buffer for that where the key is short.

@@ -71,6 +71,13 @@ impl Arguments {
         self.source(buffer).get(place.start as usize..place.end as usize)
     }
 
+    /// The same, if it [lies in the buffer](Self::lie_in_buffer): for who keeps it beyond the next request.
+    #[inline]
+    pub fn get_in_buffer<'b>(&self, index: usize, buffer: &'b [u8]) -> Option<&'b [u8]> {
+        let place = self.places.get(index).filter(|_| !self.in_unquoted)?;
+        buffer.get(place.start as usize..place.end as usize)
+    }
+
     /// All arguments in order, the command's name first. `buffer` is the one that was parsed.
     #[inline]
     pub fn iter<'b>(&'b self, buffer: &'b [u8]) -> impl DoubleEndedIterator<Item = &'b [u8]> + Clone + 'b {

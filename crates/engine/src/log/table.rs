@@ -225,8 +225,7 @@ impl Table for TableHandle {
 
     fn look_at_hot(&self, keys: &[&[u8]], look: &mut dyn FnMut(Hot<&[u8]>) -> bool) -> Result<(), EngineError> {
         self.table.open.check()?;
-        let contents = self.table.read();
-        contents.tree.get_all(keys, |entry| {
+        let mut look = |entry: Option<&Entry>| {
             look(match entry {
                 None => Hot::Absent,
                 Some(entry) => {
@@ -234,8 +233,20 @@ impl Table for TableHandle {
                     entry.value().map_or(Hot::Cold, Hot::Found)
                 }
             })
-        });
+        };
+        let tree = &self.table.read().tree;
+        match keys {
+            [key] => {
+                look(tree.get(key));
+            }
+            keys => tree.get_all(keys, look),
+        }
         Ok(())
+    }
+
+    fn prefetch(&self, keys: &[&[u8]]) -> bool {
+        self.table.read().tree.prefetch(keys);
+        true
     }
 
     fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError> {

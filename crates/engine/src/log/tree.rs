@@ -31,6 +31,9 @@ pub(super) struct Tree {
 /// How far a key is from where it is guessed to be, mostly.
 const NEAR: usize = 2;
 
+/// For how many keys memory is asked at the same time.
+const TOGETHER: usize = 32;
+
 /// Where the leaf of a key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LeafAt {
@@ -235,35 +238,42 @@ impl Tree {
         Some(&mut leaf.entries[at])
     }
 
-    /// The entries of keys, one after the other, until `look` wants no more. What finding them looks at is loaded for
-    /// many of them at once, so that memory serves them at the same time.
+    /// The entries of keys, one after the other, until `look` wants no more. Memory is asked for many of them at once.
     pub(super) fn get_all(&self, keys: &[&[u8]], mut look: impl FnMut(Option<&Entry>) -> bool) {
-        const TOGETHER: usize = 32;
         for keys in keys.chunks(TOGETHER) {
-            let leaves = keys.iter().map(|key| {
-                let head = head_of(key);
-                let (at, guess) = self.place_of(head, key);
-                let leaf = self.leaf(at);
-                leaf.prefetch(guess);
-                (leaf, guess, head)
-            });
-            let leaves: SmallVec<[_; TOGETHER]> = leaves.collect();
-            let places = leaves.into_iter().map(|(leaf, guess, head)| {
-                let place = leaf.lower_bound(guess, head);
-                // The keys are beside the records that are looked at next.
-                if let Some(entry) = leaf.entries.get(place) {
-                    prefetch(entry.bytes());
-                }
-                (leaf, place, head)
-            });
-            let places: SmallVec<[_; TOGETHER]> = places.collect();
-            for (key, (leaf, place, head)) in keys.iter().zip(places) {
+            for (key, (leaf, place, head)) in keys.iter().zip(self.approach(keys)) {
                 let found = find(&leaf.heads, place, |at| leaf.entries[at].key(), head, key);
                 if !look(found.ok().map(|at| &leaf.entries[at])) {
                     return;
                 }
             }
         }
+    }
+
+    /// Begins to load what looking for these keys looks at, and the first bytes of their records.
+    pub(super) fn prefetch(&self, keys: &[&[u8]]) {
+        keys.chunks(TOGETHER).for_each(|keys| drop(self.approach(keys)));
+    }
+
+    /// Goes to the leaves of keys, and where in them the keys begin to be. What is looked at there is loaded for all of
+    /// them at once, so that memory serves them at the same time.
+    fn approach(&self, keys: &[&[u8]]) -> SmallVec<[(&Leaf, usize, Head); TOGETHER]> {
+        let leaves = keys.iter().map(|key| {
+            let head = head_of(key);
+            let (at, guess) = self.place_of(head, key);
+            let leaf = self.leaf(at);
+            leaf.prefetch(guess);
+            (leaf, guess, head)
+        });
+        let mut leaves: SmallVec<[_; TOGETHER]> = leaves.collect();
+        for (leaf, place, head) in &mut leaves {
+            *place = leaf.lower_bound(*place, *head);
+            // The keys are beside the records that are looked at next.
+            if let Some(entry) = leaf.entries.get(*place) {
+                prefetch(entry.bytes());
+            }
+        }
+        leaves
     }
 
     /// Puts in an entry. The one of its key that was there.

@@ -158,6 +158,22 @@ impl Record {
         Ok(Self { context, siblings })
     }
 
+    /// The value of a record of which there is not more to know: it is one, which never ends, and nobody has added to it.
+    /// `None` for what is more, or is damaged, which [`decode`](Self::decode) tells.
+    pub fn plain_value(encoded: &[u8]) -> Option<&[u8]> {
+        let mut reader = checked(encoded).ok()?;
+        VectorClock::read(&mut reader).ok()?;
+        let is_plain = reader.number().ok()? == 1 && reader.byte().ok()? == HAS_VALUE;
+        if !is_plain {
+            return None;
+        }
+        let [_place, _counter, _written] = [reader.number().ok()?, reader.number().ok()?, reader.number().ok()?];
+        let length = reader.number().ok()?;
+        let value = reader.skip(length).ok()?;
+        reader.end().ok()?;
+        encoded.get(value)
+    }
+
     /// The context of the record that these bytes are.
     ///
     /// # Errors

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fondaco_client::quorum::{Decide, Intent, Updated, WriteTimes, Written};
 use fondaco_client::{ClientError, ReadOptions, WireKey};
-use fondaco_model::versioned::{Record, Update};
+use fondaco_model::PartitionId;
+use fondaco_model::versioned::{Record, Resolution, Update};
+use fondaco_replica::Replicas;
 
 use super::{Forwarder, UnderWay, Wanted, told, wire_keys};
 use crate::catalog::{Catalog, VersionedStore};
@@ -21,15 +23,10 @@ impl Forwarder {
     /// The value of a key, if this node has it in memory and need ask nobody else: its store is read from one
     /// replica.
     pub(crate) fn recall(&self, catalog: &Catalog, store: &VersionedStore, key: &[u8]) -> Option<ValueAnswer> {
-        let settings = &store.settings;
-        if settings.reads > 1 || settings.preferred_reads > 1 || settings.zone_reads > 0 {
-            return None;
-        }
-        let replicas = self.shared.config.replicas.as_ref()?;
-        let topology = catalog.membership()?.topology();
-        let partition = topology.partitions.partition_of(store.slots.slot(key));
-        let record = replicas.recall(store.id.get(), partition, key, topology.epoch)?;
+        let (replicas, partition, epoch) = self.place_of_one(catalog, store, key)?;
+        let record = replicas.recall(store.id.get(), partition, key, epoch)?;
         let Some(record) = record else { return Some(Ok(None)) };
+        let settings = &store.settings;
         // Most records do not end, and need no clock.
         let now_unix_ms = record.next_expiry_unix_ms().map_or(0, |_| now_unix_ms());
         let current = value_of(&record, settings.resolution, now_unix_ms);
@@ -39,6 +36,62 @@ impl Forwarder {
                 .map_err(Arc::from),
         )
     }
+
+    /// The same, if there is no more to the value than its bytes, or there is none: whether `take` was given it.
+    pub(crate) fn recall_plain(
+        &self,
+        catalog: &Catalog,
+        store: &VersionedStore,
+        key: &[u8],
+        take: impl FnOnce(Option<&[u8]>),
+    ) -> bool {
+        let place = self.place_of_one(catalog, store, key);
+        let place = place.filter(|_| store.settings.resolution != Resolution::Counter);
+        place.is_some_and(|(replicas, partition, epoch)| {
+            replicas.recall_plain(store.id.get(), partition, key, epoch, take)
+        })
+    }
+
+    /// Where a key is, if its store is read from one replica: it may be this node's, by the routing table of an epoch.
+    fn place_of_one(
+        &self,
+        catalog: &Catalog,
+        store: &VersionedStore,
+        key: &[u8],
+    ) -> Option<(&Replicas, PartitionId, u64)> {
+        let settings = &store.settings;
+        if settings.reads > 1 || settings.preferred_reads > 1 || settings.zone_reads > 0 {
+            return None;
+        }
+        let topology = catalog.membership()?.topology();
+        let partition = topology.partitions.partition_of(store.slots.slot(key));
+        Some((self.shared.config.replicas.as_deref()?, partition, topology.epoch))
+    }
+
+    /// Has memory asked for what is under keys that are looked up soon, as they are on the wire: those of the first one's
+    /// store, if this node has them. Whether that is any use.
+    pub(crate) fn prefetch<'a>(&self, catalog: &Catalog, wire_keys: &[&'a [u8]]) -> bool {
+        let store_of = |wire_key: &'a [u8]| {
+            let colon = memchr::memchr(b':', wire_key)?;
+            Some((catalog.store_on_wire(&wire_key[..colon])?, &wire_key[colon + 1..]))
+        };
+        let Some((place, _)) = wire_keys.first().copied().and_then(store_of) else {
+            return false;
+        };
+        let (Some(store), Some(replicas)) = (catalog.versioned(place), &self.shared.config.replicas) else {
+            return false;
+        };
+        let Some(membership) = catalog.membership() else {
+            return false;
+        };
+        let partitions = membership.topology().partitions;
+        let keys = wire_keys.iter().filter_map(|wire_key| {
+            let (of, key) = store_of(wire_key)?;
+            (of == place).then(|| (partitions.partition_of(store.slots.slot(key)), key))
+        });
+        replicas.prefetch(store.id.get(), keys)
+    }
+
     /// The values of keys of versioned stores, one answer for each key, in order.
     pub(crate) async fn read_versioned(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Vec<ValueAnswer> {
         let failed = |error: &ClientError| -> Vec<ValueAnswer> {

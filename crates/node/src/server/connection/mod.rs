@@ -3,6 +3,7 @@
 //! Memory is bounded: nothing is read while replies wait to be written, and replies are written as
 //! soon as they pass [`OUTPUT_BYTES_MAX`].
 
+mod ahead;
 mod cold;
 mod forward;
 mod pipeline;
@@ -19,7 +20,7 @@ use fondaco_resp::{Arguments, Limits, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::clients::{Entered, Phase};
-use super::commands::versioned::Pipeline;
+use super::commands::versioned::{self, Found, Pipeline, get_plain};
 use super::commands::{self, Outcome};
 use super::event_loop::LoopContext;
 use super::session::{Replies, Session};
@@ -27,6 +28,7 @@ use super::window::{Admission, OUTPUT_BYTES_MAX, Place, Run, Tally, Window};
 use crate::catalog::Catalog;
 use crate::metrics::Counter;
 use crate::settings::Setting;
+use ahead::Ahead;
 use forward::Others;
 
 const INPUT_BYTES: usize = 32 * 1024;
@@ -49,6 +51,7 @@ where
         request_start: 0,
         needed: 0,
         arguments: Arguments::new(),
+        ahead: Ahead::default(),
         window: Window::default(),
         output: Vec::new(),
         window_start: 0,
@@ -74,6 +77,7 @@ struct Connection<S> {
     /// How long the rest of the input must become before there is anything new in it.
     needed: usize,
     arguments: Arguments,
+    ahead: Ahead,
     window: Window,
     output: Vec<u8>,
     /// Where in the output the replies of the window begin.
@@ -106,6 +110,8 @@ enum Turn {
 enum Next {
     /// One that was put into the window.
     LookUp,
+    /// A `GET` of a versioned store that has been answered.
+    Answered(Found),
     /// One that is carried out beside others.
     Pipeline,
     Command(CommandId),
@@ -201,6 +207,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         if pipeline::begins(command, &self.arguments, rest, &catalog) {
                             return Ok(Next::Pipeline);
                         }
+                        if versioned::is_look_up(command) {
+                            let behind = &rest[consumed..];
+                            self.ahead.note(behind, &limits, &catalog, &context.forwarder);
+                        }
+                        if command == CommandId::Get && self.window.is_empty() && self.session.replies == Replies::On {
+                            let admission = versioned::Admission {
+                                catalog: &catalog,
+                                session: &self.session,
+                                forwarder: &context.forwarder,
+                            };
+                            let mut reply = Reply::new(&mut self.output, self.session.protocol);
+                            if let Some(found) = get_plain(&self.arguments, rest, &admission, &mut reply) {
+                                return Ok(Next::Answered(found));
+                            }
+                        }
                         let admission = Admission {
                             catalog: &catalog,
                             session: &self.session,
@@ -220,6 +241,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                             {
                                 return turn;
                             }
+                        }
+                        Ok(Next::Answered(found)) => {
+                            self.consumed += consumed;
+                            self.tally.hot += 1;
+                            self.tally.absent += u64::from(found == Found::Nothing);
+                            note_answered(&mut self.answered, CommandId::Get);
+                            self.client.note_command(CommandId::Get);
+                            self.session.asking = false;
                         }
                         // The replies to what came before go first; then the request is taken again.
                         _ if !self.window.is_empty() => {

@@ -76,8 +76,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if pipeline.has_work() || pipeline.is_empty() {
                 continue;
             }
-            // Replies that are ready do not wait for those that are not.
-            self.write(started).await?;
+            // What is ready is sent together with what is done by the end of this turn of the loop, as most writes are;
+            // it does not wait for longer.
+            if !self.output.is_empty() {
+                tokio::select! {
+                    biased;
+                    () = pipeline.next_done() => continue,
+                    () = tokio::task::yield_now() => {}
+                }
+                self.write(started).await?;
+            }
             let wake = match pause {
                 Pause::Starved => {
                     self.make_room();
@@ -142,6 +150,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return Pause::Other;
             };
             let command = spec.id;
+            if is_look_up(command) {
+                let behind = &rest[consumed..];
+                self.ahead.note(behind, &limits, &catalog, &context.forwarder);
+            }
             let admission = Admission {
                 catalog: &catalog,
                 session: &self.session,

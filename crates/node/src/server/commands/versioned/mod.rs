@@ -28,7 +28,7 @@ pub(in crate::server) use direct::DirectWriter;
 pub(in crate::server) use operation::Answer;
 pub(in crate::server) use parse::{Request, parse};
 pub(in crate::server) use pipeline::{Accepted, Pipeline};
-pub(in crate::server) use recall::recall;
+pub(in crate::server) use recall::{Found, get_plain, recall};
 
 /// What no store does: it would have to change several keys at once, or all.
 pub(in crate::server) const NOT_DONE: &str = "ERR versioned stores do what concerns one key: this is not done";

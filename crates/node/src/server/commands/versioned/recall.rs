@@ -1,11 +1,12 @@
 //! Look-ups that are answered at once, in the middle of other requests of their connection: this node has the record
 //! in memory, and need ask nobody else.
 
-use fondaco_resp::Arguments;
 use fondaco_resp::command::CommandId;
+use fondaco_resp::{Arguments, Reply};
 
 use super::admission::Admission;
 use super::operation::Answer;
+use crate::catalog::VersionedStore;
 
 /// The answer to a look-up of one key, if memory has it, and the client may read it. What is refused is none: it is
 /// found, and said, by who admits requests.
@@ -17,20 +18,57 @@ pub(in crate::server) fn recall(
 ) -> Option<Answer> {
     let is_of_one = command != CommandId::Exists || arguments.len() == 2;
     let wire_key = arguments.get(1, buffer).filter(|_| is_of_one)?;
+    let (store, key) = readable(wire_key, admission)?;
+    Some(
+        match (command, admission.forwarder.recall(admission.catalog, store, key)?) {
+            (_, Err(error)) => Answer::Error((*error).to_owned()),
+            (CommandId::Get, Ok(value)) => value.map_or(Answer::Null, Answer::Bulk),
+            (CommandId::StrLen, Ok(value)) => Answer::Integer(value.map_or(0, |value| value.len() as i64)),
+            (CommandId::Exists, Ok(value)) => Answer::Integer(i64::from(value.is_some())),
+            (CommandId::Type, Ok(value)) => Answer::Simple(if value.is_some() { "string" } else { "none" }),
+            _ => return None,
+        },
+    )
+}
+
+/// Answers a `GET`, if memory has the value, there is no more to it than its bytes, and the client may read it: the value
+/// of a key, or that there is none. What it answered.
+pub(in crate::server) fn get_plain(
+    arguments: &Arguments,
+    buffer: &[u8],
+    admission: &Admission<'_>,
+    reply: &mut Reply<'_>,
+) -> Option<Found> {
+    let (store, key) = readable(arguments.get(1, buffer)?, admission)?;
+    let mut found = None;
+    admission
+        .forwarder
+        .recall_plain(admission.catalog, store, key, |value| match value {
+            Some(value) => {
+                reply.bulk(value);
+                found = Some(Found::Value);
+            }
+            None => {
+                reply.null();
+                found = Some(Found::Nothing);
+            }
+        });
+    found
+}
+
+/// What was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::server) enum Found {
+    Value,
+    Nothing,
+}
+
+/// The store and the key of a key on the wire, if the client may read it.
+fn readable<'a>(wire_key: &'a [u8], admission: &Admission<'a>) -> Option<(&'a VersionedStore, &'a [u8])> {
     let colon = memchr::memchr(b':', wire_key)?;
     let catalog = admission.catalog;
     let place = catalog.store_on_wire(&wire_key[..colon])?;
     let store = catalog.versioned(place)?;
     let key = &wire_key[colon + 1..];
-    if key.is_empty() || !admission.session.may_read(&store.name) {
-        return None;
-    }
-    Some(match (command, admission.forwarder.recall(catalog, store, key)?) {
-        (_, Err(error)) => Answer::Error((*error).to_owned()),
-        (CommandId::Get, Ok(value)) => value.map_or(Answer::Null, Answer::Bulk),
-        (CommandId::StrLen, Ok(value)) => Answer::Integer(value.map_or(0, |value| value.len() as i64)),
-        (CommandId::Exists, Ok(value)) => Answer::Integer(i64::from(value.is_some())),
-        (CommandId::Type, Ok(value)) => Answer::Simple(if value.is_some() { "string" } else { "none" }),
-        _ => return None,
-    })
+    (!key.is_empty() && admission.session.may_read(&store.name)).then_some((store, key))
 }
