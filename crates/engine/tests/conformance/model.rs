@@ -12,6 +12,8 @@ use crate::engines::{UnderTest, scanned};
 enum Operation {
     Write(Vec<(u8, Option<Vec<u8>>)>),
     Get(u8),
+    /// So many keys from one on.
+    LookAt(u8, u8),
     Scan(u8, Option<u8>),
     OpenAgain,
 }
@@ -21,6 +23,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         6 => prop::collection::vec((any::<u8>(), value), 1..20).prop_map(Operation::Write),
         6 => any::<u8>().prop_map(Operation::Get),
+        2 => (any::<u8>(), 1..80_u8).prop_map(|(first, wanted)| Operation::LookAt(first, wanted)),
         2 => (any::<u8>(), any::<Option<u8>>()).prop_map(|(from, to)| Operation::Scan(from, to)),
         1 => Just(Operation::OpenAgain),
     ]
@@ -74,6 +77,29 @@ pub fn it_does_what_a_map_does(under_test: &dyn UnderTest) {
                     }
                     let found = table.get(&key(number)).unwrap();
                     prop_assert_eq!(found.as_deref(), expected);
+                }
+                Operation::LookAt(first, wanted) => {
+                    let keys: Vec<Vec<u8>> = (0..40).map(|further| key(first.wrapping_add(further))).collect();
+                    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                    table.prefetch(&keys);
+                    let mut seen = Vec::new();
+                    let looked = table.look_at_hot(&keys, &mut |hot| {
+                        seen.push(match hot {
+                            Hot::Found(value) => Hot::Found(value.to_vec()),
+                            Hot::Absent => Hot::Absent,
+                            Hot::Cold => Hot::Cold,
+                        });
+                        seen.len() < usize::from(wanted)
+                    });
+                    looked.unwrap();
+                    prop_assert_eq!(seen.len(), usize::from(wanted).min(keys.len()));
+                    for (key, hot) in keys.iter().zip(seen) {
+                        match hot {
+                            Hot::Found(value) => prop_assert_eq!(Some(&value), model.get(*key)),
+                            Hot::Absent => prop_assert_eq!(None, model.get(*key)),
+                            Hot::Cold => {}
+                        }
+                    }
                 }
                 Operation::Scan(from, to) => {
                     let (from, to) = (key(from), to.map(key));

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use fondaco_model::versioned::{
-    Change, DotSource, Over, Record, RecordError, Seen, TIME_UNIX_MS_MAX, Update, VectorClock,
+    Change, DotSource, Over, Record, RecordError, Resolution, Seen, TIME_UNIX_MS_MAX, Update, VectorClock, resolve,
 };
 use proptest::prelude::*;
 
@@ -58,6 +58,7 @@ fn updates() -> impl Strategy<Value = Update> {
 #[test]
 fn a_small_record_has_few_bytes_more_than_its_value() {
     let bytes = small().to_bytes();
+    assert_eq!(Record::plain_value(&bytes), Some(&b"value"[..]));
     assert!(bytes.len() - "value".len() <= 28, "{}", bytes.len());
 }
 
@@ -72,6 +73,7 @@ fn values_are_parts_of_the_bytes_that_were_read() {
 #[test]
 fn any_changed_bit_is_noticed() {
     let bytes = small().to_bytes();
+    assert_eq!(Record::plain_value(&bytes), Some(&b"value"[..]));
     for bit in 0..bytes.len() * 8 {
         let mut changed = bytes.clone();
         changed[bit / 8] ^= 1 << (bit % 8);
@@ -110,6 +112,26 @@ proptest! {
         prop_assert_eq!(&Record::decode_context(&bytes), &Ok(record.context().clone()));
         prop_assert_eq!(VectorClock::decode(&record.context().to_bytes()), Ok(record.context().clone()));
         prop_assert_eq!(Record::stated_digest(&bytes), Record::digest(&bytes));
+    }
+
+    #[test]
+    fn a_plain_value_is_what_the_record_is_at_all_times_and_to_all(
+        steps in steps(4, 60), update in updates(), at in any::<u64>(), bit in any::<prop::sample::Index>(),
+    ) {
+        let mut dots = DotSource::new(replica(9), 0);
+        let record = History::run(4, &steps).replicas[0].record.clone();
+        let plain = written(&record, &mut dots, record.context(), update);
+        for record in [record, plain] {
+            let mut bytes = record.to_bytes();
+            let value = Record::plain_value(&bytes);
+            for resolution in [Resolution::Latest, Resolution::All, Resolution::Set] {
+                let resolved = resolve(&record, resolution, at);
+                prop_assert!(value.is_none_or(|value| resolved.values[..] == [value]));
+            }
+            let bit = bit.index(bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            prop_assert_eq!(Record::plain_value(&bytes), None);
+        }
     }
 
     /// So that who writes over everything need not read it.
