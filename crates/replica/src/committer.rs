@@ -8,6 +8,7 @@ use std::iter::Peekable;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use std::vec::Drain;
 
 use fondaco_model::versioned::DotSource;
@@ -29,6 +30,9 @@ const GROUP_MAX: (usize, usize) = (1024, 8 << 20);
 /// How much is committed together by an engine that only copies it: what is looked at and what is copied then stays in
 /// the processor's caches from the first look to the last copy.
 const AT_ONCE_GROUP_MAX: (usize, usize) = (96, 128 << 10);
+
+/// How long an event loop waits for a shard's thread.
+const PATIENCE: Duration = Duration::from_millis(4);
 
 /// What a shard is given.
 pub(crate) enum Work {
@@ -132,11 +136,15 @@ impl Written {
 /// memory. Otherwise they stay where they are, and nothing of them is done.
 pub(crate) fn commit_now(shared: &Shared, shard: usize, jobs: &mut Vec<Job>) {
     let began_ms = shared.now_ms();
+    let queue = &shared.shards[shard];
+    if !queue.is_idle() && shared.turns[shard].may_wait(began_ms) {
+        wait_until_idle(queue);
+    }
     let Some(mut turn) = shared.turns[shard].try_take(began_ms) else {
         return;
     };
     // Seen under the turn: nothing is committed once the queue is closed and the last turn was waited for.
-    if !shared.shards[shard].is_idle() {
+    if !queue.is_idle() {
         return;
     }
     commit(shared, shard, &mut turn, |mut group| {
@@ -147,6 +155,15 @@ pub(crate) fn commit_now(shared: &Shared, shard: usize, jobs: &mut Vec<Job>) {
     });
     let now_ms = shared.now_ms();
     shared.turns[shard].ended(now_ms - began_ms, now_ms);
+}
+
+/// Waits, but not for long, until the thread of a shard has nothing to do. On a machine with one processor that is
+/// all that it needs to run.
+fn wait_until_idle(queue: &Queue<Work>) {
+    let began = Instant::now();
+    while !queue.is_idle() && began.elapsed() < PATIENCE {
+        std::thread::yield_now();
+    }
 }
 
 /// Commits one group, of whose turn it is.

@@ -4,16 +4,19 @@
 //! It is mostly the shard's own thread; an event loop takes it while nobody else wants it, for what is written without
 //! waiting: that saves two changes of threads. What is written without waiting may be held up nevertheless, when the
 //! operating system has more to bring to the disk than it lets pile up: then event loops leave the turn to the thread.
+//! Where it is busy, a thread that has taken something over finds more whenever it is done, and would never be done: so
+//! an event loop waits for it now and then, for a moment.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::committer::Dots;
 
-/// A group that took longer was held up.
+/// A group that took longer was held up: by the disk, or by another thread on the same processor.
 const HELD_UP_MS: u64 = 10;
 
-/// For how long event loops leave the turn alone after that.
+/// For how long event loops leave the turn alone when that happened twice in such a time; and how often one waits until
+/// the thread has nothing to do.
 const LEFT_ALONE_MS: u64 = 1000;
 
 /// The turn at a shard.
@@ -23,6 +26,10 @@ pub(crate) struct WriteTurn {
     dots: Mutex<Option<Dots>>,
     /// Until when event loops leave it alone, in milliseconds since the start.
     left_alone_until_ms: AtomicU64,
+    /// When a group of an event loop was last held up.
+    held_up_ms: AtomicU64,
+    /// When an event loop last waited for the thread.
+    waited_ms: AtomicU64,
 }
 
 /// The turn, until this is dropped.
@@ -47,9 +54,26 @@ impl WriteTurn {
         }
     }
 
+    /// Whether an event loop may wait a moment until the thread has nothing to do. It did then.
+    pub(crate) fn may_wait(&self, now_ms: u64) -> bool {
+        let is_time = now_ms
+            >= self
+                .left_alone_until_ms
+                .load(Relaxed)
+                .max(self.waited_ms.load(Relaxed) + LEFT_ALONE_MS);
+        if is_time {
+            self.waited_ms.store(now_ms, Relaxed);
+        }
+        is_time
+    }
+
     /// An event loop took the turn, and has ended it.
     pub(crate) fn ended(&self, took_ms: u64, now_ms: u64) {
-        if took_ms >= HELD_UP_MS {
+        if took_ms < HELD_UP_MS {
+            return;
+        }
+        let before_ms = self.held_up_ms.swap(now_ms, Relaxed);
+        if before_ms > 0 && now_ms - before_ms.min(now_ms) < LEFT_ALONE_MS {
             self.left_alone_until_ms.store(now_ms + LEFT_ALONE_MS, Relaxed);
         }
     }
@@ -60,14 +84,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn event_loops_leave_it_alone_for_a_while_after_a_write_was_held_up() {
+    fn event_loops_leave_it_alone_for_a_while_after_writes_were_held_up_again() {
         let turn = WriteTurn::default();
-        turn.ended(HELD_UP_MS - 1, 50);
+        turn.ended(HELD_UP_MS - 1, 40);
+        turn.ended(HELD_UP_MS, 50);
         assert!(turn.try_take(50).is_some());
-        turn.ended(HELD_UP_MS, 60);
-        assert!(turn.try_take(60).is_none());
-        assert!(turn.try_take(59 + LEFT_ALONE_MS).is_none());
-        assert!(turn.try_take(60 + LEFT_ALONE_MS).is_some());
+        turn.ended(HELD_UP_MS, 50 + LEFT_ALONE_MS);
+        assert!(turn.try_take(50 + LEFT_ALONE_MS).is_some(), "not soon after the other");
+        let again_ms = 60 + LEFT_ALONE_MS;
+        turn.ended(HELD_UP_MS, again_ms);
+        assert!(turn.try_take(again_ms + LEFT_ALONE_MS - 1).is_none());
+        assert!(turn.try_take(again_ms + LEFT_ALONE_MS).is_some());
+    }
+
+    #[test]
+    fn event_loops_wait_for_the_thread_now_and_then_unless_they_leave_it_alone() {
+        let turn = WriteTurn::default();
+        assert!(turn.may_wait(LEFT_ALONE_MS));
+        assert!(!turn.may_wait(2 * LEFT_ALONE_MS - 1));
+        assert!(turn.may_wait(2 * LEFT_ALONE_MS));
+        turn.ended(HELD_UP_MS, 3 * LEFT_ALONE_MS);
+        turn.ended(HELD_UP_MS, 3 * LEFT_ALONE_MS + 1);
+        assert!(!turn.may_wait(4 * LEFT_ALONE_MS));
+        assert!(turn.may_wait(4 * LEFT_ALONE_MS + 1));
     }
 
     #[test]

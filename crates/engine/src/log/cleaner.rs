@@ -27,8 +27,9 @@ const HURRIED_PERCENT: u64 = 10;
 const BEHIND_TIMES: u64 = 4;
 /// How long a write waits for that.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(60);
-/// How often what was written is put on the disk, if nobody wants that before.
-const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// How often what was written is put on the disk, if nobody wants that before. To hand over what was written in a whole
+/// second is one system call that keeps a processor for ten milliseconds and more.
+const SYNC_EVERY: Duration = Duration::from_millis(250);
 /// How soon it tries again when the disk refused.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// It gives way to what answers clients, but not wholly.
