@@ -35,6 +35,16 @@ pub struct Process {
 
 /// How much processor time all threads of a process, those that have ended too, have used so far.
 pub fn cpu_time_of(process: u32) -> Result<Duration> {
+    cpu_time_by(process, &[USER_TIME, SYSTEM_TIME])
+}
+
+/// Places of fields of `/proc/PID/stat`, behind the name.
+const USER_TIME: usize = 11;
+const SYSTEM_TIME: usize = 12;
+const USER_TIME_OF_CHILDREN: usize = 13;
+const SYSTEM_TIME_OF_CHILDREN: usize = 14;
+
+fn cpu_time_by(process: u32, fields: &[usize]) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     // The second field is a name in brackets, which may hold anything.
     let after_name = stat.rsplit_once(')').context("an unusual /proc/PID/stat")?.1;
@@ -45,7 +55,7 @@ pub fn cpu_time_of(process: u32) -> Result<Duration> {
             .context("a short /proc/PID/stat")?;
         Ok(text.parse()?)
     };
-    let ticks = field(11)? + field(12)?;
+    let ticks = fields.iter().map(|&at| field(at)).sum::<Result<u64>>()?;
     let ticks_per_second = rustix::param::clock_ticks_per_second();
     Ok(Duration::from_secs_f64(ticks as f64 / ticks_per_second as f64))
 }
@@ -197,6 +207,12 @@ impl Process {
     /// How much processor time all of its threads have used so far.
     pub fn cpu_time(&self) -> Result<Duration> {
         cpu_time_of(self.id())
+    }
+
+    /// The same, with that of the processes that it has started, and waited for.
+    pub fn cpu_time_with_children(&self) -> Result<Duration> {
+        let fields = [USER_TIME, SYSTEM_TIME, USER_TIME_OF_CHILDREN, SYSTEM_TIME_OF_CHILDREN];
+        cpu_time_by(self.id(), &fields)
     }
 
     /// How many bytes it has sent on their way to a disk so far.

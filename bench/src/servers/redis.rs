@@ -14,6 +14,7 @@ use crate::servers::{ask, wait_for_reply};
 
 const START_LIMIT: Duration = Duration::from_secs(20);
 const LOAD_LIMIT: Duration = Duration::from_secs(240);
+const REWRITE_POLL: Duration = Duration::from_millis(50);
 const OK: &[u8] = b"+OK\r\n";
 
 /// A running server.
@@ -61,6 +62,33 @@ impl Redis {
             String::from_utf8_lossy(&answer)
         );
         Ok(())
+    }
+
+    /// Has it write its log anew. The processor time that this takes it and its child.
+    pub fn rewrite_log(&self) -> Result<Duration> {
+        const STARTED: &[u8] = b"+Background append only file rewriting started\r\n";
+        let before = self.process.cpu_time_with_children()?;
+        let answer = ask(self.address, b"BGREWRITEAOF\r\n", STARTED.len())?;
+        ensure!(
+            answer == STARTED,
+            "BGREWRITEAOF is answered by {:?}",
+            String::from_utf8_lossy(&answer)
+        );
+        let is_done = || -> Result<bool> {
+            let info = Launch::new("redis-cli")
+                .args(["-p", &self.address.port().to_string(), "INFO", "persistence"])
+                .output(START_LIMIT)?;
+            Ok(info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0"))
+        };
+        let deadline = Instant::now() + LOAD_LIMIT;
+        while !is_done()? {
+            ensure!(
+                Instant::now() < deadline,
+                "writing the log anew takes more than {LOAD_LIMIT:?}"
+            );
+            std::thread::sleep(REWRITE_POLL);
+        }
+        Ok(self.process.cpu_time_with_children()? - before)
     }
 
     /// Where it serves.
