@@ -107,7 +107,7 @@ fn run(shared: &Shared, shard: usize) {
         while waiting.peek().is_some() {
             let mut turn = shared.turns[shard].take();
             commit(shared, shard, &mut turn, |group| {
-                commit_next(group, &mut waiting, &mut written);
+                commit_next(group, shard, &mut waiting, &mut written);
             });
             if written.items >= GROUP_MAX.0 || written.bytes >= GROUP_MAX.1 {
                 written.sync(shared);
@@ -181,9 +181,15 @@ fn commit(shared: &Shared, shard: usize, turn: &mut HeldTurn<'_>, group: impl Fn
 }
 
 /// Commits the next group of what waits.
-fn commit_next(mut group: Group<'_>, waiting: &mut Peekable<Drain<'_, (Work, usize)>>, written: &mut Written) {
+fn commit_next(
+    mut group: Group<'_>,
+    shard: usize,
+    waiting: &mut Peekable<Drain<'_, (Work, usize)>>,
+    written: &mut Written,
+) {
     let (mut items, mut bytes) = (0, 0);
     let (mut items_max, mut bytes_max) = AT_ONCE_GROUP_MAX;
+    let mut waits = false;
     let mut between = Vec::new();
     let shared = group.shared;
     while items < items_max && bytes < bytes_max {
@@ -191,7 +197,9 @@ fn commit_next(mut group: Group<'_>, waiting: &mut Peekable<Drain<'_, (Work, usi
             Some((Work::Job(job), length)) => {
                 if !job.engine_writes_at_once(shared) {
                     (items_max, bytes_max) = GROUP_MAX;
+                    waits = true;
                 }
+                waits |= job.syncs();
                 items += job.len();
                 group.add(*job);
                 bytes += length;
@@ -200,6 +208,7 @@ fn commit_next(mut group: Group<'_>, waiting: &mut Peekable<Drain<'_, (Work, usi
             None => break,
         }
     }
+    shared.turns[shard].thread_begins(waits);
     written.unsynced.append(&mut group.commit());
     written.items += items;
     written.bytes += bytes;

@@ -4,10 +4,10 @@
 //! It is mostly the shard's own thread; an event loop takes it while nobody else wants it, for what is written without
 //! waiting: that saves two changes of threads. What is written without waiting may be held up nevertheless, when the
 //! operating system has more to bring to the disk than it lets pile up: then event loops leave the turn to the thread.
-//! Where it is busy, a thread that has taken something over finds more whenever it is done, and would never be done: so
-//! an event loop waits for it now and then, for a moment.
+//! Where a processor is busy, a thread that has taken something over finds more whenever it is done, and would never be
+//! done: so an event loop waits for it now and then, for a moment, if it waits for no disk itself.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::committer::Dots;
@@ -30,6 +30,8 @@ pub(crate) struct WriteTurn {
     held_up_ms: AtomicU64,
     /// When an event loop last waited for the thread.
     waited_ms: AtomicU64,
+    /// Whether what the thread last began to write, if it has, waits for a disk.
+    thread_waits: AtomicBool,
 }
 
 /// The turn, until this is dropped.
@@ -54,17 +56,19 @@ impl WriteTurn {
         }
     }
 
-    /// Whether an event loop may wait a moment until the thread has nothing to do. It did then.
+    /// The thread writes something; whether that waits for a disk.
+    pub(crate) fn thread_begins(&self, waits: bool) {
+        self.thread_waits.store(waits, Relaxed);
+    }
+
+    /// Whether an event loop may wait a moment until the thread has nothing to do. It is taken to do so then.
     pub(crate) fn may_wait(&self, now_ms: u64) -> bool {
-        let is_time = now_ms
-            >= self
-                .left_alone_until_ms
-                .load(Relaxed)
-                .max(self.waited_ms.load(Relaxed) + LEFT_ALONE_MS);
-        if is_time {
+        let from_ms = (self.waited_ms.load(Relaxed) + LEFT_ALONE_MS).max(self.left_alone_until_ms.load(Relaxed));
+        let may = now_ms >= from_ms && !self.thread_waits.load(Relaxed);
+        if may {
             self.waited_ms.store(now_ms, Relaxed);
         }
-        is_time
+        may
     }
 
     /// An event loop took the turn, and has ended it.
@@ -107,6 +111,10 @@ mod tests {
         turn.ended(HELD_UP_MS, 3 * LEFT_ALONE_MS + 1);
         assert!(!turn.may_wait(4 * LEFT_ALONE_MS));
         assert!(turn.may_wait(4 * LEFT_ALONE_MS + 1));
+        turn.thread_begins(true);
+        assert!(!turn.may_wait(6 * LEFT_ALONE_MS));
+        turn.thread_begins(false);
+        assert!(turn.may_wait(6 * LEFT_ALONE_MS));
     }
 
     #[test]

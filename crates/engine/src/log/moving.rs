@@ -1,6 +1,7 @@
 //! Cleaning a segment: what it says and is still so is appended to the log, and the segment is deleted when all of that
 //! is on the disk.
 
+use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use super::Shared;
@@ -9,7 +10,7 @@ use super::frame::{Content, Frame, frame_bytes};
 use super::marks::Marks;
 use super::recovery::{Scanned, scan};
 use super::segment::{KeysFile, Named, Says, Segment};
-use super::table::{Held, held};
+use super::table::held;
 use super::writer::SegmentState;
 use crate::batch::Pair;
 use crate::error::EngineError;
@@ -47,7 +48,7 @@ impl Shared {
                 }
             }
         }
-        let result = result.and_then(|()| self.move_records(number, &mut moving));
+        let result = result.and_then(|()| self.take_and_move(number, &mut moving));
         match result {
             // What cannot be read stays, and is an error to whoever asks for it.
             Err(EngineError::Corrupt { .. }) => {
@@ -77,37 +78,52 @@ impl Shared {
         }
     }
 
-    /// Takes along what a frame says, if it is still so.
+    /// Takes note of what a frame says, which may be taken along.
     fn take_along(&self, segment: u32, named: Named<'_>, moving: &mut Moving) -> Result<(), EngineError> {
-        if let Says::ValueOf(value_bytes) = named.says
-            && moving.dead.has(named.offset, frame_bytes(named.key.len(), value_bytes))
-        {
-            return Ok(());
-        }
-        let table = self.tables().by_number.get(&named.table).cloned();
-        let Some(table) = table else { return Ok(()) };
         let at = At {
             segment,
             offset: named.offset,
         };
         match named.says {
-            Says::ValueOf(_) => {
-                let found = {
-                    let contents = table.read();
-                    let entry = contents.tree.get(named.key).filter(|entry| entry.at() == at);
-                    entry.and_then(|entry| held(entry, table.number, &self.segments))
-                };
-                let Some(found) = found.map(Held::read).transpose()? else {
-                    return Ok(());
-                };
-                moving.push(named.table, at, Moved::Record(found));
+            Says::ValueOf(value_bytes) => {
+                let bytes = frame_bytes(named.key.len(), value_bytes);
+                if !moving.dead.has(named.offset, bytes) {
+                    moving.candidates.push(named.table, at, named.key, bytes);
+                }
             }
             Says::NoneSince(since) => moving.push(named.table, at, Moved::Deletion(named.key.to_vec(), since)),
         }
-        match moving.records.len() >= MOVED_RECORDS || moving.bytes >= MOVED_BYTES {
-            true => self.move_records(segment, moving),
+        let records = moving.records.len() + moving.candidates.frames.len();
+        match records >= MOVED_RECORDS || moving.bytes + moving.candidates.bytes >= MOVED_BYTES as u64 {
+            true => self.take_and_move(segment, moving),
             false => Ok(()),
         }
+    }
+
+    /// Moves what was taken note of, as far as it is still so.
+    fn take_and_move(&self, segment: u32, moving: &mut Moving) -> Result<(), EngineError> {
+        let candidates = std::mem::take(&mut moving.candidates);
+        for frames in candidates.frames.chunk_by(|one, other| one.table == other.table) {
+            let Some(table) = self.tables().by_number.get(&frames[0].table).cloned() else {
+                continue;
+            };
+            let keys: Vec<&[u8]> = frames.iter().map(|frame| &candidates.keys[frame.key.clone()]).collect();
+            let mut found = Vec::new();
+            let mut frames = frames.iter();
+            table.read().tree.get_all(&keys, |entry| {
+                if let Some(frame) = frames.next()
+                    && let Some(entry) = entry.filter(|entry| entry.at() == frame.at)
+                    && let Some(held) = held(entry, table.number, &self.segments)
+                {
+                    found.push((frame.at, held));
+                }
+                true
+            });
+            for (at, held) in found {
+                moving.push(table.number, at, Moved::Record(held.read()?));
+            }
+        }
+        self.move_records(segment, moving)
     }
 
     /// Appends what was taken along, as far as it is still so.
@@ -165,8 +181,25 @@ impl Shared {
 struct Moving {
     /// What of the segment need not be looked for.
     dead: Marks,
+    candidates: Candidates,
     records: Vec<(u32, At, Moved)>,
-    bytes: usize,
+    bytes: u64,
+}
+
+/// Frames with values that may still be so.
+#[derive(Default)]
+struct Candidates {
+    /// The keys of all, one behind the other.
+    keys: Vec<u8>,
+    frames: Vec<Candidate>,
+    /// How long the frames are together.
+    bytes: u64,
+}
+
+struct Candidate {
+    table: u32,
+    at: At,
+    key: Range<usize>,
 }
 
 enum Moved {
@@ -175,9 +208,22 @@ enum Moved {
     Deletion(Vec<u8>, u32),
 }
 
+impl Candidates {
+    fn push(&mut self, table: u32, at: At, key: &[u8], bytes: u64) {
+        let start = self.keys.len();
+        self.keys.extend_from_slice(key);
+        self.frames.push(Candidate {
+            table,
+            at,
+            key: start..self.keys.len(),
+        });
+        self.bytes += bytes;
+    }
+}
+
 impl Moving {
     fn push(&mut self, table: u32, at: At, moved: Moved) {
-        self.bytes += moved.frame(table).bytes();
+        self.bytes += moved.frame(table).bytes() as u64;
         self.records.push((table, at, moved));
     }
 }

@@ -112,6 +112,13 @@ impl Job {
         }
     }
 
+    /// Whether what it writes is to be on the disk before it is answered.
+    pub(crate) fn syncs(&self) -> bool {
+        self.store
+            .as_ref()
+            .is_some_and(|store| store.settings.durability == Durability::Fsync)
+    }
+
     /// Whether the engine that it is for only copies what it is given.
     pub(crate) fn engine_writes_at_once(&self, shared: &Shared) -> bool {
         let is_hint = matches!(self.task, Task::Hint(..) | Task::Delivered(_));

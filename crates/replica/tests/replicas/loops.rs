@@ -85,11 +85,10 @@ fn what_finds_no_room_is_refused_and_the_rest_of_the_turn_is_done() {
     };
     let cluster = Cluster::of(dir.path(), 1, 1, &options, disk);
     let replies = ask_in_one_turn(cluster.node(1), puts(20));
-    let (done, refused) = replies.split_at(4);
-    assert!(
-        done.iter().all(|reply| matches!(reply, ReplicaReply::Written(_))),
-        "{done:?}"
-    );
+    let is_done = |reply: &&ReplicaReply| matches!(reply, ReplicaReply::Written(_));
+    let (done, refused) = replies.split_at(replies.iter().take_while(is_done).count());
+    // A place may be taken by what the node itself does between two groups.
+    assert!((1..=4).contains(&done.len()), "{replies:?}");
     let is_refusal = |reply: &ReplicaReply| matches!(reply, ReplicaReply::Error(error) if error.code == ReplicaErrorCode::Overloaded);
     assert!(refused.iter().all(is_refusal), "{refused:?}");
 }
