@@ -46,4 +46,3 @@ pub use log::{LogEngine, LogOptions};
 pub use memory::{CacheEngine, MemoryEngine};
 #[cfg(feature = "mysql")]
 pub use mysql::{MySqlEngine, MySqlOptions};
-pub use prefetch::prefetch;

@@ -2,7 +2,7 @@
 
 /// Begins to load the first bytes of something into the processor's cache. It never waits, and changes nothing.
 #[inline]
-pub fn prefetch<T: ?Sized>(value: &T) {
+pub(crate) fn prefetch<T: ?Sized>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -53,7 +53,7 @@ pub(super) struct Use {
     pub(super) bytes: u64,
     /// Of frames that say what is so now.
     pub(super) live_bytes: u64,
-    /// The other frames, as far as memory has room to know them.
+    /// Of the other frames those that are long enough to have a mark.
     pub(super) dead: Marks,
     pub(super) state: SegmentState,
 }

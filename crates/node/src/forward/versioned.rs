@@ -70,12 +70,12 @@ impl Forwarder {
 
     /// Has memory asked for what is under keys that are looked up soon, as they are on the wire: those of the first one's
     /// store, if this node has them. Whether that is any use.
-    pub(crate) fn prefetch<'a>(&self, catalog: &Catalog, wire_keys: &[&'a [u8]]) -> bool {
+    pub(crate) fn prefetch<'a>(&self, catalog: &Catalog, wire_keys: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
         let store_of = |wire_key: &'a [u8]| {
             let colon = memchr::memchr(b':', wire_key)?;
             Some((catalog.store_on_wire(&wire_key[..colon])?, &wire_key[colon + 1..]))
         };
-        let Some((place, _)) = wire_keys.first().copied().and_then(store_of) else {
+        let Some((place, _)) = wire_keys.clone().next().and_then(store_of) else {
             return false;
         };
         let (Some(store), Some(replicas)) = (catalog.versioned(place), &self.shared.config.replicas) else {
@@ -85,7 +85,7 @@ impl Forwarder {
             return false;
         };
         let partitions = membership.topology().partitions;
-        let keys = wire_keys.iter().filter_map(|wire_key| {
+        let keys = wire_keys.filter_map(|wire_key| {
             let (of, key) = store_of(wire_key)?;
             (of == place).then(|| (partitions.partition_of(store.slots.slot(key)), key))
         });

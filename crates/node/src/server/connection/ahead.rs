@@ -44,7 +44,7 @@ impl Ahead {
             }
             rest = &rest[consumed..];
         }
-        self.look_ups = match keys.is_empty() || forwarder.prefetch(catalog, &keys) {
+        self.look_ups = match keys.is_empty() || forwarder.prefetch(catalog, keys.iter().copied()) {
             true => keys.len(),
             false => NO_USE_FOR,
         };

@@ -64,8 +64,8 @@ impl Window {
         };
         let before = self.mark();
         if keys.len() > 1 {
-            let wire_keys: Vec<&[u8]> = keys.clone().filter_map(|at| arguments.get(at, buffer)).collect();
-            admission.forwarder.prefetch(admission.catalog, &wire_keys);
+            let wire_keys = keys.clone().filter_map(|at| arguments.get(at, buffer));
+            admission.forwarder.prefetch(admission.catalog, wire_keys);
         }
         for at in keys {
             let wire_key = arguments.get(at, buffer).unwrap_or_default();
