@@ -11,7 +11,7 @@ use fondaco_model::NodeId;
 use crate::partition::Partition;
 use crate::store::{HeldStore, Holding};
 
-/// How soon a comparison that failed is tried again.
+/// How soon a comparison that failed is tried again, about.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// How soon, where a plan waits for it: the other one may not have heard of that yet.
@@ -102,7 +102,11 @@ impl Turns {
         let retry = if is_waited_for { RETRY_IN_PLAN } else { RETRY };
         match is_done {
             true => drop(self.owed.remove(&owed)),
-            false => drop(self.owed.insert(owed, Instant::now() + retry)),
+            // Both sides failed at the same time, as a rule, and must not try again at the same time, too.
+            false => drop(
+                self.owed
+                    .insert(owed, Instant::now() + retry.mul_f64(fastrand::f64() / 2.0 + 0.75)),
+            ),
         }
         // A plan waits for it: the next one of the owners.
         if is_done && is_waited_for {
