@@ -197,6 +197,13 @@ impl Catalog {
         self.places.get(name).copied()
     }
 
+    /// The versioned store of a key on the wire, and the key in it; `None` if it names no such store.
+    pub(crate) fn versioned_on_wire<'a>(&'a self, wire_key: &'a [u8]) -> Option<(&'a Arc<VersionedStore>, &'a [u8])> {
+        let colon = memchr::memchr(b':', wire_key)?;
+        let store = self.versioned(self.store_on_wire(&wire_key[..colon])?)?;
+        Some((store, &wire_key[colon + 1..]))
+    }
+
     /// All stores, in the order of their numbers.
     #[inline]
     pub fn stores(&self) -> &[Arc<ServingStore>] {

@@ -39,6 +39,7 @@ mod partition;
 mod peers;
 mod queue;
 mod reads;
+mod recall;
 mod reconciling;
 mod replicas;
 mod serving;

@@ -1,20 +1,16 @@
-//! What the server asks of this node's replica without a request: a record that memory has, the keys of a
-//! partition in the order of their hashes, for `SCAN`; and for backups, page by page, the records of a partition in
-//! the same order, and what is kept for other nodes.
-
-use std::num::NonZeroU64;
+//! What the server asks of this node's replica without a request: the keys of a partition in the order of their
+//! hashes, for `SCAN`; and for backups, page by page, the records of a partition in the same order, and what is kept for
+//! other nodes.
 
 use bytes::Bytes;
-use fondaco_client::quorum::{KeyRecord, ReplicaCommand};
-use fondaco_engine::{EngineError, Hot, Table};
+use fondaco_client::quorum::KeyRecord;
+use fondaco_engine::{EngineError, Table};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::Record;
 
 use crate::commit::unix_ms;
 use crate::replicas::Replicas;
-use crate::table_key::{
-    HintKey, JoinedKeys, hints_of, hints_of_store, key_hash, parse_hint_key, parse_record_key, range, with_record_key,
-};
+use crate::table_key::{HintKey, hints_of, hints_of_store, parse_hint_key, parse_record_key, range};
 
 /// Keys whose hashes have the same first bits as this many are listed together: a scan goes on behind them.
 const PLACE_BITS: u32 = 38;
@@ -36,81 +32,6 @@ pub struct RecordsPage {
 }
 
 impl Replicas {
-    /// The record under a key, if memory tells what there is: `None` if it does not, or the node does not own the
-    /// partition, or knows more than who goes by the routing table of this epoch.
-    pub fn recall(&self, store: u16, partition: PartitionId, key: &[u8], epoch: u64) -> Option<Option<Record>> {
-        let hot = self.look_up(store, partition, key, epoch, |table, key| table.get_hot(key).ok());
-        match hot?? {
-            Hot::Found(record) => Record::decode(record).ok().map(Some),
-            Hot::Absent => Some(None),
-            Hot::Cold => None,
-        }
-    }
-
-    /// The same for who takes no more than a [plain](Record::plain_value) value, which is not copied for it: whether
-    /// `take` was given one, or none if there is none.
-    pub fn recall_plain(
-        &self,
-        store: u16,
-        partition: PartitionId,
-        key: &[u8],
-        epoch: u64,
-        take: impl FnOnce(Option<&[u8]>),
-    ) -> bool {
-        let mut take = Some(take);
-        let mut give = |value: Option<&[u8]>| {
-            if let Some(take) = take.take() {
-                take(value);
-            }
-        };
-        let looked = self.look_up(store, partition, key, epoch, |table, key| {
-            table.look_at_hot(&[key], &mut |hot| {
-                match hot {
-                    Hot::Found(record) => {
-                        if let Some(value) = Record::plain_value(record) {
-                            give(Some(value));
-                        }
-                    }
-                    Hot::Absent => give(None),
-                    Hot::Cold => {}
-                }
-                false
-            })
-        });
-        looked.is_some_and(|looked| looked.is_ok()) && take.is_none()
-    }
-
-    /// Looks into a store's table where the record of a key stands, if the node owns the partition, and knows no more
-    /// than who goes by the routing table of this epoch.
-    fn look_up<T>(
-        &self,
-        store: u16,
-        partition: PartitionId,
-        key: &[u8],
-        epoch: u64,
-        look: impl FnOnce(&dyn Table, &[u8]) -> T,
-    ) -> Option<T> {
-        let holding = self.holding();
-        let store = holding.stores.get(&store)?;
-        let is_owner = holding.is_owner(store, partition);
-        let epoch = NonZeroU64::new(epoch).filter(|_| is_owner)?;
-        holding.admit(partition, ReplicaCommand::Get, Some(epoch)).ok()?;
-        Some(with_record_key(partition, key_hash(key), key, |key| {
-            look(&*store.table, key)
-        }))
-    }
-
-    /// Has memory asked for what is under keys that are looked up soon, each with its partition. Whether that is any use.
-    pub fn prefetch<'a>(&self, store: u16, keys: impl Iterator<Item = (PartitionId, &'a [u8])>) -> bool {
-        let holding = self.holding();
-        let Some(store) = holding.stores.get(&store) else {
-            return false;
-        };
-        let mut joined = JoinedKeys::default();
-        keys.for_each(|(partition, key)| joined.push(partition, key_hash(key), key));
-        store.table.prefetch(&joined.keys())
-    }
-
     /// Keys of a partition that have a value, from a hash on: about so many, or fewer at the end. It reads the
     /// disk. `None` if the partition is not held.
     ///

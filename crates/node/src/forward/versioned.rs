@@ -70,24 +70,17 @@ impl Forwarder {
 
     /// Has memory asked for what is under keys that are looked up soon, as they are on the wire: those of the first one's
     /// store, if this node has them. Whether that is any use.
-    pub(crate) fn prefetch<'a>(&self, catalog: &Catalog, wire_keys: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
-        let store_of = |wire_key: &'a [u8]| {
-            let colon = memchr::memchr(b':', wire_key)?;
-            Some((catalog.store_on_wire(&wire_key[..colon])?, &wire_key[colon + 1..]))
-        };
-        let Some((place, _)) = wire_keys.clone().next().and_then(store_of) else {
-            return false;
-        };
-        let (Some(store), Some(replicas)) = (catalog.versioned(place), &self.shared.config.replicas) else {
-            return false;
-        };
-        let Some(membership) = catalog.membership() else {
+    pub(crate) fn prefetch<'a>(&self, catalog: &'a Catalog, wire_keys: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
+        let first = wire_keys.clone().next().and_then(|key| catalog.versioned_on_wire(key));
+        let (Some((store, _)), Some(replicas), Some(membership)) =
+            (first, &self.shared.config.replicas, catalog.membership())
+        else {
             return false;
         };
         let partitions = membership.topology().partitions;
         let keys = wire_keys.filter_map(|wire_key| {
-            let (of, key) = store_of(wire_key)?;
-            (of == place).then(|| (partitions.partition_of(store.slots.slot(key)), key))
+            let (of, key) = catalog.versioned_on_wire(wire_key)?;
+            (of.id == store.id).then(|| (partitions.partition_of(store.slots.slot(key)), key))
         });
         replicas.prefetch(store.id.get(), keys)
     }

@@ -68,8 +68,7 @@ pub(in crate::server) fn is_look_up(command: CommandId) -> bool {
 /// Whether the first key of a request names a versioned store.
 pub(in crate::server) fn is_on_versioned_store(arguments: &Arguments, buffer: &[u8], catalog: &Catalog) -> bool {
     let wire_key = arguments.get(1, buffer).unwrap_or_default();
-    let store = memchr::memchr(b':', wire_key).and_then(|colon| catalog.store_on_wire(&wire_key[..colon]));
-    store.is_some_and(|store| catalog.versioned(store).is_some())
+    catalog.versioned_on_wire(wire_key).is_some()
 }
 
 /// What a command asks of this node's own replica, if it does.

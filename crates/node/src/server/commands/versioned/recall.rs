@@ -65,10 +65,6 @@ pub(in crate::server) enum Found {
 
 /// The store and the key of a key on the wire, if the client may read it.
 fn readable<'a>(wire_key: &'a [u8], admission: &Admission<'a>) -> Option<(&'a VersionedStore, &'a [u8])> {
-    let colon = memchr::memchr(b':', wire_key)?;
-    let catalog = admission.catalog;
-    let place = catalog.store_on_wire(&wire_key[..colon])?;
-    let store = catalog.versioned(place)?;
-    let key = &wire_key[colon + 1..];
+    let (store, key) = admission.catalog.versioned_on_wire(wire_key)?;
     (!key.is_empty() && admission.session.may_read(&store.name)).then_some((store, key))
 }
