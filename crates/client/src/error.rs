@@ -109,6 +109,12 @@ pub enum ClientError {
         /// The store.
         store: StoreName,
     },
+    /// A write over what was read, to a store of counters: it would have to know how far each sum had come.
+    #[error("store {store:?} counts, and takes no context: set it, delete it, or add to it without one")]
+    ContextOfCounter {
+        /// The store.
+        store: Box<str>,
+    },
     /// The store has versions that are pushed: it is not written key by key.
     #[error("store {store:?} is no versioned store: its values are pushed, and not written one by one")]
     NotVersioned {
@@ -129,7 +135,7 @@ impl ClientError {
     /// The code that a server puts before the message when it answers with this error over RESP.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Configuration { .. } | Self::TooManyKeys { .. } => "ERR",
+            Self::Configuration { .. } | Self::TooManyKeys { .. } | Self::ContextOfCounter { .. } => "ERR",
             Self::InvalidKey { .. } => "BADKEY",
             Self::UnknownStore { .. } => "NOSTORE",
             Self::NoVersion { .. } => "NOVERSION",

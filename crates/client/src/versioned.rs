@@ -12,8 +12,10 @@ use crate::coordinate::now_unix_ms;
 use crate::error::ClientError;
 use crate::key::WireKey;
 use crate::options::{PutOptions, ReadOptions};
-use crate::quorum::{Decide, Edit, Expiry, Get, Intent, Updated, Write, WriteTimes, Written};
-use crate::read::BatchReply;
+use crate::quorum::{
+    AddedMeanwhile, Decide, Edit, EditOptions, Expiry, Get, Intent, Updated, Write, WriteTimes, Written,
+};
+use crate::read::{BatchReply, HeldRoom};
 
 /// All values of a key: several, if they were written at the same time and none knew of the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +34,7 @@ impl Client {
     /// [`ClientError::NoQuorum`], [`ClientError::NotVersioned`], and whatever else keeps it from being read.
     pub async fn get_siblings(&self, store: &StoreName, key: &[u8]) -> Result<Siblings, ClientError> {
         let keys = vec![WireKey::new(store, key)?];
-        let mut records = self.get_records(keys, &self.inner().options).await?;
+        let (mut records, _room) = self.get_records(keys, &self.inner().options).await?;
         // One key has one record: there is no read that yields fewer than it has keys.
         let record = records.pop().unwrap_or_else(|| Ok(Record::default()))?;
         let values = resolve(&record, Resolution::All, now_unix_ms()).values;
@@ -78,7 +80,7 @@ impl Client {
 
     /// Changes a key of a versioned store: reads it, asks `change` what it is to be, and writes that if nobody else
     /// wrote meanwhile; else again. `change` gets the value, none if the key is not there, and answers the value
-    /// that is to be, none for none. Answers that.
+    /// that is to be, none for none. Answers that. A value that is changed ends when it would have ended.
     ///
     /// # Errors
     /// [`ClientError::NoQuorum`]; [`ClientError::Conflict`] when others were faster again and again.
@@ -95,15 +97,17 @@ impl Client {
             let decided = Arc::clone(&decided);
             Box::new(move |record, now_unix_ms| {
                 let before = resolve(record, resolution, now_unix_ms);
+                let expiry = match (before.value(), before.expires_unix_ms) {
+                    (None, _) => Expiry::Store,
+                    (Some(_), None) => Expiry::Never,
+                    (Some(_), Some(unix_ms)) => Expiry::At { unix_ms },
+                };
                 let after = change(before.value().map(|value| &**value)).map(Bytes::from);
                 *decided.lock().unwrap_or_else(PoisonError::into_inner) = after.clone();
                 match after {
                     after if after.as_ref() == before.value() => Edit::Keep,
                     None => Edit::Delete,
-                    Some(value) => Edit::Put {
-                        value,
-                        expiry: Expiry::Store,
-                    },
+                    Some(value) => Edit::Put { value, expiry },
                 }
             })
         };
@@ -113,8 +117,8 @@ impl Client {
         Ok(decided)
     }
 
-    /// The records of keys of versioned stores, in the order of the keys: what [`Client::get_siblings`] rests on,
-    /// for servers.
+    /// The records of keys of versioned stores, in the order of the keys, and the room that they take, to be dropped
+    /// with them: what [`Client::get_siblings`] rests on, for servers.
     ///
     /// # Errors
     /// As [`Client::get_many`].
@@ -122,12 +126,12 @@ impl Client {
         &self,
         keys: Vec<WireKey>,
         options: &ReadOptions,
-    ) -> Result<Vec<Result<Record, ClientError>>, ClientError> {
+    ) -> Result<(Vec<Result<Record, ClientError>>, HeldRoom), ClientError> {
         let (keys, options) = (Arc::new(keys), options.clone());
         self.inner()
             .coordinate(
                 |snapshot, moment| Get::start(keys, options, Arc::clone(&snapshot.home), None, moment),
-                Get::take_answer,
+                |get: &mut Get| Ok((get.take_answer()?, get.take_room())),
             )
             .await
     }
@@ -181,15 +185,15 @@ impl Client {
         &self,
         key: WireKey,
         decide: Decide,
-        times: impl Into<WriteTimes>,
+        options: impl Into<EditOptions>,
     ) -> Result<Updated, ClientError> {
-        let times = times.into();
+        let options = options.into();
         let seed = fastrand::u64(..);
         self.inner()
             .coordinate(
                 |snapshot, moment| {
                     let home = Arc::clone(&snapshot.home);
-                    crate::quorum::Update::start(key, decide, times, home, seed, moment)
+                    crate::quorum::Update::start(key, decide, options, home, seed, moment)
                 },
                 crate::quorum::Update::take_answer,
             )
@@ -199,10 +203,18 @@ impl Client {
     /// Writes without having read.
     async fn replace(&self, key: WireKey, edit: Edit, options: &PutOptions) -> Result<VectorClock, ClientError> {
         let times = WriteTimes::from(options);
-        // To set a counter, one must know what has been added.
-        if self.inner().resolution(key.store())? == Resolution::Counter && options.context.is_none() {
+        // To set a counter, one must know what has been added, which a context does not say.
+        if self.inner().resolution(key.store())? == Resolution::Counter {
+            if options.context.is_some() {
+                let store = key.store().into();
+                return Err(ClientError::ContextOfCounter { store });
+            }
             let decide: Decide = Box::new(move |_, _| edit.clone());
-            let updated = self.edit(key, decide, times).await?;
+            let options = EditOptions {
+                added: AddedMeanwhile::Stays,
+                ..times.into()
+            };
+            let updated = self.edit(key, decide, options).await?;
             return Ok(updated.context.unwrap_or_default());
         }
         let now_unix_ms = now_unix_ms();
@@ -264,8 +276,9 @@ impl Inner {
         }
         let [batch, versioned] = sides;
         let (batch, versioned) = tokio::join!(self.read(batch, options), self.read_versioned(versioned, options));
-        let (mut reply, (records, requests)) = (batch?, versioned?);
+        let (mut reply, (records, requests, room)) = (batch?, versioned?);
         reply.sub_requests += requests;
+        reply.room.join(room);
         let (mut values, mut records) = (std::mem::take(&mut reply.values).into_iter(), records.into_iter());
         let now_unix_ms = now_unix_ms();
         let value = |resolution: Option<Resolution>| match resolution {
@@ -283,9 +296,9 @@ impl Inner {
         self: &Arc<Self>,
         keys: Vec<WireKey>,
         options: &ReadOptions,
-    ) -> Result<(Vec<Result<Record, ClientError>>, u32), ClientError> {
+    ) -> Result<(Vec<Result<Record, ClientError>>, u32, HeldRoom), ClientError> {
         let (keys, options) = (Arc::new(keys), options.clone());
-        let take = |get: &mut Get| Ok((get.take_answer()?, get.requests()));
+        let take = |get: &mut Get| Ok((get.take_answer()?, get.requests(), get.take_room()));
         self.coordinate(
             |snapshot, moment| Get::start(keys, options, Arc::clone(&snapshot.home), None, moment),
             take,

@@ -33,7 +33,7 @@ pub struct RecordsPage {
 
 impl Replicas {
     /// Keys of a partition that have a value, from a hash on: about so many, or fewer at the end. It reads the
-    /// disk. `None` if the partition is not held.
+    /// disk. `None` if this node does not own the partition: one that it is to own may lack what others have.
     ///
     /// # Errors
     /// What the engine says.
@@ -46,7 +46,7 @@ impl Replicas {
     ) -> Result<Option<KeysListed>, String> {
         let holding = self.holding();
         let held = holding.stores.get(&store);
-        let Some(held) = held.filter(|held| held.partition(partition).is_ok()) else {
+        let Some(held) = held.filter(|held| holding.is_owner(held, partition)) else {
             return Ok(None);
         };
         let first = range(partition, 64, hash).0;

@@ -84,7 +84,32 @@ impl fmt::Debug for Readers {
     }
 }
 
-/// Reads keys of a store, where they are.
+/// How many bytes of records there are in one answer, and one record more.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// What an answer still has room for.
+struct AnswerRoom(usize);
+
+impl AnswerRoom {
+    fn is_used_up(&self) -> bool {
+        self.0 == 0
+    }
+
+    fn take(&mut self, read: &Read) {
+        let bytes = read.as_ref().ok().and_then(Option::as_ref).map_or(0, Bytes::len);
+        self.0 = self.0.saturating_sub(bytes);
+    }
+}
+
+/// What is said of a key for which an answer has no room.
+fn more() -> ReplicaError {
+    ReplicaError::new(
+        ReplicaErrorCode::More,
+        "the answer has enough records already: ask for this one anew",
+    )
+}
+
+/// Reads keys of a store, where they are: as many as there is room for in one answer.
 pub(crate) fn get(
     shared: &Arc<Shared>,
     place_of: impl Fn(&Bytes) -> Result<Place, ReplicaError>,
@@ -97,7 +122,12 @@ pub(crate) fn get(
     shared.metrics.add(ReplicaCounter::Reads, keys.len() as u64);
     let mut found: Vec<Read> = Vec::with_capacity(keys.len());
     let mut cold: Vec<(usize, Place)> = Vec::new();
+    let mut room = AnswerRoom(ANSWER_BYTES_MAX);
     for key in keys {
+        if room.is_used_up() {
+            found.push(Err(more()));
+            continue;
+        }
         let read = match place_of(key) {
             Err(error) => Err(error),
             Ok(place) => match store.table.get_hot(&place.table_key) {
@@ -110,6 +140,7 @@ pub(crate) fn get(
                 Err(error) => Err(read_error(shared, &error)),
             },
         };
+        room.take(&read);
         found.push(read);
     }
     if cold.is_empty() {
@@ -129,11 +160,16 @@ pub(crate) fn get(
             )),
             false => {
                 for (at, place) in cold {
+                    if room.is_used_up() {
+                        found[at] = Err(more());
+                        continue;
+                    }
                     found[at] = match store.table.get(&place.table_key) {
                         Ok(Some(record)) => taken(&task_shared, &place, part, record),
                         Ok(None) => Ok(None),
                         Err(error) => Err(read_error(&task_shared, &error)),
                     };
+                    room.take(&found[at]);
                 }
                 ReplicaReply::Records(found)
             }

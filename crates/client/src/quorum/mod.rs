@@ -29,7 +29,7 @@ pub use replicas::Home;
 pub use reply::{ReplicaError, ReplicaErrorCode, ReplicaReply};
 pub use request::{KeyRecord, LeafDigests, PutOver, RecordPart, ReplicaCommand, ReplicaOperation, ReplicaRequest};
 pub use shortfall::{MissingReplica, NoQuorum, QuorumPart};
-pub use update::{Decide, Edit, Expiry, Update, Updated};
+pub use update::{AddedMeanwhile, Decide, Edit, EditOptions, Expiry, Update, Updated};
 pub use wire::ReplicaRequestError;
 pub use write::{Intent, Write, WriteTimes, Written};
 

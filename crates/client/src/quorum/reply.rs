@@ -67,6 +67,8 @@ pub enum ReplicaErrorCode {
     DiskFull,
     /// `CONFLICT`: what is held is not what the writer has seen.
     Conflict,
+    /// `MORE`: it is left out of an answer that has enough already, to be asked for anew.
+    More,
     /// `CORRUPT`: what is held cannot be read.
     Corrupt,
     /// `NOPERM`, `NOAUTH`, `WRONGPASS`: the one who asks may not. Others would refuse as well.
@@ -88,6 +90,7 @@ impl ReplicaErrorCode {
             Self::Overloaded => "OVERLOADED",
             Self::DiskFull => "DISKFULL",
             Self::Conflict => "CONFLICT",
+            Self::More => "MORE",
             Self::Corrupt => "CORRUPT",
             Self::Refused => "NOPERM",
             Self::BadKey => "BADKEY",
@@ -104,6 +107,7 @@ impl ReplicaErrorCode {
             "OVERLOADED" | "BUSY" => Self::Overloaded,
             "DISKFULL" => Self::DiskFull,
             "CONFLICT" => Self::Conflict,
+            "MORE" => Self::More,
             "CORRUPT" => Self::Corrupt,
             "NOPERM" | "NOAUTH" | "WRONGPASS" => Self::Refused,
             "BADKEY" => Self::BadKey,

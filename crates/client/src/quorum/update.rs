@@ -21,7 +21,7 @@ use super::write::{Intent, Write, WriteTimes};
 use crate::error::ClientError;
 use crate::key::WireKey;
 use crate::options::ReadOptions;
-use crate::read::Failure;
+use crate::read::{Failure, HeldRoom, ValueRoom};
 
 /// How often a change is tried, each time on what was written meanwhile.
 const TRIES_MAX: u32 = 16;
@@ -43,6 +43,39 @@ pub enum Edit {
     },
     /// It is gone.
     Delete,
+}
+
+/// What becomes of what others add to a counter between the read and the write. Of other stores, whatever is written
+/// meanwhile is a conflict.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AddedMeanwhile {
+    /// It is a conflict: for what depends on the number.
+    #[default]
+    Conflicts,
+    /// It stays, on top of what is written: for what is to be whatever the number is, and is not to fail for others who
+    /// add.
+    Stays,
+}
+
+/// How a change is to be carried out.
+#[derive(Debug, Clone)]
+pub struct EditOptions {
+    /// How long it may take, reading included.
+    pub times: WriteTimes,
+    /// What becomes of what is added to a counter meanwhile.
+    pub added: AddedMeanwhile,
+    /// What bounds the values that are read for it, with those of all requests that share it.
+    pub room: Option<Arc<ValueRoom>>,
+}
+
+impl From<WriteTimes> for EditOptions {
+    fn from(times: WriteTimes) -> Self {
+        Self {
+            times,
+            added: AddedMeanwhile::default(),
+            room: None,
+        }
+    }
 }
 
 /// When a value ends to be there.
@@ -76,7 +109,7 @@ pub type Decide = Box<dyn FnMut(&Record, u64) -> Edit + Send>;
 /// A change of one key.
 pub struct Update {
     key: WireKey,
-    times: WriteTimes,
+    options: EditOptions,
     home: Arc<Home>,
     decide: Decide,
     deadline_us: u64,
@@ -87,6 +120,8 @@ pub struct Update {
     /// What the rests are drawn from.
     random: fastrand::Rng,
     before: Option<Record>,
+    /// What that takes.
+    room: HeldRoom,
     outcome: Option<Result<Updated, ClientError>>,
     is_answered: bool,
 }
@@ -118,16 +153,16 @@ impl Update {
     pub fn start(
         key: WireKey,
         decide: Decide,
-        times: WriteTimes,
+        options: EditOptions,
         home: Arc<Home>,
         seed: u64,
         moment: &Moment<'_>,
     ) -> Result<Self, ClientError> {
-        let deadline_us = moment.now_us.saturating_add(super::micros(times.deadline));
-        let get = read(&key, times, &home, moment)?;
+        let deadline_us = moment.now_us.saturating_add(super::micros(options.times.deadline));
+        let get = read(&key, &options, options.times, &home, moment)?;
         Ok(Self {
             key,
-            times,
+            options,
             home,
             decide,
             deadline_us,
@@ -136,6 +171,7 @@ impl Update {
             tries: 1,
             random: fastrand::Rng::with_seed(seed),
             before: None,
+            room: HeldRoom::default(),
             outcome: None,
             is_answered: false,
         })
@@ -161,7 +197,7 @@ impl Update {
         let left_us = self.deadline_us.saturating_sub(moment.now_us);
         WriteTimes {
             deadline: std::time::Duration::from_micros(left_us),
-            attempt: self.times.attempt,
+            attempt: self.options.times.attempt,
         }
     }
 
@@ -171,6 +207,7 @@ impl Update {
             let next = match &mut self.phase {
                 Phase::Reading(get) if get.is_answered() => {
                     let read = get.take_answer().map(|mut records| records.pop());
+                    self.room = get.take_room();
                     // One key has one answer: there is no read that yields fewer than it has keys.
                     match read.and_then(|record| record.unwrap_or_else(|| Ok(Record::default()))) {
                         Ok(record) => self.write(record, moment),
@@ -194,7 +231,8 @@ impl Update {
                 },
                 Phase::Resting { until_us } if moment.now_us >= *until_us => {
                     let times = self.times_left(moment);
-                    read(&self.key, times, &self.home, moment).map(|get| Some(Phase::Reading(Box::new(get))))
+                    read(&self.key, &self.options, times, &self.home, moment)
+                        .map(|get| Some(Phase::Reading(Box::new(get))))
                 }
                 _ => return,
             };
@@ -213,32 +251,27 @@ impl Update {
         let store = Store::of(moment.latest, self.key.store())?;
         let context = record.context().clone();
         let is_counter = store.settings.resolution == Resolution::Counter;
-        let (intent, update) = match edit {
+        let set = |value, expires| versioned::Update::set_counter(&record, value, now_unix_ms, expires);
+        let update = match edit {
             Edit::Keep => {
                 let (before, context) = (record, None);
                 self.answer(Ok(Updated { before, context }));
                 return Ok(None);
             }
-            // What is added meanwhile stays, so there is nothing that it could conflict with.
-            Edit::Delete if is_counter => {
-                let update = versioned::Update::set_counter(&record, None, now_unix_ms, None);
-                (Intent::Context(context), update)
-            }
-            Edit::Delete => (Intent::Unchanged(context), versioned::Update::delete(now_unix_ms)),
+            Edit::Delete if is_counter => set(None, None),
+            Edit::Delete => versioned::Update::delete(now_unix_ms),
             Edit::Put { value, expiry } => {
                 let expires = expiry.unix_ms(store.settings.ttl_ms, now_unix_ms);
-                let number = fondaco_resp::parse_integer(&value).filter(|_| is_counter);
-                match number {
-                    Some(number) => {
-                        let update = versioned::Update::set_counter(&record, Some(number), now_unix_ms, expires);
-                        (Intent::Context(context), update)
-                    }
-                    None => {
-                        let update = versioned::Update::put(value, now_unix_ms, expires);
-                        (Intent::Unchanged(context), update)
-                    }
+                match fondaco_resp::parse_integer(&value).filter(|_| is_counter) {
+                    Some(number) => set(Some(number), expires),
+                    None => versioned::Update::put(value, now_unix_ms, expires),
                 }
             }
+        };
+        let sets_counter = matches!(update.change, versioned::Change::SetCounter { .. });
+        let intent = match sets_counter && self.options.added == AddedMeanwhile::Stays {
+            true => Intent::Context(context),
+            false => Intent::Unchanged(context),
         };
         self.before = Some(record);
         let (key, home, times) = (self.key.clone(), Arc::clone(&self.home), self.times_left(moment));
@@ -275,7 +308,13 @@ impl Update {
 
 /// Reads a key to be changed. The replica that will be asked to take the write is asked first: what that one has
 /// not seen nobody can be in conflict with.
-fn read(key: &WireKey, times: WriteTimes, home: &Arc<Home>, moment: &Moment<'_>) -> Result<Get, ClientError> {
+fn read(
+    key: &WireKey,
+    options: &EditOptions,
+    times: WriteTimes,
+    home: &Arc<Home>,
+    moment: &Moment<'_>,
+) -> Result<Get, ClientError> {
     let store = Store::of(moment.latest, key.store())?;
     let partition = moment.latest.topology().partitions.partition_of(key.slot());
     let owners = store.owners(moment.latest, partition);
@@ -283,6 +322,7 @@ fn read(key: &WireKey, times: WriteTimes, home: &Arc<Home>, moment: &Moment<'_>)
     let options = ReadOptions {
         deadline: times.deadline,
         attempt: Some(times.attempt.unwrap_or(times.deadline / 4)),
+        room: options.room.clone(),
         ..ReadOptions::default()
     };
     let keys = Arc::new(vec![key.clone()]);

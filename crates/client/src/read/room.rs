@@ -61,7 +61,7 @@ impl ValueRoom {
 
 impl HeldRoom {
     /// Nothing of this room; where there is none, there is room for everything.
-    pub(super) fn of(room: Option<Arc<ValueRoom>>) -> Self {
+    pub(crate) fn of(room: Option<Arc<ValueRoom>>) -> Self {
         Self { room, bytes: 0 }
     }
 
@@ -82,7 +82,7 @@ impl HeldRoom {
     /// # Errors
     /// How many bytes there is room for, when there is not enough left.
     #[inline]
-    pub(super) fn take(&mut self, bytes: usize) -> Result<(), u64> {
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), u64> {
         let Some(room) = &self.room else { return Ok(()) };
         if !room.take(bytes as u64) {
             return Err(room.bytes_max());

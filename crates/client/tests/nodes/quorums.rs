@@ -248,7 +248,7 @@ async fn a_silent_replica_delays_no_write_and_gets_a_hint() {
 }
 
 #[tokio::test]
-async fn a_batch_store_is_not_written_and_a_counter_is_set_to_numbers() {
+async fn a_batch_store_is_not_written_and_a_counter_is_set_to_numbers_and_takes_no_context() {
     let settings = VersionedSettings {
         resolution: Resolution::Counter,
         ..VersionedSettings::of(3)
@@ -261,6 +261,46 @@ async fn a_batch_store_is_not_written_and_a_counter_is_set_to_numbers() {
         .await
         .unwrap();
     assert_eq!(client.get(&name("v"), b"n").await.unwrap().unwrap(), "41");
+    let options = PutOptions {
+        context: Some(client.get_siblings(&name("v"), b"n").await.unwrap().context),
+        ..PutOptions::default()
+    };
+    let refused = client.put(&name("v"), b"n", "0", &options).await;
+    assert!(
+        matches!(refused, Err(ClientError::ContextOfCounter { .. })),
+        "{refused:?}"
+    );
+    let refused = client.delete(&name("v"), b"n", &options).await;
+    assert!(
+        matches!(refused, Err(ClientError::ContextOfCounter { .. })),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_value_that_is_changed_ends_when_it_would_have_ended() {
+    let (_cluster, client) = three(VersionedSettings::of(3)).await;
+    let store = name("v");
+    let ttl = Some(Duration::from_secs(3600));
+    let options = PutOptions {
+        ttl,
+        ..PutOptions::default()
+    };
+    let end = async || {
+        let keys = vec![fondaco_client::WireKey::new(&store, b"k").unwrap()];
+        let (mut records, _) = client.get_records(keys, &ReadOptions::default()).await.unwrap();
+        records.pop().unwrap().unwrap().next_expiry_unix_ms()
+    };
+    client.put(&store, b"k", "one", &options).await.unwrap();
+    let before = end().await;
+    assert!(before.is_some());
+    client.update(&store, b"k", |_| Some(b"two".to_vec())).await.unwrap();
+    assert_eq!(client.get(&store, b"k").await.unwrap().unwrap(), "two");
+    assert_eq!(end().await, before);
+    // One that never ends goes on so.
+    client.put(&store, b"k", "three", &PutOptions::default()).await.unwrap();
+    client.update(&store, b"k", |_| Some(b"four".to_vec())).await.unwrap();
+    assert_eq!(end().await, None);
 }
 
 #[tokio::test]

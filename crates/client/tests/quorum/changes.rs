@@ -1,13 +1,14 @@
 //! Changes of what is there, and counters: what others do meanwhile.
 
-use fondaco_client::quorum::{Edit, Expiry, Intent, ReplicaCommand};
+use fondaco_client::quorum::{AddedMeanwhile, Edit, EditOptions, Expiry, Intent, ReplicaCommand};
 use fondaco_client::{ClientError, WireKey};
 use fondaco_model::versioned::{self, Resolution, resolve};
 
 use crate::script::{
-    begin_update, begin_write, first_key, get, no_quorum, put, updated, value, values, with_value, written,
+    begin_update, begin_update_with, begin_write, first_key, get, no_quorum, put, updated, value, values, with_value,
+    written,
 };
-use crate::world::{Shape, World, id};
+use crate::world::{Shape, World, id, times};
 
 #[test]
 fn a_write_on_condition_fails_when_another_was_first() {
@@ -115,7 +116,11 @@ fn a_counter_is_set_to_a_number_and_keeps_what_was_added_meanwhile() {
         value: "100".into(),
         expiry: Expiry::Store,
     };
-    let setting = begin_update(&mut world, &key, Box::new(set));
+    let options = EditOptions {
+        added: AddedMeanwhile::Stays,
+        ..times().into()
+    };
+    let setting = begin_update_with(&mut world, &key, Box::new(set), options);
     let update = versioned::Update::add(7, world.moment().now_unix_ms, None);
     let adding = begin_write(&mut world, &key, Intent::All, update);
     world.finish();
@@ -123,4 +128,28 @@ fn a_counter_is_set_to_a_number_and_keeps_what_was_added_meanwhile() {
     written(&mut world, adding).unwrap();
     let total = resolve(&world.healed(&key), Resolution::Counter, 0);
     assert_eq!(*total.value().unwrap(), "107");
+}
+
+#[test]
+fn what_depends_on_a_counter_is_tried_again_on_what_was_added_meanwhile() {
+    let shape = Shape::three().with(|settings| settings.resolution = Resolution::Counter);
+    let mut world = World::new(1, &shape, Some(1));
+    let key = first_key();
+    let double = |record: &versioned::Record, now: u64| {
+        let total = resolve(record, Resolution::Counter, now);
+        let total = total
+            .value()
+            .map_or(1, |total| String::from_utf8_lossy(total).parse().unwrap());
+        Edit::Put {
+            value: (2 * total).to_string().into(),
+            expiry: Expiry::Store,
+        }
+    };
+    let doubling = [(); 3].map(|()| begin_update(&mut world, &key, Box::new(double)));
+    world.finish();
+    for at in doubling {
+        updated(&mut world, at).unwrap();
+    }
+    let total = resolve(&world.healed(&key), Resolution::Counter, 0);
+    assert_eq!(*total.value().unwrap(), "8");
 }

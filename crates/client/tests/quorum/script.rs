@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fondaco_client::quorum::{Decide, Get, Intent, NoQuorum, Update, Updated, Write, Written};
+use fondaco_client::quorum::{Decide, EditOptions, Get, Intent, NoQuorum, Update, Updated, Write, Written};
 use fondaco_client::{ClientError, Partial, ReadOptions, WireKey};
 use fondaco_model::versioned::{self, Record, Resolution, resolve};
 
@@ -40,8 +40,12 @@ pub fn begin_put(world: &mut World, key: &WireKey, text: &str) -> usize {
 }
 
 pub fn begin_update(world: &mut World, key: &WireKey, decide: Decide) -> usize {
+    begin_update_with(world, key, decide, times().into())
+}
+
+pub fn begin_update_with(world: &mut World, key: &WireKey, decide: Decide, options: EditOptions) -> usize {
     let (home, seed) = (Arc::clone(&world.home), world.random.u64(..));
-    let update = Update::start(key.clone(), decide, times(), home, seed, &world.moment()).unwrap();
+    let update = Update::start(key.clone(), decide, options, home, seed, &world.moment()).unwrap();
     world.begin(Box::new(update))
 }
 

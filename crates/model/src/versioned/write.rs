@@ -157,8 +157,8 @@ impl Record {
                 (Over::Context(&nothing), Some(sum))
             }
             // What was added meanwhile, and is not in what was seen, stays.
-            Change::SetCounter { .. } => (Over::Context(over.clock()), None),
-            Change::Put(_) | Change::Delete => (over, None),
+            Change::SetCounter { .. } if matches!(over, Over::All(_)) => (Over::Context(over.clock()), None),
+            Change::SetCounter { .. } | Change::Put(_) | Change::Delete => (over, None),
         };
         let clock = over.clock();
         if matches!(over, Over::Unchanged(_)) && !clock.covers_all(&local.context) {

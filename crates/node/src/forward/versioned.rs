@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{Decide, Intent, Updated, WriteTimes, Written};
+use fondaco_client::quorum::{AddedMeanwhile, Decide, EditOptions, Intent, Updated, WriteTimes, Written};
+use fondaco_client::read::HeldRoom;
 use fondaco_client::{ClientError, ReadOptions, WireKey};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::{Record, Resolution, Update};
@@ -85,11 +86,15 @@ impl Forwarder {
         replicas.prefetch(store.id.get(), keys)
     }
 
-    /// The values of keys of versioned stores, one answer for each key, in order.
-    pub(crate) async fn read_versioned(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Vec<ValueAnswer> {
-        let failed = |error: &ClientError| -> Vec<ValueAnswer> {
+    /// The values of keys of versioned stores, one answer for each key, in order; and the room that they take until
+    /// they are sent.
+    pub(crate) async fn read_versioned(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> (Vec<ValueAnswer>, HeldRoom) {
+        let failed = |error: &ClientError| -> (Vec<ValueAnswer>, HeldRoom) {
             let error = told(error);
-            keys.iter().map(|_| Err(Arc::clone(&error))).collect()
+            (
+                keys.iter().map(|_| Err(Arc::clone(&error))).collect(),
+                HeldRoom::default(),
+            )
         };
         let records = match (self.client(), wire_keys(catalog, keys)) {
             (Ok(client), Ok(wire_keys)) => {
@@ -98,8 +103,8 @@ impl Forwarder {
             }
             (Err(error), _) | (_, Err(error)) => return failed(&error),
         };
-        let records = match records {
-            Ok(records) => records,
+        let (records, room) = match records {
+            Ok(found) => found,
             Err(error) => return failed(&error),
         };
         let now_unix_ms = now_unix_ms();
@@ -110,7 +115,7 @@ impl Forwarder {
             let current = value_of(&record, resolution, now_unix_ms)?;
             Ok(current.map(|current| current.value))
         };
-        keys.iter().zip(records).map(value).collect()
+        (keys.iter().zip(records).map(value).collect(), room)
     }
 
     /// The record of a key: what the replicas that were asked hold together.
@@ -120,7 +125,7 @@ impl Forwarder {
     pub(crate) async fn read_record(&self, key: WireKey) -> Result<Record, String> {
         let failed = |error: ClientError| told(&error).to_string();
         let client = self.client().map_err(failed)?;
-        let mut records = client
+        let (mut records, _room) = client
             .get_records(vec![key], &self.read_options())
             .await
             .map_err(failed)?;
@@ -162,8 +167,18 @@ impl Forwarder {
     ///
     /// # Errors
     /// Whatever keeps it from being read or written; a conflict, when others were faster again and again.
-    pub(crate) async fn edit_record(&self, key: WireKey, decide: Decide) -> Result<Updated, ClientError> {
-        self.client()?.edit(key, decide, self.write_times()).await
+    pub(crate) async fn edit_record(
+        &self,
+        key: WireKey,
+        decide: Decide,
+        added: AddedMeanwhile,
+    ) -> Result<Updated, ClientError> {
+        let options = EditOptions {
+            times: self.write_times(),
+            added,
+            room: self.options.room.clone(),
+        };
+        self.client()?.edit(key, decide, options).await
     }
 
     /// Keys that are under way from now until the result is dropped.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use fondaco_model::versioned::{Resolution, VersionedChange};
 use fondaco_node::{Access, PasswordDigest, PeerAccess, User};
-use redis::Value;
+use redis::{ConnectionLike, Value};
 
 use crate::harness::{Cluster, Connection, PATIENCE, Shape, bulk, until};
 
@@ -273,6 +273,61 @@ fn counters_lose_no_increment_whichever_node_it_goes_to() {
     assert_eq!(connection.code("INCR s:1"), "ERR");
     assert_eq!(connection.send("DEL s:1"), Ok(Value::Int(1)));
     assert_eq!(connection.send("INCR s:1"), Ok(Value::Int(1)));
+    // What was read says nothing of how far the sums had come.
+    for command in ["FONDACO.PUT", "FONDACO.DEL"] {
+        let (context, _): (Vec<u8>, Vec<String>) =
+            redis::cmd("FONDACO.GET").arg("s:1").query(&mut connection.0).unwrap();
+        let mut words = vec![command.as_bytes(), b"s:1", &context];
+        words.extend((command == "FONDACO.PUT").then_some(&b"0"[..]));
+        let refused = connection.ask(&words).unwrap_err();
+        assert!(refused.contains("takes no context"), "{refused}");
+    }
+    assert_eq!(connection.send("GET s:1"), Ok(bulk("1")));
+}
+
+#[test]
+fn what_depends_on_the_number_of_a_counter_is_done_by_one_of_several() {
+    let cluster = Cluster::start(Shape {
+        settings: VersionedChange {
+            resolution: Some(Resolution::Counter),
+            ..VersionedChange::default()
+        },
+        ..three()
+    });
+    let mut connection = cluster.nodes[0].connect();
+    let of_all = |command: &str| -> Vec<Value> {
+        std::thread::scope(|scope| {
+            let ask = |node: usize| {
+                let mut connection = cluster.nodes[node].connect();
+                scope.spawn(move || connection.send(command).unwrap())
+            };
+            let asking: Vec<_> = (0..12).map(|number| ask(number % 3)).collect();
+            asking.into_iter().map(|asking| asking.join().unwrap()).collect()
+        })
+    };
+    for round in 0..20 {
+        let first = |answers: Vec<Value>, first: &Value| answers.iter().filter(|answer| *answer == first).count();
+        assert_eq!(first(of_all(&format!("SETNX s:{round} 5")), &Value::Int(1)), 1);
+        assert_eq!(first(of_all(&format!("GETDEL s:{round}")), &bulk("5")), 1);
+    }
+    assert_eq!(connection.send("EXISTS s:0"), Ok(Value::Int(0)));
+}
+
+#[test]
+fn what_asks_for_keys_of_both_kinds_of_stores_is_answered_alike_behind_a_write() {
+    let cluster = Cluster::start(Shape::default());
+    let mut connection = cluster.nodes[0].connect();
+    connection.send("SET s:1 x").unwrap();
+    let alone = connection.send("EXISTS s:1 b:1");
+    for _ in 0..20 {
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("SET").arg("s:1").arg("x");
+        pipeline.cmd("EXISTS").arg("s:1").arg("b:1");
+        let answers = connection.0.req_packed_commands(&pipeline.get_packed_pipeline(), 0, 2);
+        let behind = answers.unwrap().pop().unwrap().extract_error();
+        let behind = behind.map_err(|error| format!("{} {}", error.code().unwrap(), error.detail().unwrap()));
+        assert_eq!(behind, alone);
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Nodes with replicas in memory, and one versioned store, `s`, told of one another by hand.
+//! Nodes with replicas in memory, one versioned store, `s`, and one batch store without a version, `b`, told of one
+//! another by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -122,6 +123,12 @@ impl Cluster {
             read_keys_per_second: None,
             versioned: Some(VersionedSettings::of(shape.replicas).with(&shape.settings)),
         };
+        let batch = TopologyStore {
+            id: STORE_ID + 1,
+            kind: StoreKind::Batch,
+            versioned: None,
+            ..store.clone()
+        };
         let topology = Topology {
             cluster: Identity::of(7),
             revision: 1,
@@ -131,7 +138,7 @@ impl Cluster {
             joint: BTreeMap::new(),
             nodes: ids.iter().copied().zip(described).collect(),
             routers: 1,
-            stores: [("s".parse().unwrap(), store)].into(),
+            stores: [("s".parse().unwrap(), store), ("b".parse().unwrap(), batch)].into(),
         };
         let cluster = Self {
             topology,
@@ -207,12 +214,14 @@ impl Node {
     pub fn publish(&self, topology: &Topology) {
         if let (Some(replicas), Member::Node(node)) = (&self.replicas, &self.member) {
             let table = RoutingTable::first(topology.partitions, topology.owners.clone()).unwrap();
-            let stores = topology.stores.iter().map(|(name, store)| ReplicatedStore {
-                id: store.id,
-                name: name.clone(),
-                created_unix_ms: 1,
-                replicas: store.replicas as usize,
-                settings: store.versioned.unwrap(),
+            let stores = topology.stores.iter().filter_map(|(name, store)| {
+                Some(ReplicatedStore {
+                    id: store.id,
+                    name: name.clone(),
+                    created_unix_ms: 1,
+                    replicas: store.replicas as usize,
+                    settings: store.versioned?,
+                })
             });
             let nodes: BTreeMap<NodeId, bool> = topology.nodes.iter().map(|(&id, node)| (id, node.live)).collect();
             let view = ReplicaView {

@@ -1,10 +1,10 @@
 //! Reads and writes as many replicas as the store wants: with nodes away, with too few, and beyond quotas.
 
 use fondaco_model::versioned::VersionedChange;
-use fondaco_node::Counter;
+use fondaco_node::{Counter, Setting};
 use redis::{ConnectionLike, Value};
 
-use crate::harness::{Cluster, Shape, bulk, until};
+use crate::harness::{Cluster, Connection, Shape, bulk, until};
 
 #[test]
 fn one_node_of_three_may_be_away_and_two_may_not() {
@@ -141,5 +141,102 @@ fn a_deletion_reaches_what_was_not_seen() {
             let mut connection = node.connect();
             (0..50).all(|key| connection.send(&format!("GET s:{key}")) == Ok(Value::Nil))
         });
+    }
+}
+
+const LARGE_BYTES: usize = 256 << 10;
+
+/// Keys of one node, with large values.
+fn large(cluster: &Cluster, node: usize, count: usize) -> Vec<String> {
+    let keys = (0..10_000).map(|key| key.to_string());
+    let keys: Vec<String> = keys
+        .filter(|key| cluster.owners_of(key) == [node])
+        .take(count)
+        .collect();
+    let mut connection = cluster.nodes[node].connect();
+    for key in &keys {
+        let set = connection.ask(&[&b"SET"[..], format!("s:{key}").as_bytes(), &vec![b'v'; LARGE_BYTES]]);
+        assert_eq!(set, Ok(Value::Okay));
+    }
+    keys
+}
+
+/// What an array is answered with, errors in it included.
+fn raw(connection: &mut Connection, words: &[String]) -> Vec<Value> {
+    let mut command = redis::Cmd::new();
+    words.iter().for_each(|word| {
+        command.arg(word);
+    });
+    match connection.0.req_packed_command(&command.get_packed_command()) {
+        Ok(Value::Array(values)) => values,
+        answer => panic!("{answer:?}"),
+    }
+}
+
+fn mget(connection: &mut Connection, keys: &[String]) -> Vec<Value> {
+    let keys = keys.iter().map(|key| format!("s:{key}"));
+    let words: Vec<String> = std::iter::once("MGET".to_owned()).chain(keys).collect();
+    raw(connection, &words)
+}
+
+#[test]
+fn a_replica_answers_with_so_much_at_a_time_and_is_asked_for_the_rest() {
+    let cluster = Cluster::start(Shape {
+        nodes: 2,
+        ..Shape::default()
+    });
+    let keys = large(&cluster, 1, 40);
+    for node in &cluster.nodes {
+        let values = mget(&mut node.connect(), &keys);
+        assert!(
+            values
+                .iter()
+                .all(|value| *value == Value::BulkString(vec![b'v'; LARGE_BYTES]))
+        );
+    }
+    // Whoever asks for one key again and again gets no more of it.
+    let words = ["FONDACO.RGET", "1", "0", "0", "FULL", "s"]
+        .map(str::to_owned)
+        .into_iter();
+    let words: Vec<String> = words.chain(std::iter::repeat_n(keys[0].clone(), 50_000)).collect();
+    let answers = raw(&mut cluster.nodes[1].connect(), &words);
+    let is_record = |answer: &&Value| matches!(answer, Value::BulkString(_));
+    assert_eq!(answers.iter().filter(is_record).count(), 16);
+    let rest = answers.into_iter().skip(16).map(Value::extract_error);
+    assert!(
+        rest.into_iter()
+            .all(|answer| answer.unwrap_err().code() == Some("MORE"))
+    );
+}
+
+#[test]
+fn values_that_wait_to_be_sent_are_bounded_in_bytes() {
+    let mut cluster = Cluster::start(Shape {
+        nodes: 2,
+        ..Shape::default()
+    });
+    let keys = large(&cluster, 1, 20);
+    cluster.nodes.push(cluster.router());
+    for asked in [0, 2] {
+        let node = &cluster.nodes[asked];
+        node.settings.set(Setting::ForwardBytesMax, 5 << 20).unwrap();
+        let mut connection = node.connect();
+        for _ in 0..3 {
+            let (read, refused): (Vec<Value>, Vec<Value>) = mget(&mut connection, &keys)
+                .into_iter()
+                .partition(|value| matches!(value, Value::BulkString(_)));
+            assert_eq!(
+                read.len(),
+                9,
+                "each of two loops has half, and records are a little longer than values"
+            );
+            let overloaded = |value: Value| value.extract_error().unwrap_err().code() == Some("OVERLOADED");
+            assert!(refused.into_iter().all(overloaded));
+        }
+        // What was sent waits no more.
+        let values = mget(&mut connection, &keys[..2]);
+        assert!(values.iter().all(|value| matches!(value, Value::BulkString(_))));
+        let append = connection.send(&format!("APPEND s:{} x", keys[0])).unwrap();
+        assert!(matches!(append, Value::Int(_)), "{append:?}");
     }
 }

@@ -57,7 +57,16 @@ fn who_is_to_own_a_partition_has_all_of_it_before_it_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = of_two(dir.path());
     assert_eq!(synchronised(&cluster, 1), 2, "an owner is");
+    let lists = |cluster: &Cluster, number: u32| {
+        let partitions = (0..2).map(PartitionId::new);
+        let listed = partitions.map(|partition| cluster.node(number).keys_from(STORE_ID, partition, 0, 1000).unwrap());
+        listed
+            .map(|listed| listed.map(|(keys, _)| keys.len()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(lists(&cluster, 1).into_iter().flatten().sum::<usize>(), 200);
     plan(&mut cluster, &[3, 1]);
+    assert_eq!(lists(&cluster, 3), [None, None], "it may lack some, and lists none");
     until("synchronisation", || synchronised(&cluster, 3) == 2);
     assert_eq!(keys(&cluster, 3), 200);
 }

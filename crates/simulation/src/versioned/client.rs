@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{Edit, Expiry, Get, Intent, Update, Write};
+use fondaco_client::quorum::{Edit, Expiry, Get, Intent, Update, Write, WriteTimes};
 use fondaco_client::{Partial, ReadOptions, WireKey};
 use fondaco_model::versioned::{self, Record};
 
@@ -122,7 +122,14 @@ impl World {
             }
         };
         let (home, moment) = self.moment(process);
-        let work = Update::start(wire, Box::new(decide), DEADLINE.into(), home, seed, &moment);
+        let work = Update::start(
+            wire,
+            Box::new(decide),
+            WriteTimes::from(DEADLINE).into(),
+            home,
+            seed,
+            &moment,
+        );
         let over_all = false;
         self.begin(
             process,

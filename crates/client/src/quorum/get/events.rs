@@ -20,8 +20,13 @@ use crate::quorum::shortfall::Trouble;
 use crate::read::Failure;
 
 impl Get {
-    /// What one replica holds under a key has come. Returns what is wrong with it, if something is.
+    /// What one replica holds under a key has come. Returns what is wrong with it, if something is. The key fails if
+    /// there is no room for it.
     fn take(&mut self, key: usize, node: NodeId, record: Option<Bytes>) -> Result<(), Trouble> {
+        if let Err(bytes_max) = self.room.take(record.as_ref().map_or(0, Bytes::len)) {
+            self.fail(key, ClientError::NoRoom { bytes_max });
+            return Ok(());
+        }
         let state = &mut self.states[key];
         let is_known = state.answers.iter().any(|answer| answer.record == record);
         if let Some(record) = record.as_ref().filter(|_| !is_known) {
@@ -139,6 +144,8 @@ impl Operation for Get {
             let took_us = moment.now_us.saturating_sub(ask.sent_us);
             moment.steering.note_answered(keys.len(), took_us);
         }
+        let has_some = matches!(&reply, ReplicaReply::Records(records) if records.iter().any(Result::is_ok));
+        let mut is_more = false;
         let mut cause = Cause::Retry;
         let mut had_trouble = |get: &mut Self, key: u32, trouble: Trouble| {
             if trouble.is_elsewhere() {
@@ -154,6 +161,12 @@ impl Operation for Get {
                     }
                     let taken = match record {
                         Ok(record) => self.take(key as usize, node, record),
+                        // The rest is in another answer.
+                        Err(error) if error.code == ReplicaErrorCode::More && has_some => {
+                            self.states[key as usize].candidates.push(node);
+                            is_more = true;
+                            Ok(())
+                        }
                         Err(error) => Err(Trouble::Error(error)),
                     };
                     if let Err(trouble) = taken {
@@ -167,6 +180,9 @@ impl Operation for Get {
                 }
             }
             _ => keys.iter().for_each(|&key| had_trouble(self, key, Trouble::Nonsense)),
+        }
+        if is_more {
+            cause = Cause::Redirect;
         }
         self.go_on(&keys, cause, moment);
     }

@@ -32,7 +32,7 @@ use super::{PREFERRED_WAIT_US, micros};
 use crate::error::ClientError;
 use crate::key::WireKey;
 use crate::options::{Partial, ReadOptions};
-use crate::read::KEYS_MAX;
+use crate::read::{HeldRoom, KEYS_MAX};
 
 /// Places of keys in the operation.
 type KeyPlaces = SmallVec<[u32; 4]>;
@@ -57,6 +57,8 @@ pub struct Get {
     pause: Pause,
     failed: Option<ClientError>,
     is_repaired: bool,
+    /// What the records take of the room that there is for them.
+    room: HeldRoom,
 }
 
 /// Why a replica is asked.
@@ -129,6 +131,7 @@ impl Get {
             epoch: moment.latest.topology().epoch,
             unanswered: keys.len(),
             keys,
+            room: HeldRoom::of(options.room.clone()),
             options,
             home,
             first,
@@ -164,6 +167,11 @@ impl Get {
             None => Err(ClientError::Timeout { deadline_ms: 0 }),
         };
         Ok(self.states.iter_mut().map(record).collect())
+    }
+
+    /// The room that the records take: to be dropped with them. To be taken when they are.
+    pub fn take_room(&mut self) -> HeldRoom {
+        std::mem::take(&mut self.room)
     }
 
     /// How many requests to replicas there are, those to be sent included.

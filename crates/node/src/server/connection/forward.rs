@@ -22,8 +22,8 @@ use crate::server::window::{Place, Window};
 #[derive(Default)]
 pub(super) struct Others {
     answers: Vec<Option<KeyAnswer>>,
-    /// What their values take until they are sent.
-    _room: HeldRoom,
+    /// What their values take until they are sent, and those of versioned stores.
+    room: HeldRoom,
 }
 
 /// How long a client that sends no more is taken to wait for replies still.
@@ -57,11 +57,13 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> (
     let held = async {
         let keys: Vec<usize> = window.unanswered().collect();
         match keys[..] {
-            [] => Vec::new(),
+            [] => (Vec::new(), HeldRoom::default()),
             _ => context.forwarder.read_versioned(catalog, &wanted(window, &keys)).await,
         }
     };
-    tokio::join!(others, held)
+    let (mut others, (held, room)) = tokio::join!(others, held);
+    others.room.join(room);
+    (others, held)
 }
 
 /// Waits until the client is gone. What it sends meanwhile is kept for later.
@@ -90,7 +92,7 @@ async fn ask_others(context: &LoopContext, window: &Window, catalog: &Catalog) -
     if keys.len() == window.key_count() && answers.is_pinned {
         return Others {
             answers: answers.each.into_iter().map(Some).collect(),
-            _room: room,
+            room,
         };
     }
     let mut others: Vec<Option<KeyAnswer>> = (0..window.key_count()).map(|_| None).collect();
@@ -106,10 +108,7 @@ async fn ask_others(context: &LoopContext, window: &Window, catalog: &Catalog) -
             others[at] = Some(answer);
         }
     }
-    Others {
-        answers: others,
-        _room: room,
-    }
+    Others { answers: others, room }
 }
 
 impl Others {

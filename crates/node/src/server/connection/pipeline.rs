@@ -19,8 +19,8 @@ use crate::metrics::Counter;
 use crate::resolved::now_unix_ms;
 use crate::server::clients::Phase;
 use crate::server::commands::versioned::{
-    self, Accepted, Admission, Answer, DirectWriter, Pipeline, Request, is_look_up, is_on_versioned_store,
-    is_operation, recall, replica_command,
+    self, Accepted, Admission, Answer, DirectWriter, Pipeline, Request, Work, is_look_up, is_on_versioned_store,
+    is_on_versioned_stores, is_operation, recall, replica_command,
 };
 use crate::server::session::Replies;
 use crate::server::window::OUTPUT_BYTES_MAX;
@@ -61,7 +61,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if pipeline.has_work() {
                 let catalog = self.context.shared.catalog.load();
                 while let Some(work) = pipeline.next_work() {
+                    let is_replicas = matches!(work, Work::Replica(..));
                     versioned::begin(&self.context, &catalog, work);
+                    if is_replicas {
+                        // It may be answered by now, with more than is to wait.
+                        pipeline.take_done();
+                    }
                 }
                 DirectWriter::hand_over_enough(&self.context);
             }
@@ -73,7 +78,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if pipeline.is_empty() && pause != Pause::Full {
                 break;
             }
-            if pipeline.has_work() || pipeline.is_empty() {
+            if pipeline.has_work() || pipeline.has_answer() || pipeline.is_empty() {
                 continue;
             }
             // What is ready is sent together with what is done by the end of this turn of the loop, as most writes are;
@@ -183,8 +188,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     Ok(request) => pipeline.push_replica(accepted, request),
                     Err(refusal) => pipeline.push_refused(accepted, refusal),
                 }
-            } else if (is_operation(command) || is_look_up(command))
-                && is_on_versioned_store(&self.arguments, rest, &catalog)
+            } else if (is_operation(command) && is_on_versioned_store(&self.arguments, rest, &catalog))
+                || (is_look_up(command) && is_on_versioned_stores(&self.arguments, rest, &catalog))
             {
                 // Not copied: what is kept of it for long is.
                 self.input.advance(std::mem::take(&mut self.consumed));
@@ -219,14 +224,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Writes the replies to those requests, from the first on, that are done.
+    /// Writes the replies to those requests, from the first on, that are done, until there is enough to be sent.
     fn answer_done(&mut self, pipeline: &mut Pipeline) {
         if !pipeline.has_answer() {
             return;
         }
         let now = Instant::now();
         let mut reply = Reply::new(&mut self.output, self.session.protocol);
-        while let Some(answered) = pipeline.answer_next(&mut reply) {
+        while reply.buffer.len() <= OUTPUT_BYTES_MAX
+            && let Some(answered) = pipeline.answer_next(&mut reply)
+        {
             if answered.has_failed {
                 self.context.metrics.record_error(answered.command);
             }

@@ -71,6 +71,12 @@ pub(in crate::server) fn is_on_versioned_store(arguments: &Arguments, buffer: &[
     catalog.versioned_on_wire(wire_key).is_some()
 }
 
+/// Whether all keys of a request do: look-ups may ask for those of both kinds of stores.
+pub(in crate::server) fn is_on_versioned_stores(arguments: &Arguments, buffer: &[u8], catalog: &Catalog) -> bool {
+    let mut keys = arguments.iter(buffer).skip(1);
+    keys.all(|wire_key| catalog.versioned_on_wire(wire_key).is_some())
+}
+
 /// What a command asks of this node's own replica, if it does.
 pub(in crate::server) fn replica_command(command: CommandId) -> Option<ReplicaCommand> {
     use CommandId as Id;

@@ -106,6 +106,11 @@ async fn carry_out(context: &LoopContext, part: &Part) -> Result<Answer, String>
     let is_counter = part.store.settings.resolution == Resolution::Counter;
     match &part.operation {
         Operation::Siblings => carrying.siblings().await,
+        // It would have to know how far each sum had come.
+        Operation::PutOver { .. } | Operation::DeleteOver { .. } if is_counter => {
+            let store = part.store.name.as_str().into();
+            Err(told(&ClientError::ContextOfCounter { store }).to_string())
+        }
         Operation::PutOver {
             context,
             value,
@@ -208,7 +213,7 @@ impl Carrying<'_> {
         let edited = self
             .context
             .forwarder
-            .edit_record(self.key.clone(), Box::new(decide))
+            .edit_record(self.key.clone(), Box::new(decide), operation.added_meanwhile())
             .await;
         let updated = edited.map_err(|error| told(&error).to_string())?;
         if *operation == Operation::Delete && updated.context.is_none() && !self.sees_all() {

@@ -21,13 +21,13 @@ mod pipeline;
 mod recall;
 
 pub(in crate::server) use admission::{
-    Admission, is_look_up, is_on_versioned_store, is_operation, is_replica, replica_command,
+    Admission, is_look_up, is_on_versioned_store, is_on_versioned_stores, is_operation, is_replica, replica_command,
 };
 pub(in crate::server) use coordinate::begin;
 pub(in crate::server) use direct::DirectWriter;
 pub(in crate::server) use operation::Answer;
 pub(in crate::server) use parse::{Request, parse};
-pub(in crate::server) use pipeline::{Accepted, Pipeline};
+pub(in crate::server) use pipeline::{Accepted, Pipeline, Work};
 pub(in crate::server) use recall::{Found, get_plain, recall};
 
 /// What no store does: it would have to change several keys at once, or all.

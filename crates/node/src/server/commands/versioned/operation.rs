@@ -4,6 +4,7 @@
 //! that of `effect`.
 
 use bytes::Bytes;
+use fondaco_client::quorum::AddedMeanwhile;
 use fondaco_resp::Reply;
 
 /// What is asked of one key.
@@ -149,6 +150,15 @@ impl Operation {
                 | Self::GetExpire(None)
                 | Self::Siblings
         )
+    }
+
+    /// What becomes of what is added to a counter meanwhile, as far as it changes one.
+    pub(in crate::server) fn added_meanwhile(&self) -> AddedMeanwhile {
+        match self {
+            Self::Delete | Self::Expire(_) | Self::Persist | Self::GetExpire(_) => AddedMeanwhile::Stays,
+            Self::Set(set) if set.condition == Condition::Always && set.reply == SetReply::Ok => AddedMeanwhile::Stays,
+            _ => AddedMeanwhile::Conflicts,
+        }
     }
 
     /// Whether it may change nothing: whether it does depends on the value.
