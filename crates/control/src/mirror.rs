@@ -323,7 +323,10 @@ impl Shared {
         if let Some(changed) = settings.as_ref().filter(|settings| Some(settings.revision) != former) {
             changed.record.take_up(&self.settings);
         }
+        // A store that cannot be understood is there all the same: nothing is to be given up for want of it.
+        let of_stores = |path: &EntryPath| matches!(RecordPath::parse(path.as_str()), Some(RecordPath::Store(_)));
         view.remembered = origin != Origin::Service;
+        view.is_partial = problems.keys().any(of_stores);
         let mut state = self.state();
         state.sighting = Sighting {
             view: Arc::new(view),

@@ -51,6 +51,13 @@ pub trait Engine: Send + Sync + 'static {
     /// The space on disk, in bytes, that the engine takes, its logs included; of a volatile engine, in memory.
     fn disk_bytes(&self) -> u64;
 
+    /// Says where the log was damaged when the engine was opened, if it was, and was to be cut off: what was written
+    /// after is lost, even if it was acknowledged. The end of a process, however it ends, does no such thing; a loss of
+    /// power may, to what was not synced, and does not always leave damage to see.
+    fn lost_writes(&self) -> Option<&str> {
+        None
+    }
+
     /// Whether [`write`](Self::write) only hands what it is given to memory or to the operating system, and never waits
     /// for the storage to catch up, or for a network: then an event loop may call it.
     fn writes_at_once(&self) -> bool {

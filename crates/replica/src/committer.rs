@@ -47,13 +47,24 @@ pub(crate) enum Work {
 pub(crate) struct Dots {
     durable: DotSource,
     volatile: DotSource,
+    /// How often another incarnation had been begun by then.
+    renewed: u64,
 }
 
 impl Dots {
     fn new(incarnation: &Incarnation, node: NodeId) -> Self {
         Self {
+            // Asked first: if one begins meanwhile, these are given up once for nothing.
+            renewed: incarnation.renewed(),
             durable: incarnation.dots(node, Lasting::Durable),
             volatile: incarnation.dots(node, Lasting::Volatile),
+        }
+    }
+
+    /// Goes on with the incarnation that there is by now.
+    pub(crate) fn follow(&mut self, incarnation: &Incarnation) {
+        if self.renewed != incarnation.renewed() {
+            *self = Self::new(incarnation, self.durable.replica().node);
         }
     }
 
@@ -174,6 +185,7 @@ fn commit(shared: &Shared, shard: usize, turn: &mut HeldTurn<'_>, group: impl Fn
         let node = holding.cluster.as_ref().map_or(NodeId::FIRST, |cluster| cluster.node);
         Dots::new(&shared.incarnation, node)
     });
+    dots.follow(&shared.incarnation);
     // Dots only grow, and what else a group leaves behind is told of below.
     if catch_unwind(AssertUnwindSafe(|| group(Group::new(shared, dots)))).is_err() {
         gave_up(shared, shard);

@@ -54,7 +54,7 @@ pub(crate) fn exchange(
         store,
         partition,
         peer,
-        epoch: NonZeroU64::new(store.epoch).filter(|_| is_to_own),
+        epoch: NonZeroU64::new(began.epoch).filter(|_| is_to_own),
         bytes: 0,
     };
     let outcome = running.run(pace, signal);

@@ -25,7 +25,7 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
     let mut pace = Pace::new(shared.options.scan_bytes_per_second);
     loop {
         let holding = shared.holding.load_full();
-        for store in holding.stores.values() {
+        for store in holding.stores.values().filter(|store| store.is_compared()) {
             for partition in store.all_partitions() {
                 if signal.has_ended() {
                     return;

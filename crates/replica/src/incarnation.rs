@@ -4,7 +4,8 @@
 //! was written can have been lost. Where something can, since the process did not come to an orderly end,
 //! since the directory is new, or since an engine forgets everything with its process, a new incarnation
 //! counts from the beginning. Its number is drawn by lot: one that began where the file was lost, with all that
-//! is known of earlier ones, must not be one of them, whatever the clock shows.
+//! is known of earlier ones, must not be one of them, whatever the clock shows. Another one begins, too, when a record
+//! that was found damaged is replaced by what others have of it: that may be without its last dots.
 //!
 //! The invariant: an incarnation is on the disk before its first dot is given, and said to have ended well
 //! only when all that was written under it is on the disk too.
@@ -13,6 +14,8 @@ use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{DotSource, ReplicaId};
@@ -50,6 +53,13 @@ pub(crate) enum Lasting {
 #[derive(Debug)]
 pub(crate) struct Incarnation {
     path: PathBuf,
+    numbers: Mutex<Numbers>,
+    /// How often another one was begun.
+    renewed: AtomicU64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Numbers {
     durable: u32,
     volatile: u32,
     /// The last counter given under `durable` in an earlier life.
@@ -57,33 +67,63 @@ pub(crate) struct Incarnation {
 }
 
 impl Incarnation {
-    /// Goes on with the incarnation of `dir`, or begins another one.
+    /// Goes on with the incarnation of `dir`, or begins another one: also if an engine has lost what was written.
     ///
     /// # Errors
     /// A file that cannot be read, understood or written.
-    pub(crate) fn open(dir: &Path) -> Result<Self, ReplicasError> {
+    pub(crate) fn open(dir: &Path, has_lost: bool) -> Result<Self, ReplicasError> {
         let path = dir.join(FILE);
         let stored = read(&path)?;
         let (durable, counted) = match &stored {
-            Some(stored) if stored.ended => (stored.durable, stored.counted),
+            Some(stored) if stored.ended && !has_lost => (stored.durable, stored.counted),
             Some(stored) => (other_than(stored.durable), 0),
             None => (other_than(0), 0),
         };
-        let incarnation = Self {
+        let numbers = Numbers {
             durable,
             volatile: other_than(stored.map_or(0, |stored| stored.volatile)),
             counted,
-            path,
         };
-        incarnation.write(0, false)?;
-        Ok(incarnation)
+        numbers.write(&path, 0, false)?;
+        Ok(Self {
+            path,
+            numbers: Mutex::new(numbers),
+            renewed: AtomicU64::new(0),
+        })
+    }
+
+    /// Begins another one. Who gives dots is to ask for [`dots`](Self::dots) anew before the next one.
+    ///
+    /// # Errors
+    /// A file that cannot be written: then nothing has changed.
+    pub(crate) fn renew(&self) -> Result<(), ReplicasError> {
+        let mut numbers = self.numbers();
+        let others = Numbers {
+            durable: other_than(numbers.durable),
+            volatile: other_than(numbers.volatile),
+            counted: 0,
+        };
+        others.write(&self.path, 0, false)?;
+        *numbers = others;
+        self.renewed.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// How often another one was begun while the process runs.
+    pub(crate) fn renewed(&self) -> u64 {
+        self.renewed.load(Relaxed)
+    }
+
+    fn numbers(&self) -> MutexGuard<'_, Numbers> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The dots that a node may give from now on. Each key is to get all of its dots from one source.
     pub(crate) fn dots(&self, node: NodeId, lasting: Lasting) -> DotSource {
+        let numbers = *self.numbers();
         let (incarnation, last) = match lasting {
-            Lasting::Durable => (self.durable, self.counted),
-            Lasting::Volatile => (self.volatile, 0),
+            Lasting::Durable => (numbers.durable, numbers.counted),
+            Lasting::Volatile => (numbers.volatile, 0),
         };
         DotSource::new(ReplicaId { node, incarnation }, last)
     }
@@ -94,10 +134,13 @@ impl Incarnation {
     /// # Errors
     /// A file that cannot be written: the next start then begins a new incarnation.
     pub(crate) fn end(&self, last: u64) -> Result<(), ReplicasError> {
-        self.write(last.max(self.counted), true)
+        let numbers = self.numbers();
+        numbers.write(&self.path, last.max(numbers.counted), true)
     }
+}
 
-    fn write(&self, counted: u64, ended: bool) -> Result<(), ReplicasError> {
+impl Numbers {
+    fn write(&self, path: &Path, counted: u64, ended: bool) -> Result<(), ReplicasError> {
         let stored = Stored {
             durable: self.durable,
             volatile: self.volatile,
@@ -105,8 +148,8 @@ impl Incarnation {
             ended,
         };
         let text = serde_json::to_vec(&stored).map_err(io::Error::other);
-        text.and_then(|text| replace(&self.path, &text))
-            .map_err(ReplicasError::io("write", &self.path))
+        text.and_then(|text| replace(path, &text))
+            .map_err(ReplicasError::io("write", path))
     }
 }
 
@@ -155,14 +198,14 @@ mod tests {
     #[test]
     fn after_an_orderly_end_counting_goes_on() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Incarnation::open(dir.path()).unwrap();
+        let first = Incarnation::open(dir.path(), false).unwrap();
         let (number, last) = begins(&first, Lasting::Durable);
         assert_eq!(last, 0);
         first.end(7).unwrap();
-        let second = Incarnation::open(dir.path()).unwrap();
+        let second = Incarnation::open(dir.path(), false).unwrap();
         assert_eq!(begins(&second, Lasting::Durable), (number, 7));
         second.end(0).unwrap();
-        let third = Incarnation::open(dir.path()).unwrap();
+        let third = Incarnation::open(dir.path(), false).unwrap();
         let expected = (number, 7);
         assert_eq!(
             begins(&third, Lasting::Durable),
@@ -174,18 +217,40 @@ mod tests {
     #[test]
     fn after_any_other_end_another_incarnation_counts() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Incarnation::open(dir.path()).unwrap();
-        let second = Incarnation::open(dir.path()).unwrap();
+        let first = Incarnation::open(dir.path(), false).unwrap();
+        let second = Incarnation::open(dir.path(), false).unwrap();
         assert_ne!(begins(&first, Lasting::Durable).0, begins(&second, Lasting::Durable).0);
         assert_eq!(begins(&second, Lasting::Durable).1, 0);
     }
 
     #[test]
+    fn where_something_was_lost_another_incarnation_counts_however_the_last_one_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Incarnation::open(dir.path(), false).unwrap();
+        first.end(7).unwrap();
+        let second = Incarnation::open(dir.path(), true).unwrap();
+        assert_ne!(begins(&first, Lasting::Durable).0, begins(&second, Lasting::Durable).0);
+        assert_eq!(begins(&second, Lasting::Durable).1, 0);
+        // Also while the process runs.
+        second.end(9).unwrap();
+        let before = [Lasting::Durable, Lasting::Volatile].map(|lasting| begins(&second, lasting));
+        second.renew().unwrap();
+        assert_eq!(second.renewed(), 1);
+        let after = [Lasting::Durable, Lasting::Volatile].map(|lasting| begins(&second, lasting));
+        for (before, after) in before.into_iter().zip(after) {
+            assert!(before.0 != after.0 && after.1 == 0, "{before:?} {after:?}");
+        }
+        // It is on the disk, and has not ended.
+        let third = Incarnation::open(dir.path(), false).unwrap();
+        assert_ne!(begins(&third, Lasting::Durable).0, after[0].0);
+    }
+
+    #[test]
     fn what_the_process_takes_with_it_has_a_new_incarnation_at_each_start() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Incarnation::open(dir.path()).unwrap();
+        let first = Incarnation::open(dir.path(), false).unwrap();
         first.end(7).unwrap();
-        let second = Incarnation::open(dir.path()).unwrap();
+        let second = Incarnation::open(dir.path(), false).unwrap();
         assert_ne!(
             begins(&first, Lasting::Volatile).0,
             begins(&second, Lasting::Volatile).0
@@ -197,7 +262,7 @@ mod tests {
     fn a_disk_that_is_lost_as_soon_as_it_was_new_takes_no_number_back() {
         let begun = |_| {
             let dir = tempfile::tempdir().unwrap();
-            let incarnation = Incarnation::open(dir.path()).unwrap();
+            let incarnation = Incarnation::open(dir.path(), false).unwrap();
             [Lasting::Durable, Lasting::Volatile].map(|lasting| begins(&incarnation, lasting).0)
         };
         let numbers: BTreeSet<u32> = (0..10).flat_map(begun).collect();
@@ -209,7 +274,7 @@ mod tests {
     fn a_file_that_is_not_understood_stops_the_start() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(FILE), "{}").unwrap();
-        let error = Incarnation::open(dir.path()).unwrap_err();
+        let error = Incarnation::open(dir.path(), false).unwrap_err();
         assert!(matches!(error, ReplicasError::InvalidIncarnation { .. }), "{error}");
     }
 }

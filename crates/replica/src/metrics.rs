@@ -29,6 +29,8 @@ pub enum ReplicaCounter {
     FullDisk,
     /// Records found damaged.
     Corruptions,
+    /// Logs of engines that were found damaged at the start, and cut off there.
+    DamagedLogs,
     /// Groups of writes, and threads in the background, that ended by a panic.
     Panics,
     /// Hints taken in.
@@ -56,7 +58,7 @@ pub enum ReplicaCounter {
 }
 
 /// All of them, with their names and meanings.
-pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 23] = [
+pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 24] = [
     (ReplicaCounter::Reads, "replica_reads", "records read for coordinators"),
     (
         ReplicaCounter::ColdReads,
@@ -103,6 +105,11 @@ pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 23] = [
         ReplicaCounter::Corruptions,
         "replica_corruptions",
         "records of versioned stores found damaged",
+    ),
+    (
+        ReplicaCounter::DamagedLogs,
+        "replica_damaged_logs",
+        "logs of engines found damaged at the start, and cut off there",
     ),
     (
         ReplicaCounter::Panics,

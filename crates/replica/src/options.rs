@@ -121,7 +121,8 @@ pub struct ReplicaView {
     pub nodes: BTreeMap<NodeId, bool>,
     /// All versioned stores.
     pub stores: Vec<ReplicatedStore>,
-    /// Whether it is what the process remembers of an earlier life: then nothing is given up by it.
+    /// Whether it may lack what there is, as what the process remembers of an earlier life, or understood in part: then
+    /// nothing is given up by it.
     pub is_remembered: bool,
 }
 

@@ -56,6 +56,8 @@ pub(crate) struct Exchanges {
     /// How often the partition was given up, taken back or given anew. An exchange that such a change fell into has
     /// not done what one after it does, and counts for nothing.
     turn: u64,
+    /// The epoch of the routing table that gave the partition to this node last.
+    epoch: u64,
     by_node: BTreeMap<NodeId, u64>,
 }
 
@@ -63,6 +65,11 @@ impl Exchanges {
     fn begin_turn(&mut self) {
         self.turn += 1;
         self.by_node.clear();
+    }
+
+    fn begin_turn_of(&mut self, epoch: u64) {
+        self.begin_turn();
+        self.epoch = epoch;
     }
 }
 
@@ -72,6 +79,8 @@ pub(crate) struct Began {
     /// When, in milliseconds since the process started.
     ms: u64,
     turn: u64,
+    /// The epoch of the routing table that the turn began with; 0 before there was one.
+    pub(crate) epoch: u64,
 }
 
 impl Partition {
@@ -96,17 +105,17 @@ impl Partition {
         self.is_held.load(Relaxed)
     }
 
-    /// Requests may ask for it again. Some of it may have been deleted meanwhile, which its tree does not know.
-    pub(crate) fn take_back(&self) {
+    /// Requests may ask for it again, by the routing table of an epoch. Some of it may have been deleted meanwhile, which its tree does not know.
+    pub(crate) fn take_back(&self, epoch: u64) {
         self.is_held.store(true, Relaxed);
-        self.exchanges().begin_turn();
+        self.exchanges().begin_turn_of(epoch);
         // Nothing more is deleted: what its shard has begun to delete is out of the table before the next scan.
         self.forget_tree();
     }
 
     /// Another routing table gives it to this node, or the same plan anew: exchanges by the former one do not count.
-    pub(crate) fn begin_anew(&self) {
-        self.exchanges().begin_turn();
+    pub(crate) fn begin_anew(&self, epoch: u64) {
+        self.exchanges().begin_turn_of(epoch);
     }
 
     /// Requests must not ask for it any more.
@@ -205,9 +214,11 @@ impl Partition {
 
     /// An exchange begins now, in milliseconds since the process started.
     pub(crate) fn begin_exchange(&self, now_ms: u64) -> Began {
+        let exchanges = self.exchanges();
         Began {
             ms: now_ms,
-            turn: self.exchanges().turn,
+            turn: exchanges.turn,
+            epoch: exchanges.epoch,
         }
     }
 
@@ -303,9 +314,16 @@ mod tests {
     fn an_exchange_counts_for_nothing_when_the_partition_was_given_up_or_taken_back_meanwhile() {
         let partition = Partition::new(PartitionId::new(0));
         let one = NodeId::new(1).unwrap();
-        for change in [Partition::give_up, Partition::take_back] {
+        let take_back = |partition: &Partition| partition.take_back(2);
+        let begin_anew = |partition: &Partition| partition.begin_anew(3);
+        for (change, epoch) in [
+            (Partition::give_up as fn(&Partition), 0),
+            (take_back, 2),
+            (begin_anew, 3),
+        ] {
             let began = partition.begin_exchange(1);
             change(&partition);
+            assert_eq!(partition.begin_exchange(1).epoch, epoch);
             partition.exchanged(one, began);
             assert_eq!(partition.exchanged_with(one), None);
         }
@@ -320,7 +338,7 @@ mod tests {
         partition.end_tree(Some(HashTree::default()));
         partition.give_up();
         assert!(!partition.wants_tree());
-        partition.take_back();
+        partition.take_back(1);
         assert!(partition.wants_tree());
     }
 

@@ -34,7 +34,7 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
         turns.forget_others(&holding);
         turns.owe(&holding, &shared.take_returned());
         for store in holding.stores.values() {
-            for partition in store.partitions.values() {
+            for partition in store.partitions.values().filter(|_| store.is_compared()) {
                 if signal.has_ended() {
                     return;
                 }
@@ -81,7 +81,7 @@ fn give_away(
         return;
     }
     for &owner in holding.owners(store, partition.id()) {
-        if partition.exchanged_with(owner).is_some() {
+        if !store.is_compared() || partition.exchanged_with(owner).is_some() {
             continue;
         }
         if !holding.is_live(owner) || exchange(shared, store, partition, owner, pace, signal).is_err() {

@@ -78,6 +78,15 @@ impl Replicas {
         options: ReplicaOptions,
     ) -> Result<Self, ReplicasError> {
         fs::create_dir_all(dir).map_err(ReplicasError::io("create", dir))?;
+        let metrics = ReplicaMetrics::default();
+        for lost in engines.all().filter_map(|engine| engine.lost_writes()) {
+            tracing::error!(
+                lost,
+                "what was written last is not here any more: other replicas may have it"
+            );
+            metrics.add(ReplicaCounter::DamagedLogs, 1);
+        }
+        let has_lost = metrics.get(ReplicaCounter::DamagedLogs) > 0;
         let hints = engines.disk().open_table(HINTS)?;
         let shard = |_| Queue::new(options.queue_items_max, options.queue_bytes_max);
         let shared = Arc::new(Shared {
@@ -86,8 +95,8 @@ impl Replicas {
             hints,
             hint_book: HintBook::default(),
             holding: ArcSwap::default(),
-            incarnation: Incarnation::open(dir)?,
-            metrics: ReplicaMetrics::default(),
+            incarnation: Incarnation::open(dir, has_lost)?,
+            metrics,
             space: Space::new(dir, options.reserve_bytes),
             shards: (0..options.shards.max(1)).map(shard).collect(),
             turns: (0..options.shards.max(1)).map(|_| WriteTurn::default()).collect(),
@@ -150,9 +159,12 @@ impl Replicas {
             }
             match partition.with_tree(HashTree::keys) {
                 Some(keys) => status.keys += keys,
-                None => status.trees_missing += 1,
+                None => status.trees_missing += usize::from(store.is_compared()),
             }
             status.trees_missing += usize::from(partition.has_crowded_tree());
+        }
+        if !store.is_compared() {
+            status.keys = store.table.approximate_len();
         }
         Some(status)
     }

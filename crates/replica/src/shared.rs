@@ -15,7 +15,7 @@ use fondaco_model::versioned::{Change, EngineKind, Update};
 use fondaco_model::{NodeId, PartitionId};
 
 use crate::answer::{Answer, Parts};
-use crate::commit::{Job, Put, Task};
+use crate::commit::{Job, Put, Task, unix_ms};
 use crate::committer::{Work, shard_of};
 use crate::error::ReplicasError;
 use crate::hints::HintBook;
@@ -162,7 +162,11 @@ impl Shared {
             },
             ReplicaOperation::Merge { records } => {
                 self.split(records, place_of, answer, |portion, answer| {
-                    wait(portion.shard, portion.bytes, Task::Merge(portion.records), answer);
+                    let task = Task::Merge {
+                        records: portion.records,
+                        is_counted: epoch.is_some(),
+                    };
+                    wait(portion.shard, portion.bytes, task, answer);
                 });
             }
             ReplicaOperation::Hint { target, records } => {
@@ -173,7 +177,10 @@ impl Shared {
                 };
                 self.split(records, place, answer, |portion, answer| {
                     let task = match is_own {
-                        true => Task::Merge(portion.records),
+                        true => Task::Merge {
+                            records: portion.records,
+                            is_counted: false,
+                        },
                         false => Task::Hint(target, portion.records),
                     };
                     wait(portion.shard, portion.bytes, task, answer);
@@ -195,7 +202,10 @@ impl Shared {
                 Ok(()) => crate::serving::sync(self, store, partition, depth, leaves, answer),
                 Err(error) => answer(ReplicaReply::Error(error)),
             },
-            ReplicaOperation::OldestHint => answer(ReplicaReply::OldestHint(self.hint_book.oldest_unix_ms())),
+            ReplicaOperation::OldestHint => answer(ReplicaReply::OldestHint {
+                now_unix_ms: unix_ms(),
+                oldest_unix_ms: self.hint_book.oldest_unix_ms(),
+            }),
         }
     }
 

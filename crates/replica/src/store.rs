@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Re
 use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaRequest};
 use fondaco_engine::{Engine, Table};
-use fondaco_model::versioned::{Durability, VersionedSettings};
+use fondaco_model::versioned::{Durability, EngineKind, VersionedSettings};
 use fondaco_model::{NodeId, PartitionCount, PartitionId, RoutingTable, StoreName, slot_of_key};
 
 use crate::admitted::admitted;
@@ -207,6 +207,7 @@ impl Holding {
         let owners = self.owners(store, partition.id());
         let mut live = owners.iter().filter(|&&owner| self.is_live(owner)).peekable();
         owners.contains(&cluster.node)
+            || !store.is_compared()
             || (live.peek().is_some() && live.all(|&owner| partition.exchanged_with(owner).is_some()))
     }
 
@@ -224,6 +225,12 @@ impl HeldStore {
     /// `NOTHERE`.
     pub(crate) fn partition(&self, id: PartitionId) -> Result<&Arc<Partition>, ReplicaError> {
         self.partitions.get(&id.get()).ok_or_else(|| not_here(&self.name, id))
+    }
+
+    /// Whether its partitions are compared with those of other replicas. What forgets by itself is not: hash trees would
+    /// not know of it, and comparing would bring it back.
+    pub(crate) fn is_compared(&self) -> bool {
+        self.settings.engine != EngineKind::Cache
     }
 
     /// All of which there is something in its table.

@@ -4,7 +4,8 @@
 //! since then the partition was compared with all of its other replicas: so all have it. And only while all
 //! nodes are there and none keeps a hint that is as old: so nothing older is on its way.
 //!
-//! Values that have expired are dropped long before: only what says that there was one stays for the grace period.
+//! Values that have expired are dropped long before: only what says that there was one stays for the grace period. That
+//! cannot be taken back, so it goes by the clock that is behind all others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
@@ -24,7 +25,7 @@ use crate::store::{HeldStore, Holding, Place, place_in};
 use crate::table_key::{parse_record_key, range};
 use crate::worker::Signal;
 
-/// How long values are kept that have expired. Clocks of nodes that are apart by less drop none that others still show.
+/// How long values are kept that have expired.
 const EXPIRED_KEPT_MS: u64 = 3_600_000;
 
 /// How many records are given up, or lose a value, at a time.
@@ -85,7 +86,7 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
             if !swept.get(&store.id).is_none_or(is_due) {
                 continue;
             }
-            let hints = oldest_hint(shared, &holding, store);
+            let heard = ask_all(shared, &holding, store);
             let mut is_all = true;
             for partition in store.partitions.values() {
                 if signal.has_ended() {
@@ -94,8 +95,8 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
                 let found = found.entry((store.id, partition.id().get())).or_default();
                 let horizon = Horizon {
                     compared_ms: partition.exchanged_with_all(&holding.others(store, partition.id())),
-                    oldest_hint_unix_ms: hints,
-                    ..horizon(&store.settings, unix_ms())
+                    oldest_hint_unix_ms: heard.oldest_hint_unix_ms,
+                    ..horizon(&store.settings, heard.now_unix_ms.unwrap_or(0))
                 };
                 let mut sweep = Sweep {
                     shared,
@@ -126,22 +127,49 @@ fn period(settings: &VersionedSettings, least: Duration) -> Duration {
     period.clamp(least, PERIOD_MAX.max(least))
 }
 
-/// The time of the oldest hint that any node keeps; `u64::MAX` if none does, `None` if a node is not there or does
-/// not say. Asked before the sweep: what is given up was known to all by then.
-fn oldest_hint(shared: &Arc<Shared>, holding: &Holding, store: &HeldStore) -> Option<u64> {
-    let cluster = holding.cluster.as_ref().filter(|cluster| !cluster.is_remembered)?;
-    let mut oldest = u64::MAX;
-    // A node alone has nobody to wait for.
+/// What nodes say of hints and of the time, asked before the sweep: what is given up was known to all by then.
+struct Heard {
+    /// The time of the oldest hint that any node keeps; `u64::MAX` if none does, `None` if a node is not there or does
+    /// not say.
+    oldest_hint_unix_ms: Option<u64>,
+    /// The earliest time that any node has; `None` if there are others, and none says.
+    now_unix_ms: Option<u64>,
+}
+
+fn ask_all(shared: &Arc<Shared>, holding: &Holding, store: &HeldStore) -> Heard {
+    let nothing = Heard {
+        oldest_hint_unix_ms: None,
+        now_unix_ms: None,
+    };
+    let Some(cluster) = holding.cluster.as_ref().filter(|cluster| !cluster.is_remembered) else {
+        return nothing;
+    };
+    let (mut oldest, mut now, mut is_alone) = (Some(u64::MAX), None, true);
     for (&node, &is_live) in &cluster.nodes {
+        is_alone &= node == cluster.node;
         if !is_live && node != cluster.node {
-            return None;
+            oldest = None;
+            continue;
         }
         match shared.ask(node, shared.background(store, ReplicaOperation::OldestHint)) {
-            Ok(ReplicaReply::OldestHint(unix_ms)) => oldest = oldest.min(unix_ms.unwrap_or(u64::MAX)),
-            _ => return None,
+            Ok(ReplicaReply::OldestHint {
+                now_unix_ms,
+                oldest_unix_ms,
+            }) => {
+                oldest = oldest.map(|oldest: u64| oldest.min(oldest_unix_ms.unwrap_or(u64::MAX)));
+                if node != cluster.node {
+                    now = Some(now.map_or(now_unix_ms, |now: u64| now.min(now_unix_ms)));
+                }
+            }
+            _ => oldest = None,
         }
     }
-    Some(oldest)
+    let own_unix_ms = unix_ms();
+    Heard {
+        oldest_hint_unix_ms: oldest,
+        // A node alone has nobody to wait for.
+        now_unix_ms: now.map(|now| now.min(own_unix_ms)).or(is_alone.then_some(own_unix_ms)),
+    }
 }
 
 /// A look through a partition.
@@ -236,7 +264,7 @@ impl Sweep<'_> {
         self.shared.metrics.add(ReplicaCounter::Expired, records.len() as u64);
         match records.is_empty() {
             true => Ok(()),
-            false => self.write(Task::Merge(records)),
+            false => self.write(Task::Expire(records)),
         }
     }
 

@@ -215,8 +215,8 @@ fn divided(
         let partition = known.remove(&id.get()).unwrap_or_else(|| Arc::new(Partition::new(id)));
         let owners = view.table.owners(id).iter().take(store.replicas);
         match partition.is_held() {
-            false => partition.take_back(),
-            true if !owners.copied().any(|owner| owner == view.node) => partition.begin_anew(),
+            false => partition.take_back(view.table.epoch()),
+            true if !owners.copied().any(|owner| owner == view.node) => partition.begin_anew(view.table.epoch()),
             true => {}
         }
         held.insert(id.get(), partition);

@@ -34,9 +34,13 @@ pub enum ReplicaReply {
         /// The digests, of those sent, of what the one who answers lacks.
         lacking: Vec<u64>,
     },
-    /// To `OldestHint`: the time of the oldest record that waits for another node, or an earlier one, in
-    /// milliseconds since 1970; nothing if none waits.
-    OldestHint(Option<u64>),
+    /// To `OldestHint`, in milliseconds since 1970.
+    OldestHint {
+        /// The time there.
+        now_unix_ms: u64,
+        /// The time of the oldest record that waits for another node, or an earlier one; nothing if none waits.
+        oldest_unix_ms: Option<u64>,
+    },
     /// To any: why nothing was done.
     Error(ReplicaError),
 }

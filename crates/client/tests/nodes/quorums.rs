@@ -314,7 +314,11 @@ async fn one_replica_is_asked_one_thing() {
         operation: ReplicaOperation::OldestHint,
     };
     let reply = client.ask_replica(id(1), request.clone(), Duration::from_secs(1)).await;
-    assert_eq!(reply, Ok(ReplicaReply::OldestHint(None)));
+    let none = ReplicaReply::OldestHint {
+        now_unix_ms: 1,
+        oldest_unix_ms: None,
+    };
+    assert_eq!(reply, Ok(none));
     let unknown = client.ask_replica(id(9), request, Duration::from_secs(1)).await;
     assert!(matches!(unknown, Err(ClientError::Unavailable { .. })), "{unknown:?}");
 }

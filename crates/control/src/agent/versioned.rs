@@ -49,10 +49,13 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
     let part_bytes = (parts.memory_bytes / CACHE_PART).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX);
     let cache_bytes = parts.config.cache_bytes.unwrap_or(part_bytes);
     let cache = CacheBudget::new(cache_bytes / 2);
+    // Replicas refuse what makes records longer when less than the reserve is left; engines also what makes them shorter,
+    // which needs room before it gives some back.
+    let engine_reserve_bytes = parts.reserve_bytes / 2;
     let disk = DiskOptions {
         cache: cache.clone(),
         block_cache_bytes: cache_bytes / 2,
-        disk_reserve_bytes: parts.reserve_bytes,
+        disk_reserve_bytes: engine_reserve_bytes,
         // What a loss of power took is with the other replicas, and the node counts anew.
         damaged_log: DamagedLog::CutOff,
         ..DiskOptions::default()
@@ -60,7 +63,7 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
     let engine = DiskEngine::open(&parts.dir.join("tables"), disk).map_err(ReplicasError::from)?;
     let log = LogOptions {
         cache: cache.clone(),
-        disk_reserve_bytes: parts.reserve_bytes,
+        disk_reserve_bytes: engine_reserve_bytes,
         damaged_log: DamagedLog::CutOff,
         ..LogOptions::default()
     };
@@ -135,7 +138,7 @@ impl VersionedStores {
             table: Arc::new(routing.record.clone()),
             nodes: live.collect(),
             stores: stores.collect(),
-            is_remembered: view.remembered,
+            is_remembered: view.remembered || view.is_partial,
         });
         self.told = match told {
             Ok(()) => Some(Arc::clone(view)),

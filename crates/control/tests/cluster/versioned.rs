@@ -5,9 +5,11 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
+use fondaco_coordination::{Coordination, EntryPath, ZooKeeperCoordination, ZooKeeperSettings};
+use fondaco_testing::ZooKeeper;
 use serde_json::{Value, json};
 
-use crate::harness::TestCluster;
+use crate::harness::{TestCluster, zookeeper};
 use crate::single::wait_for;
 
 /// A client that writes and reads over one connection.
@@ -18,8 +20,12 @@ struct Writer {
 
 impl Writer {
     fn new(cluster: &TestCluster) -> Self {
+        Self::over(cluster.resp())
+    }
+
+    fn over(stream: TcpStream) -> Self {
         Self {
-            stream: BufReader::new(cluster.resp()),
+            stream: BufReader::new(stream),
             written: BTreeMap::new(),
         }
     }
@@ -184,4 +190,43 @@ fn what_a_router_does_for_versioned_stores_is_counted() {
     cluster.stop("node-3");
     assert!(writer.ask("SET cart:k c").starts_with("-NOQUORUM"));
     assert_eq!(counted("no_quorum"), 1);
+}
+
+#[test]
+fn a_store_that_cannot_be_understood_is_not_taken_for_one_that_is_gone() {
+    let server = ZooKeeper::start();
+    let (servers, root) = (server.address(), "/fondaco/later");
+    let cluster = TestCluster::start_with(|config| {
+        config.cluster.replicas = 3;
+        config.zookeeper = Some(zookeeper(&servers, root));
+    });
+    create(&cluster, json!({"reads": 1, "writes": 3}));
+    let mut writer = Writer::new(&cluster);
+    writer.write(0..20, "a");
+    let coordination = ZooKeeperCoordination::connect(ZooKeeperSettings::new(&servers, root)).unwrap();
+    let path: EntryPath = "stores/cart".parse().unwrap();
+    let entry = coordination.read(&path).unwrap().unwrap();
+    let mut later: Value = serde_json::from_slice(&entry.bytes).unwrap();
+    later["of_a_later_release"] = json!(1);
+    let later = serde_json::to_vec(&later).unwrap();
+    let revision = coordination.write(&path, &later, Some(entry.revision)).unwrap();
+    // It remembers nothing of the store, and has its data.
+    cluster.stop("node-1");
+    fs::remove_file(cluster.data("node-1").join("view.json")).unwrap();
+    cluster.start_again("node-1");
+    wait_for("the entry to be noticed", || {
+        let problems = cluster.member("node-1").get("/v1/cluster")["problems"].to_string();
+        problems.contains("of_a_later_release").then_some(())
+    });
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    // The others cannot help.
+    cluster.stop("node-2");
+    cluster.stop("node-3");
+    coordination.write(&path, &entry.bytes, Some(revision)).unwrap();
+    let mut of_one = Writer::over(cluster.resp_of("node-1"));
+    of_one.written = writer.written.clone();
+    wait_for("the store to be known again", || {
+        of_one.ask("GET cart:0").starts_with("a-").then_some(())
+    });
+    of_one.check();
 }

@@ -126,13 +126,6 @@ impl DiskEngine {
         })
     }
 
-    /// Says where the log was damaged when the engine was opened, if it was: what was written after is lost, even
-    /// if it was acknowledged. The end of a process, however it ends, does no such thing; a loss of power may, to
-    /// what was not synced, and does not always leave damage to see.
-    pub fn lost_writes(&self) -> Option<&str> {
-        self.shared.lost_writes.as_deref()
-    }
-
     /// How many bytes the records in memory take.
     pub fn cached_bytes(&self) -> u64 {
         self.shared.cache.bytes()
@@ -266,6 +259,10 @@ impl Engine for DiskEngine {
 
     fn disk_bytes(&self) -> u64 {
         directory::used_bytes(&self.shared.dir)
+    }
+
+    fn lost_writes(&self) -> Option<&str> {
+        self.shared.lost_writes.as_deref()
     }
 
     fn is_durable(&self) -> bool {

@@ -155,13 +155,6 @@ impl LogEngine {
         })
     }
 
-    /// Says where the log was damaged when the engine was opened, if it was: what was written after is lost, even
-    /// if it was acknowledged. The end of a process, however it ends, does no such thing; a loss of power may, to
-    /// what was not synced, and does not always leave damage to see.
-    pub fn lost_writes(&self) -> Option<&str> {
-        self.shared.lost_writes.as_deref()
-    }
-
     /// How many bytes the values in memory take.
     pub fn cached_bytes(&self) -> u64 {
         self.shared.heat.bytes()
@@ -277,6 +270,10 @@ impl Engine for LogEngine {
 
     fn writes_at_once(&self) -> bool {
         !self.shared.cleaning.is_behind()
+    }
+
+    fn lost_writes(&self) -> Option<&str> {
+        self.shared.lost_writes.as_deref()
     }
 
     fn is_durable(&self) -> bool {

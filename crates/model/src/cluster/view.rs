@@ -27,6 +27,9 @@ pub struct ClusterView {
     /// Whether it is what the process remembers of an earlier life, while the coordination service
     /// cannot be reached. It may be old: versions are served by it, and none is fetched or dropped.
     pub remembered: bool,
+    /// Whether the entries of some stores could not be understood. Those that are not here may be there: nothing is
+    /// dropped for want of them.
+    pub is_partial: bool,
     /// What is true for ever; `None` before the cluster was made.
     pub cluster: Option<ClusterRecord>,
     /// The routing table; `None` before there are enough nodes.

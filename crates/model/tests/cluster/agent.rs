@@ -352,6 +352,26 @@ fn by_a_remembered_view_a_node_serves_and_does_nothing_else() {
 }
 
 #[test]
+fn nothing_is_dropped_for_want_of_a_store_while_some_cannot_be_understood() {
+    let cluster_of = |is_partial| {
+        let mut cluster = Cluster::of(1, 8, 1);
+        cluster.create("s");
+        cluster.view.is_partial = is_partial;
+        cluster
+    };
+    for is_partial in [true, false] {
+        let cluster = cluster_of(is_partial);
+        let mut one = Node::new(1);
+        one.has("t", version(1), "t", PartitionSet::EMPTY);
+        let looks = (0..1_000).flat_map(|second| one.look(&cluster, second * 1_000));
+        let is_dropped = looks
+            .into_iter()
+            .any(|action| matches!(action, AgentAction::Drop { .. }));
+        assert_eq!(is_dropped, !is_partial);
+    }
+}
+
+#[test]
 fn a_report_is_written_at_once_when_states_change_and_seldom_for_progress() {
     let mut cluster = Cluster::of(1, 8, 1);
     cluster.create("s");

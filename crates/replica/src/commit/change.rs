@@ -72,12 +72,19 @@ impl Group<'_> {
         admitted.inspect_err(|error| self.shared.metrics.refused(error))
     }
 
-    /// The record was found to be one before.
-    pub(super) fn merge(&mut self, store: &HeldStore, place: &Place, record: Bytes) -> Result<(), ReplicaError> {
+    /// The record was found to be one before. Whether a coordinator counts on it to be here then.
+    pub(super) fn merge(
+        &mut self,
+        store: &HeldStore,
+        place: &Place,
+        record: Bytes,
+        is_counted: bool,
+    ) -> Result<(), ReplicaError> {
         self.shared.metrics.add(ReplicaCounter::Merges, 1);
         let before = match self.current(store.engine_at, &*store.table, &place.table_key) {
             // What is rotten is replaced by what others have of it.
             Err(error) if error.code == ReplicaErrorCode::Corrupt => {
+                self.renew_incarnation()?;
                 place.partition.forget_tree();
                 None
             }
@@ -87,7 +94,7 @@ impl Group<'_> {
         let mut digest = before.as_ref().map(|bytes| Record::stated_digest(bytes));
         let after = match &before {
             Some(before) if *before == record => None,
-            None if self.is_past(store, &record)? => None,
+            None if !is_counted && self.is_past(store, &record)? => None,
             None => Some(Stored::Bytes(&record)),
             Some(bytes) => match self.decode(place, bytes) {
                 Ok(local) => {
@@ -95,6 +102,7 @@ impl Group<'_> {
                     (merged != local).then_some(Stored::Record(&merged))
                 }
                 Err(_) => {
+                    self.renew_incarnation()?;
                     // A tree that was made since then has counted what is there.
                     digest = Some(Record::digest(bytes));
                     Some(Stored::Bytes(&record))
@@ -108,6 +116,15 @@ impl Group<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// What takes the place of a damaged record may not have the last of the dots that this node gave its key: further
+    /// ones must not be taken for such as come after these.
+    fn renew_incarnation(&mut self) -> Result<(), ReplicaError> {
+        let renewed = self.shared.incarnation.renew();
+        renewed.map_err(|error| ReplicaError::new(ReplicaErrorCode::Other, error.to_string()))?;
+        self.dots.follow(&self.shared.incarnation);
+        Ok(())
     }
 
     /// Whether a record has nothing but deletions that all replicas may have given up by now: one that does

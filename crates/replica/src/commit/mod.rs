@@ -53,7 +53,13 @@ pub(crate) enum Task {
     /// Writes of keys that no other node has. What they are, the one knows who is answered.
     Direct(Vec<DirectPlace>),
     /// Records of other replicas.
-    Merge(Vec<(Place, Bytes)>),
+    Merge {
+        records: Vec<(Place, Bytes)>,
+        /// Whether a coordinator counts on them to be here then.
+        is_counted: bool,
+    },
+    /// Records without values that have ended, to be joined with what there is.
+    Expire(Vec<(Place, Bytes)>),
     /// Records that wait for another node.
     Hint(NodeId, Vec<(Place, Bytes)>),
     /// Hints that were delivered, as they were then.
@@ -146,7 +152,7 @@ impl Job {
         };
         match &self.task {
             Task::Put(put) => has(&put.place),
-            Task::Merge(records) => records.iter().all(|(place, _)| has(place)),
+            Task::Merge { records, .. } => records.iter().all(|(place, _)| has(place)),
             _ => false,
         }
     }
@@ -184,7 +190,10 @@ impl<'a> Group<'a> {
                     Task::Hint(..) => HINTS_ENGINE_AT,
                     _ => store.engine_at,
                 };
-                let is_write = matches!(task, Task::Put(_) | Task::Direct(_) | Task::Merge(_) | Task::Hint(..));
+                let is_write = matches!(
+                    task,
+                    Task::Put(_) | Task::Direct(_) | Task::Merge { .. } | Task::Hint(..)
+                );
                 let may = match is_late {
                     true => Err(late()),
                     false if store.is_gone() => Err(gone(&store.name)),
@@ -234,7 +243,7 @@ impl<'a> Group<'a> {
                 Ok(ReplicaReply::Done)
             }
             Task::Put(put) => self.put(store, *put).map(ReplicaReply::Written),
-            Task::Merge(records) => {
+            Task::Merge { records, is_counted } => {
                 for (place, record) in &records {
                     if !place.partition.is_held() {
                         return Err(not_here(&store.name, place.partition.id()));
@@ -243,7 +252,14 @@ impl<'a> Group<'a> {
                     check_record(record)?;
                 }
                 for (place, record) in records {
-                    self.merge(store, &place, record)?;
+                    self.merge(store, &place, record, is_counted)?;
+                }
+                Ok(ReplicaReply::Done)
+            }
+            Task::Expire(records) => {
+                // What is not held any more is deleted anyway.
+                for (place, record) in records.into_iter().filter(|(place, _)| place.partition.is_held()) {
+                    self.merge(store, &place, record, false)?;
                 }
                 Ok(ReplicaReply::Done)
             }

@@ -12,8 +12,8 @@ use fondaco_client::quorum::{
     KeyRecord, OnReply, PutOver, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
     ReplicaRequest,
 };
-use fondaco_engine::{Engine, MemoryEngine};
-use fondaco_model::versioned::{Durability, Record, Update, VectorClock, VersionedSettings};
+use fondaco_engine::{CacheEngine, Engine, MemoryEngine};
+use fondaco_model::versioned::{Durability, EngineKind, Record, Update, VectorClock, VersionedSettings};
 use fondaco_model::{NodeId, PartitionCount, RoutingTable, StoreName};
 use fondaco_replica::{Engines, Peers, ReplicaOptions, ReplicaView, Replicas, ReplicatedStore};
 
@@ -30,6 +30,7 @@ pub struct Network {
     cut: Mutex<BTreeSet<NodeId>>,
     refused: Mutex<BTreeSet<Bytes>>,
     bytes: AtomicU64,
+    behind_ms: AtomicU64,
 }
 
 impl fmt::Debug for Network {
@@ -54,6 +55,11 @@ impl Network {
             true => refused.insert(key.into()),
             false => refused.remove(key.as_bytes()),
         };
+    }
+
+    /// From now on clocks of others are so much behind.
+    pub fn set_behind_ms(&self, behind_ms: u64) {
+        self.behind_ms.store(behind_ms, Relaxed);
     }
 
     fn refuses(&self, request: &ReplicaRequest) -> bool {
@@ -101,8 +107,11 @@ impl Peers for Way {
         self.network
             .wire_bytes(|writer| request.write(request.timeout_ms, writer));
         let network = Arc::clone(&self.network);
-        peer.request(request, move |reply| {
+        peer.request(request, move |mut reply| {
             network.wire_bytes(|writer| reply.write(writer));
+            if let ReplicaReply::OldestHint { now_unix_ms, .. } = &mut reply {
+                *now_unix_ms -= network.behind_ms.load(Relaxed);
+            }
             answer(reply);
         });
     }
@@ -118,6 +127,9 @@ pub struct Cluster {
     pub stores: Vec<(u16, &'static str)>,
     pub replicas: usize,
 }
+
+/// What a store that forgets may hold.
+pub const CACHE_BYTES: u64 = 256 << 10;
 
 pub fn node(number: u32) -> NodeId {
     NodeId::new(number).unwrap()
@@ -188,7 +200,8 @@ impl Cluster {
             network: Arc::clone(&self.network),
             from: id,
         };
-        let engines = Engines::new(engine(&dir));
+        let cache = Arc::new(CacheEngine::new(CACHE_BYTES));
+        let engines = Engines::new(engine(&dir)).with(EngineKind::Cache, cache);
         let replicas = Arc::new(Replicas::open(&dir, &engines, Arc::new(way), options.clone()).unwrap());
         replicas.set_view(&self.view(id)).unwrap();
         self.network.nodes.lock().unwrap().insert(id, Arc::downgrade(&replicas));

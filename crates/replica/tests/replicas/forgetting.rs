@@ -1,14 +1,15 @@
 //! Deletions and expired records are forgotten when all have them, and what they deleted never comes back.
 
-use std::sync::Arc;
+use std::num::NonZeroU64;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{ReplicaOperation, ReplicaReply};
+use fondaco_client::quorum::{ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_model::versioned::{Update, VersionedSettings};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
-use crate::cluster::{Cluster, ask, merging, node, now_unix_ms, pair, put, quiet, until, value};
+use crate::cluster::{Cluster, PATIENCE, ask, merging, node, now_unix_ms, pair, put, quiet, request, until, value};
 
 /// Everything in the background all the time.
 fn busy() -> ReplicaOptions {
@@ -24,6 +25,8 @@ fn with_grace(dir: &std::path::Path, nodes: u32, grace_ms: u64) -> Cluster {
     let mut cluster = Cluster::in_memory(dir, nodes, 2, &busy());
     cluster.settings = VersionedSettings {
         tombstone_grace_ms: grace_ms,
+        // Swept as often as the options say, also where deletions are remembered for long.
+        ttl_ms: Some(1),
         ..cluster.settings
     };
     cluster.tell();
@@ -235,6 +238,41 @@ fn a_deletion_that_is_long_past_is_not_taken_by_who_does_not_have_the_key() {
     let cluster = with_grace(dir.path(), 2, 0);
     cluster.network.cut(node(1));
     let deleted = put(cluster.node(1), "k", Update::delete(1000));
-    assert_eq!(ask(cluster.node(2), merging("k", deleted)), ReplicaReply::Done);
+    assert_eq!(ask(cluster.node(2), merging("k", deleted.clone())), ReplicaReply::Done);
     assert_eq!(cluster.record(2, "k"), None);
+    // But for a coordinator that counts on it: its clock may be right, and this one wrong.
+    let counted = ReplicaRequest {
+        epoch: NonZeroU64::new(cluster.table.epoch()),
+        ..request(merging("k", deleted))
+    };
+    let (sender, receiver) = mpsc::channel();
+    cluster.node(2).request(counted, move |reply| drop(sender.send(reply)));
+    assert_eq!(receiver.recv_timeout(PATIENCE).unwrap(), ReplicaReply::Done);
+    assert!(cluster.record(2, "k").is_some());
+}
+
+#[test]
+fn a_clock_that_is_ahead_ends_no_value_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = with_grace(dir.path(), 2, 10 * 86_400_000);
+    // As each sees the other.
+    cluster.network.set_behind_ms(3 * 3_600_000);
+    let now = now_unix_ms();
+    write_everywhere(&cluster, "k", Update::put("a".into(), now, Some(now - 7_200_000)));
+    remembers(&cluster, "k");
+    assert!((1..=2).all(|number| cluster.values(number, "k") == ["a"]));
+    // Who hears nobody knows nothing of the time.
+    cluster.network.set_behind_ms(0);
+    cluster.network.cut(node(2));
+    let swept = |number| cluster.node(number).counter(ReplicaCounter::Sweeps);
+    let before = [swept(1), swept(2)];
+    until("sweeps", || swept(1) > before[0] + 10 && swept(2) > before[1] + 10);
+    // Sweeps that had begun before may have ended it.
+    write_everywhere(&cluster, "l", Update::put("a".into(), now, Some(now - 7_200_000)));
+    remembers(&cluster, "l");
+    assert!((1..=2).all(|number| cluster.values(number, "l") == ["a"]));
+    cluster.network.mend(node(2));
+    until("the end of the values", || {
+        (1..=2).all(|number| cluster.values(number, "l").is_empty() && cluster.values(number, "k").is_empty())
+    });
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fondaco_client::quorum::{RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_engine::{Engine, MemoryEngine};
+use fondaco_model::versioned::EngineKind;
 use fondaco_model::{NodeId, PartitionId};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
@@ -279,4 +280,32 @@ fn memory_tells_nobody_of_a_partition_that_the_node_does_not_own_or_not_by_the_s
     cluster.table = Arc::new(cluster.table.switched());
     cluster.tell();
     assert!(tells(&cluster, 3, 3) && !tells(&cluster, 3, 2) && !tells(&cluster, 2, 3));
+}
+
+#[test]
+fn what_forgets_by_itself_is_not_compared_and_moves_without() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::in_memory(dir.path(), 3, 2, &busy());
+    cluster.replicas = 2;
+    let stores = std::mem::take(&mut cluster.stores);
+    cluster.tell();
+    cluster.stores = stores;
+    cluster.settings.engine = EngineKind::Cache;
+    cluster.tell();
+    let long = "v".repeat(4096);
+    for round in 0..3 {
+        for number in 0..200 {
+            let key = format!("k{number}");
+            let record = put(cluster.node(1), &key, value(&format!("{long}{round}")));
+            ask(cluster.node(2), merging(&key, record));
+        }
+    }
+    let status = cluster.node(1).status(STORE_ID).unwrap();
+    assert!(status.trees_missing == 0 && status.keys < 100, "{status:?}");
+    plan(&mut cluster, &[3, 1]);
+    assert_eq!(synchronised(&cluster, 3), 2);
+    cluster.table = Arc::new(cluster.table.finished());
+    cluster.tell();
+    until("clearing", || cluster.node(2).status(STORE_ID).unwrap().surplus == 0);
+    assert_eq!(cluster.node(1).counter(ReplicaCounter::Exchanges), 0);
 }

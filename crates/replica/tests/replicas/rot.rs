@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_client::quorum::{RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
-use fondaco_engine::{Engine, MemoryEngine, WriteBatch};
+use fondaco_engine::{DamagedLog, Engine, LogEngine, LogOptions, MemoryEngine, WriteBatch};
+use fondaco_model::versioned::Record;
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
-use crate::cluster::{Cluster, ask, merging, put, putting, quiet, until, value};
+use crate::cluster::{Cluster, ask, merging, node, put, putting, quiet, until, value};
 
 /// A cluster of two, of which the engine of node 1 can be got at.
 fn cluster(dir: &std::path::Path, options: &ReplicaOptions) -> (Cluster, Arc<MemoryEngine>) {
@@ -64,6 +65,66 @@ fn a_rotten_record_is_an_error_to_who_reads_or_writes_and_is_healed_by_a_merge()
     assert!(cluster.node(1).counter(ReplicaCounter::Corruptions) >= 3);
     assert_eq!(ask(cluster.node(1), merging("k", record)), ReplicaReply::Done);
     assert_eq!(cluster.values(1, "k"), ["a"]);
+}
+
+#[test]
+fn what_is_written_after_a_rotten_record_was_replaced_by_an_older_one_hides_nothing_of_the_newer() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cluster, engine) = cluster(dir.path(), &quiet());
+    cluster.network.cut(crate::cluster::node(2));
+    let older = put(cluster.node(1), "k", value("a"));
+    let newer = Record::decode(put(cluster.node(1), "k", value("b"))).unwrap();
+    rot(&engine);
+    // A replica that missed the last write is the first to heal it.
+    assert_eq!(ask(cluster.node(1), merging("k", older)), ReplicaReply::Done);
+    let after = Record::decode(put(cluster.node(1), "k", value("c"))).unwrap();
+    assert!(!after.context().covers(newer.siblings()[0].dot));
+    let values: Vec<_> = after
+        .merge(&newer)
+        .siblings()
+        .iter()
+        .filter_map(|sibling| sibling.value.clone())
+        .collect();
+    assert!(
+        values.len() == 2 && values.contains(&"b".into()) && values.contains(&"c".into()),
+        "{values:?}"
+    );
+}
+
+#[test]
+fn a_log_that_was_cut_off_is_told_of_and_begins_another_incarnation() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = |dir: &std::path::Path| -> Arc<dyn Engine> {
+        let options = LogOptions {
+            damaged_log: DamagedLog::CutOff,
+            ..LogOptions::default()
+        };
+        Arc::new(LogEngine::open(&dir.join("engine"), options).unwrap())
+    };
+    let mut cluster = Cluster::of(dir.path(), 1, 1, &quiet(), engine);
+    let write = |cluster: &Cluster| Record::decode(put(cluster.node(1), "k", value("a"))).unwrap();
+    let incarnation = |record: &Record| record.siblings()[0].dot.replica.incarnation;
+    let first = incarnation(&write(&cluster));
+    let mut again = |rots: bool| {
+        cluster.stop(node(1));
+        if rots {
+            let files = std::fs::read_dir(dir.path().join("1/engine")).unwrap();
+            let segments = files.map(|file| file.unwrap().path());
+            let segment = segments.filter(|path| path.extension().is_some_and(|kind| kind == "segment"));
+            let path = segment.max().unwrap();
+            let mut bytes = std::fs::read(&path).unwrap();
+            let last = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+            bytes[last - 10] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+        }
+        cluster.start(dir.path(), node(1), &quiet(), engine);
+        let logs = cluster.node(1).counter(ReplicaCounter::DamagedLogs);
+        (logs, incarnation(&write(&cluster)))
+    };
+    assert_eq!(again(false), (0, first), "it ended in good order");
+    let (logs, second) = again(true);
+    assert!(logs == 1 && second != first);
+    assert_eq!(again(false), (0, second));
 }
 
 #[test]

@@ -167,7 +167,7 @@ impl World {
             ) => {
                 // What is not held any more is only given away.
                 if is_held {
-                    replica.merge_all(store, records, now_unix_ms).ok()?;
+                    replica.merge_all(store, records, now_unix_ms, false).ok()?;
                 }
                 let verdict = |pair: KeyRecord| {
                     let own = replica.record(store, &pair.key).and_then(|own| decode(own).ok());
@@ -189,7 +189,7 @@ impl World {
                     })
                 });
                 if is_held {
-                    replica.merge_all(store, pairs.collect(), now_unix_ms).ok()?;
+                    replica.merge_all(store, pairs.collect(), now_unix_ms, false).ok()?;
                 }
             }
             (Waiting::Taken, Some(ReplicaReply::Done)) => {}

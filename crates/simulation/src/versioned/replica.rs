@@ -112,6 +112,7 @@ impl Replica {
 
     /// Does what it is asked.
     pub(super) fn serve(&mut self, store: &Store, request: ReplicaRequest, now_unix_ms: u64) -> ReplicaReply {
+        let is_counted = request.epoch.is_some();
         if let Err(error) = self.admit(store, &request) {
             return ReplicaReply::Error(error);
         }
@@ -126,7 +127,7 @@ impl Replica {
                 context,
                 update,
             } => self.put(store, &key, over, &context, update),
-            ReplicaOperation::Merge { records } => self.merge_all(store, records, now_unix_ms),
+            ReplicaOperation::Merge { records } => self.merge_all(store, records, now_unix_ms, is_counted),
             ReplicaOperation::Hint { target, records } => self.hint(target, records),
             ReplicaOperation::Tree {
                 partition,
@@ -143,9 +144,10 @@ impl Replica {
             } => Ok(self.compare(store, partition.get(), depth, &leaves, now_unix_ms)),
             ReplicaOperation::OldestHint => {
                 let records = self.disk.hints().values().filter_map(|record| decode(record).ok());
-                Ok(ReplicaReply::OldestHint(
-                    records.map(|record| record.oldest_unix_ms()).min(),
-                ))
+                Ok(ReplicaReply::OldestHint {
+                    now_unix_ms,
+                    oldest_unix_ms: records.map(|record| record.oldest_unix_ms()).min(),
+                })
             }
         };
         done.unwrap_or_else(ReplicaReply::Error)
@@ -182,26 +184,34 @@ impl Replica {
         Ok(ReplicaReply::Written(record))
     }
 
-    /// Joins records with what is there.
+    /// Joins records with what is there. Whether a coordinator counts on them to be there then.
     pub(super) fn merge_all(
         &mut self,
         store: &Store,
         records: Vec<KeyRecord>,
         now_unix_ms: u64,
+        is_counted: bool,
     ) -> Result<ReplicaReply, ReplicaError> {
         self.check_room()?;
         for KeyRecord { key, record } in records {
-            self.merge(store, &key, record, now_unix_ms)?;
+            self.merge(store, &key, record, now_unix_ms, is_counted)?;
         }
         Ok(ReplicaReply::Done)
     }
 
-    fn merge(&mut self, store: &Store, key: &Bytes, record: Bytes, now_unix_ms: u64) -> Result<(), ReplicaError> {
+    fn merge(
+        &mut self,
+        store: &Store,
+        key: &Bytes,
+        record: Bytes,
+        now_unix_ms: u64,
+        is_counted: bool,
+    ) -> Result<(), ReplicaError> {
         let place = store.place(key);
         let theirs = decode(&record)?;
         let after = match self.disk.records().get(&place) {
             Some(local) if *local == record => return Ok(()),
-            None if horizon(store, now_unix_ms).is_past(&theirs) => return Ok(()),
+            None if !is_counted && horizon(store, now_unix_ms).is_past(&theirs) => return Ok(()),
             None => theirs,
             Some(local) => {
                 let local = decode(local)?;

@@ -39,8 +39,12 @@ pub(super) enum Chore {
     Handoff(Vec<(HintKey, Bytes)>),
     /// A partition is compared.
     Comparing(Box<Comparing>),
-    /// Nodes are asked for their oldest hints before deletions are forgotten.
-    Sweep { waiting: BTreeSet<u64>, oldest: u64 },
+    /// Nodes are asked for their oldest hints, and the time that they have, before deletions are forgotten.
+    Sweep {
+        waiting: BTreeSet<u64>,
+        oldest: u64,
+        earliest: u64,
+    },
     /// A node is asked for its oldest hint, for this sweep.
     OldestHint { sweep: u64 },
 }
@@ -111,14 +115,26 @@ impl World {
                 }
             }
             (Chore::Comparing(comparing), Ok(reply)) => self.go_on_comparing(process, comparing, Some(reply)),
-            (Chore::OldestHint { sweep }, Ok(ReplicaReply::OldestHint(unix_ms))) => {
-                if let Some(Chore::Sweep { waiting, oldest }) = replica.chores.get_mut(&sweep) {
-                    *oldest = unix_ms.unwrap_or(u64::MAX).min(*oldest);
+            (
+                Chore::OldestHint { sweep },
+                Ok(ReplicaReply::OldestHint {
+                    now_unix_ms,
+                    oldest_unix_ms,
+                }),
+            ) => {
+                if let Some(Chore::Sweep {
+                    waiting,
+                    oldest,
+                    earliest,
+                }) = replica.chores.get_mut(&sweep)
+                {
+                    *oldest = oldest_unix_ms.unwrap_or(u64::MAX).min(*oldest);
+                    *earliest = now_unix_ms.min(*earliest);
                     waiting.remove(&number);
                     if waiting.is_empty() {
-                        let oldest = *oldest;
+                        let (oldest, earliest) = (*oldest, *earliest);
                         replica.chores.remove(&sweep);
-                        self.sweep(process, oldest);
+                        self.sweep(process, oldest, earliest);
                     }
                 }
             }
@@ -238,13 +254,14 @@ impl World {
         replica.sweep_at_us = now_us + SWEEP_EVERY_US;
         let mut waiting = BTreeSet::new();
         if live.len() < self.scenario.nodes {
-            return self.sweep(process, 0);
+            return self.sweep(process, 0, u64::MAX);
         }
         let sweep = self.begin_chore(
             process,
             Chore::Sweep {
                 waiting: BTreeSet::new(),
                 oldest: u64::MAX,
+                earliest: u64::MAX,
             },
         );
         for node in live {
@@ -259,9 +276,10 @@ impl World {
         }
     }
 
-    /// Forgets what was found before, is still so, and may be forgotten. 0 as the oldest hint if that is not known.
-    fn sweep(&mut self, process: usize, oldest_hint_unix_ms: u64) {
-        let (now_ms, now_unix_ms) = (self.now_us / 1000, self.unix_ms(process));
+    /// Forgets what was found before, is still so, and may be forgotten by the earliest of all clocks. 0 as the oldest
+    /// hint if that is not known.
+    fn sweep(&mut self, process: usize, oldest_hint_unix_ms: u64, earliest_unix_ms: u64) {
+        let (now_ms, now_unix_ms) = (self.now_us / 1000, self.unix_ms(process).min(earliest_unix_ms));
         let flaw = self.scenario.flaw;
         let Some(replica) = &mut self.processes[process].replica else {
             return;

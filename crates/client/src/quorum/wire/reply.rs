@@ -7,7 +7,7 @@
 //! | `RMERGE`, `RHINT` | `OK` |
 //! | `RTREE` | an array: the depth of the leaves, then strings of 16 × 8 bytes |
 //! | `RSYNC` | an array: a string of 8 bytes for each digest that is lacking, the number of records, then keys and records in turn, then keys and contexts |
-//! | `RHINTS` | an integer, or null |
+//! | `RHINTS` | an array: the time there, and an integer, or null |
 
 use bytes::Bytes;
 use fondaco_resp::{Reply, ReplyItem};
@@ -54,8 +54,18 @@ impl ReplicaReply {
                     writer.bulk(record);
                 }
             }
-            Self::OldestHint(Some(unix_ms)) => writer.integer(i64::try_from(*unix_ms).unwrap_or(i64::MAX)),
-            Self::OldestHint(None) => writer.null(),
+            Self::OldestHint {
+                now_unix_ms,
+                oldest_unix_ms,
+            } => {
+                let time = |unix_ms: u64| i64::try_from(unix_ms).unwrap_or(i64::MAX);
+                writer.array(2);
+                writer.integer(time(*now_unix_ms));
+                match oldest_unix_ms {
+                    Some(unix_ms) => writer.integer(time(*unix_ms)),
+                    None => writer.null(),
+                }
+            }
             Self::Error(error) => writer.error(&error.to_string()),
         }
     }
@@ -119,10 +129,19 @@ impl ReplicaReply {
                     lacking: digests_of(&bulk(lacking)?)?,
                 })
             }
-            (ReplicaCommand::OldestHint, ReplyItem::Integer(unix_ms)) => {
-                Some(Self::OldestHint(Some(u64::try_from(*unix_ms).ok()?)))
+            (ReplicaCommand::OldestHint, ReplyItem::Array(_)) => {
+                let [ReplyItem::Integer(now), oldest] = elements else {
+                    return None;
+                };
+                Some(Self::OldestHint {
+                    now_unix_ms: u64::try_from(*now).ok()?,
+                    oldest_unix_ms: match oldest {
+                        ReplyItem::Integer(unix_ms) => Some(u64::try_from(*unix_ms).ok()?),
+                        ReplyItem::Null => None,
+                        _ => return None,
+                    },
+                })
             }
-            (ReplicaCommand::OldestHint, ReplyItem::Null) => Some(Self::OldestHint(None)),
             _ => None,
         }
     }
@@ -178,10 +197,17 @@ mod tests {
                     lacking: vec![1, u64::MAX],
                 },
             ),
-            (ReplicaCommand::OldestHint, ReplicaReply::OldestHint(Some(1 << 62))),
-            (ReplicaCommand::OldestHint, ReplicaReply::OldestHint(None)),
+            (ReplicaCommand::OldestHint, oldest(Some(1 << 62))),
+            (ReplicaCommand::OldestHint, oldest(None)),
             (ReplicaCommand::Put, ReplicaReply::Error(error)),
         ]
+    }
+
+    fn oldest(oldest_unix_ms: Option<u64>) -> ReplicaReply {
+        ReplicaReply::OldestHint {
+            now_unix_ms: 1 << 61,
+            oldest_unix_ms,
+        }
     }
 
     #[test]

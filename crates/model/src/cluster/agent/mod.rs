@@ -124,7 +124,7 @@ impl Agent {
         };
         self.failures.retain(|key, _| wants.contains_key(key));
         let mut actions = Vec::new();
-        let drops = match view.remembered {
+        let drops = match view.remembered || view.is_partial {
             true => Vec::new(),
             false => self.drops(view, local, &wants, at_ms),
         };
