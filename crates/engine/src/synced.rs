@@ -8,9 +8,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use crate::error::EngineError;
 
 /// What was written, and what of it the last sync covers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Synced {
-    /// How many batches were written, and how many of them the last sync covers.
+    /// How many batches were written, and how many of them the last sync covers. All that was there at the start counts
+    /// as one.
     written: AtomicU64,
     synced: Mutex<u64>,
     /// What was said when a sync failed, if one did.
@@ -18,6 +19,16 @@ pub(crate) struct Synced {
 }
 
 impl Synced {
+    /// Of an engine that is opened: what it has may be known to the operating system alone, whose memory outlives the
+    /// process that wrote it. So the first sync has something to do.
+    pub(crate) fn at_start() -> Self {
+        Self {
+            written: AtomicU64::new(1),
+            synced: Mutex::new(0),
+            failure: OnceLock::new(),
+        }
+    }
+
     /// A batch was written.
     pub(crate) fn wrote(&self) {
         self.written.fetch_add(1, Ordering::Release);
@@ -55,5 +66,27 @@ fn sync_failed(dir: &Path, reason: &str) -> EngineError {
     EngineError::SyncFailed {
         dir: dir.to_owned(),
         reason: reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_sync_covers_what_was_there_and_the_next_only_what_was_written() {
+        let (synced, dir) = (Synced::at_start(), Path::new("d"));
+        let mut syncs = 0;
+        for is_written in [false, false, true, false] {
+            if is_written {
+                synced.wrote();
+            }
+            let count = || {
+                syncs += 1;
+                Ok(())
+            };
+            synced.sync(dir, count).unwrap();
+        }
+        assert_eq!(syncs, 2);
     }
 }

@@ -116,7 +116,7 @@ impl DiskEngine {
                 space: Space::new(dir, options.disk_reserve_bytes),
                 next_table: 0,
             }),
-            synced: Synced::default(),
+            synced: Synced::at_start(),
             lost_writes: damage.map(|damage| damage.describe()),
             _lock: lock,
             options,

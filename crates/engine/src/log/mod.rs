@@ -141,7 +141,7 @@ impl LogEngine {
             tables: RwLock::new(tables),
             segments: RwLock::new(segments),
             writer: Mutex::new(Writer::new(space, catalog, active, uses)),
-            synced: Synced::default(),
+            synced: Synced::at_start(),
             unsynced: Mutex::new(unsynced),
             heat: Heat::new(&options.cache),
             cleaning,

@@ -42,3 +42,22 @@ pub fn after_a_sync_that_failed_nothing_is_written_or_promised_until_it_is_opene
     put(&*engine, "after").unwrap();
     engine.sync().unwrap();
 }
+
+pub fn the_first_sync_covers_what_an_earlier_process_wrote(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || kind.open(dir.path(), Options::default()).unwrap().engine;
+    let engine = open();
+    put(&*engine, "perhaps in the memory of the operating system only").unwrap();
+    drop(engine);
+    // A tree cannot be opened without a sync. A log can, and its own thread must not be the first to sync.
+    let opened = (kind == Kind::Tree).then(open);
+    std::thread::scope(|scope| {
+        let failing = scope.spawn(|| {
+            fail_syncs_of_this_thread();
+            opened.unwrap_or_else(open).sync()
+        });
+        let synced = failing.join().unwrap();
+        assert!(matches!(synced, Err(EngineError::SyncFailed { .. })), "{synced:?}");
+    });
+    open().sync().unwrap();
+}
