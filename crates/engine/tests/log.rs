@@ -50,14 +50,36 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+fn delete(engine: &LogEngine, table: &dyn Table, key: &[u8]) {
+    let mut batch = WriteBatch::new();
+    batch.delete(table, key.to_vec().into());
+    engine.write(batch).unwrap();
+}
+
+/// Waits until nothing more is written to the log, and nothing waits for that.
+fn wait_for_rest(engine: &LogEngine, dir: &Path) {
+    let log = || -> Vec<_> {
+        let changed = |path: &PathBuf| fs::metadata(path).and_then(|file| file.modified()).ok();
+        segments(dir).into_iter().map(|path| (changed(&path), path)).collect()
+    };
+    let (mut before, mut since) = (log(), Instant::now());
+    wait_until("cleaning does not come to rest", || {
+        let now = log();
+        if now != before {
+            (before, since) = (now, Instant::now());
+        }
+        // It looks for what is to be done four times a second, if nobody tells it.
+        since.elapsed() > Duration::from_millis(600)
+    });
+    assert!(engine.writes_at_once(), "writers are to wait");
+}
+
 /// Writes and deletes keys of some hundreds at random, far more than fits into a few segments.
 fn churn(engine: &LogEngine, table: &dyn Table, records: &mut Records, random: &mut fastrand::Rng) {
     for _ in 0..6000 {
         let key = random.u16(..600).to_be_bytes().to_vec();
         if random.u8(..4) == 0 {
-            let mut batch = WriteBatch::new();
-            batch.delete(table, key.clone().into());
-            engine.write(batch).unwrap();
+            delete(engine, table, &key);
             records.remove(&key);
         } else {
             let mut value = vec![0; random.usize(..900)];
@@ -100,9 +122,7 @@ fn a_deletion_outlives_the_cleaning_of_its_segment() {
     for number in 0..55_u8 {
         put(&engine, &*table, &[b'k', number], &[number; 1000]);
     }
-    let mut batch = WriteBatch::new();
-    batch.delete(&*table, b"deleted".to_vec().into());
-    engine.write(batch).unwrap();
+    delete(&engine, &*table, b"deleted");
     let first = segments(dir.path())[0].clone();
     for number in 0..3000_u32 {
         put(&engine, &*table, b"again and again", &number.to_be_bytes().repeat(200));
@@ -117,6 +137,109 @@ fn a_deletion_outlives_the_cleaning_of_its_segment() {
     let table = engine.open_table("t").unwrap();
     assert_eq!(table.get(b"deleted").unwrap(), None);
     assert_eq!(table.approximate_len(), 56);
+}
+
+#[test]
+fn deletions_that_are_kept_for_an_old_segment_are_given_up_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    let table = engine.open_table("t").unwrap();
+    // The first segment is never worth to be cleaned.
+    for number in 0..65_u8 {
+        put(&engine, &*table, &[number], &[number; 960]);
+    }
+    let first = segments(dir.path())[0].clone();
+    for number in 0..25_000_u64 {
+        put(&engine, &*table, &number.to_be_bytes(), b"");
+        delete(&engine, &*table, &number.to_be_bytes());
+    }
+    wait_for_rest(&engine, dir.path());
+    assert!(!first.exists());
+    // What is spared, of garbage and of deletions, and what is there.
+    assert!(
+        segments(dir.path()).len() <= 12,
+        "{} segments",
+        segments(dir.path()).len()
+    );
+    drop((table, engine));
+    let engine = open(dir.path());
+    let table = engine.open_table("t").unwrap();
+    assert_eq!(all(&*table).len(), 65);
+    wait_for_rest(&engine, dir.path());
+}
+
+#[test]
+fn cleaning_comes_to_rest_whatever_was_written_and_deleted() {
+    for seed in 0..4 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let dir = tempfile::tempdir().unwrap();
+        let mut records: BTreeMap<&str, Records> = BTreeMap::new();
+        for _ in 0..3 {
+            let engine = open(dir.path());
+            for _ in 0..random.usize(1..6) {
+                let name = ["one", "two"][random.usize(..2)];
+                let table = engine.open_table(name).unwrap();
+                let records = records.entry(name).or_default();
+                assert!(all(&*table) == *records, "seed {seed}");
+                match random.u8(..6) {
+                    0 => churn(&engine, &*table, records, &mut random),
+                    // What stays, of any length.
+                    1 => {
+                        for _ in 0..random.usize(..400) {
+                            let (key, value) = (random.u64(..).to_be_bytes(), vec![1; random.usize(..1500)]);
+                            put(&engine, &*table, &key, &value);
+                            records.insert(key.to_vec(), value);
+                        }
+                    }
+                    // What comes and goes under names of its own, or under few.
+                    kind @ 2..5 => {
+                        let names = if kind == 2 { 100 } else { u64::MAX };
+                        for _ in 0..random.usize(..15_000) {
+                            let key = (random.u64(..) % names).to_be_bytes();
+                            put(&engine, &*table, &key, b"");
+                            delete(&engine, &*table, &key);
+                            records.remove(&key[..]);
+                        }
+                    }
+                    _ => {
+                        engine.drop_table(name).unwrap();
+                        records.clear();
+                    }
+                }
+            }
+            wait_for_rest(&engine, dir.path());
+        }
+        let engine = open(dir.path());
+        for (name, records) in records {
+            assert!(all(&*engine.open_table(name).unwrap()) == records, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn deletions_that_are_kept_for_a_damaged_segment_keep_nobody_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    let table = engine.open_table("t").unwrap();
+    for number in 0..200_u8 {
+        put(&engine, &*table, &[number], &[number; 960]);
+    }
+    let first = segments(dir.path())[0].clone();
+    wait_until("nothing is sealed", || first.with_extension("keys").exists());
+    drop((table, engine));
+    let mut bytes = fs::read(&first).unwrap();
+    bytes[5000] ^= 1;
+    fs::write(&first, bytes).unwrap();
+
+    let engine = open(dir.path());
+    let table = engine.open_table("t").unwrap();
+    for number in 0..25_000_u64 {
+        put(&engine, &*table, &number.to_be_bytes(), b"");
+        delete(&engine, &*table, &number.to_be_bytes());
+    }
+    wait_for_rest(&engine, dir.path());
+    assert!(first.exists());
+    assert_eq!(table.approximate_len(), 200);
 }
 
 #[test]

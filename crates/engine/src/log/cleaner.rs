@@ -3,6 +3,9 @@
 //!
 //! Which segment is worth it: by cost and benefit, as in Rosenblum and Ousterhout, The Design and Implementation of a
 //! Log-Structured File System (1992), section 3.5: `(1 - u) * age / (1 + u)`, where `u` is the share that is used.
+//!
+//! A deletion is needed until no older segment is left, which may be full of what nobody overwrites. So when there are too
+//! many deletions, the oldest segment is moved, whatever it has: all deletions in it are past by then.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::segment::Segment;
-use super::writer::{Full, SegmentState, Use, Writer};
+use super::writer::{Age, Full, SegmentState, Use, Writer};
 use crate::error::EngineError;
 use crate::failure;
 
@@ -21,6 +24,8 @@ use crate::failure;
 const SEGMENTS_SPARED: u64 = 4;
 /// How many batches there are between two looks at how much garbage there is.
 const BATCHES_BETWEEN: u32 = 64;
+/// How large a share deletions may be before the oldest segment is moved for them, if they are more than is spared, too.
+const DELETIONS_PERCENT_MAX: u64 = 25;
 /// When there is no space left, all is cleaned of which this share is garbage.
 const HURRIED_PERCENT: u64 = 10;
 /// Writers wait when there is so many times as much in the log as is used, and more than is spared.
@@ -121,17 +126,27 @@ impl Cleaning {
 struct Amount {
     bytes: u64,
     garbage_bytes: u64,
+    /// Of deletions that are kept, and need not be when no older segments are left.
+    deletion_bytes: u64,
     spared_bytes: u64,
 }
 
 impl Amount {
     fn of(writer: &Writer, segment_bytes: u64) -> Self {
-        let sum = |part: fn(&Use) -> u64| writer.uses.values().map(part).sum();
-        Self {
-            bytes: sum(|used| used.bytes),
-            garbage_bytes: sum(Use::garbage_bytes),
+        let mut amount = Self {
+            bytes: 0,
+            garbage_bytes: 0,
+            deletion_bytes: 0,
             spared_bytes: SEGMENTS_SPARED * segment_bytes,
+        };
+        for (age, used) in writer.uses_by_age() {
+            amount.bytes += used.bytes;
+            amount.garbage_bytes += used.garbage_bytes(&age);
+            if used.state == SegmentState::Sealed {
+                amount.deletion_bytes += used.kept_deletion_bytes(&age);
+            }
         }
+        amount
     }
 
     fn is_behind(&self) -> bool {
@@ -143,7 +158,18 @@ impl Amount {
         match hurries {
             true => self.garbage_bytes * 100 > self.bytes * HURRIED_PERCENT,
             false => {
-                self.garbage_bytes > self.spared_bytes && self.garbage_bytes * 100 > self.bytes * garbage_percent_max
+                let is_much = self.garbage_bytes * 100 > self.bytes * garbage_percent_max;
+                self.garbage_bytes > self.spared_bytes && is_much || self.is_behind()
+            }
+        }
+    }
+
+    fn wants_the_oldest_moved(&self, hurries: bool) -> bool {
+        match hurries {
+            true => self.deletion_bytes * 100 > self.bytes * HURRIED_PERCENT,
+            false => {
+                let is_much = self.deletion_bytes * 100 > self.bytes * DELETIONS_PERCENT_MAX;
+                self.deletion_bytes > self.spared_bytes && is_much
             }
         }
     }
@@ -323,23 +349,56 @@ impl Shared {
         let amount = Amount::of(&writer, self.options.segment_bytes);
         self.cleaning.set_behind(amount.is_behind());
         let hurries = self.cleaning.hurries.load(Relaxed);
-        if !amount.wants_cleaning(self.options.garbage_percent_max, hurries) {
-            return None;
-        }
-        let last = writer.last;
-        let worth = |number: u32, used: &Use| {
-            let share = used.live_bytes as f64 / used.bytes as f64;
-            (1.0 - share) * f64::from(last - number) / (1.0 + share)
-        };
-        let sealed = writer
-            .uses
-            .iter()
-            .filter(|(_, used)| used.state == SegmentState::Sealed);
-        let with_garbage = sealed.filter(|(_, used)| used.garbage_bytes() * 100 > used.bytes * HURRIED_PERCENT / 2);
-        let best = with_garbage
-            .max_by(|(one, one_use), (two, two_use)| worth(**one, one_use).total_cmp(&worth(**two, two_use)));
-        let (number, _) = best?;
+        let oldest = amount
+            .wants_the_oldest_moved(hurries)
+            .then(|| oldest_of(&writer))
+            .flatten();
+        let number = oldest.or_else(|| {
+            let is_worth_it = amount.wants_cleaning(self.options.garbage_percent_max, hurries);
+            is_worth_it.then(|| best_of(&writer)).flatten()
+        })?;
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
-        segments.get(number).cloned()
+        segments.get(&number).cloned()
+    }
+}
+
+/// The oldest segment; `None` if it stays, so that moving others would let no deletion go.
+fn oldest_of(writer: &Writer) -> Option<u32> {
+    let (number, used) = writer.uses.first_key_value()?;
+    (used.state == SegmentState::Sealed).then_some(*number)
+}
+
+/// The segment whose cleaning brings most.
+fn best_of(writer: &Writer) -> Option<u32> {
+    let worth = |(age, used): &(Age, &Use)| {
+        let share = 1.0 - used.garbage_bytes(age) as f64 / used.bytes as f64;
+        (1.0 - share) * f64::from(writer.last - age.number) / (1.0 + share)
+    };
+    let with_garbage = writer
+        .uses_by_age()
+        .filter(|(age, used)| used.garbage_bytes(age) * 100 > used.bytes * HURRIED_PERCENT / 2);
+    let best = with_garbage.max_by(|one, two| worth(one).total_cmp(&worth(two)));
+    best.map(|(age, _)| age.number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writers_wait_for_garbage_and_not_for_deletions_that_are_kept() {
+        let mut amount = Amount {
+            bytes: 1000,
+            garbage_bytes: 800,
+            deletion_bytes: 150,
+            spared_bytes: 100,
+        };
+        assert!(amount.is_behind() && amount.wants_cleaning(50, false));
+        // Whatever share is allowed to be garbage: what is waited for is done.
+        assert!(amount.wants_cleaning(90, false));
+        assert!(!amount.wants_the_oldest_moved(false) && amount.wants_the_oldest_moved(true));
+        (amount.garbage_bytes, amount.deletion_bytes) = (50, 900);
+        assert!(!amount.is_behind() && !amount.wants_cleaning(50, false));
+        assert!(amount.wants_the_oldest_moved(false));
     }
 }

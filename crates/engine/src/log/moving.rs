@@ -40,7 +40,11 @@ impl Shared {
             }
         };
         match KeysFile::read(segment.path(), number) {
-            Some(keys) => keys.iter().for_each(take),
+            Some(keys) => {
+                let repeated = keys.repeated_deletions();
+                let is_repeated = |named: &Named<'_>| repeated.contains(&named.offset);
+                keys.iter().filter(|named| !is_repeated(named)).for_each(take);
+            }
             None => {
                 let Scanned { is_damaged, .. } = scan(segment, &mut take)?;
                 if is_damaged {
@@ -163,13 +167,16 @@ impl Shared {
                 offset: base + offset,
             };
             writer.note(&record.frame(table.number), at);
-            let mut contents = table.write();
-            if let Moved::Record(pair) = record
-                && let Some(entry) = contents.tree.get_mut(pair.key())
-            {
-                writer.unused(entry);
-                entry.move_to(at);
-                writer.used(at.segment, entry.frame_bytes());
+            match record {
+                Moved::Record(pair) => {
+                    let mut contents = table.write();
+                    if let Some(entry) = contents.tree.get_mut(pair.key()) {
+                        writer.unused(entry);
+                        entry.move_to(at);
+                        writer.used(at.segment, entry.frame_bytes());
+                    }
+                }
+                Moved::Deletion(key, since) => writer.deleted(at.segment, *since, frame_bytes(key.len(), 0)),
             }
         }
         Ok(())

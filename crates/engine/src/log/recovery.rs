@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::catalog::Catalog;
 use super::entry::{At, Entry};
-use super::frame::{Batch, Found, read_batch};
+use super::frame::{Batch, Found, frame_bytes, read_batch};
 use super::segment::{Keys, KeysFile, Named, SEGMENT_HEAD_BYTES, Says, Segment, keys_path};
 use super::table::Segments;
 use super::tree::Tree;
@@ -68,15 +68,18 @@ pub(super) fn recover(dir: &Path, damaged_log: DamagedLog) -> Result<Recovered, 
         let segment = Arc::new(Segment::open(path, *number)?);
         found.segments.insert(*number, Arc::clone(&segment));
         if let Some(keys) = KeysFile::read(path, *number) {
+            found.uses.insert(*number, Use::sealed(keys.length));
             for named in keys.iter() {
                 found.apply(*number, named);
             }
-            found.uses.insert(*number, Use::sealed(keys.length));
             continue;
         }
+        found.uses.insert(*number, Use::open(SEGMENT_HEAD_BYTES));
         let scanned = scan(&segment, |named| found.apply(*number, named))?;
         let is_last = at + 1 == files.len() || scanned.is_damaged;
-        found.uses.insert(*number, Use::open(scanned.length));
+        if let Some(used) = found.uses.get_mut(number) {
+            used.bytes = scanned.length.into();
+        }
         if scanned.is_damaged {
             found.damaged(&segment, scanned.length, &files[at + 1..], damaged_log)?;
         }
@@ -149,8 +152,11 @@ impl Recovered {
                 let offset = named.offset;
                 tree.put(Entry::cold(named.key, bytes, At { segment, offset }));
             }
-            Says::NoneSince(_) => {
+            Says::NoneSince(since) => {
                 tree.remove(named.key);
+                if let Some(used) = self.uses.get_mut(&segment) {
+                    used.deleted(since, frame_bytes(named.key.len(), 0));
+                }
             }
         }
     }

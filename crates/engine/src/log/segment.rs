@@ -11,13 +11,15 @@
 //! much: it is made when the segment is on the disk, and where there is none, or a damaged one, the segment is read.
 //! It is deleted before its segment, so that one without a segment is a loss.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use hashbrown::HashTable;
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::frame::{Content, Frame};
 use crate::error::EngineError;
@@ -57,6 +59,15 @@ pub(super) enum Says {
     ValueOf(u32),
     /// See [`Content::NoneSince`].
     NoneSince(u32),
+}
+
+impl Says {
+    fn since(self) -> Option<u32> {
+        match self {
+            Self::ValueOf(_) => None,
+            Self::NoneSince(segment) => Some(segment),
+        }
+    }
 }
 
 impl From<Content<'_>> for Says {
@@ -225,22 +236,90 @@ impl KeysFile {
 
     /// What it says, in the order of the segment.
     pub(super) fn iter(&self) -> impl Iterator<Item = Named<'_>> {
-        let mut rest = &self.bytes[KEYS_HEAD_BYTES..];
+        self.places().map(|(_, named)| named)
+    }
+
+    /// The same, and where in the file each stands.
+    fn places(&self) -> impl Iterator<Item = (usize, Named<'_>)> {
+        let mut place = KEYS_HEAD_BYTES;
         std::iter::from_fn(move || {
-            let (head, behind) = rest.split_first_chunk::<KEY_HEAD_BYTES>()?;
-            let number = |at: usize| Some(u32::from_le_bytes(*head[at..].first_chunk()?));
-            let key_bytes = u16::from_le_bytes([head[12], head[13]]);
-            let (key, behind) = behind.split_at_checked(key_bytes.into())?;
-            rest = behind;
-            Some(Named {
-                table: number(0)?,
-                offset: number(4)?,
-                key,
-                says: match head[14] {
-                    PUT => Says::ValueOf(number(8)?),
-                    _ => Says::NoneSince(number(8)?),
-                },
-            })
+            let (at, named) = (place, self.named_at(place)?);
+            place += KEY_HEAD_BYTES + named.key.len();
+            Some((at, named))
         })
+    }
+
+    fn named_at(&self, place: usize) -> Option<Named<'_>> {
+        let (head, behind) = self.bytes.get(place..)?.split_first_chunk::<KEY_HEAD_BYTES>()?;
+        let number = |at: usize| Some(u32::from_le_bytes(*head[at..].first_chunk()?));
+        let key_bytes = u16::from_le_bytes([head[12], head[13]]);
+        Some(Named {
+            table: number(0)?,
+            offset: number(4)?,
+            key: behind.get(..key_bytes.into())?,
+            says: match head[14] {
+                PUT => Says::ValueOf(number(8)?),
+                _ => Says::NoneSince(number(8)?),
+            },
+        })
+    }
+
+    /// The offsets of deletions beside which the segment has another of the same key that says as much or more: one that
+    /// is since a later segment, wherever it stands, since deletions are moved in any order.
+    pub(super) fn repeated_deletions(&self) -> HashSet<u32> {
+        let mut repeated = HashSet::new();
+        // Places in the file, and no keys: there may be as many as the segment has room for.
+        let mut latest = HashTable::<usize>::new();
+        let hash = |named: Named<'_>| xxh3_64_with_seed(named.key, named.table.into());
+        for (place, named) in self.places() {
+            let Says::NoneSince(since) = named.says else { continue };
+            let is_it = |&other: &usize| {
+                let other = self.named_at(other);
+                other.is_some_and(|other| (other.table, other.key) == (named.table, named.key))
+            };
+            let Some(known) = latest.find_mut(hash(named), is_it) else {
+                latest.insert_unique(hash(named), place, |&other| self.named_at(other).map_or(0, hash));
+                continue;
+            };
+            match self.named_at(*known) {
+                Some(other) if other.says.since() <= Some(since) => {
+                    repeated.insert(other.offset);
+                    *known = place;
+                }
+                _ => {
+                    repeated.insert(named.offset);
+                }
+            }
+        }
+        repeated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_deletions_of_a_key_the_one_that_says_most_is_not_repeated() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("9.segment");
+        let mut keys = Keys::of(9);
+        let none = Content::NoneSince;
+        let said = [
+            (1, "a", none(3)),
+            (1, "a", Content::Value(b"value")),
+            (1, "a", none(8)),
+            (1, "a", none(5)),
+            (2, "a", none(4)),
+            (1, "b", none(4)),
+            (1, "a", none(8)),
+        ];
+        for (offset, (table, key, content)) in said.into_iter().enumerate() {
+            let key = key.as_bytes();
+            keys.push(&Frame { table, key, content }, offset as u32);
+        }
+        keys.write(&path, 100).unwrap();
+        let repeated = KeysFile::read(&path, 9).unwrap().repeated_deletions();
+        assert_eq!(repeated, HashSet::from([0, 2, 3]));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use super::Shared;
 use super::catalog::Catalog;
 use super::entry::{At, Entry};
-use super::frame::{BATCH_BYTES_MAX, BatchBuffer, Content, Frame};
+use super::frame::{BATCH_BYTES_MAX, BatchBuffer, Content, Frame, frame_bytes};
 use super::marks::Marks;
 use super::segment::{Keys, SEGMENT_HEAD_BYTES, Segment};
 use super::table::LogTable;
@@ -53,6 +53,11 @@ pub(super) struct Use {
     pub(super) bytes: u64,
     /// Of frames that say what is so now.
     pub(super) live_bytes: u64,
+    /// Of frames that say that a key has no value. Which of them are past is not noticed: where a key was deleted stands
+    /// nowhere in memory.
+    deletion_bytes: u64,
+    /// Since when the newest of them says so.
+    deleted_since: u32,
     /// Of the other frames those that are long enough to have a mark.
     pub(super) dead: Marks,
     pub(super) state: SegmentState,
@@ -74,6 +79,8 @@ impl Use {
         Self {
             bytes: bytes.into(),
             live_bytes: 0,
+            deletion_bytes: 0,
+            deleted_since: 0,
             dead: Marks::default(),
             state: SegmentState::Open,
         }
@@ -86,13 +93,39 @@ impl Use {
         }
     }
 
-    /// What says nothing any more, and can be given up: writers wait for that, and must not wait for what needs them.
-    pub(super) fn garbage_bytes(&self) -> u64 {
+    /// A frame was written that says that a key has no value since a segment.
+    pub(super) fn deleted(&mut self, since: u32, bytes: u64) {
+        self.deletion_bytes += bytes;
+        self.deleted_since = self.deleted_since.max(since);
+    }
+
+    /// What says nothing any more, and can be given up: writers wait for that, and must not wait for what needs them. It
+    /// may be more, for deletions that are past, but is never less: cleaning would not come to an end.
+    pub(super) fn garbage_bytes(&self, age: &Age) -> u64 {
         match self.state {
             SegmentState::Open | SegmentState::Damaged => 0,
-            SegmentState::Sealed => self.bytes.saturating_sub(self.live_bytes),
+            SegmentState::Sealed => {
+                let used_bytes = self.live_bytes + self.kept_deletion_bytes(age);
+                self.bytes.saturating_sub(used_bytes)
+            }
         }
     }
+
+    /// What of it are deletions that may still be needed: there are segments in which their keys may have values.
+    pub(super) fn kept_deletion_bytes(&self, age: &Age) -> u64 {
+        match age.number > age.oldest && self.deleted_since >= age.oldest {
+            true => self.deletion_bytes,
+            false => 0,
+        }
+    }
+}
+
+/// Where a segment stands among the others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Age {
+    pub(super) number: u32,
+    /// The number of the first segment that is left.
+    pub(super) oldest: u32,
 }
 
 /// The number of a batch of a segment.
@@ -138,6 +171,21 @@ impl Writer {
         }
     }
 
+    /// So many bytes of a segment are frames that say of keys that they have no values since another.
+    pub(super) fn deleted(&mut self, segment: u32, since: u32, bytes: u64) {
+        if let Some(used) = self.uses.get_mut(&segment) {
+            used.deleted(since, bytes);
+        }
+    }
+
+    /// All segments, and where each stands among the others.
+    pub(super) fn uses_by_age(&self) -> impl Iterator<Item = (Age, &Use)> {
+        let oldest = self.uses.first_key_value().map_or(0, |(oldest, _)| *oldest);
+        self.uses
+            .iter()
+            .map(move |(&number, used)| (Age { number, oldest }, used))
+    }
+
     /// A frame is not so any more.
     pub(super) fn unused(&mut self, entry: &Entry) {
         let (At { segment, offset }, bytes) = (entry.at(), entry.frame_bytes());
@@ -170,7 +218,7 @@ impl Shared {
         self.synced.wrote();
         let mut guards: Vec<_> = tables.iter().map(|table| table.write()).collect();
         let mut offsets = offsets.into_iter();
-        let (mut heated, mut cooled, mut used_bytes) = (0, 0, 0);
+        let (mut heated, mut cooled, mut used_bytes, mut deletion_bytes) = (0, 0, 0, 0);
         for ((table, changes), contents) in tables.iter().zip(batch.into_tables()).zip(&mut guards) {
             for (change, offset) in changes.into_changes().zip(&mut offsets) {
                 let Some(offset) = offset else { continue };
@@ -186,7 +234,10 @@ impl Shared {
                         used_bytes += entry.frame_bytes();
                         contents.put(entry, table.number, &self.segments)
                     }
-                    (pair, false) => contents.remove(pair.key(), table.number, &self.segments),
+                    (pair, false) => {
+                        deletion_bytes += frame_bytes(pair.key().len(), 0);
+                        contents.remove(pair.key(), table.number, &self.segments)
+                    }
                 };
                 if let Some(before) = before {
                     cooled += before.hot_bytes();
@@ -196,6 +247,9 @@ impl Shared {
         }
         drop(guards);
         writer.used(segment, used_bytes);
+        if deletion_bytes > 0 {
+            writer.deleted(segment, since, deletion_bytes);
+        }
         self.heat.add(heated);
         self.heat.remove(cooled);
         self.cleaning.wrote(writer, self.options.segment_bytes);
@@ -315,9 +369,23 @@ mod tests {
     #[test]
     fn writers_wait_for_nothing_that_only_the_next_write_lets_be_cleaned() {
         // What is written to is full when the next batch does not fit, and can be cleaned only then.
-        assert_eq!(Use::open(1 << 20).garbage_bytes(), 0);
+        let age = Age { number: 2, oldest: 1 };
+        assert_eq!(Use::open(1 << 20).garbage_bytes(&age), 0);
         let mut sealed = Use::sealed(1 << 20);
         sealed.live_bytes = 1 << 10;
-        assert_eq!(sealed.garbage_bytes(), (1 << 20) - (1 << 10));
+        assert_eq!(sealed.garbage_bytes(&age), (1 << 20) - (1 << 10));
+    }
+
+    #[test]
+    fn a_deletion_is_garbage_when_nothing_is_left_that_it_is_about() {
+        let mut sealed = Use::sealed(1000);
+        sealed.deleted(3, 100);
+        sealed.deleted(2, 100);
+        let garbage_bytes = |number, oldest| sealed.garbage_bytes(&Age { number, oldest });
+        assert_eq!(garbage_bytes(5, 1), 800);
+        assert_eq!(garbage_bytes(5, 3), 800);
+        assert_eq!(garbage_bytes(5, 4), 1000);
+        // Nothing is older, and what it says of itself goes with it.
+        assert_eq!(garbage_bytes(3, 3), 1000);
     }
 }
