@@ -42,9 +42,19 @@ impl Synced {
         if *synced < needed {
             let covered = self.written.load(Ordering::Acquire);
             sync()?;
+            // Somebody else may have been told of what this was not.
+            self.check(dir)?;
             *synced = covered;
         }
         Ok(())
+    }
+
+    /// Puts a part of what was written on the disk, while nobody else syncs: of those who have a file open together the
+    /// kernel tells one that it could not write to it, and who syncs next would promise what is not so.
+    pub(crate) fn sync_part(&self, dir: &Path, sync: impl FnOnce() -> io::Result<()>) -> Result<(), EngineError> {
+        let _synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check(dir)?;
+        sync().map_err(|error| self.failed(dir, &error))
     }
 
     /// The disk did not take what was to be on it.
@@ -88,5 +98,26 @@ mod tests {
             synced.sync(dir, count).unwrap();
         }
         assert_eq!(syncs, 2);
+    }
+
+    #[test]
+    fn after_a_failure_of_anybody_nothing_is_promised() {
+        let (synced, dir) = (Synced::at_start(), Path::new("d"));
+        let meanwhile = || {
+            synced.failed(dir, &io::Error::other("told to somebody else"));
+            Ok(())
+        };
+        assert!(synced.sync(dir, meanwhile).is_err());
+        let mut is_synced = false;
+        let part = synced.sync_part(dir, || {
+            is_synced = true;
+            Ok(())
+        });
+        assert!(matches!(part, Err(EngineError::SyncFailed { .. })) && !is_synced);
+
+        let synced = Synced::at_start();
+        assert!(synced.sync_part(dir, || Err(io::Error::other("of a part"))).is_err());
+        let error = synced.sync(dir, || Ok(())).unwrap_err();
+        assert!(error.to_string().contains("of a part"), "{error}");
     }
 }

@@ -316,8 +316,8 @@ impl Shared {
     /// Puts a full segment on the disk, and its keys beside it.
     fn seal(&self, full: Full) -> Result<(), EngineError> {
         let Full { segment, length, keys } = full;
-        let synced = segment.sync();
-        synced.map_err(|error| self.synced.failed(&self.dir, &error))?;
+        // The keys stand for a segment that is on the disk: where any sync failed, it may not be.
+        self.synced.sync_part(&self.dir, || segment.sync())?;
         self.unsynced().retain(|other| other.number() != segment.number());
         // Without either it takes more space, and is read itself; it can be cleaned all the same.
         let cut = segment.cut(length);
@@ -383,7 +383,29 @@ fn best_of(writer: &Writer) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::segment::{Keys, SEGMENT_HEAD_BYTES};
+    use super::super::{LogEngine, LogOptions};
     use super::*;
+
+    #[test]
+    fn a_segment_gets_no_keys_beside_it_after_a_sync_that_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = LogEngine::open(dir.path(), LogOptions::default()).unwrap();
+        let full = |number| Full {
+            segment: Arc::new(Segment::create(dir.path(), number, 1 << 10).unwrap()),
+            length: SEGMENT_HEAD_BYTES,
+            keys: Keys::of(number),
+        };
+        let (before, after) = (full(100), full(101));
+        let has_keys = |number| dir.path().join(format!("{number:010}.keys")).exists();
+        engine.shared.seal(before).unwrap();
+        assert!(has_keys(100));
+        let failed = std::io::Error::from_raw_os_error(5);
+        engine.shared.synced.failed(dir.path(), &failed);
+        let sealed = engine.shared.seal(after);
+        assert!(matches!(sealed, Err(EngineError::SyncFailed { .. })), "{sealed:?}");
+        assert!(!has_keys(101));
+    }
 
     #[test]
     fn writers_wait_for_garbage_and_not_for_deletions_that_are_kept() {
