@@ -10,15 +10,20 @@ use crate::error::EngineError;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// or when so much was written since.
 const LOOK_AGAIN_BYTES: u64 = 4 << 20;
+/// With less left than this, or than twice the reserve, writing out and merging may find the disk full.
+const PLENTY_BYTES: u64 = 256 << 20;
 
 pub(crate) struct Space {
     dir: PathBuf,
     reserve_bytes: u64,
     looked: Option<Look>,
+    /// Whether there was less than plenty at any time since a batch was made.
+    was_scarce: bool,
 }
 
 struct Look {
     at: Instant,
+    free_bytes: u64,
     written_bytes: u64,
 }
 
@@ -28,6 +33,7 @@ impl Space {
             dir: dir.to_owned(),
             reserve_bytes,
             looked: None,
+            was_scarce: false,
         }
     }
 
@@ -42,18 +48,45 @@ impl Space {
             return Ok(());
         }
         self.looked = None;
-        // Where it cannot be asked, the writes themselves will tell.
-        if let Ok(disk) = rustix::fs::statvfs(&self.dir) {
-            let free_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
-            if free_bytes < self.reserve_bytes.saturating_add(bytes) {
-                return Err(EngineError::DiskFull { dir: self.dir.clone() });
-            }
+        let free_bytes = self.look();
+        if free_bytes < self.reserve_bytes.saturating_add(bytes) {
+            return Err(EngineError::DiskFull { dir: self.dir.clone() });
         }
         self.looked = Some(Look {
             at: Instant::now(),
+            free_bytes,
             written_bytes: bytes,
         });
         Ok(())
+    }
+
+    /// A batch was made, so that nothing has failed until now.
+    pub(crate) fn made(&mut self) {
+        let scarce = self.looked.as_ref().map(|look| self.is_scarce(look.free_bytes));
+        self.was_scarce = scarce.unwrap_or(self.was_scarce);
+    }
+
+    /// A batch was not made: the disk was full, or somebody allows no more of it.
+    pub(crate) fn was_full(&mut self) {
+        self.was_scarce = true;
+    }
+
+    /// Whether what has failed since a batch was made may have found the disk full.
+    pub(crate) fn may_have_been_full(&mut self) -> bool {
+        self.look();
+        self.was_scarce
+    }
+
+    /// How much is left. Where the disk cannot be asked, the writes themselves will tell.
+    fn look(&mut self) -> u64 {
+        let left = |disk: rustix::fs::StatVfs| disk.f_bavail.saturating_mul(disk.f_frsize);
+        let free_bytes = rustix::fs::statvfs(&self.dir).map_or(u64::MAX, left);
+        self.was_scarce |= self.is_scarce(free_bytes);
+        free_bytes
+    }
+
+    fn is_scarce(&self, free_bytes: u64) -> bool {
+        free_bytes < self.reserve_bytes.saturating_mul(2).max(PLENTY_BYTES)
     }
 }
 
@@ -67,5 +100,28 @@ mod tests {
         let full = Space::new(dir.path(), u64::MAX).claim(1);
         assert!(matches!(full, Err(EngineError::DiskFull { .. })), "{full:?}");
         assert!(Space::new(dir.path(), 0).claim(1).is_ok());
+    }
+
+    #[test]
+    fn a_disk_that_was_full_is_known_until_a_batch_was_made_on_one_that_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Space::new(dir.path(), u64::MAX / 2).may_have_been_full());
+        let mut space = Space::new(dir.path(), 0);
+        space.was_full();
+        assert!(space.may_have_been_full());
+        let plenty = Look {
+            at: Instant::now(),
+            free_bytes: PLENTY_BYTES,
+            written_bytes: 0,
+        };
+        space.looked = Some(Look {
+            free_bytes: PLENTY_BYTES - 1,
+            ..plenty
+        });
+        space.made();
+        assert!(space.was_scarce);
+        space.looked = Some(plenty);
+        space.made();
+        assert!(!space.was_scarce);
     }
 }

@@ -13,6 +13,7 @@ mod table;
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -148,7 +149,13 @@ impl Shared {
         self.synced.check(&self.dir)?;
         writer.space.claim(batch.bytes())?;
         let opened = self.slot.working(&self.dir, &self.options, &self.cache)?;
-        match self.commit(&opened, batch) {
+        let made = match self.commit(&opened, batch) {
+            // Its threads do not say why they stopped. If it was not for want of space, a sync may have failed, and what was
+            // acknowledged since the last one that did not would be a hole in the log of the next.
+            Err(EngineError::Stopped { .. }) if !writer.space.may_have_been_full() => {
+                let reason = "its threads could not write out or merge, and the disk was not full";
+                Err(self.synced.failed(&self.dir, &io::Error::other(reason)))
+            }
             Err(EngineError::Stopped { .. }) => {
                 // Nothing of the batch was written: it stopped before.
                 drop(opened);
@@ -156,7 +163,13 @@ impl Shared {
                 self.commit(&opened, batch)
             }
             result => result,
+        };
+        match &made {
+            Ok(()) => writer.space.made(),
+            Err(EngineError::DiskFull { .. }) => writer.space.was_full(),
+            Err(_) => {}
         }
+        made
     }
 
     fn commit(&self, opened: &Opened, batch: &WriteBatch) -> Result<(), EngineError> {
@@ -189,6 +202,8 @@ impl Shared {
         self.synced.sync(&self.dir, || {
             let opened = self.slot.current(&self.dir)?;
             let persisted = opened.database().persist(PersistMode::SyncData);
+            // Fails if one of its threads synced before this did, and was told that it could not.
+            let persisted = persisted.and_then(|()| opened.database().persist(PersistMode::Buffer));
             persisted.map_err(|error| match error {
                 // The log is on its way to the disk already, but for what only the disk can refuse. fjall gives up then,
                 // and would be opened again by the next write, whose log would stand behind a hole.

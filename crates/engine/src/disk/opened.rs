@@ -1,7 +1,8 @@
 //! An open fjall database, and the place that holds it: when it has given up, another takes its place.
 //!
 //! fjall gives up for good when a write or a merge fails, for want of space as a rule: it refuses every write
-//! until it is opened again. It is then opened again here, by the next write, when all who read have let go.
+//! until it is opened again. If it was for that, it is opened again here, by the next write, when all who read have let
+//! go.
 
 use std::collections::HashMap;
 use std::fs::{self, File};

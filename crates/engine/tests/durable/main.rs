@@ -29,6 +29,7 @@ macro_rules! durable {
 durable! {
     crashes::what_was_acknowledged_is_there_after_kills_at_random_moments,
     failed_sync::after_a_sync_that_failed_nothing_is_written_or_promised_until_it_is_opened_again,
+    failed_sync::what_fails_behind_the_writer_is_the_end_of_writing_unless_the_disk_is_full,
     failed_sync::the_first_sync_covers_what_an_earlier_process_wrote,
     full_disk::a_full_disk_refuses_writes_until_there_is_space,
     full_disk::a_disk_that_is_filled_to_its_last_byte_loses_nothing_that_was_acknowledged,
