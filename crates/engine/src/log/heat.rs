@@ -7,6 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Shared;
+use super::entry::Entry;
+use super::table::LogTable;
 use super::tree::{LeafAt, Tree};
 use crate::budget::{CacheBudget, CacheShare};
 
@@ -81,15 +83,45 @@ impl Shared {
             }
             let table = std::sync::Arc::clone(table);
             drop(tables);
-            let mut contents = table.write();
-            match contents.tree.leaf_entries_mut(hand.leaf) {
-                Some((entries, next)) => {
-                    let given_up = entries.iter_mut().map(|entry| entry.cool()).sum();
-                    self.heat.remove(given_up);
-                    hand.leaf = next;
-                }
+            match self.cool_leaf(&table, hand.leaf) {
+                Some(next) => hand.leaf = next,
                 None => (hand.table, hand.leaf) = (number.wrapping_add(1), Tree::first_leaf()),
             }
         }
+    }
+
+    /// Gives up values of a leaf. Where the next one is, if there may be one.
+    fn cool_leaf(&self, table: &LogTable, leaf: LeafAt) -> Option<LeafAt> {
+        let mut contents = table.write();
+        // Who drops a table takes all of it off, and does so only once.
+        table.open.check().ok()?;
+        let (entries, next) = contents.tree.leaf_entries_mut(leaf)?;
+        self.heat.remove(entries.iter_mut().map(Entry::cool).sum());
+        Some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LogEngine, LogOptions};
+    use super::*;
+    use crate::batch::WriteBatch;
+    use crate::engine::Engine;
+
+    #[test]
+    fn what_a_table_had_that_is_dropped_is_taken_off_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = LogEngine::open(dir.path(), LogOptions::default()).unwrap();
+        let table = engine.open_table("t").unwrap();
+        let mut batch = WriteBatch::new();
+        batch.put(&*table, "key".into(), vec![1; 100].into());
+        engine.write(batch).unwrap();
+        let found = engine.shared.tables().by_name["t"].clone();
+        // The clock comes by for the first time, and has found the table when it is dropped.
+        assert!(engine.shared.cool_leaf(&found, Tree::first_leaf()).is_some());
+        engine.drop_table("t").unwrap();
+        assert_eq!(engine.cached_bytes(), 0);
+        assert_eq!(engine.shared.cool_leaf(&found, Tree::first_leaf()), None);
+        assert_eq!(engine.cached_bytes(), 0);
     }
 }

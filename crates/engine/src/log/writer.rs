@@ -245,12 +245,13 @@ impl Shared {
                 }
             }
         }
+        // Before anybody can take it off.
+        self.heat.add(heated);
         drop(guards);
         writer.used(segment, used_bytes);
         if deletion_bytes > 0 {
             writer.deleted(segment, since, deletion_bytes);
         }
-        self.heat.add(heated);
         self.heat.remove(cooled);
         self.cleaning.wrote(writer, self.options.segment_bytes);
         self.cool();
