@@ -117,7 +117,9 @@ pub trait Table: Send + Sync {
     /// during the scan. Holding a scan holds up the storage's cleaning: take it in pieces where it lasts.
     ///
     /// # Errors
-    /// As for [`get`](Self::get). The scan ends after its first error.
+    /// As for [`get`](Self::get). After an [`EngineError::Corrupt`] that names a key the scan goes on with the next one, so
+    /// that it gives each key of the table, with its value or with such an error. After any other error it ends. An engine
+    /// that keeps many records in one block, as [`DiskEngine`](crate::DiskEngine) does, names none.
     fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError>;
 
     /// About how many keys it has: an estimate that takes no time.

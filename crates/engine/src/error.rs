@@ -74,6 +74,8 @@ pub enum EngineError {
         place: String,
         /// What was found.
         reason: String,
+        /// The key of the record that is damaged, if it is known to be one. Another replica may have it.
+        key: Option<Box<[u8]>>,
     },
 
     /// Another process, or another engine of this one, uses the directory.
@@ -135,4 +137,19 @@ pub enum EngineError {
         /// What is in the way.
         reason: String,
     },
+}
+
+impl EngineError {
+    /// The same, known to be of the record of a key.
+    pub(crate) fn of_record(mut self, of: &[u8]) -> Self {
+        if let Self::Corrupt { key, .. } = &mut self {
+            *key = Some(of.into());
+        }
+        self
+    }
+
+    /// Whether it is of one record, and says nothing of others.
+    pub(crate) fn is_of_record(&self) -> bool {
+        matches!(self, Self::Corrupt { key: Some(_), .. })
+    }
 }

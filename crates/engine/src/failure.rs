@@ -23,6 +23,7 @@ pub(crate) fn corrupt(dir: &Path, reason: impl Into<String>) -> EngineError {
     EngineError::Corrupt {
         place: dir.display().to_string(),
         reason: reason.into(),
+        key: None,
     }
 }
 

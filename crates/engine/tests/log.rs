@@ -285,7 +285,19 @@ fn damage_to_one_record_is_an_error_for_that_one_and_is_not_cleaned_away() {
     let engine = open(dir.path());
     let table = engine.open_table("t").unwrap();
     let is_damaged = |number: u32| matches!(table.get(&number.to_be_bytes()), Err(EngineError::Corrupt { .. }));
-    assert_eq!((0..2000).filter(|&number| is_damaged(number)).count(), 1);
+    let damaged: Vec<_> = (0..2000).filter(|&number| is_damaged(number)).collect();
+    let [damaged] = damaged[..] else { panic!("{damaged:?}") };
+    // A scan tells of it, and goes on.
+    for (number, entry) in table.scan(b"", None).unwrap().enumerate() {
+        let key = (number as u32).to_be_bytes();
+        match entry {
+            Err(EngineError::Corrupt { key: Some(named), .. }) => {
+                assert_eq!((number as u32, &named[..]), (damaged, &key[..]));
+            }
+            entry => assert_eq!(entry.unwrap(), (key.to_vec().into(), vec![number as u8; 500].into())),
+        }
+    }
+    assert_eq!(table.scan(b"", None).unwrap().count(), 2000);
     // All around it is overwritten: the rest of its segment would be cleaned.
     for _ in 0..4 {
         for number in (100..2000_u32).chain(0..5) {

@@ -126,7 +126,8 @@ impl Iterator for LogScan {
             self.take();
         }
         let pair = self.taken.pop_front()?.read();
-        if pair.is_err() {
+        // What is behind a record that is damaged is not for that.
+        if pair.as_ref().is_err_and(|error| !error.is_of_record()) {
             self.has_ended = true;
             self.taken.clear();
         }

@@ -134,8 +134,12 @@ pub(super) fn on_disk(entry: &Entry, table: u32, segments: &Segments) -> Option<
 }
 
 impl OnDisk {
-    /// Reads it.
+    /// Reads it. Who is told that it is damaged is told of its key, too.
     pub(super) fn read(&self) -> Result<Pair, EngineError> {
+        self.read_pair().map_err(|error| error.of_record(&self.key))
+    }
+
+    fn read_pair(&self) -> Result<Pair, EngineError> {
         let length = FRAME_HEAD_BYTES + self.key.len() + self.value_bytes as usize;
         let bytes = Bytes::from(self.segment.read_at(self.offset, length)?);
         let is_it = read_frame(&bytes).is_some_and(|frame| {
