@@ -209,6 +209,12 @@ impl WriteBatch {
         self.tables.is_empty()
     }
 
+    /// Whether it gives no key a value.
+    pub(crate) fn only_deletes(&self) -> bool {
+        let mut changes = self.tables.iter().flat_map(|(_, changes)| changes.iter());
+        changes.all(|change| !change.is_put)
+    }
+
     /// The length of all its keys and values together.
     pub fn bytes(&self) -> usize {
         self.bytes

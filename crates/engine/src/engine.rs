@@ -37,7 +37,7 @@ pub trait Engine: Send + Sync + 'static {
     /// ends. May wait while the storage catches up.
     ///
     /// # Errors
-    /// [`EngineError::DiskFull`] while there is no space; [`EngineError::NoTable`] if one was dropped;
+    /// [`EngineError::DiskFull`] while there is no space, or too little for what does more than delete; [`EngineError::NoTable`] if one was dropped;
     /// [`EngineError::KeyTooLong`] and [`EngineError::ValueTooLong`]; or what the storage says.
     fn write(&self, batch: WriteBatch) -> Result<(), EngineError>;
 

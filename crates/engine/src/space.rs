@@ -4,12 +4,15 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::batch::WriteBatch;
 use crate::error::EngineError;
 
 /// Others use the disk too: looked at again after this time,
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// or when so much was written since.
 const LOOK_AGAIN_BYTES: u64 = 4 << 20;
+/// What part of the reserve is left alone by deletions, too.
+const DELETIONS_SHARE: u64 = 16;
 /// With less left than this, or than twice the reserve, writing out and merging may find the disk full.
 const PLENTY_BYTES: u64 = 256 << 20;
 
@@ -37,19 +40,25 @@ impl Space {
         }
     }
 
-    /// Lets a write of so many bytes pass, unless the disk would be too full after it.
-    pub(crate) fn claim(&mut self, bytes: usize) -> Result<(), EngineError> {
-        let bytes = bytes as u64;
+    /// Lets a batch pass, unless the disk would be too full after it. One that only deletes may take most of the reserve:
+    /// it is what makes room.
+    pub(crate) fn claim(&mut self, batch: &WriteBatch) -> Result<(), EngineError> {
+        let reserve_bytes = match batch.only_deletes() {
+            true => self.reserve_bytes / DELETIONS_SHARE,
+            false => self.reserve_bytes,
+        };
+        let bytes = batch.bytes() as u64;
         if let Some(look) = &mut self.looked
             && look.at.elapsed() < LOOK_AGAIN
             && look.written_bytes + bytes < LOOK_AGAIN_BYTES
+            && look.free_bytes.saturating_sub(look.written_bytes + bytes) >= reserve_bytes
         {
             look.written_bytes += bytes;
             return Ok(());
         }
         self.looked = None;
         let free_bytes = self.look();
-        if free_bytes < self.reserve_bytes.saturating_add(bytes) {
+        if free_bytes < reserve_bytes.saturating_add(bytes) {
             return Err(EngineError::DiskFull { dir: self.dir.clone() });
         }
         self.looked = Some(Look {
@@ -93,13 +102,36 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Engine;
+    use crate::memory::MemoryEngine;
+
+    fn batch(puts: &[&'static str], deletes: &[&'static str]) -> WriteBatch {
+        let table = MemoryEngine::new().open_table("t").unwrap();
+        let mut batch = WriteBatch::new();
+        puts.iter().for_each(|key| batch.put(&*table, (*key).into(), "".into()));
+        deletes.iter().for_each(|key| batch.delete(&*table, (*key).into()));
+        batch
+    }
 
     #[test]
     fn a_reserve_larger_than_the_disk_lets_nothing_pass() {
         let dir = tempfile::tempdir().unwrap();
-        let full = Space::new(dir.path(), u64::MAX).claim(1);
-        assert!(matches!(full, Err(EngineError::DiskFull { .. })), "{full:?}");
-        assert!(Space::new(dir.path(), 0).claim(1).is_ok());
+        for batch in [batch(&["a"], &[]), batch(&[], &["a"])] {
+            let full = Space::new(dir.path(), u64::MAX).claim(&batch);
+            assert!(matches!(full, Err(EngineError::DiskFull { .. })), "{full:?}");
+            assert!(Space::new(dir.path(), 0).claim(&batch).is_ok());
+        }
+    }
+
+    #[test]
+    fn deletions_may_take_of_the_reserve_and_let_nothing_else_pass() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut space = Space::new(dir.path(), 0);
+        space.reserve_bytes = space.look() * 4;
+        for _ in 0..2 {
+            assert!(space.claim(&batch(&[], &["a", "b"])).is_ok());
+            assert!(space.claim(&batch(&["a"], &["b"])).is_err());
+        }
     }
 
     #[test]

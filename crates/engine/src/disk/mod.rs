@@ -44,7 +44,8 @@ pub struct DiskOptions {
     pub log_bytes_max: u64,
     /// What a table collects in memory before it is written out.
     pub table_buffer_bytes: u64,
-    /// Writes are refused when less than this is left on the disk: writing out and merging need room.
+    /// Writes are refused when less than this is left on the disk: writing out and merging need room. What only deletes may
+    /// take most of it.
     pub disk_reserve_bytes: u64,
     /// Threads that write out and merge.
     pub threads: usize,
@@ -147,7 +148,7 @@ impl Shared {
     fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
         let mut writer = self.writer();
         self.synced.check(&self.dir)?;
-        writer.space.claim(batch.bytes())?;
+        writer.space.claim(batch)?;
         let opened = self.slot.working(&self.dir, &self.options, &self.cache)?;
         let made = match self.commit(&opened, batch) {
             // Its threads do not say why they stopped. If it was not for want of space, a sync may have failed, and what was

@@ -52,7 +52,8 @@ pub struct LogOptions {
     /// Which share of the log may say nothing any more, in percent, before it is cleaned. The log is longer than what
     /// is in it by that; the smaller it is, the more is moved for each write.
     pub garbage_percent_max: u64,
-    /// Writes are refused when less than this is left on the disk: cleaning needs room.
+    /// Writes are refused when less than this is left on the disk: cleaning needs room. What only deletes may take most of
+    /// it.
     pub disk_reserve_bytes: u64,
     /// What to do when the log is found damaged.
     pub damaged_log: DamagedLog,

@@ -204,7 +204,7 @@ impl Shared {
         let writer = &mut *writer;
         self.synced.check(&self.dir)?;
         let tables = self.tables_of(&batch)?;
-        if let Err(full) = writer.space.claim(batch.bytes()) {
+        if let Err(full) = writer.space.claim(&batch) {
             self.cleaning.hurry();
             return Err(full);
         }

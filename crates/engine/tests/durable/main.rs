@@ -32,6 +32,7 @@ durable! {
     failed_sync::what_fails_behind_the_writer_is_the_end_of_writing_unless_the_disk_is_full,
     failed_sync::the_first_sync_covers_what_an_earlier_process_wrote,
     full_disk::a_full_disk_refuses_writes_until_there_is_space,
+    full_disk::a_full_disk_takes_deletions,
     full_disk::a_disk_that_is_filled_to_its_last_byte_loses_nothing_that_was_acknowledged,
     locked::a_directory_that_is_in_use_is_refused_until_it_is_not,
     rot::a_bit_that_changed_is_an_error_or_nothing_but_never_another_answer,
