@@ -1,6 +1,7 @@
 //! The directory of an engine on disk: one process has it at a time.
 
 use std::fs::{self, File, TryLockError};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
@@ -39,6 +40,11 @@ pub(crate) fn lock(dir: &Path) -> Result<File, EngineError> {
             Err(TryLockError::Error(error)) => return Err(failure::io("lock", &path, error)),
         }
     }
+}
+
+/// Puts on the disk what files are in a directory, and what they are called.
+pub(crate) fn sync(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
 }
 
 /// The blocks that the files in a directory take. What goes while this looks counts for nothing.

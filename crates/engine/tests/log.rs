@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fondaco_engine::{CacheBudget, Engine, EngineError, Hot, LogEngine, LogOptions, Table, WriteBatch};
+use fondaco_engine::{CacheBudget, DamagedLog, Engine, EngineError, Hot, LogEngine, LogOptions, Table, WriteBatch};
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -327,6 +327,42 @@ fn a_segment_that_is_missing_is_said_so() {
     let error = LogEngine::open(dir.path(), LogOptions::default()).err().unwrap();
     assert!(matches!(error, EngineError::Corrupt { .. }), "{error}");
     assert!(error.to_string().contains("segment 1 is missing"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_no_segment_of_this_log_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    let table = engine.open_table("t").unwrap();
+    put(&engine, &*table, b"key", b"value");
+    drop((table, engine));
+    let segment = segments(dir.path())[0].clone();
+    let ours = fs::read(&segment).unwrap();
+    let cutting = || LogOptions {
+        damaged_log: DamagedLog::CutOff,
+        ..LogOptions::default()
+    };
+    // Of another version, of another number, and one that was being made.
+    for (at, head, is_refused) in [(0, &b"fondseg2"[..], true), (8, &[7], true), (0, &[0; 16], false)] {
+        let mut theirs = ours.clone();
+        theirs[at..at + head.len()].copy_from_slice(head);
+        fs::write(&segment, &theirs).unwrap();
+        match LogEngine::open(dir.path(), cutting()) {
+            Ok(engine) => {
+                assert!(!is_refused, "{head:?}");
+                assert_eq!(engine.lost_writes(), None);
+                let table = engine.open_table("t").unwrap();
+                assert_eq!(table.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+            }
+            Err(error) => {
+                assert!(is_refused && error.to_string().contains("does not begin as"), "{error}");
+                assert!(fs::read(&segment).unwrap() == theirs, "it was changed");
+            }
+        }
+    }
+    // One that its process did not come to write anything to.
+    fs::write(dir.path().join("0000000002.segment"), b"").unwrap();
+    assert_eq!(all(&*open(dir.path()).open_table("t").unwrap()).len(), 1);
 }
 
 #[test]

@@ -26,6 +26,7 @@ use memchr::memmem;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::failure;
+use crate::directory;
 use crate::error::EngineError;
 
 const START: u8 = 1;
@@ -58,6 +59,9 @@ impl Damage {
         for path in &self.later {
             fs::rename(path, path.with_extension("jnl-damaged")).map_err(failed(path))?;
         }
+        // Where this is cut, the next one would seem to go on.
+        let dir = self.path.parent().unwrap_or(&self.path);
+        directory::sync(dir).map_err(failed(dir))?;
         let file = OpenOptions::new().write(true).open(&self.path);
         let cut = file.and_then(|file| file.set_len(self.offset).and_then(|()| file.sync_all()));
         cut.map_err(failed(&self.path))

@@ -5,7 +5,7 @@
 //! go.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use super::{DiskOptions, failure, lists};
+use crate::directory;
 use crate::error::EngineError;
 use crate::open_table::OpenTable;
 use crate::record_cache::RecordCache;
@@ -57,7 +58,7 @@ pub(super) fn database_in(dir: &Path, options: &DiskOptions) -> Result<PathBuf, 
         fs::remove_dir_all(&begun).map_err(|error| failure::io("delete", &begun, error))?;
     }
     drop(Opened::open(&begun, options)?);
-    let renamed = fs::rename(&begun, &complete).and_then(|()| File::open(dir)?.sync_all());
+    let renamed = fs::rename(&begun, &complete).and_then(|()| directory::sync(dir));
     renamed.map_err(|error| failure::io("create", &complete, error))?;
     Ok(complete)
 }

@@ -15,6 +15,7 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::directory;
 use crate::error::EngineError;
 use crate::failure;
 
@@ -50,7 +51,7 @@ impl Catalog {
             file.write_all(&self.encode())?;
             file.sync_all()?;
             fs::rename(&begun, &complete)?;
-            File::open(dir)?.sync_all()
+            directory::sync(dir)
         };
         write().map_err(|error| failure::io("write", &complete, error))
     }

@@ -45,12 +45,13 @@ impl Shared {
                 let is_repeated = |named: &Named<'_>| repeated.contains(&named.offset);
                 keys.iter().filter(|named| !is_repeated(named)).for_each(take);
             }
-            None => {
-                let Scanned { is_damaged, .. } = scan(segment, &mut take)?;
-                if is_damaged {
+            None => match scan(segment, &mut take) {
+                Ok(Scanned { is_damaged: true, .. }) => {
                     result = Err(failure::corrupt(segment.path(), "it cannot be read to its end"));
                 }
-            }
+                Ok(_) => {}
+                Err(error) => result = Err(error),
+            },
         }
         let result = result.and_then(|()| self.take_and_move(number, &mut moving));
         match result {

@@ -13,7 +13,7 @@ use super::segment::{Keys, KeysFile, Named, SEGMENT_HEAD_BYTES, Says, Segment, k
 use super::table::Segments;
 use super::tree::Tree;
 use super::writer::{Active, Full, Use, batch_number};
-use crate::directory::DamagedLog;
+use crate::directory::{self, DamagedLog};
 use crate::error::EngineError;
 use crate::failure;
 
@@ -81,7 +81,7 @@ pub(super) fn recover(dir: &Path, damaged_log: DamagedLog) -> Result<Recovered, 
             used.bytes = scanned.length.into();
         }
         if scanned.is_damaged {
-            found.damaged(&segment, scanned.length, &files[at + 1..], damaged_log)?;
+            found.damaged(dir, &segment, scanned.length, &files[at + 1..], damaged_log)?;
         }
         match is_last {
             true => {
@@ -106,8 +106,12 @@ pub(super) fn recover(dir: &Path, damaged_log: DamagedLog) -> Result<Recovered, 
 }
 
 /// Reads a segment batch by batch, and tells what each says of its keys.
+///
+/// # Errors
+/// [`EngineError::Corrupt`] if it is none, or what the operating system says.
 pub(super) fn scan(segment: &Segment, mut tell: impl FnMut(Named<'_>)) -> Result<Scanned, EngineError> {
     let bytes = segment.read_all()?;
+    segment.check_head(&bytes)?;
     let mut scanned = Scanned {
         keys: Keys::of(segment.number()),
         length: SEGMENT_HEAD_BYTES,
@@ -164,6 +168,7 @@ impl Recovered {
     /// A segment is damaged after so many bytes: what comes later is left out, or nothing is opened.
     fn damaged(
         &mut self,
+        dir: &Path,
         segment: &Segment,
         length: u32,
         later: &[(u32, PathBuf)],
@@ -178,6 +183,9 @@ impl Recovered {
             let renamed = fs::rename(path, path.with_extension("segment-damaged"));
             renamed.map_err(|error| failure::io("cut off the log", path, error))?;
         }
+        // Where this is cut, the next one would seem to go on.
+        let synced = directory::sync(dir);
+        synced.map_err(|error| failure::io("cut off the log in", dir, error))?;
         self.damage = Some(damage);
         Ok(())
     }

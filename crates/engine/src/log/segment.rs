@@ -22,6 +22,7 @@ use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::frame::{Content, Frame};
+use crate::directory;
 use crate::error::EngineError;
 use crate::failure;
 
@@ -86,12 +87,10 @@ impl Segment {
         let failed = |error| failure::io("create", &path, error);
         let file = File::options().read(true).write(true).create_new(true).open(&path);
         let file = file.map_err(failed)?;
-        let mut head = SEGMENT_MAGIC.to_vec();
-        head.extend(u64::from(number).to_le_bytes());
-        let made = file.write_all_at(&head, 0).and_then(|()| {
+        let made = file.write_all_at(&head_of(number), 0).and_then(|()| {
             // Only so that it lies together, and that syncing it need not note its length: without, it grows.
             let _ = fallocate(&file, FallocateFlags::empty(), 0, bytes);
-            File::open(dir)?.sync_all()
+            directory::sync(dir)
         });
         if let Err(error) = made {
             let _ = fs::remove_file(&path);
@@ -141,6 +140,21 @@ impl Segment {
         read().map_err(|error| failure::io("read", &self.path, error))
     }
 
+    /// Refuses what does not begin as it does: a file of another number, or of a version to come, would be taken for one that
+    /// is damaged, and cut off. One that was being made may have but a beginning of it, and zeros.
+    pub(super) fn check_head(&self, bytes: &[u8]) -> Result<(), EngineError> {
+        let head = head_of(self.number);
+        let found = &bytes[..bytes.len().min(head.len())];
+        let same = found.iter().zip(&head).take_while(|(one, other)| one == other).count();
+        match found[same..].iter().all(|byte| *byte == 0) {
+            true => Ok(()),
+            false => {
+                let reason = "it does not begin as a segment of this number and version does";
+                Err(failure::corrupt(&self.path, reason))
+            }
+        }
+    }
+
     /// Gives back the room behind its last batch.
     pub(super) fn cut(&self, length: u32) -> Result<(), EngineError> {
         let cut = self.file.set_len(length.into());
@@ -164,6 +178,14 @@ impl Segment {
         }
         Ok(())
     }
+}
+
+/// What a segment begins with.
+fn head_of(number: u32) -> [u8; SEGMENT_HEAD_BYTES as usize] {
+    let mut head = [0; SEGMENT_HEAD_BYTES as usize];
+    head[..8].copy_from_slice(SEGMENT_MAGIC);
+    head[8..].copy_from_slice(&u64::from(number).to_le_bytes());
+    head
 }
 
 /// The file of keys of the segment at a path.

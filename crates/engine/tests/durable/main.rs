@@ -37,5 +37,6 @@ durable! {
     locked::a_directory_that_is_in_use_is_refused_until_it_is_not,
     rot::a_bit_that_changed_is_an_error_or_nothing_but_never_another_answer,
     rot::a_damaged_log_is_cut_off_where_that_is_asked_for_and_says_so,
+    rot::a_log_is_not_cut_off_before_what_comes_after_it_is_set_aside_for_good,
     rot::a_batch_that_was_cut_short_at_the_end_of_the_log_is_no_damage,
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fondaco_engine::{DamagedLog, Engine, EngineError, WriteBatch};
+use fondaco_testing::fail_syncs_of_this_thread;
 
 use crate::engines::{Kind, Opened, Options};
 
@@ -173,6 +174,30 @@ pub fn a_damaged_log_is_cut_off_where_that_is_asked_for_and_says_so(kind: Kind) 
     assert!((1..=records.len()).contains(&kept), "{kept} of {}", records.len());
     drop((table, engine));
     assert_eq!(kind.open(copy.path(), cutting).unwrap().lost_writes, None);
+}
+
+pub fn a_log_is_not_cut_off_before_what_comes_after_it_is_set_aside_for_good(kind: Kind) {
+    let source = tempfile::tempdir().unwrap();
+    written(kind, source.path());
+    let log = last_log(source.path());
+    let copy = tempfile::tempdir().unwrap();
+    copy_with_a_flip(source.path(), copy.path(), &log, content(&log).len() / 2, 3);
+    let damaged = copy.path().join(log.strip_prefix(source.path()).unwrap());
+    let before = fs::read(&damaged).unwrap();
+    let cutting = Options {
+        damaged_log: DamagedLog::CutOff,
+        ..Options::default()
+    };
+    std::thread::scope(|scope| {
+        let failing = scope.spawn(|| {
+            fail_syncs_of_this_thread();
+            kind.open(copy.path(), cutting).err()
+        });
+        let error = failing.join().unwrap();
+        assert!(matches!(error, Some(EngineError::Io { .. })), "{error:?}");
+    });
+    assert!(fs::read(&damaged).unwrap() == before, "it is cut off");
+    assert!(kind.open(copy.path(), cutting).unwrap().lost_writes.is_some());
 }
 
 pub fn a_batch_that_was_cut_short_at_the_end_of_the_log_is_no_damage(kind: Kind) {
