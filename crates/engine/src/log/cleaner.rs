@@ -166,6 +166,8 @@ impl Amount {
 
     fn wants_the_oldest_moved(&self, hurries: bool) -> bool {
         match hurries {
+            // Garbage comes first where it is waited for: what is oldest may all have to be moved before a deletion goes.
+            _ if self.is_behind() => false,
             true => self.deletion_bytes * 100 > self.bytes * HURRIED_PERCENT,
             false => {
                 let is_much = self.deletion_bytes * 100 > self.bytes * DELETIONS_PERCENT_MAX;
@@ -418,6 +420,8 @@ mod tests {
         assert!(amount.is_behind() && amount.wants_cleaning(50, false));
         // Whatever share is allowed to be garbage: what is waited for is done.
         assert!(amount.wants_cleaning(90, false));
+        assert!(!amount.wants_the_oldest_moved(true));
+        (amount.garbage_bytes, amount.deletion_bytes) = (200, 150);
         assert!(!amount.wants_the_oldest_moved(false) && amount.wants_the_oldest_moved(true));
         (amount.garbage_bytes, amount.deletion_bytes) = (50, 900);
         assert!(!amount.is_behind() && !amount.wants_cleaning(50, false));
