@@ -51,6 +51,9 @@ pub trait Engine: Send + Sync + 'static {
     /// The space on disk, in bytes, that the engine takes, its logs included; of a volatile engine, in memory.
     fn disk_bytes(&self) -> u64;
 
+    /// Gives back, as soon as it can, what space is worth it: writes are refused for want of some.
+    fn make_room(&self) {}
+
     /// Says where the log was damaged when the engine was opened, if it was, and was to be cut off: what was written
     /// after is lost, even if it was acknowledged. The end of a process, however it ends, does no such thing; a loss of
     /// power may, to what was not synced, and does not always leave damage to see.

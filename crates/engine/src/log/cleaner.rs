@@ -101,13 +101,23 @@ impl Cleaning {
 
     /// There is no space left: whatever can be given back is wanted.
     pub(super) fn hurry(&self) {
-        self.hurries.store(true, Relaxed);
+        if !self.hurries.swap(true, Relaxed) {
+            self.want();
+        }
+    }
+
+    fn want(&self) {
         self.lock().wants_cleaning = true;
         self.told.notify_all();
     }
 
-    /// Something was written.
-    pub(super) fn wrote(&self, writer: &Writer, segment_bytes: u64) {
+    /// Something was written, or dropped.
+    pub(super) fn wrote(&self, writer: &mut Writer, segment_bytes: u64) {
+        // Few batches may leave much garbage, and nothing more may be written before it is gone.
+        if writer.garbage_made_bytes >= segment_bytes {
+            writer.garbage_made_bytes = 0;
+            self.want();
+        }
         // The segments are few, but not to be counted for each batch.
         let is_turn = |batches: u32| batches.is_multiple_of(BATCHES_BETWEEN);
         if writer.active.as_ref().is_some_and(|active| is_turn(active.batches)) {

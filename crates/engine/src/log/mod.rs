@@ -235,6 +235,7 @@ impl Shared {
             hot_bytes += entry.hot_bytes();
         }
         self.heat.remove(hot_bytes);
+        self.cleaning.wrote(&mut writer, self.options.segment_bytes);
         // Scans have a table of their own to go through; nobody else asks it any more.
         Ok(())
     }
@@ -275,6 +276,10 @@ impl Engine for LogEngine {
 
     fn lost_writes(&self) -> Option<&str> {
         self.shared.lost_writes.as_deref()
+    }
+
+    fn make_room(&self) {
+        self.shared.cleaning.hurry();
     }
 
     fn is_durable(&self) -> bool {

@@ -26,6 +26,8 @@ pub(super) struct Writer {
     pub(super) batch: BatchBuffer,
     /// All segments.
     pub(super) uses: BTreeMap<u32, Use>,
+    /// How much has become garbage since the cleaner was told.
+    pub(super) garbage_made_bytes: u64,
     /// A write failed: there may be a part of a batch behind the last one.
     is_torn: bool,
 }
@@ -153,6 +155,7 @@ impl Writer {
             last: uses.last_key_value().map_or(0, |(last, _)| *last),
             batch: BatchBuffer::default(),
             uses,
+            garbage_made_bytes: 0,
             is_torn: false,
         }
     }
@@ -191,6 +194,7 @@ impl Writer {
         let (At { segment, offset }, bytes) = (entry.at(), entry.frame_bytes());
         if let Some(used) = self.uses.get_mut(&segment) {
             used.live_bytes = used.live_bytes.saturating_sub(bytes);
+            self.garbage_made_bytes += bytes;
             used.dead.set(offset, bytes);
         }
     }

@@ -224,6 +224,7 @@ impl<'a> Group<'a> {
         let space = &self.shared.space;
         let checked = self.space.get_or_insert_with(|| space.check());
         checked.clone().map_err(|reason| {
+            self.shared.engines[engine_at].make_room();
             self.shared.metrics.add(ReplicaCounter::FullDisk, 1);
             ReplicaError::new(ReplicaErrorCode::DiskFull, reason)
         })
