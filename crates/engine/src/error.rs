@@ -68,7 +68,7 @@ pub enum EngineError {
     },
 
     /// What is stored is not what was written.
-    #[error("what is stored in {place:?} is damaged: {reason}; delete it, and let the other replicas fill it again")]
+    #[error("what is stored in {place:?} is damaged: {reason}; {}", remedy(.key.as_deref()))]
     Corrupt {
         /// The directory or table.
         place: String,
@@ -139,7 +139,22 @@ pub enum EngineError {
     },
 }
 
+fn remedy(key: Option<&[u8]>) -> &'static str {
+    match key {
+        Some(_) => "another replica that has the record replaces it",
+        None => "delete it, and let the other replicas fill it again",
+    }
+}
+
 impl EngineError {
+    /// The key of the record that alone is damaged; `None` if it is any other error.
+    pub fn damaged_key(&self) -> Option<&[u8]> {
+        match self {
+            Self::Corrupt { key, .. } => key.as_deref(),
+            _ => None,
+        }
+    }
+
     /// The same, known to be of the record of a key.
     pub(crate) fn of_record(mut self, of: &[u8]) -> Self {
         if let Self::Corrupt { key, .. } = &mut self {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use fondaco_engine::Scan;
 use fondaco_model::versioned::{HashTree, Record};
 
+use crate::metrics::ReplicaCounter;
 use crate::pace::Pace;
 use crate::partition::Partition;
 use crate::shared::Shared;
@@ -83,6 +84,12 @@ fn grow(
     for entry in scan {
         let (table_key, record) = match entry {
             Ok(entry) => entry,
+            // It is not there, as far as other replicas are concerned, who then say what they have of it.
+            Err(error) if error.damaged_key().is_some() => {
+                shared.metrics.add(ReplicaCounter::Corruptions, 1);
+                tracing::error!(store = %store.name, partition = %partition.id(), %error, "a stored record is damaged");
+                continue;
+            }
             Err(error) => {
                 tracing::warn!(store = %store.name, partition = %partition.id(), %error, "cannot be scanned");
                 return None;

@@ -55,7 +55,7 @@ impl Replicas {
         let mut keys = Vec::new();
         let (mut examined, mut last) = (0, None);
         for entry in held.table.scan(&first, end.as_deref()).map_err(failed)? {
-            let (table_key, record) = entry.map_err(failed)?;
+            let (table_key, record) = or_damaged(entry)?;
             let Some((_, hash, key)) = parse_record_key(&table_key) else {
                 continue;
             };
@@ -144,7 +144,7 @@ impl RecordsPage {
             return Ok(());
         }
         for entry in table.scan(from, to).map_err(failed)? {
-            let (table_key, record) = entry.map_err(failed)?;
+            let (table_key, record) = or_damaged(entry)?;
             let Some(key) = key_of(&table_key) else { continue };
             self.bytes += key.len() + record.len();
             self.records.push(KeyRecord { key, record });
@@ -155,6 +155,14 @@ impl RecordsPage {
         }
         Ok(())
     }
+}
+
+/// What a scan found; no record in the place of one that is damaged.
+fn or_damaged(entry: Result<(Bytes, Bytes), EngineError>) -> Result<(Bytes, Bytes), String> {
+    entry.or_else(|error| match error.damaged_key() {
+        Some(key) => Ok((Bytes::copy_from_slice(key), Bytes::new())),
+        None => Err(failed(error)),
+    })
 }
 
 /// The first place that there can be behind a key of a table; the beginning if there is none.

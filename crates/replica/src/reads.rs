@@ -137,7 +137,7 @@ pub(crate) fn get(
                     cold.push((found.len(), place));
                     Ok(None)
                 }
-                Err(error) => Err(read_error(shared, &error)),
+                Err(error) => Err(read_error(shared, &place, &error)),
             },
         };
         room.take(&read);
@@ -167,7 +167,7 @@ pub(crate) fn get(
                     found[at] = match store.table.get(&place.table_key) {
                         Ok(Some(record)) => taken(&task_shared, &place, part, record),
                         Ok(None) => Ok(None),
-                        Err(error) => Err(read_error(&task_shared, &error)),
+                        Err(error) => Err(read_error(&task_shared, &place, &error)),
                     };
                     room.take(&found[at]);
                 }
@@ -205,7 +205,11 @@ fn taken(shared: &Shared, place: &Place, part: RecordPart, record: Bytes) -> Rea
     }))
 }
 
-fn read_error(shared: &Shared, error: &EngineError) -> ReplicaError {
-    tracing::warn!(%error, "a record cannot be read");
+fn read_error(shared: &Shared, place: &Place, error: &EngineError) -> ReplicaError {
+    tracing::warn!(?place, %error, "a record cannot be read");
+    if error.damaged_key().is_some() {
+        // The tree has counted what was there; the next one does not.
+        place.partition.found_damaged(place.hash, 0);
+    }
     engine_error(shared, error)
 }

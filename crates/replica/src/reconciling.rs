@@ -6,6 +6,7 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode, ReplicaReply};
 
 use crate::answer::Answer;
@@ -115,9 +116,14 @@ fn clear(
         }
         let (mut keys, mut bytes) = (Vec::new(), 0);
         for entry in store.table.scan(&from, to.as_deref()).map_err(failed)?.take(CLEAR_KEYS) {
-            let (key, record) = entry.map_err(failed)?;
-            bytes += (key.len() + record.len()) as u64;
-            keys.push(key);
+            match entry.map_err(|error| (error.damaged_key().map(Bytes::copy_from_slice), error)) {
+                Ok((key, record)) => {
+                    bytes += (key.len() + record.len()) as u64;
+                    keys.push(key);
+                }
+                Err((Some(key), _)) => keys.push(key),
+                Err((None, error)) => return Err(failed(error)),
+            }
         }
         if keys.is_empty() {
             return Ok(());

@@ -217,7 +217,11 @@ fn scan(
     let (from, to) = range(partition, u32::from(depth), node.into());
     let failed = |error| engine_error(shared, &error);
     for entry in store.table.scan(&from, to.as_deref()).map_err(failed)? {
-        let (table_key, record) = entry.map_err(failed)?;
+        let (table_key, record) = match entry {
+            // As in the tree, it is not there.
+            Err(error) if error.damaged_key().is_some() => continue,
+            entry => entry.map_err(failed)?,
+        };
         if let Some((_, hash, key)) = parse_record_key(&table_key) {
             each(hash, key, &record)?;
         }

@@ -198,7 +198,10 @@ impl Sweep<'_> {
         let now_ms = self.shared.now_ms();
         let expired_unix_ms = self.horizon.now_unix_ms.saturating_sub(EXPIRED_KEPT_MS);
         for entry in entries {
-            let (table_key, record) = entry.map_err(failed)?;
+            let (table_key, record) = match entry {
+                Err(error) if error.damaged_key().is_some() => continue,
+                entry => entry.map_err(failed)?,
+            };
             bytes += (table_key.len() + record.len()) as u64;
             if bytes >= STEP_BYTES && !pause(std::mem::take(&mut bytes)) {
                 return Ok(());

@@ -239,8 +239,15 @@ fn found_in(table: &dyn Table) -> Result<BTreeMap<u32, Arc<Partition>>, Replicas
     let mut found = BTreeMap::new();
     let mut from = Bytes::new();
     loop {
-        let first = table.scan(&from, None)?.next().transpose()?;
-        let Some((id, ..)) = first.and_then(|(key, _)| parse_record_key(&key)) else {
+        let first = match table.scan(&from, None)?.next() {
+            None => return Ok(found),
+            Some(Ok((key, _))) => key,
+            Some(Err(error)) => match error.damaged_key() {
+                Some(key) => Bytes::copy_from_slice(key),
+                None => return Err(error.into()),
+            },
+        };
+        let Some((id, ..)) = parse_record_key(&first) else {
             return Ok(found);
         };
         found.insert(id.get(), Arc::new(Partition::new(id)));

@@ -1,15 +1,16 @@
 //! Records that are no longer what was written: never answered, and healed by the other replicas.
 
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_client::quorum::{RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
-use fondaco_engine::{DamagedLog, Engine, LogEngine, LogOptions, MemoryEngine, WriteBatch};
+use fondaco_engine::{CacheBudget, DamagedLog, Engine, LogEngine, LogOptions, MemoryEngine, WriteBatch};
 use fondaco_model::versioned::Record;
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
-use crate::cluster::{Cluster, ask, merging, node, put, putting, quiet, until, value};
+use crate::cluster::{Cluster, STORE_ID, ask, merging, node, put, putting, quiet, until, value};
 
 /// A cluster of two, of which the engine of node 1 can be got at.
 fn cluster(dir: &std::path::Path, options: &ReplicaOptions) -> (Cluster, Arc<MemoryEngine>) {
@@ -175,4 +176,59 @@ fn rotten_records_that_a_scan_finds_are_fetched_again_and_never_given_away() {
         })
     });
     assert_eq!(cluster.values(1, "k49"), ["a"]);
+}
+
+#[test]
+fn what_rots_on_the_disk_is_no_obstacle_to_all_else_and_is_fetched_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let busy = ReplicaOptions {
+        exchange_period: Duration::from_millis(50),
+        ..quiet()
+    };
+    let engine = |dir: &std::path::Path| -> Arc<dyn Engine> {
+        let options = LogOptions {
+            cache: CacheBudget::new(0),
+            segment_bytes: 16 << 10,
+            ..LogOptions::default()
+        };
+        Arc::new(LogEngine::open(&dir.join("engine"), options).unwrap())
+    };
+    let mut cluster = Cluster::of(dir.path(), 2, 1, &busy, engine);
+    let keys: Vec<String> = (0..200).map(|number| format!("k{number}")).collect();
+    for key in &keys {
+        let record = put(cluster.node(2), key, value(&"v".repeat(500)));
+        ask(cluster.node(1), merging(key, record));
+    }
+    // The first segments are full, and found by their keys alone: whoever opens them does not read them.
+    let files = dir.path().join("1/engine");
+    until("the keys of segments", || files.join("0000000002.keys").exists());
+    let rot = |number: u32| {
+        let path = files.join(format!("{number:010}.segment"));
+        let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+        let middle = file.metadata().unwrap().len() / 2;
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, middle).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], middle).unwrap();
+    };
+    cluster.stop(node(1));
+    rot(1);
+    rot(2);
+    cluster.start(dir.path(), node(1), &busy, engine);
+    until("the hash tree", || {
+        cluster.node(1).status(STORE_ID).unwrap().trees_missing == 0
+    });
+    assert!(cluster.node(1).counter(ReplicaCounter::Corruptions) >= 2);
+    let is_whole = |key: &String| {
+        let operation = ReplicaOperation::Get {
+            part: RecordPart::Full,
+            keys: vec![key.clone().into()],
+        };
+        matches!(ask(cluster.node(1), operation), ReplicaReply::Records(found) if matches!(found[..], [Ok(Some(_))]))
+    };
+    until("healing", || keys.iter().all(is_whole));
+    // Also while it runs, once it is read.
+    rot(3);
+    assert!(!keys.iter().all(is_whole));
+    until("healing", || keys.iter().all(is_whole));
+    assert!(keys.iter().all(|key| cluster.record(1, key) == cluster.record(2, key)));
 }
