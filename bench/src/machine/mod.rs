@@ -6,9 +6,29 @@ pub mod memory_group;
 pub mod process;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Who uses less than a tenth of a core for this time has nothing more to do.
+const SETTLED: Duration = Duration::from_millis(200);
+const SETTLING_MAX: Duration = Duration::from_secs(10);
+
+/// Waits until somebody has done what it was given to do behind its answers, but not for ever. The processor time that it
+/// has used by then.
+pub fn settled(cpu_time: impl Fn() -> Result<Duration>) -> Result<Duration> {
+    let began = Instant::now();
+    let mut before = cpu_time()?;
+    loop {
+        std::thread::sleep(SETTLED);
+        let now = cpu_time()?;
+        if now.saturating_sub(before) <= SETTLED / 10 || began.elapsed() > SETTLING_MAX {
+            return Ok(now);
+        }
+        before = now;
+    }
+}
 
 /// A free port on the loopback interface. Somebody else may take it first: the one who needs it
 /// will say so.

@@ -18,6 +18,7 @@ use crate::bench::Bench;
 use crate::dataset::Dataset;
 use crate::load::sql::{self, SqlLoad};
 use crate::load::{self, Group, GroupReport, KeyChoice, Span, Writes};
+use crate::machine::settled;
 use crate::report::{Figure, Line, Target};
 use crate::servers::cluster::wait_until;
 use crate::servers::control::ControlPort;
@@ -33,9 +34,6 @@ const CONNECTIONS: usize = 50;
 const ROUNDS: u64 = 3;
 /// From when on in a row no further rounds are begun: what is prepared and what is measured ends in six minutes.
 const ROUNDS_UNTIL: Duration = Duration::from_secs(300);
-/// Who uses less than a tenth of a core for this time has nothing more to do.
-const SETTLED: Duration = Duration::from_millis(200);
-const SETTLING_MAX: Duration = Duration::from_secs(10);
 const READS_OF_REDIS_MIN: f64 = 0.7;
 const WRITES_OF_REDIS_MIN: f64 = 1.0;
 const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
@@ -150,21 +148,6 @@ impl<'a> Contender<'a> {
         mix.pipeline == 1 || matches!(self.target, Loaded::Resp(..))
     }
 
-    /// Waits until it has done what it was given to do behind its answers, but not for ever. The processor time that it
-    /// has used by then.
-    fn settle(&self) -> Result<Duration> {
-        let began = Instant::now();
-        let mut before = (self.cpu_time)()?;
-        loop {
-            std::thread::sleep(SETTLED);
-            let now = (self.cpu_time)()?;
-            if now.saturating_sub(before) <= SETTLED / 10 || began.elapsed() > SETTLING_MAX {
-                return Ok(now);
-            }
-            before = now;
-        }
-    }
-
     fn load(&self, mix: &Mix, dataset: Dataset, measured: Duration, seed: u64) -> Result<GroupReport> {
         let (keys, writes) = (mix.keys(dataset.records), mix.writes(dataset.value_bytes));
         match &self.target {
@@ -265,7 +248,7 @@ impl<'a> Course<'a> {
                 rustix::fs::sync();
                 let before = (contender.cpu_time)()?;
                 let report = contender.load(mix, self.dataset, self.round_time(), round)?;
-                seen.add(&report, contender.settle()? - before);
+                seen.add(&report, settled(&contender.cpu_time)? - before);
             }
         }
         Ok(seen)

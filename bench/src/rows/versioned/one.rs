@@ -22,6 +22,8 @@ use crate::servers::redis::Redis;
 
 const OURS: &str = "fondaco";
 const ON_TREES: &str = "fondaco, engine disk";
+/// What is said of writes that wait for the disk.
+const SYNCED_OF: &str = ", each write synced";
 const OF_ENGINE_MIN: f64 = 0.6;
 /// All records fit, as they do into the memory that a node takes of a machine of 24 GiB.
 const ENGINE_CACHE_BYTES: u64 = 3 << 30;
@@ -72,7 +74,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     }
     let synced = course.lines(
         &SYNCED,
-        ", each write synced",
+        SYNCED_OF,
         &[
             Contender::fondaco(&fondaco, &prefix, OURS),
             Contender::redis(&redis, "Redis, always"),
@@ -91,7 +93,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     drop(redis);
     fondaco.end()?;
     trees.end()?;
-    let against_engines = against_engines(&course, &lines)?;
+    let against_engines = against_engines(&course, &lines, &synced)?;
     lines.extend(synced);
     lines.extend(with_rewriting(&lines, dataset.records, rewriting));
     lines.extend(against_engines);
@@ -106,7 +108,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
             ),
             "Durability: what is acknowledged is in a log of the operating system, which is synced about once a second (Redis with appendfsync everysec, MariaDB with innodb_flush_log_at_trx_commit = 2), or, where it says so, on the disk (always, 1). fondaco's durability log is that of everysec with engine log, which is synced four times a second; with engine disk it leaves the syncing to the operating system; fsync is always.".into(),
             "MariaDB: prepared statements, one a transaction, each connection a thread of the client, so that nothing is pipelined; a write is an INSERT … ON DUPLICATE KEY UPDATE of a value that differs. Torn pages are prevented, as by default. All its data is in its buffer pool.".into(),
-            "The engine called directly: by one thread on the same core, from memory; reads one by one, writes in batches of 64, as large as what commits together on a busy node. Processor time is that of its process, what it writes out and merges included, without the making of the requests. It has neither a network nor versions.".into(),
+            "The engine called directly: by one thread on the same core, from memory; reads one by one, writes in batches of 64, as large as what commits together on a busy node, each synced where it says so. Processor time is that of its process, what it writes out and merges included, until it had nothing more to do, without the making of the requests. It has neither a network nor versions.".into(),
             memory,
         ],
         ..Measured::default()
@@ -146,17 +148,27 @@ fn with_rewriting(lines: &[Line], records: u64, rewriting: Duration) -> Vec<Line
 }
 
 /// What the server makes of its engines: a second of its processor time against one of the engine alone.
-fn against_engines(course: &Course<'_>, logged: &[Line]) -> Result<Vec<Line>> {
-    let mixes = [PIPELINED_READS, PIPELINED_WRITES];
+fn against_engines(course: &Course<'_>, logged: &[Line], synced: &[Line]) -> Result<Vec<Line>> {
+    let mixes = [
+        (PIPELINED_READS, false),
+        (PIPELINED_WRITES, false),
+        (PIPELINED_WRITES, true),
+    ];
     let mut lines = Vec::new();
     for (name, candidate) in [(OURS, Candidate::Log), (ON_TREES, Candidate::Disk)] {
         let found = call_directly(course, candidate, &mixes)?;
-        for (mix, rounds) in mixes.iter().zip(found) {
-            let ours = processor_time_of(name, mix, logged).context("a mix that was not measured")?;
+        for ((mix, is_synced), rounds) in mixes.iter().zip(found) {
+            let measured = if *is_synced { synced } else { logged };
+            let of = if *is_synced { SYNCED_OF } else { "" };
+            let ours = processor_time_of(name, mix, of, measured).context("a mix that was not measured")?;
             let engine = Figure::new("requests/CPU s", rounds);
             let ratio = ours.over(&engine);
             lines.push(Line {
-                work: format!("{}, a second of CPU time, engine {}", mix.title, candidate.argument()),
+                work: format!(
+                    "{}{of}, a second of CPU time, engine {}",
+                    mix.title,
+                    candidate.argument()
+                ),
                 ours: ours.clone(),
                 peers: vec![("the engine, called directly".into(), engine)],
                 ratio: Some((ratio, "the engine".into())),
@@ -169,12 +181,10 @@ fn against_engines(course: &Course<'_>, logged: &[Line]) -> Result<Vec<Line>> {
 }
 
 /// What a contender did in a second of processor time under a mix, by the lines of all mixes.
-fn processor_time_of<'a>(name: &str, mix: &Mix, lines: &'a [Line]) -> Option<&'a Figure> {
+fn processor_time_of<'a>(name: &str, mix: &Mix, of: &str, lines: &'a [Line]) -> Option<&'a Figure> {
     let line = lines.iter().find(|line| {
-        let is_of_mix = line
-            .work
-            .strip_prefix(mix.title)
-            .is_some_and(|rest| rest.starts_with(", a"));
+        let rest = line.work.strip_prefix(mix.title).and_then(|rest| rest.strip_prefix(of));
+        let is_of_mix = rest.is_some_and(|rest| rest.starts_with(", a"));
         is_of_mix && line.ours.unit == "requests/CPU s"
     })?;
     match line.peers.iter().find(|(peer, _)| peer == name) {
@@ -184,7 +194,7 @@ fn processor_time_of<'a>(name: &str, mix: &Mix, lines: &'a [Line]) -> Option<&'a
 }
 
 /// Requests in a second of processor time of an engine, under each mix, round by round.
-fn call_directly(course: &Course<'_>, candidate: Candidate, mixes: &[Mix]) -> Result<Vec<Vec<f64>>> {
+fn call_directly(course: &Course<'_>, candidate: Candidate, mixes: &[(Mix, bool)]) -> Result<Vec<Vec<f64>>> {
     let Course { bench, dataset, .. } = course;
     let dir = bench.fresh_dir("engine")?;
     let cpu = bench.server_cpu().to_string();
@@ -198,10 +208,11 @@ fn call_directly(course: &Course<'_>, candidate: Candidate, mixes: &[Mix]) -> Re
         .args(["--rounds", &course.rounds().to_string()])
         .on_cpus(&cpu)
         .log_to(bench.log("engine"));
-    for mix in mixes {
+    for (mix, is_synced) in mixes {
         let mix = EngineMix {
             writes: mix.writes,
             zipf: mix.zipf,
+            synced: *is_synced,
         };
         launch = launch.args(["--mix", &mix.argument()]);
     }
