@@ -310,6 +310,15 @@ fn damage_to_one_record_is_an_error_for_that_one_and_is_not_cleaned_away() {
     });
     assert_eq!((0..2000).filter(|&number| is_damaged(number)).count(), 1);
     assert!(first.exists());
+    // Another replica has had it.
+    put(&engine, &*table, &damaged.to_be_bytes(), &[7; 500]);
+    wait_until("the segment stays", || {
+        put(&engine, &*table, b"one more", &[0; 800]);
+        !first.exists()
+    });
+    drop((table, engine));
+    let engine = open(dir.path());
+    assert_eq!(all(&*engine.open_table("t").unwrap()).len(), 2001);
 }
 
 #[test]

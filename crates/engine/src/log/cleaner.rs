@@ -28,7 +28,8 @@ const BATCHES_BETWEEN: u32 = 64;
 const DELETIONS_PERCENT_MAX: u64 = 25;
 /// When there is no space left, all is cleaned of which this share is garbage.
 const HURRIED_PERCENT: u64 = 10;
-/// Writers wait when there is so many times as much in the log as is used, and more than is spared.
+/// Writers wait when there is so many times as much in the log as is used, and more than is spared; and when there are so
+/// many times as many deletions as all else that is used.
 const BEHIND_TIMES: u64 = 4;
 /// How long a write waits for that.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -136,7 +137,7 @@ impl Cleaning {
 struct Amount {
     bytes: u64,
     garbage_bytes: u64,
-    /// Of deletions that are kept, and need not be when no older segments are left.
+    /// Of deletions that are kept, and need not be when older segments are moved: none, if the oldest stays.
     deletion_bytes: u64,
     spared_bytes: u64,
 }
@@ -149,10 +150,11 @@ impl Amount {
             deletion_bytes: 0,
             spared_bytes: SEGMENTS_SPARED * segment_bytes,
         };
+        let oldest_goes = writer.uses.values().next().is_some_and(Use::goes);
         for (age, used) in writer.uses_by_age() {
             amount.bytes += used.bytes;
             amount.garbage_bytes += used.garbage_bytes(&age);
-            if used.state == SegmentState::Sealed {
+            if oldest_goes && used.goes() {
                 amount.deletion_bytes += used.kept_deletion_bytes(&age);
             }
         }
@@ -160,8 +162,17 @@ impl Amount {
     }
 
     fn is_behind(&self) -> bool {
+        self.has_garbage_behind() || self.has_deletions_behind()
+    }
+
+    fn has_garbage_behind(&self) -> bool {
         let used = self.bytes - self.garbage_bytes;
         self.bytes > (used * BEHIND_TIMES).max(2 * self.spared_bytes)
+    }
+
+    fn has_deletions_behind(&self) -> bool {
+        let others = self.bytes - self.garbage_bytes - self.deletion_bytes;
+        self.deletion_bytes > others.max(self.spared_bytes) * BEHIND_TIMES
     }
 
     fn wants_cleaning(&self, garbage_percent_max: u64, hurries: bool) -> bool {
@@ -169,7 +180,7 @@ impl Amount {
             true => self.garbage_bytes * 100 > self.bytes * HURRIED_PERCENT,
             false => {
                 let is_much = self.garbage_bytes * 100 > self.bytes * garbage_percent_max;
-                self.garbage_bytes > self.spared_bytes && is_much || self.is_behind()
+                self.garbage_bytes > self.spared_bytes && is_much || self.has_garbage_behind()
             }
         }
     }
@@ -177,11 +188,11 @@ impl Amount {
     fn wants_the_oldest_moved(&self, hurries: bool) -> bool {
         match hurries {
             // Garbage comes first where it is waited for: what is oldest may all have to be moved before a deletion goes.
-            _ if self.is_behind() => false,
+            _ if self.has_garbage_behind() => false,
             true => self.deletion_bytes * 100 > self.bytes * HURRIED_PERCENT,
             false => {
                 let is_much = self.deletion_bytes * 100 > self.bytes * DELETIONS_PERCENT_MAX;
-                self.deletion_bytes > self.spared_bytes && is_much
+                self.deletion_bytes > self.spared_bytes && is_much || self.has_deletions_behind()
             }
         }
     }
@@ -361,23 +372,16 @@ impl Shared {
         let amount = Amount::of(&writer, self.options.segment_bytes);
         self.cleaning.set_behind(amount.is_behind());
         let hurries = self.cleaning.hurries.load(Relaxed);
-        let oldest = amount
-            .wants_the_oldest_moved(hurries)
-            .then(|| oldest_of(&writer))
-            .flatten();
-        let number = oldest.or_else(|| {
-            let is_worth_it = amount.wants_cleaning(self.options.garbage_percent_max, hurries);
-            is_worth_it.then(|| best_of(&writer)).flatten()
-        })?;
+        let number = if amount.wants_the_oldest_moved(hurries) {
+            writer.uses.first_key_value().map(|(oldest, _)| *oldest)?
+        } else if amount.wants_cleaning(self.options.garbage_percent_max, hurries) {
+            best_of(&writer)?
+        } else {
+            return None;
+        };
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         segments.get(&number).cloned()
     }
-}
-
-/// The oldest segment; `None` if it stays, so that moving others would let no deletion go.
-fn oldest_of(writer: &Writer) -> Option<u32> {
-    let (number, used) = writer.uses.first_key_value()?;
-    (used.state == SegmentState::Sealed).then_some(*number)
 }
 
 /// The segment whose cleaning brings most.
@@ -420,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_wait_for_garbage_and_not_for_deletions_that_are_kept() {
+    fn writers_wait_for_garbage_and_only_for_very_many_deletions() {
         let mut amount = Amount {
             bytes: 1000,
             garbage_bytes: 800,
@@ -428,13 +432,36 @@ mod tests {
             spared_bytes: 100,
         };
         assert!(amount.is_behind() && amount.wants_cleaning(50, false));
-        // Whatever share is allowed to be garbage: what is waited for is done.
+        // Whatever share is allowed to be garbage.
         assert!(amount.wants_cleaning(90, false));
         assert!(!amount.wants_the_oldest_moved(true));
         (amount.garbage_bytes, amount.deletion_bytes) = (200, 150);
         assert!(!amount.wants_the_oldest_moved(false) && amount.wants_the_oldest_moved(true));
-        (amount.garbage_bytes, amount.deletion_bytes) = (50, 900);
+        (amount.garbage_bytes, amount.deletion_bytes) = (50, 700);
         assert!(!amount.is_behind() && !amount.wants_cleaning(50, false));
         assert!(amount.wants_the_oldest_moved(false));
+        (amount.garbage_bytes, amount.deletion_bytes) = (50, 900);
+        assert!(amount.is_behind() && !amount.wants_cleaning(50, false));
+        assert!(amount.wants_the_oldest_moved(false));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_writers_wait_for_is_done(
+            parts: [u32; 3],
+            spared_bytes: u32,
+            garbage_percent_max in 0..100_u64,
+            hurries: bool,
+        ) {
+            let [garbage_bytes, deletion_bytes, others] = parts.map(u64::from);
+            let amount = Amount {
+                bytes: garbage_bytes + deletion_bytes + others,
+                garbage_bytes,
+                deletion_bytes,
+                spared_bytes: u64::from(spared_bytes) >> 4,
+            };
+            let is_done = amount.wants_the_oldest_moved(hurries) || amount.wants_cleaning(garbage_percent_max, hurries);
+            proptest::prop_assert!(!amount.is_behind() || is_done);
+        }
     }
 }

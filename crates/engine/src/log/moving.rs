@@ -24,15 +24,8 @@ impl Shared {
     /// Moves what is left of a segment, and deletes it.
     pub(super) fn clean_segment(&self, segment: &Arc<Segment>) -> Result<(), EngineError> {
         let number = segment.number();
-        let used = self
-            .writer()
-            .uses
-            .get_mut(&number)
-            .map(|used| std::mem::take(&mut used.dead));
-        let mut moving = Moving {
-            dead: used.unwrap_or_default(),
-            ..Moving::default()
-        };
+        let mut moving = self.begin_moving(number);
+        let oldest_other = moving.oldest_other;
         let mut result = Ok(());
         let mut take = |named: Named<'_>| {
             if result.is_ok() {
@@ -41,7 +34,7 @@ impl Shared {
         };
         match KeysFile::read(segment.path(), number) {
             Some(keys) => {
-                let repeated = keys.repeated_deletions();
+                let repeated = keys.repeated_deletions(oldest_other);
                 let is_repeated = |named: &Named<'_>| repeated.contains(&named.offset);
                 keys.iter().filter(|named| !is_repeated(named)).for_each(take);
             }
@@ -53,21 +46,25 @@ impl Shared {
                 Err(error) => result = Err(error),
             },
         }
-        let result = result.and_then(|()| self.take_and_move(number, &mut moving));
+        let result = result.and_then(|()| self.take_and_move(&mut moving));
         match result {
             // What cannot be read stays, and is an error to whoever asks for it.
             Err(EngineError::Corrupt { .. }) => {
-                self.set_state(number, SegmentState::Damaged);
+                self.set_state(number, SegmentState::Unreadable);
                 return Ok(());
             }
             result => result?,
+        }
+        if moving.is_damaged {
+            self.set_state(number, SegmentState::Damaged);
+            return Ok(());
         }
         self.sync()?;
         let mut writer = self.writer();
         if writer.uses.get(&number).is_some_and(|used| used.live_bytes > 0) {
             debug_assert!(false, "segment {number} is still used");
             drop(writer);
-            self.set_state(number, SegmentState::Damaged);
+            self.set_state(number, SegmentState::Unreadable);
             return Ok(());
         }
         segment.delete()?;
@@ -75,6 +72,18 @@ impl Shared {
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
         segments.remove(&number);
         Ok(())
+    }
+
+    fn begin_moving(&self, segment: u32) -> Moving {
+        let mut writer = self.writer();
+        let oldest_other = writer.uses.keys().copied().find(|&other| other != segment);
+        let used = writer.uses.get_mut(&segment);
+        Moving {
+            dead: used.map(|used| std::mem::take(&mut used.dead)).unwrap_or_default(),
+            // Those that come are newer, and others go only while nothing is moved.
+            oldest_other: oldest_other.unwrap_or(u32::MAX),
+            ..Moving::default()
+        }
     }
 
     fn set_state(&self, segment: u32, state: SegmentState) {
@@ -96,17 +105,21 @@ impl Shared {
                     moving.candidates.push(named.table, at, named.key, bytes);
                 }
             }
-            Says::NoneSince(since) => moving.push(named.table, at, Moved::Deletion(named.key.to_vec(), since)),
+            // Otherwise no segment is left that it is about.
+            Says::NoneSince(since) if since >= moving.oldest_other => {
+                moving.push(named.table, at, Moved::Deletion(named.key.to_vec(), since));
+            }
+            Says::NoneSince(_) => {}
         }
         let records = moving.records.len() + moving.candidates.frames.len();
         match records >= MOVED_RECORDS || moving.bytes + moving.candidates.bytes >= MOVED_BYTES as u64 {
-            true => self.take_and_move(segment, moving),
+            true => self.take_and_move(moving),
             false => Ok(()),
         }
     }
 
     /// Moves what was taken note of, as far as it is still so.
-    fn take_and_move(&self, segment: u32, moving: &mut Moving) -> Result<(), EngineError> {
+    fn take_and_move(&self, moving: &mut Moving) -> Result<(), EngineError> {
         let candidates = std::mem::take(&mut moving.candidates);
         for frames in candidates.frames.chunk_by(|one, other| one.table == other.table) {
             let Some(table) = self.tables().by_number.get(&frames[0].table).cloned() else {
@@ -125,14 +138,17 @@ impl Shared {
                 true
             });
             for (at, held) in found {
-                moving.push(table.number, at, Moved::Record(held.read()?));
+                match held.read() {
+                    Err(error) if error.is_of_record() => moving.is_damaged = true,
+                    record => moving.push(table.number, at, Moved::Record(record?)),
+                }
             }
         }
-        self.move_records(segment, moving)
+        self.move_records(moving)
     }
 
     /// Appends what was taken along, as far as it is still so.
-    fn move_records(&self, from: u32, moving: &mut Moving) -> Result<(), EngineError> {
+    fn move_records(&self, moving: &mut Moving) -> Result<(), EngineError> {
         let records = std::mem::take(&mut moving.records);
         moving.bytes = 0;
         let mut writer = self.writer();
@@ -147,10 +163,8 @@ impl Shared {
             let has = table.read().tree.get(record.key()).map(Entry::at);
             let is_so = match record {
                 Moved::Record(_) => has == Some(*at),
-                // It is past when no segment is left that it is about, or the key has a record that is newer.
-                Moved::Deletion(_, since) => {
-                    has.is_none() && writer.uses.range(..=since).any(|(&older, _)| older != from)
-                }
+                // Otherwise the key has a record that is newer.
+                Moved::Deletion(..) => has.is_none(),
             };
             if is_so {
                 let offset = writer.batch.push(&record.frame(*number));
@@ -189,6 +203,10 @@ impl Shared {
 struct Moving {
     /// What of the segment need not be looked for.
     dead: Marks,
+    /// The number of the oldest segment but for this one.
+    oldest_other: u32,
+    /// Whether a record could not be read.
+    is_damaged: bool,
     candidates: Candidates,
     records: Vec<(u32, At, Moved)>,
     bytes: u64,

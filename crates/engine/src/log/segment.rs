@@ -287,14 +287,17 @@ impl KeysFile {
     }
 
     /// The offsets of deletions beside which the segment has another of the same key that says as much or more: one that
-    /// is since a later segment, wherever it stands, since deletions are moved in any order.
-    pub(super) fn repeated_deletions(&self) -> HashSet<u32> {
+    /// is since a later segment, wherever it stands, since deletions are moved in any order. Of those only that are since a
+    /// segment that is not before `oldest`.
+    pub(super) fn repeated_deletions(&self, oldest: u32) -> HashSet<u32> {
         let mut repeated = HashSet::new();
         // Places in the file, and no keys: there may be as many as the segment has room for.
         let mut latest = HashTable::<usize>::new();
         let hash = |named: Named<'_>| xxh3_64_with_seed(named.key, named.table.into());
         for (place, named) in self.places() {
-            let Says::NoneSince(since) = named.says else { continue };
+            let Some(since) = named.says.since().filter(|since| *since >= oldest) else {
+                continue;
+            };
             let is_it = |&other: &usize| {
                 let other = self.named_at(other);
                 other.is_some_and(|other| (other.table, other.key) == (named.table, named.key))
@@ -335,13 +338,15 @@ mod tests {
             (2, "a", none(4)),
             (1, "b", none(4)),
             (1, "a", none(8)),
+            (1, "b", none(3)),
         ];
         for (offset, (table, key, content)) in said.into_iter().enumerate() {
             let key = key.as_bytes();
             keys.push(&Frame { table, key, content }, offset as u32);
         }
         keys.write(&path, 100).unwrap();
-        let repeated = KeysFile::read(&path, 9).unwrap().repeated_deletions();
-        assert_eq!(repeated, HashSet::from([0, 2, 3]));
+        let repeated = |oldest| KeysFile::read(&path, 9).unwrap().repeated_deletions(oldest);
+        assert_eq!(repeated(1), HashSet::from([0, 2, 3, 7]));
+        assert_eq!(repeated(6), HashSet::from([2]));
     }
 }

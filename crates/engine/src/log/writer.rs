@@ -72,8 +72,10 @@ pub(super) enum SegmentState {
     Open,
     /// It is full, and on the disk.
     Sealed,
-    /// Some of it cannot be read: it stays.
+    /// Records of it cannot be read: it stays until all of them are overwritten. All else in it stands elsewhere, too.
     Damaged,
+    /// What is in it is not known to its end: it stays.
+    Unreadable,
 }
 
 impl Use {
@@ -104,12 +106,21 @@ impl Use {
     /// What says nothing any more, and can be given up: writers wait for that, and must not wait for what needs them. It
     /// may be more, for deletions that are past, but is never less: cleaning would not come to an end.
     pub(super) fn garbage_bytes(&self, age: &Age) -> u64 {
-        match self.state {
-            SegmentState::Open | SegmentState::Damaged => 0,
-            SegmentState::Sealed => {
+        match self.goes() {
+            true => {
                 let used_bytes = self.live_bytes + self.kept_deletion_bytes(age);
                 self.bytes.saturating_sub(used_bytes)
             }
+            false => 0,
+        }
+    }
+
+    /// Whether it can be given up when what is left of it is moved.
+    pub(super) fn goes(&self) -> bool {
+        match self.state {
+            SegmentState::Sealed => true,
+            SegmentState::Damaged => self.live_bytes == 0,
+            SegmentState::Open | SegmentState::Unreadable => false,
         }
     }
 

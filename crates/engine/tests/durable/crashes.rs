@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use fondaco_engine::{Engine, Table, WriteBatch};
 
 use crate::engines::{Kind, Options};
@@ -36,6 +37,11 @@ fn number(value: &[u8]) -> u64 {
     u64::from_be_bytes(value[..8].try_into().unwrap())
 }
 
+/// A key that is put and deleted once, and long, so that deletions are much of what is stored.
+fn once(number: u64) -> Bytes {
+    format!("once-{number:0200}").into()
+}
+
 fn last(table: &dyn Table) -> u64 {
     table.get(b"last").unwrap().map_or(0, |value| number(&value))
 }
@@ -59,6 +65,8 @@ fn write_until_killed() {
             // Of two neighbours, one is there at a time.
             batch.put(table, format!("neighbour-{}", number % 2).into(), value(number).into());
             batch.delete(table, format!("neighbour-{}", (number + 1) % 2).into());
+            batch.put(table, once(number), value(number).into());
+            batch.delete(table, once(number - 1));
         }
         engine.write(batch).unwrap();
         if number % 64 == 0 {
@@ -136,6 +144,7 @@ fn check(table: &dyn Table, written: u64) {
         expected.extend(latest.map(|number| ((number % KEYS).to_be_bytes().to_vec(), value(number))));
         expected.push((b"last".to_vec(), value(written)));
         expected.push((format!("neighbour-{}", written % 2).into_bytes(), value(written)));
+        expected.push((once(written).to_vec(), value(written)));
     }
     expected.sort();
     let found = table
