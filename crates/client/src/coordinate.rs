@@ -199,7 +199,14 @@ impl<O: Operation> Run<O> {
                     self.snapshot = latest;
                     self.operation.on_directory(&inner.moment(&self.snapshot));
                 }
-                Wake::Time => self.operation.on_time(&inner.moment(&self.snapshot)),
+                Wake::Time => {
+                    let moment = inner.moment(&self.snapshot);
+                    self.operation.on_time(&moment);
+                    if self.operation.wake_at_us() <= moment.now_us {
+                        // What it waits for may need this thread.
+                        tokio::task::yield_now().await;
+                    }
+                }
             }
         }
     }

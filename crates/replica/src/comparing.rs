@@ -168,21 +168,39 @@ impl Running<'_> {
         (key, verdict)
     }
 
-    fn get(&mut self, keys: Vec<Bytes>) -> Result<(), ReplicaError> {
-        let operation = ReplicaOperation::Get {
-            part: RecordPart::Full,
-            keys: keys.clone(),
-        };
-        let ReplicaReply::Records(records) = self.ask(operation)? else {
-            return Err(unexpected(self.peer));
-        };
-        let pairs = keys.into_iter().zip(records).filter_map(|(key, record)| {
-            let record = record.ok().flatten()?;
-            Some(KeyRecord { key, record })
-        });
-        let pairs: Vec<KeyRecord> = pairs.collect();
-        self.bytes += pairs_bytes(&pairs);
-        self.merge(pairs)
+    fn get(&mut self, mut keys: Vec<Bytes>) -> Result<(), ReplicaError> {
+        while !keys.is_empty() {
+            let operation = ReplicaOperation::Get {
+                part: RecordPart::Full,
+                keys: keys.clone(),
+            };
+            let ReplicaReply::Records(records) = self.ask(operation)? else {
+                return Err(unexpected(self.peer));
+            };
+            let (mut pairs, mut left) = (Vec::new(), Vec::new());
+            let asked = keys.len();
+            if records.len() != asked {
+                return Err(unexpected(self.peer));
+            }
+            for (key, record) in keys.into_iter().zip(records) {
+                match record {
+                    Ok(Some(record)) => pairs.push(KeyRecord { key, record }),
+                    // Gone meanwhile, or of no use to anybody.
+                    Ok(None) => {}
+                    Err(error) if error.code == ReplicaErrorCode::Corrupt => {}
+                    Err(error) if error.code == ReplicaErrorCode::More => left.push(key),
+                    // What it has is not here, and was not compared.
+                    Err(error) => return Err(error),
+                }
+            }
+            if left.len() == asked {
+                return Err(unexpected(self.peer));
+            }
+            self.bytes += pairs_bytes(&pairs);
+            self.merge(pairs)?;
+            keys = left;
+        }
+        Ok(())
     }
 
     /// Merges what the other has into one's own.
@@ -203,8 +221,13 @@ impl Running<'_> {
         let mut records = Vec::new();
         let mut bytes = 0;
         for key in keys {
-            // A damaged one is not spread.
-            let Ok(Some(record)) = self.record(&key) else { continue };
+            let record = match self.record(&key) {
+                Ok(Some(record)) => record,
+                Ok(None) => continue,
+                // A damaged one is not spread.
+                Err(error) if error.code == ReplicaErrorCode::Corrupt => continue,
+                Err(error) => return Err(error),
+            };
             bytes += record.len();
             records.push(KeyRecord { key, record });
             if bytes >= GIVE_BYTES_MAX {

@@ -15,6 +15,9 @@ use crate::table_key::{HintKey, hints_of, hints_of_store, parse_hint_key, parse_
 /// Keys whose hashes have the same first bits as this many are listed together: a scan goes on behind them.
 const PLACE_BITS: u32 = 38;
 
+/// How many bytes of keys one answer has, but for those of one place.
+const LISTED_BYTES_MAX: usize = 4 << 20;
+
 /// How many records are looked at for one answer, deleted ones included: beyond it, it has fewer keys.
 const EXAMINED_MAX: usize = 100_000;
 
@@ -53,14 +56,14 @@ impl Replicas {
         let end = range(partition, 0, 0).1;
         let now_unix_ms = unix_ms();
         let mut keys = Vec::new();
-        let (mut examined, mut last) = (0, None);
+        let (mut examined, mut bytes, mut last) = (0, 0, None);
         for entry in held.table.scan(&first, end.as_deref()).map_err(failed)? {
             let (table_key, record) = or_damaged(entry)?;
             let Some((_, hash, key)) = parse_record_key(&table_key) else {
                 continue;
             };
             let place = hash >> (64 - PLACE_BITS);
-            let is_enough = keys.len() >= count || examined >= EXAMINED_MAX;
+            let is_enough = keys.len() >= count || examined >= EXAMINED_MAX || bytes >= LISTED_BYTES_MAX;
             if is_enough && last.is_some_and(|last| last != place) {
                 return Ok(Some((keys, Some(place << (64 - PLACE_BITS)))));
             }
@@ -68,6 +71,7 @@ impl Replicas {
             examined += 1;
             // One that is damaged is listed: who reads it is told.
             if !Record::decode(record).is_ok_and(|record| record.is_deleted(now_unix_ms)) {
+                bytes += key.len();
                 keys.push(key);
             }
         }

@@ -256,6 +256,25 @@ fn a_write_under_way_when_a_plan_begins_is_taken_by_the_next_owners() {
 }
 
 #[test]
+fn a_write_that_has_a_quorum_and_waits_for_more_has_none_when_a_plan_begins() {
+    let key = first_key();
+    let shape = || majority().with(|settings| settings.preferred_writes = 3);
+    for (node, steps) in (1..=3).flat_map(|node| (1..20).map(move |steps| (node, steps))) {
+        let mut moving = Move::new(1, shape(), None, &[4, 5, 6]);
+        // It is waited for, since three are preferred.
+        moving.world.replica(node).delay_us = 50_000;
+        let at = begin_put(&mut moving.world, &key, "v");
+        for _ in 0..steps {
+            moving.world.step();
+        }
+        moving.begin(true);
+        moving.synchronise();
+        moving.world.finish();
+        written(&mut moving.world, at).unwrap();
+    }
+}
+
+#[test]
 fn a_write_waits_for_next_owners_that_have_not_heard_of_the_plan() {
     let key = first_key();
     let mut moving = Move::new(1, majority(), None, &[4, 5, 6]);

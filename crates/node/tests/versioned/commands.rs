@@ -457,3 +457,28 @@ fn a_request_typed_in_quotes_is_one_like_others() {
     typed.read_exact(&mut replies).unwrap();
     assert_eq!(&replies, b"+OK\r\n$3\r\na b\r\n*1\r\n");
 }
+
+#[test]
+fn a_request_that_comes_in_two_parts_keeps_none_behind_it_waiting() {
+    let cluster = Cluster::start(Shape::default());
+    for others in ["GET b:1", "MGET s:1 s:2", "PING"] {
+        let mut socket = TcpStream::connect(cluster.nodes[0].address()).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let long = "x".repeat(20_000);
+        let first = format!("*2\r\n$4\r\nECHO\r\n$20000\r\n{long}\r\n");
+        let (one, two) = first.split_at(5_000);
+        socket.write_all(one.as_bytes()).unwrap();
+        // So that it is read by itself.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        socket
+            .write_all(format!("{two}{others}\r\nSET s:1 y\r\n").as_bytes())
+            .unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"+OK\r\n") {
+            let mut buffer = [0; 4096];
+            let count = socket.read(&mut buffer).unwrap();
+            assert!(count > 0, "{others}: the connection ended");
+            answer.extend_from_slice(&buffer[..count]);
+        }
+    }
+}

@@ -73,6 +73,22 @@ fn who_is_to_own_a_partition_has_all_of_it_before_it_says_so() {
 }
 
 #[test]
+fn who_is_to_own_a_partition_has_all_of_it_also_where_records_are_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::in_memory(dir.path(), 3, 2, &busy());
+    cluster.replicas = 1;
+    cluster.tell();
+    let long = "v".repeat(300_000);
+    let keys: Vec<String> = (0..60).map(|number| format!("k{number}")).collect();
+    for key in &keys {
+        put(cluster.node(1), key, value(&long));
+    }
+    plan(&mut cluster, &[3]);
+    until("synchronisation", || synchronised(&cluster, 3) == 2);
+    assert!(keys.iter().all(|key| cluster.record(3, key).is_some()));
+}
+
+#[test]
 fn a_plan_waits_for_owners_that_cannot_be_reached_but_are_said_to_be_there() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = of_two(dir.path());

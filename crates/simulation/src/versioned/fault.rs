@@ -8,8 +8,8 @@ use super::world::World;
 /// had more of them are none of the rules here.
 const DEATHS_MAX: u32 = 20;
 
-/// How wrong clocks may be, in milliseconds.
-const OFFSET_MS_MAX: i64 = 3_000;
+/// How wrong clocks may be, in milliseconds: by more than the time for which deletions are remembered.
+const OFFSET_MS_MAX: i64 = 40_000;
 
 impl World {
     /// Something breaks.

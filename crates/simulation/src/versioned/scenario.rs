@@ -5,7 +5,7 @@ use fondaco_model::versioned::{Durability, Handoff, Resolution, VersionedSetting
 
 use super::history::Promise;
 
-/// How long deletions are remembered, in milliseconds: longer than clocks are wrong and messages late.
+/// How long deletions are remembered, in milliseconds: longer than messages are late.
 const GRACE_MS: u64 = 15_000;
 
 /// A cluster with one versioned store, and what happens to it. The same scenario always runs the same.

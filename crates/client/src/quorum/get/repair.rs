@@ -21,6 +21,7 @@ impl Get {
         }
         self.asks.end_all();
         self.settle_at_us = NEVER;
+        self.pause.end();
         let mut wanted: Vec<(u16, NodeId, KeyRecord)> = Vec::new();
         for (state, key) in self.states.iter().zip(&**self.keys) {
             let differ = state.answers.windows(2).any(|two| two[0].record != two[1].record);

@@ -156,7 +156,9 @@ impl Write {
             }
             return;
         }
-        let sloppy = settings.sloppy;
+        // There may have been a quorum by another table.
+        self.settle_at_us = NEVER;
+        let sloppy = self.store.settings.sloppy;
         let may_help = |purpose: Purpose| match purpose {
             Purpose::Merge | Purpose::Put { .. } => true,
             Purpose::Hint { .. } => sloppy,

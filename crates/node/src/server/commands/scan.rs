@@ -31,6 +31,8 @@ const HASH_BITS: u32 = 38;
 const PARTITION_BITS: u32 = 14;
 const COUNT_DEFAULT: usize = 10;
 const COUNT_MAX: usize = 100_000;
+/// How many bytes of keys a `SCAN` finds, about: then it ends, with fewer than were asked for.
+const FOUND_BYTES_MAX: usize = 4 << 20;
 /// How many times other nodes are asked for one `SCAN`: then it ends, with few keys or none.
 const ASKED_MAX: usize = 16;
 
@@ -101,7 +103,7 @@ pub(super) async fn scan(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), R
             .copied()
     };
     let mut keys: Vec<Vec<u8>> = Vec::new();
-    let (mut met, mut asked) = (0, 0);
+    let (mut met, mut met_bytes, mut asked) = (0, 0, 0);
     let mut cursor = request.cursor;
     let next = loop {
         let Some((store, place)) = next_store(cursor.map_or(1, |cursor| cursor.store.get())) else {
@@ -118,6 +120,7 @@ pub(super) async fn scan(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), R
         };
         let (found, following) = walk.from(position, request.count - met, &mut asked).await?;
         met += found.len();
+        met_bytes += found.iter().map(Vec::len).sum::<usize>();
         if request.strings_wanted {
             let prefix = catalog.stores()[place as usize].name.as_str().as_bytes();
             let wire_keys = found.iter().map(|key| [prefix, b":", key].concat());
@@ -129,7 +132,8 @@ pub(super) async fn scan(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), R
             Some(position) => Some(Cursor { store, position }),
             None => next_store(store.get() + 1).map(|(store, _)| Cursor::start_of(store)),
         };
-        if cursor.is_none() || met >= request.count || asked >= ASKED_MAX {
+        let is_enough = met >= request.count || met_bytes >= FOUND_BYTES_MAX || asked >= ASKED_MAX;
+        if cursor.is_none() || is_enough {
             break cursor;
         }
     };

@@ -134,7 +134,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     }
                     Turn::Ask(catalog) => self.run_split(catalog, started).await?,
                     Turn::Run(command) => self.run_command(command).await,
-                    Turn::Pipeline => self.run_pipeline(started).await?,
+                    Turn::Pipeline => self.run_pipeline().await?,
                 }
             }
             self.write(started).await?;
@@ -199,6 +199,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let rest = &self.input[self.consumed..];
             match parse_request(rest, &limits, &mut self.arguments) {
                 Ok(Parse::Complete { consumed }) => {
+                    self.needed = 0;
                     let resolved = resolve(&self.arguments, rest).and_then(|spec| {
                         let command = spec.id;
                         if !self.session.is_authenticated() && !commands::without_authentication(command) {
@@ -280,7 +281,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         }
                     }
                 }
-                Ok(Parse::Empty { consumed }) => self.consumed += consumed,
+                Ok(Parse::Empty { consumed }) => {
+                    self.needed = 0;
+                    self.consumed += consumed;
+                }
                 Ok(Parse::Incomplete { needed }) => {
                     self.needed = needed;
                     return self.run_window(&catalog).unwrap_or(Turn::Read);
@@ -400,12 +404,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Writes all replies.
-    async fn write(&mut self, started: Instant) -> io::Result<()> {
+    /// Writes all replies. The client is taken to receive since then.
+    async fn write(&mut self, since: Instant) -> io::Result<()> {
         if self.output.is_empty() {
             return Ok(());
         }
-        self.client.note(Phase::Receiving, self.context.shared.ms_at(started));
+        self.client.note(Phase::Receiving, self.context.shared.ms_at(since));
         let mut written = 0;
         while written < self.output.len() {
             let count = self.stream.write(&self.output[written..]).await?;

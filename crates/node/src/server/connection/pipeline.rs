@@ -49,14 +49,15 @@ enum Wake {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Carries requests out until there is one of another kind, or none is left.
-    pub(super) async fn run_pipeline(&mut self, started: Instant) -> io::Result<()> {
+    pub(super) async fn run_pipeline(&mut self) -> io::Result<()> {
         // What is under way when the client goes is carried out all the same, and told to nobody.
         let mut pipeline = self.pipeline.take().unwrap_or_default();
         let mut has_ended = false;
         loop {
+            let now = Instant::now();
             let pause = match has_ended {
                 true => Pause::Ended,
-                false => self.let_in(&mut pipeline),
+                false => self.let_in(&mut pipeline, now),
             };
             if pipeline.has_work() {
                 let catalog = self.context.shared.catalog.load();
@@ -73,7 +74,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             pipeline.take_done();
             self.answer_done(&mut pipeline);
             if self.output.len() > OUTPUT_BYTES_MAX {
-                self.write(started).await?;
+                self.write_within(now).await?;
             }
             if pipeline.is_empty() && pause != Pause::Full {
                 break;
@@ -89,7 +90,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     () = pipeline.next_done() => continue,
                     () = tokio::task::yield_now() => {}
                 }
-                self.write(started).await?;
+                self.write_within(now).await?;
             }
             let wake = match pause {
                 Pause::Starved => {
@@ -118,12 +119,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
+    /// Writes replies while others are under way, which the client then waits for.
+    async fn write_within(&mut self, now: Instant) -> io::Result<()> {
+        self.write(now).await?;
+        self.client.note(Phase::Waiting, self.context.shared.ms_at(now));
+        Ok(())
+    }
+
     /// Lets in requests of the input, as long as they are ours and there is room.
-    fn let_in(&mut self, pipeline: &mut Pipeline) -> Pause {
+    fn let_in(&mut self, pipeline: &mut Pipeline, began: Instant) -> Pause {
         let context = Rc::clone(&self.context);
         let limits = self.limits();
         let catalog = context.shared.catalog.load();
-        let (began, now_unix_ms) = (Instant::now(), now_unix_ms());
+        let now_unix_ms = now_unix_ms();
         loop {
             if self.consumed == self.input.len() {
                 self.needed = 0;
@@ -139,6 +147,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let consumed = match parse_request(rest, &limits, &mut self.arguments) {
                 Ok(Parse::Complete { consumed }) => consumed,
                 Ok(Parse::Empty { consumed }) => {
+                    self.needed = 0;
                     self.consumed += consumed;
                     continue;
                 }
