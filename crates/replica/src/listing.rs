@@ -2,8 +2,10 @@
 //! hashes, for `SCAN`; and for backups, page by page, the records of a partition in the same order, and what is kept for
 //! other nodes.
 
+use std::num::NonZeroU64;
+
 use bytes::Bytes;
-use fondaco_client::quorum::KeyRecord;
+use fondaco_client::quorum::{KeyRecord, ReplicaCommand};
 use fondaco_engine::{EngineError, Table};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::Record;
@@ -80,7 +82,8 @@ impl Replicas {
 
     /// What there is of a partition, keys with their records as they are stored, those of deleted keys included,
     /// in the order of hashes and keys: from the beginning, or behind a place that an earlier page told. It
-    /// reads the disk. `None` if the partition is not held.
+    /// reads the disk. `None` if this node does not own the partition, or others do that are not known to who goes by
+    /// the routing table of `epoch`.
     ///
     /// # Errors
     /// What the engine says.
@@ -88,12 +91,14 @@ impl Replicas {
         &self,
         store: u16,
         partition: PartitionId,
+        epoch: Option<NonZeroU64>,
         after: Option<&[u8]>,
         bytes: usize,
     ) -> Result<Option<RecordsPage>, String> {
         let holding = self.holding();
         let held = holding.stores.get(&store);
-        let Some(held) = held.filter(|held| held.partition(partition).is_ok()) else {
+        let is_admitted = holding.admit(partition, ReplicaCommand::Get, epoch).is_ok();
+        let Some(held) = held.filter(|held| is_admitted && holding.is_owner(held, partition)) else {
             return Ok(None);
         };
         let (first, end) = range(partition, 0, 0);

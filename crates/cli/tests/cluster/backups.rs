@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
+use fondaco_testing::{Proxy, ZooKeeper};
 use redis::Commands;
 use serde_json::{Value, json};
 
@@ -109,6 +110,65 @@ fn partitions_move_in_the_middle_of_a_backup_and_nothing_is_missing_in_it() {
     assert!(wait(&mut backup).success());
     any.done(&["restore", "again", url, "--create"]);
     check(cluster.get("router-1"), "again");
+}
+
+#[test]
+fn partitions_move_in_the_middle_of_a_restore_and_nothing_is_missing_after_it() {
+    let cluster = Cluster::start(Shape {
+        replicas: 1,
+        ..Shape::steady()
+    });
+    let any = cluster.any();
+    any.done(&["store", "create", "s", "--kind", "versioned"]);
+    write(cluster.get("router-1"), "s");
+    let url = cluster.data("backup");
+    let url = url.to_str().unwrap();
+    any.done(&["backup", "s", "--output", url]);
+    let arguments = [
+        "restore",
+        "again",
+        url,
+        "--create",
+        "--bytes-per-second",
+        BYTES_PER_SECOND,
+    ];
+    let mut restore = any.command(&arguments).stderr(Stdio::inherit()).spawn().unwrap();
+    until("the store is there", || {
+        let stores = any.http_get("/v1/stores");
+        stores["stores"].as_array().unwrap().len() == 2
+    });
+    let gone = cluster.number("node-2");
+    any.http_post("/v1/routing/plans", json!({"remove": [gone]}));
+    assert!(wait(&mut restore).success());
+    until("the partitions have moved", || {
+        let found = any.http_get("/v1/cluster");
+        found["plan_under_way"] == json!(false)
+    });
+    check(cluster.get("router-1"), "again");
+}
+
+#[test]
+fn what_is_cut_off_from_zookeeper_is_not_asked_where_everything_is() {
+    let zookeeper = ZooKeeper::start();
+    let own_way = Proxy::to(zookeeper.port());
+    let mut cluster = Cluster::prepare(Shape::default(), &zookeeper.address());
+    cluster.reroute("node-3", &own_way.address());
+    cluster.launch_all();
+    cluster.until_ready();
+    cluster.any().done(&["store", "create", "s", "--kind", "versioned"]);
+    write(cluster.get("router-1"), "s");
+    own_way.cut();
+    until("the silence is noticed", || {
+        let status = cluster.get("node-3").http_get("/v1/status");
+        status["coordination_silent_ms"].is_u64()
+    });
+    let path = cluster.data("backup");
+    let url = path.to_str().unwrap();
+    for arguments in [&["backup", "s", "--output", url][..], &["restore", "s", url]] {
+        let refused = cluster.get("node-3").refused(1, arguments);
+        assert!(refused.contains("has heard nothing of the cluster"), "{refused}");
+        cluster.any().done(arguments);
+    }
 }
 
 #[test]

@@ -131,12 +131,17 @@ impl Work {
         let is_new_table = self.seen.as_ref().is_none_or(|seen| epoch_of(seen) != epoch_of(&view));
         // A routing table before the report: what a plan waits for this node to know, it knows after a start without
         // the service, too. All else is remembered when requests see it.
-        if remembers && is_new_table {
-            self.remember(&view);
-        }
-        self.act(&view, origin, node, matches!(announced, Ok(Some(true))));
-        if remembers {
-            self.remember(&view);
+        let remembered = match remembers && is_new_table {
+            true => self.remember(&view),
+            false => Ok(()),
+        };
+        let reports = remembered.is_ok() && matches!(announced, Ok(Some(true)));
+        self.act(&view, origin, node, reports);
+        // Otherwise it looks again as if it had not seen it.
+        remembered?;
+        if remembers && let Err(error) = self.remember(&view) {
+            // It serves all the same, and tries again when the view changes.
+            tracing::warn!(%error, "cannot remember the view of the cluster");
         }
         self.seen = Some(view);
         announced.map(drop)
@@ -166,16 +171,13 @@ impl Work {
         Ok(())
     }
 
-    fn remember(&mut self, view: &ClusterView) {
+    fn remember(&mut self, view: &ClusterView) -> Result<(), ControlError> {
         let memory = Memory::of(view);
-        if self.memory.as_ref() == Some(&memory) {
-            return;
+        if self.memory.as_ref() != Some(&memory) {
+            memory.write(&self.parts.shared.disk.dir().view_file())?;
+            self.memory = Some(memory);
         }
-        match memory.write(&self.parts.shared.disk.dir().view_file()) {
-            Ok(()) => self.memory = Some(memory),
-            // It serves all the same, and tries again when the view changes.
-            Err(error) => tracing::warn!(%error, "cannot remember the view of the cluster"),
-        }
+        Ok(())
     }
 
     /// Does what the model says.

@@ -39,7 +39,7 @@ pub(super) struct ApiError {
 }
 
 /// All codes, with the status that each comes with and its meaning.
-pub const ERROR_CODES: [(&str, u16, &str); 41] = [
+pub const ERROR_CODES: [(&str, u16, &str); 42] = [
     (
         "invalid_request",
         400,
@@ -112,6 +112,11 @@ pub const ERROR_CODES: [(&str, u16, &str); 41] = [
         "member_busy",
         409,
         "the member of the development cluster is the one that answers, or is not as asked for",
+    ),
+    (
+        "old_routing",
+        409,
+        "partitions have other owners than by the routing table that the request goes by: look it up again",
     ),
     ("conflict", 409, "others changed the same again and again"),
     (

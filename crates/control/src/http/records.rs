@@ -4,6 +4,7 @@
 //! What is read and written here is this replica's alone: no other node is asked. Whoever makes a backup asks as
 //! many nodes as it takes to see every write that was acknowledged.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -41,11 +42,27 @@ pub(super) const MERGE_BYTES_MAX: usize = FRAME_BYTES_MAX;
 /// How long records may wait to be joined, in milliseconds.
 const MERGE_TIME_MAX_MS: u64 = 20_000;
 
-/// Where a page begins.
+/// What a request about records says besides its path.
 #[derive(Deserialize)]
-struct After {
-    /// What the page before said.
+struct Asked {
+    /// Where a page begins: what the page before said.
     after: Option<String>,
+    /// The epoch of the routing table by which this node was chosen.
+    epoch: Option<u64>,
+    /// When the store was created that is meant.
+    created_unix_ms: Option<u64>,
+}
+
+impl Asked {
+    fn of(uri: &Uri) -> Result<Self, ApiError> {
+        let query = Query::try_from_uri(uri);
+        let Query(asked) = query.map_err(|error| ApiError::invalid(format!("invalid query: {error}")))?;
+        Ok(asked)
+    }
+
+    fn epoch(&self) -> Option<NonZeroU64> {
+        self.epoch.and_then(NonZeroU64::new)
+    }
 }
 
 /// Read what this node holds of a partition of a versioned store, page by page. For backups.
@@ -53,22 +70,26 @@ struct After {
     ("store" = String, Path, description = "The store"),
     ("partition" = u32, Path, description = "The partition"),
     ("after" = Option<String>, Query, description = "Where to go on: the header `fondaco-next` of the page before"),
+    ("epoch" = Option<u64>, Query, description = "The epoch of the routing table by which this node was chosen: refused if it is too old"),
+    ("created_unix_ms" = Option<u64>, Query, description = "When the store was created that is meant: another one of its name is none"),
 ), responses(
     (status = 200, description = "Keys with their records, in the order of the hashes of the keys", body = Vec<u8>, content_type = "application/octet-stream",
         headers(("fondaco-next" = String, description = "Where the next page begins; a last page has none"))),
-    (status = "default", description = "An error: invalid_request, store_not_found, not_versioned, unavailable", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, not_versioned, old_routing, unavailable", body = ErrorResource),
 ))]
 pub(super) async fn partition(
     State(app): State<App>,
     PathTexts((store, partition)): PathTexts<(StoreName, u32)>,
     uri: Uri,
 ) -> Result<Response, ApiError> {
-    page(&app, &store, &uri, move |replicas, store, after| {
-        let held = replicas.records_page(store, PartitionId::new(partition), after, PAGE_BYTES);
+    let asked = Asked::of(&uri)?;
+    let epoch = asked.epoch();
+    page(&app, &store, asked, move |replicas, store, after| {
+        let held = replicas.records_page(store, PartitionId::new(partition), epoch, after, PAGE_BYTES);
         held.map_err(|message| ApiError::new("internal", message))?
             .ok_or_else(|| {
-                let message = format!("this node does not hold partition {partition} of the store: ask an owner of it");
-                ApiError::new("unavailable", message)
+                let message = format!("this node does not own partition {partition} of the store: look up who does");
+                ApiError::new("old_routing", message)
             })
     })
     .await
@@ -78,13 +99,14 @@ pub(super) async fn partition(
 #[utoipa::path(get, path = "/v1/stores/{store}/hints", tag = "backups", params(
     ("store" = String, Path, description = "The store"),
     ("after" = Option<String>, Query, description = "Where to go on: the header `fondaco-next` of the page before"),
+    ("created_unix_ms" = Option<u64>, Query, description = "When the store was created that is meant: another one of its name is none"),
 ), responses(
     (status = 200, description = "Keys with their records, in no order", body = Vec<u8>, content_type = "application/octet-stream",
         headers(("fondaco-next" = String, description = "Where the next page begins; a last page has none"))),
     (status = "default", description = "An error: invalid_request, store_not_found, not_versioned, unavailable", body = ErrorResource),
 ))]
 pub(super) async fn hints(State(app): State<App>, StorePath(store): StorePath, uri: Uri) -> Result<Response, ApiError> {
-    page(&app, &store, &uri, |replicas, store, after| {
+    page(&app, &store, Asked::of(&uri)?, |replicas, store, after| {
         let kept = replicas.hints_page(store, after, PAGE_BYTES);
         kept.map_err(|message| ApiError::new("internal", message))
     })
@@ -95,14 +117,16 @@ pub(super) async fn hints(State(app): State<App>, StorePath(store): StorePath, u
 async fn page(
     app: &App,
     store: &StoreName,
-    uri: &Uri,
+    asked: Asked,
     read: impl FnOnce(&Replicas, u16, Option<&[u8]>) -> Result<RecordsPage, ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
-    let query = Query::try_from_uri(uri).map_err(|error| ApiError::invalid(format!("invalid query: {error}")))?;
-    let Query(After { after }) = query;
-    let after = after.map(|after| URL_SAFE_NO_PAD.decode(after)).transpose();
+    let after = asked
+        .after
+        .as_ref()
+        .map(|after| URL_SAFE_NO_PAD.decode(after))
+        .transpose();
     let after = after.map_err(|error| ApiError::invalid(format!("invalid place to go on: {error}")))?;
-    let (id, replicas) = replicas_of(app, store)?;
+    let (id, replicas) = replicas_of(app, store, &asked)?;
     // It is never closed.
     let _permit = app.pages.acquire().await.ok();
     let read = app.blocking(move |_| Ok(read(&replicas, id, after.as_deref())));
@@ -119,21 +143,27 @@ async fn page(
 }
 
 /// Join records with those that this node holds of a versioned store: what is newer stays. For restoring backups.
-#[utoipa::path(post, path = "/v1/stores/{store}/records", tag = "backups", params(("store" = String, Path, description = "The store")),
+#[utoipa::path(post, path = "/v1/stores/{store}/records", tag = "backups", params(
+    ("store" = String, Path, description = "The store"),
+    ("epoch" = Option<u64>, Query, description = "The epoch of the routing table by which this node was chosen: refused if it is too old"),
+    ("created_unix_ms" = Option<u64>, Query, description = "When the store was created that is meant: another one of its name is none"),
+),
     request_body(content = Vec<u8>, description = "Keys with their records, as pages have them", content_type = "application/octet-stream"), responses(
     (status = 204, description = "They are joined, and as durable as the store's writes are"),
-    (status = "default", description = "An error: invalid_request, store_not_found, not_versioned, body_too_large, overloaded, unavailable, not_enough_space", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, not_versioned, old_routing, body_too_large, overloaded, unavailable, not_enough_space", body = ErrorResource),
 ))]
 pub(super) async fn merge(
     State(app): State<App>,
     StorePath(store): StorePath,
+    uri: Uri,
     BytesBody(body): BytesBody,
 ) -> Result<StatusCode, ApiError> {
+    let asked = Asked::of(&uri)?;
     let records = parse(&body)?;
-    let (store_id, replicas) = replicas_of(&app, &store)?;
+    let (store_id, replicas) = replicas_of(&app, &store, &asked)?;
     let (sender, receiver) = oneshot::channel();
     let request = ReplicaRequest {
-        epoch: None,
+        epoch: asked.epoch(),
         store_id,
         store,
         timeout_ms: MERGE_TIME_MAX_MS,
@@ -149,6 +179,7 @@ pub(super) async fn merge(
             let code = match error.code {
                 ReplicaErrorCode::Overloaded | ReplicaErrorCode::Timeout => "overloaded",
                 ReplicaErrorCode::NotHere | ReplicaErrorCode::NoStore => "unavailable",
+                ReplicaErrorCode::OldTable => "old_routing",
                 ReplicaErrorCode::DiskFull => "not_enough_space",
                 ReplicaErrorCode::BadKey => "invalid_request",
                 _ => "internal",
@@ -175,10 +206,12 @@ fn parse(body: &Bytes) -> Result<Vec<KeyRecord>, ApiError> {
     }
 }
 
-/// The number of a versioned store, and what this node holds of all of them.
-fn replicas_of(app: &App, name: &StoreName) -> Result<(u16, Arc<Replicas>), ApiError> {
+/// The number of the versioned store that is meant, and what this node holds of all of them.
+fn replicas_of(app: &App, name: &StoreName, asked: &Asked) -> Result<(u16, Arc<Replicas>), ApiError> {
     let view = app.operator.mirror().view();
-    let Some(store) = view.stores.get(name) else {
+    let store = view.stores.get(name);
+    let is_meant = |created_unix_ms| asked.created_unix_ms.is_none_or(|meant| meant == created_unix_ms);
+    let Some(store) = store.filter(|store| is_meant(store.record.created_unix_ms)) else {
         return Err(ControlError::from(OperatorError::StoreNotFound { store: name.clone() }).into());
     };
     if store.record.definition.versioned.is_none() {

@@ -205,6 +205,9 @@ fn every_documented_operation_answers_as_documented() {
     let page = "/v1/stores/{store}/partitions/{partition}/records";
     walk.step("GET", page, "/v1/stores/carts/partitions/0/records", null(), 200);
     walk.step("GET", page, "/v1/stores/pymk/partitions/0/records", null(), 409);
+    // Of another store that had its name.
+    let other = "/v1/stores/carts/partitions/0/records?created_unix_ms=1";
+    walk.step("GET", page, other, null(), 404);
     let hints = "/v1/stores/{store}/hints";
     walk.step("GET", hints, "/v1/stores/carts/hints", null(), 200);
     walk.step("GET", hints, "/v1/stores/carts/hints?after=!", null(), 400);

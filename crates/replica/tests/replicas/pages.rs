@@ -1,6 +1,7 @@
 //! What a node holds, and what it keeps for others, told page by page.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 
 use bytes::Bytes;
 use fondaco_client::quorum::{KeyRecord, ReplicaOperation, ReplicaReply};
@@ -39,11 +40,12 @@ fn pages_of_a_partition_have_each_of_its_records_once_however_long_they_are() {
         put(cluster.node(1), name, value("some value"));
     }
     let mut found = BTreeSet::new();
+    let epoch = NonZeroU64::new(cluster.table.epoch());
     for partition in 0..4 {
         let partition = PartitionId::new(partition);
         let page = |bytes| {
             all(|after| {
-                let page = cluster.node(1).records_page(STORE_ID, partition, after, bytes);
+                let page = cluster.node(1).records_page(STORE_ID, partition, epoch, after, bytes);
                 page.unwrap().unwrap()
             })
         };
@@ -61,7 +63,9 @@ fn pages_of_a_partition_have_each_of_its_records_once_however_long_they_are() {
         }
     }
     assert_eq!(found, names.into_iter().map(Bytes::from).collect());
-    let absent = cluster.node(1).records_page(STORE_ID + 1, PartitionId::new(0), None, 1);
+    let absent = cluster
+        .node(1)
+        .records_page(STORE_ID + 1, PartitionId::new(0), None, None, 1);
     assert!(absent.unwrap().is_none());
 }
 

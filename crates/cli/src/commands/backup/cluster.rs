@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
-use fondaco_control::http::{NodeList, RoutingResource, VersionedResource};
+use fondaco_control::http::{NodeList, NodeStatus, RoutingResource, VersionedResource};
 use fondaco_model::{PartitionCount, StoreName};
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,15 @@ pub struct StoreSettings {
     pub read_keys_per_second: Option<u64>,
     /// What else.
     pub versioned: VersionedResource,
+}
+
+/// Which store is meant: another one may have its name by now.
+#[derive(Debug, Clone, Copy)]
+pub struct StoreId<'a> {
+    /// Its name.
+    pub name: &'a StoreName,
+    /// When it was created, in milliseconds since 1970.
+    pub created_unix_ms: u64,
 }
 
 impl StoreSettings {
@@ -125,11 +134,14 @@ impl Cluster {
                 self.nodes.insert(node.node, (node.http, client));
             }
         }
-        let mut owners = routing.owners;
-        owners.iter_mut().for_each(|list| list.truncate(replicas as usize));
+        let (mut owners, mut joint) = (routing.owners, routing.joint);
+        let lists = owners.iter_mut().chain(joint.values_mut());
+        lists.for_each(|list| list.truncate(replicas as usize));
         Ok(Topology {
+            epoch: routing.epoch,
             partitions: partition_count(routing.partitions)?,
             owners,
+            joint,
             nodes,
         })
     }
@@ -142,8 +154,34 @@ impl Cluster {
         self.ask_any(|client| StoreSettings::of(client, store))
     }
 
-    /// Asks the process that the user named, or else any node.
+    /// Sees to it that a store is there still, and not another one of its name. `what` was done with it meanwhile.
+    ///
+    /// # Errors
+    /// It was dropped; or nobody says, for long.
+    pub fn check_store(&self, store: StoreId<'_>, pace: &Pace, what: &str) -> anyhow::Result<()> {
+        let mut patience = Patience::new();
+        loop {
+            match self.settings(store.name) {
+                Ok(Some(now)) if now.created_unix_ms == store.created_unix_ms => return Ok(()),
+                Ok(_) => bail!("store {:?} was dropped while it was {what}", store.name),
+                Err(error) => patience.wait(pace, error)?,
+            }
+        }
+    }
+
+    /// Asks the process that the user named, or else any node: one that hears of changes of the cluster.
     fn ask_any<T>(&self, ask: impl Fn(&Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let ask = |client: &Client| {
+            // First: what it says then is no older than that.
+            match client.get::<NodeStatus>("/v1/status")?.coordination_silent_ms {
+                None => ask(client),
+                Some(silent_ms) => bail!(
+                    "{} has heard nothing of the cluster for {silent_ms} ms, and may know of owners that are none any \
+                     more: name another process, or wait",
+                    client.address()
+                ),
+            }
+        };
         let mut answer = ask(&self.entry);
         for (_, client) in self.nodes.values() {
             if answer.is_ok() {
@@ -167,10 +205,14 @@ impl Cluster {
 /// Who is there, and who holds what of a store.
 #[derive(Debug, Clone)]
 pub struct Topology {
+    /// The epoch of the routing table.
+    pub epoch: u64,
     /// How many partitions there are.
     pub partitions: PartitionCount,
     /// The owners of each partition, in the order of preference.
     pub owners: Vec<Vec<u32>>,
+    /// Of partitions that a plan moves, those that take writes besides.
+    pub joint: BTreeMap<u32, Vec<u32>>,
     /// All nodes that are there or own something, and whether each is there.
     pub nodes: BTreeMap<u32, bool>,
 }
@@ -179,6 +221,15 @@ impl Topology {
     /// The owners of a partition.
     pub fn owners_of(&self, partition: usize) -> &[u32] {
         self.owners.get(partition).map_or(&[], Vec::as_slice)
+    }
+
+    /// Who has to take writes to a partition, of each group enough: its owners, and those that a plan makes owners, or that
+    /// were.
+    pub fn writers_of(&self, partition: usize) -> impl Iterator<Item = &[u32]> {
+        let joint = u32::try_from(partition)
+            .ok()
+            .and_then(|partition| self.joint.get(&partition));
+        std::iter::once(self.owners_of(partition)).chain(joint.map(Vec::as_slice))
     }
 
     /// Whether a node is there.
@@ -228,6 +279,8 @@ pub fn ask<T>(node: u32, passing: &[&str], ask: impl Fn() -> anyhow::Result<T>) 
                 attempt += 1;
                 std::thread::sleep(ATTEMPT_INTERVAL);
             }
+            // The node is well, and who owns what is not as it was.
+            Err(error) if is_refused(&error, "old_routing") => return Err(Passing::Cluster(error).into()),
             answer => return Ok(answer.map_err(|reason| Passing::Node { node, reason })?),
         }
     }

@@ -1,8 +1,8 @@
 //! `fondaco restore`: the records of a backup are joined with what nodes hold.
 //!
 //! All files are read and verified before the first record is sent. A record is sent to every node that is there
-//! and owns its partition, as many as have to acknowledge a write or more; the others get it as they get all that
-//! they missed. The store may have another name than the one that was backed up, and the cluster other partitions.
+//! and owns its partition, or takes its writes while a plan moves it, as many as have to acknowledge a write or more; the
+//! others get it as they get all that they missed. The store may have another name than the one that was backed up, and the cluster other partitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use fondaco_model::{StoreDefinition, StoreKind, StoreName, slot_of_key};
 use fondaco_storage::Location;
 use serde::Serialize;
 
-use super::cluster::{Cluster, Passing, Patience, StoreSettings, Topology, ask};
+use super::cluster::{Cluster, Passing, Patience, StoreId, StoreSettings, Topology, ask};
 use super::manifest::Manifest;
 use super::pace::{BYTES_PER_SECOND_DEFAULT, Pace};
 use crate::arguments::ControlPort;
@@ -96,7 +96,7 @@ pub fn restore(options: &RestoreOptions, output: &Output) -> anyhow::Result<()> 
         });
     }
     let mut cluster = Cluster::new(&options.node)?;
-    let found = StoreSettings::of(cluster.entry(), name)?;
+    let found = cluster.settings(name)?;
     if found.is_none() && !options.create {
         bail!(
             "no store {name:?} on {}: say --create, or create it with fondaco store create {name} --kind versioned",
@@ -110,8 +110,12 @@ pub fn restore(options: &RestoreOptions, output: &Output) -> anyhow::Result<()> 
         None => create(cluster.entry(), name, &manifest.settings)?,
     };
     let topology = cluster.look_up(settings.replicas)?;
+    let store = StoreId {
+        name,
+        created_unix_ms: settings.created_unix_ms,
+    };
     let mut sending = Sending {
-        store: name,
+        store,
         writes: settings.versioned.writes as usize,
         replicas: settings.replicas,
         cluster,
@@ -134,6 +138,9 @@ pub fn restore(options: &RestoreOptions, output: &Output) -> anyhow::Result<()> 
         display.show("restoring", (at + 1) as f64 / count, &details);
     }
     sending.flush().with_context(unfinished)?;
+    // Records that went to a store of this name that was dropped are not in this one.
+    let restored = sending.cluster.check_store(store, &sending.pace, "restored");
+    restored.with_context(unfinished)?;
     drop(display);
     result.left_out = sending.left_out;
     if !result.left_out.is_empty() {
@@ -197,7 +204,7 @@ type Bodies = BTreeMap<u32, Vec<u8>>;
 
 /// Records on their way to nodes.
 struct Sending<'a> {
-    store: &'a StoreName,
+    store: StoreId<'a>,
     /// How many nodes have to take each record.
     writes: usize,
     replicas: u32,
@@ -259,21 +266,23 @@ impl Sending<'_> {
     fn bodies(&self, batch: &[Frame]) -> anyhow::Result<(Bodies, BTreeSet<u32>)> {
         let (mut bodies, mut left_out) = (Bodies::new(), BTreeSet::new());
         for frame in batch {
-            let slot = slot_of_key(self.store, &frame.key);
+            let slot = slot_of_key(self.store.name, &frame.key);
             let partition = self.topology.partitions.partition_of(slot).get() as usize;
-            let mut count = 0;
-            for &node in self.topology.owners_of(partition) {
-                if !self.topology.is_live(node) || self.failed.contains(&node) {
-                    left_out.insert(node);
-                    continue;
+            let mut taking = BTreeSet::new();
+            for group in self.topology.writers_of(partition) {
+                let is_there = |node: &&u32| self.topology.is_live(**node) && !self.failed.contains(node);
+                let (there, absent): (Vec<u32>, Vec<u32>) = group.iter().partition(|node| is_there(node));
+                left_out.extend(absent);
+                if there.len() < self.writes {
+                    let (count, needed) = (there.len(), self.writes);
+                    let reason =
+                        anyhow!("partition {partition} has {count} of {needed} owners: start nodes of {group:?}");
+                    return Err(Passing::Cluster(reason).into());
                 }
-                count += 1;
-                Frame::write(&frame.key, &frame.record, bodies.entry(node).or_default())?;
+                taking.extend(there);
             }
-            if count < self.writes {
-                let (needed, owners) = (self.writes, self.topology.owners_of(partition));
-                let reason = anyhow!("partition {partition} has {count} of {needed} owners: start nodes of {owners:?}");
-                return Err(Passing::Cluster(reason).into());
+            for node in taking {
+                Frame::write(&frame.key, &frame.record, bodies.entry(node).or_default())?;
             }
         }
         Ok((bodies, left_out))
@@ -282,7 +291,9 @@ impl Sending<'_> {
     /// Sends a batch to all nodes side by side.
     fn send(&mut self, batch: &[Frame]) -> anyhow::Result<()> {
         let (bodies, left_out) = self.bodies(batch)?;
-        let path = format!("/v1/stores/{}/records", self.store);
+        let StoreId { name, created_unix_ms } = self.store;
+        let epoch = self.topology.epoch;
+        let path = format!("/v1/stores/{name}/records?epoch={epoch}&created_unix_ms={created_unix_ms}");
         let mut ways = Vec::with_capacity(bodies.len());
         for (node, body) in bodies {
             ways.push((node, self.cluster.node(node)?, body));

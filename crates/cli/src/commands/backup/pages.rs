@@ -2,10 +2,9 @@
 
 use anyhow::Context;
 use fondaco_control::http::Frame;
-use fondaco_model::StoreName;
 use fondaco_model::versioned::Record;
 
-use super::cluster::{Passing, ask};
+use super::cluster::{Passing, StoreId, ask};
 use crate::client::Client;
 
 /// What a node refuses with when it has too much to do: it is asked again.
@@ -27,14 +26,18 @@ enum Next {
 
 impl<'a> Pages<'a> {
     /// What a node holds of a partition, in the order of the hashes of the keys.
-    pub fn of_partition(store: &StoreName, partition: usize, node: u32, client: &'a Client) -> Self {
-        let path = format!("/v1/stores/{store}/partitions/{partition}/records");
+    pub fn of_partition(store: &StoreId<'_>, partition: usize, epoch: u64, node: u32, client: &'a Client) -> Self {
+        let StoreId { name, created_unix_ms } = store;
+        let path =
+            format!("/v1/stores/{name}/partitions/{partition}/records?epoch={epoch}&created_unix_ms={created_unix_ms}");
         Self::of(path, node, client)
     }
 
     /// What a node keeps for others.
-    pub fn of_hints(store: &StoreName, node: u32, client: &'a Client) -> Self {
-        Self::of(format!("/v1/stores/{store}/hints"), node, client)
+    pub fn of_hints(store: &StoreId<'_>, node: u32, client: &'a Client) -> Self {
+        let StoreId { name, created_unix_ms } = store;
+        let path = format!("/v1/stores/{name}/hints?created_unix_ms={created_unix_ms}");
+        Self::of(path, node, client)
     }
 
     fn of(path: String, node: u32, client: &'a Client) -> Self {
@@ -53,7 +56,7 @@ impl<'a> Pages<'a> {
     pub fn next(&mut self) -> anyhow::Result<Option<(Vec<Frame>, u64)>> {
         let path = match &self.next {
             Next::First => self.path.clone(),
-            Next::Behind(place) => format!("{}?after={place}", self.path),
+            Next::Behind(place) => format!("{}&after={place}", self.path),
             Next::None => return Ok(None),
         };
         let (bytes, next) = ask(self.node, &BUSY, || self.client.get_page(&path))?;

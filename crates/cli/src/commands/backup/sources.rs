@@ -120,13 +120,17 @@ fn list<'a>(nodes: impl IntoIterator<Item = &'a u32>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     /// Five nodes, of which some are away; partition 0 has the owners 1, 2, 3.
     fn topology(away: &[u32]) -> Topology {
         Topology {
+            epoch: 1,
             partitions: 1.try_into().unwrap(),
             owners: vec![vec![1, 2, 3]],
+            joint: BTreeMap::new(),
             nodes: (1..=5).map(|node| (node, !away.contains(&node))).collect(),
         }
     }

@@ -14,7 +14,7 @@ use fondaco_model::StoreName;
 use fondaco_storage::Location;
 use serde::Serialize;
 
-use super::cluster::{Cluster, Passing, Patience, StoreSettings, Topology};
+use super::cluster::{Cluster, Passing, Patience, StoreId, Topology};
 use super::manifest::{self, Manifest, Names};
 use super::pace::{BYTES_PER_SECOND_DEFAULT, Pace};
 use super::pages::Pages;
@@ -68,7 +68,7 @@ struct BackupResult {
 pub fn back_up(options: &BackupOptions, output: &Output) -> anyhow::Result<()> {
     let (name, location) = (&options.store, &options.output);
     let mut cluster = Cluster::new(&options.node)?;
-    let Some(settings) = StoreSettings::of(cluster.entry(), name)? else {
+    let Some(settings) = cluster.settings(name)? else {
         bail!(
             "no store {name:?} on {}: fondaco store list shows those there are",
             cluster.entry().address()
@@ -87,7 +87,10 @@ pub fn back_up(options: &BackupOptions, output: &Output) -> anyhow::Result<()> {
     let unfinished = || format!("there is no backup in {location} yet: run it again to begin anew");
     let names = Names::new()?;
     let mut reading = Reading {
-        store: name,
+        store: StoreId {
+            name,
+            created_unix_ms: settings.created_unix_ms,
+        },
         location,
         names: &names,
         replicas: settings.replicas,
@@ -106,7 +109,8 @@ pub fn back_up(options: &BackupOptions, output: &Output) -> anyhow::Result<()> {
         readings.push(reading.beside(&options.node).with_context(unfinished)?);
     }
     files.extend(side_by_side(readings, count, &pace, &mut display).with_context(unfinished)?);
-    reading.check_store(&settings).with_context(unfinished)?;
+    let read = reading.cluster.check_store(reading.store, &pace, "read");
+    read.with_context(unfinished)?;
     let manifest = Manifest {
         store: name.to_string(),
         began_unix_ms,
@@ -189,7 +193,7 @@ fn side_by_side(
 
 /// A store that is being read.
 struct Reading<'a> {
-    store: &'a StoreName,
+    store: StoreId<'a>,
     location: &'a Location,
     names: &'a Names,
     replicas: u32,
@@ -232,7 +236,7 @@ impl<'a> Reading<'a> {
     }
 
     fn hints_of(&mut self, node: u32, writer: &mut RecordsWriter) -> anyhow::Result<()> {
-        let mut pages = Pages::of_hints(self.store, node, self.cluster.node(node)?);
+        let mut pages = Pages::of_hints(&self.store, node, self.cluster.node(node)?);
         while let Some((frames, bytes)) = pages.next()? {
             for frame in frames {
                 pages.decode(&frame.key, frame.record.clone())?;
@@ -241,18 +245,6 @@ impl<'a> Reading<'a> {
             self.pace.moved(bytes)?;
         }
         Ok(())
-    }
-
-    /// Whether what was read is all of one store.
-    fn check_store(&self, settings: &StoreSettings) -> anyhow::Result<()> {
-        let mut patience = Patience::new();
-        loop {
-            match self.cluster.settings(self.store) {
-                Ok(Some(now)) if now.created_unix_ms == settings.created_unix_ms => return Ok(()),
-                Ok(_) => bail!("store {:?} was dropped while it was read", self.store),
-                Err(error) => patience.wait(self.pace, error)?,
-            }
-        }
     }
 
     /// Writes a partition.
@@ -287,10 +279,11 @@ impl<'a> Reading<'a> {
 
     fn try_partition(&mut self, partition: usize) -> anyhow::Result<RecordsFile> {
         let nodes = self.sources.of(&self.topology, partition)?;
+        let epoch = self.topology.epoch;
         let mut replicas = Vec::with_capacity(nodes.len());
         for node in nodes {
             let client = self.cluster.node(node)?;
-            replicas.push(Pages::of_partition(self.store, partition, node, client));
+            replicas.push(Pages::of_partition(&self.store, partition, epoch, node, client));
         }
         let mut replicas = Replicas::new(replicas.into_iter());
         let mut writer = RecordsWriter::create(self.location, self.names.of_partition(partition))?;

@@ -1,6 +1,6 @@
 //! The cluster: its nodes, its routing table, and changes of that.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fondaco_model::{Placement, Plan, RoutingTable};
 use serde::{Deserialize, Serialize};
@@ -103,6 +103,9 @@ pub struct RoutingResource {
     pub owners: Vec<Vec<u32>>,
     /// The same after the plan under way; null without one.
     pub next: Option<Vec<Vec<u32>>>,
+    /// Of partitions whose owners a plan changes, until it is finished, those that it makes owners, or that were: writes
+    /// go to them, too.
+    pub joint: BTreeMap<u32, Vec<u32>>,
 }
 
 /// A change of the routing table to be begun.
@@ -185,6 +188,12 @@ impl From<&RoutingTable> for RoutingResource {
             partitions: table.partitions().get(),
             owners: numbers(table.all_owners()),
             next: table.planned().map(numbers),
+            joint: (table.partitions().partitions())
+                .filter_map(|partition| {
+                    let joint = table.joint(partition)?;
+                    Some((partition.get(), joint.iter().map(|node| node.get()).collect()))
+                })
+                .collect(),
         }
     }
 }
