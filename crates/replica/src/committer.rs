@@ -4,6 +4,7 @@
 //! waited for together where it is to be on the disk. A panic is that of one group: who waits for it is told, and the
 //! thread goes on with the next.
 
+use std::collections::HashSet;
 use std::iter::Peekable;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -49,13 +50,32 @@ pub(crate) struct Dots {
     volatile: DotSource,
     /// How often another incarnation had been begun by then.
     renewed: u64,
+    /// The hashes of keys that were given dots since, if that was while the process runs.
+    given: Given,
 }
+
+/// Keys that were given dots.
+#[derive(Debug)]
+enum Given {
+    /// Any may have been.
+    Any,
+    /// These, by the hashes of the keys.
+    To(HashSet<u64>),
+}
+
+/// How many keys are known to have been given dots; beyond, any may have been.
+const GIVEN_MAX: usize = 1 << 16;
 
 impl Dots {
     fn new(incarnation: &Incarnation, node: NodeId) -> Self {
+        // Asked first: if one begins meanwhile, these are given up once for nothing.
+        let renewed = incarnation.renewed();
         Self {
-            // Asked first: if one begins meanwhile, these are given up once for nothing.
-            renewed: incarnation.renewed(),
+            renewed,
+            given: match renewed {
+                0 => Given::Any,
+                _ => Given::To(HashSet::new()),
+            },
             durable: incarnation.dots(node, Lasting::Durable),
             volatile: incarnation.dots(node, Lasting::Volatile),
         }
@@ -68,7 +88,22 @@ impl Dots {
         }
     }
 
-    pub(crate) fn of(&mut self, lasting: Lasting) -> &mut DotSource {
+    /// Whether a key, by its hash, may have been given dots of this incarnation.
+    pub(crate) fn may_have_given(&self, hash: u64) -> bool {
+        match &self.given {
+            Given::Any => true,
+            Given::To(hashes) => hashes.contains(&hash),
+        }
+    }
+
+    /// Where a key, by its hash, gets its next dot from.
+    pub(crate) fn of(&mut self, lasting: Lasting, hash: u64) -> &mut DotSource {
+        if let Given::To(hashes) = &mut self.given {
+            hashes.insert(hash);
+            if hashes.len() > GIVEN_MAX {
+                self.given = Given::Any;
+            }
+        }
         match lasting {
             Lasting::Durable => &mut self.durable,
             Lasting::Volatile => &mut self.volatile,

@@ -273,7 +273,7 @@ impl Group<'_> {
         let Some(update) = writes.decide(at, &local, self.now_unix_ms) else {
             return Ok(());
         };
-        let dots = self.dots.of(store.lasting());
+        let dots = self.dots.of(store.lasting(), place.hash);
         // All that was ever written is here.
         let record = Record::write(Some(&local), dots, Over::Context(local.context()), update);
         let record = record.map_err(|error| ReplicaError::new(ReplicaErrorCode::Other, error.to_string()))?;

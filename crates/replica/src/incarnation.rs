@@ -38,6 +38,9 @@ struct Stored {
     counted: u64,
     /// Whether it ended well.
     ended: bool,
+    /// Whether a start has begun since, and has not come to the end.
+    #[serde(default)]
+    starting: bool,
 }
 
 /// Whether what a store holds outlives the process.
@@ -146,10 +149,36 @@ impl Numbers {
             volatile: self.volatile,
             counted,
             ended,
+            starting: false,
         };
-        let text = serde_json::to_vec(&stored).map_err(io::Error::other);
+        stored.write(path)
+    }
+}
+
+impl Stored {
+    fn write(&self, path: &Path) -> Result<(), ReplicasError> {
+        let text = serde_json::to_vec(self).map_err(io::Error::other);
         text.and_then(|text| replace(path, &text))
             .map_err(ReplicasError::io("write", path))
+    }
+}
+
+/// To be called before engines are opened in what is to be the directory of [`Replicas`](crate::Replicas): what they find
+/// damaged, and cut off, they find once. If the start then fails, the next one begins another incarnation, since it cannot
+/// know.
+///
+/// # Errors
+/// A file that cannot be read, understood or written.
+pub fn begin_start(dir: &Path) -> Result<(), ReplicasError> {
+    let path = dir.join(FILE);
+    match read(&path)? {
+        Some(stored) if stored.ended => Stored {
+            ended: !stored.starting,
+            starting: true,
+            ..stored
+        }
+        .write(&path),
+        _ => Ok(()),
     }
 }
 
@@ -243,6 +272,26 @@ mod tests {
         // It is on the disk, and has not ended.
         let third = Incarnation::open(dir.path(), false).unwrap();
         assert_ne!(begins(&third, Lasting::Durable).0, after[0].0);
+    }
+
+    #[test]
+    fn after_a_start_that_failed_another_incarnation_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        begin_start(dir.path()).unwrap();
+        let first = Incarnation::open(dir.path(), false).unwrap();
+        first.end(7).unwrap();
+        begin_start(dir.path()).unwrap();
+        let second = Incarnation::open(dir.path(), false).unwrap();
+        assert_eq!(
+            begins(&second, Lasting::Durable),
+            (begins(&first, Lasting::Durable).0, 7)
+        );
+        second.end(8).unwrap();
+        // It is not known what the engines found then.
+        begin_start(dir.path()).unwrap();
+        begin_start(dir.path()).unwrap();
+        let third = Incarnation::open(dir.path(), false).unwrap();
+        assert_ne!(begins(&third, Lasting::Durable).0, begins(&second, Lasting::Durable).0);
     }
 
     #[test]

@@ -59,6 +59,7 @@ pub use admitted::admitted;
 pub use client_peers::ClientPeers;
 pub use direct::{DirectEnd, DirectPlace, DirectWrites};
 pub use error::ReplicasError;
+pub use incarnation::begin_start;
 pub use listing::{KeysListed, RecordsPage};
 pub use loop_replica::LoopReplica;
 pub use metrics::{REPLICA_COUNTERS, ReplicaCounter};

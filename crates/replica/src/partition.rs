@@ -196,6 +196,12 @@ impl Partition {
         self.forget_tree();
     }
 
+    /// What was damaged under a key is replaced: whatever is found damaged there from now on is something else.
+    pub(crate) fn replaced_damaged(&self, hash: u64) {
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        damaged.retain(|(of, _)| *of != hash);
+    }
+
     /// Asks the tree something; `None` while there is none.
     pub(crate) fn with_tree<T>(&self, ask: impl FnOnce(&HashTree) -> T) -> Option<T> {
         self.tree().grown.as_ref().map(ask)

@@ -230,6 +230,7 @@ impl Update {
                     Err(error) => Err(error),
                 },
                 Phase::Resting { until_us } if moment.now_us >= *until_us => {
+                    self.room = HeldRoom::default();
                     let times = self.times_left(moment);
                     read(&self.key, &self.options, times, &self.home, moment)
                         .map(|get| Some(Phase::Reading(Box::new(get))))

@@ -91,6 +91,20 @@ impl HeldRoom {
         Ok(())
     }
 
+    /// Takes room for a value that is not done without: also if there is too little, when nobody else has any.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub(crate) fn take_alone(&mut self, bytes: usize) -> Result<(), u64> {
+        let Some(room) = &self.room else { return Ok(()) };
+        if room.bytes() != self.bytes {
+            return self.take(bytes);
+        }
+        room.bytes.fetch_add(bytes as u64, Relaxed);
+        self.bytes += bytes as u64;
+        Ok(())
+    }
+
     /// A value that room was taken for is no longer held.
     pub(super) fn give_back(&mut self, bytes: usize) {
         if let Some(room) = &self.room {
@@ -152,5 +166,17 @@ mod tests {
             drop(all);
             prop_assert_eq!(room.bytes(), 0);
         }
+    }
+
+    #[test]
+    fn one_who_is_alone_has_as_much_as_it_takes() {
+        let room = Arc::new(ValueRoom::new(100));
+        let [mut one, mut other] = [(); 2].map(|()| HeldRoom::of(Some(Arc::clone(&room))));
+        one.take_alone(150).unwrap();
+        one.take_alone(10).unwrap();
+        assert_eq!(other.take_alone(1), Err(100));
+        drop(one);
+        other.take_alone(60).unwrap();
+        assert_eq!(room.bytes(), 60);
     }
 }

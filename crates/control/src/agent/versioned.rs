@@ -16,7 +16,9 @@ use fondaco_model::cluster::{ClusterView, LocalVersioned};
 use fondaco_model::versioned::EngineKind;
 use fondaco_model::{NodeId, StoreName};
 use fondaco_node::{PeerAccess, SharedCatalog};
-use fondaco_replica::{ClientPeers, Engines, ReplicaOptions, ReplicaView, Replicas, ReplicasError, ReplicatedStore};
+use fondaco_replica::{
+    ClientPeers, Engines, ReplicaOptions, ReplicaView, Replicas, ReplicasError, ReplicatedStore, begin_start,
+};
 
 use crate::config::VersionedConfig;
 use crate::error::ControlError;
@@ -60,6 +62,7 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
         damaged_log: DamagedLog::CutOff,
         ..DiskOptions::default()
     };
+    begin_start(parts.dir)?;
     let engine = DiskEngine::open(&parts.dir.join("tables"), disk).map_err(ReplicasError::from)?;
     let log = LogOptions {
         cache: cache.clone(),

@@ -236,6 +236,10 @@ fn values_that_wait_to_be_sent_are_bounded_in_bytes() {
         // What was sent waits no more.
         let values = mget(&mut connection, &keys[..2]);
         assert!(values.iter().all(|value| matches!(value, Value::BulkString(_))));
+        // One key alone has all that it takes.
+        node.settings.set(Setting::ForwardBytesMax, 1000).unwrap();
+        let get = connection.send(&format!("GET s:{}", keys[0])).unwrap();
+        assert!(matches!(get, Value::BulkString(_)), "{get:?}");
         let append = connection.send(&format!("APPEND s:{} x", keys[0])).unwrap();
         assert!(matches!(append, Value::Int(_)), "{append:?}");
     }

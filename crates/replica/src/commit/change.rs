@@ -57,7 +57,7 @@ impl Group<'_> {
             Some(bytes) => Some(self.decode(&place, bytes)?),
             None => None,
         };
-        let dots = self.dots.of(store.lasting());
+        let dots = self.dots.of(store.lasting(), place.hash);
         let record = written(local, store.settings.resolution, dots, over, &context, update)?;
         let before = before.map(|bytes| Record::stated_digest(&bytes));
         let after = self.change(store, &place, before, Stored::Record(&record))?;
@@ -84,7 +84,7 @@ impl Group<'_> {
         let before = match self.current(store.engine_at, &*store.table, &place.table_key) {
             // What is rotten is replaced by what others have of it.
             Err(error) if error.code == ReplicaErrorCode::Corrupt => {
-                self.renew_incarnation()?;
+                self.replace_damaged(place)?;
                 place.partition.forget_tree();
                 None
             }
@@ -102,7 +102,7 @@ impl Group<'_> {
                     (merged != local).then_some(Stored::Record(&merged))
                 }
                 Err(_) => {
-                    self.renew_incarnation()?;
+                    self.replace_damaged(place)?;
                     // A tree that was made since then has counted what is there.
                     digest = Some(Record::digest(bytes));
                     Some(Stored::Bytes(&record))
@@ -120,10 +120,13 @@ impl Group<'_> {
 
     /// What takes the place of a damaged record may not have the last of the dots that this node gave its key: further
     /// ones must not be taken for such as come after these.
-    fn renew_incarnation(&mut self) -> Result<(), ReplicaError> {
-        let renewed = self.shared.incarnation.renew();
-        renewed.map_err(|error| ReplicaError::new(ReplicaErrorCode::Other, error.to_string()))?;
-        self.dots.follow(&self.shared.incarnation);
+    fn replace_damaged(&mut self, place: &Place) -> Result<(), ReplicaError> {
+        place.partition.replaced_damaged(place.hash);
+        if self.dots.may_have_given(place.hash) {
+            let renewed = self.shared.incarnation.renew();
+            renewed.map_err(|error| ReplicaError::new(ReplicaErrorCode::Other, error.to_string()))?;
+            self.dots.follow(&self.shared.incarnation);
+        }
         Ok(())
     }
 

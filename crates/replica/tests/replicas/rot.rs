@@ -93,6 +93,37 @@ fn what_is_written_after_a_rotten_record_was_replaced_by_an_older_one_hides_noth
 }
 
 #[test]
+fn an_incarnation_ends_only_where_its_dots_may_have_been_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cluster, engine) = cluster(dir.path(), &quiet());
+    cluster.network.cut(crate::cluster::node(2));
+    let write = |key: &str| {
+        let record = put(cluster.node(1), key, value("v"));
+        let incarnation = Record::decode(record.clone()).unwrap().siblings()[0]
+            .dot
+            .replica
+            .incarnation;
+        (record, incarnation)
+    };
+    let heal =
+        |key: &str, record: &Bytes| assert_eq!(ask(cluster.node(1), merging(key, record.clone())), ReplicaReply::Done);
+    let [(a, first), (b, _), (c, _)] = ["a", "b", "c"].map(write);
+    rot(&engine);
+    heal("a", &a);
+    let (a, second) = write("a");
+    assert_ne!(first, second);
+    // What was given before has another incarnation anyway.
+    heal("b", &b);
+    heal("c", &c);
+    assert_eq!(write("b").1, second);
+    rot(&engine);
+    heal("c", &c);
+    assert_eq!(write("c").1, second);
+    heal("a", &a);
+    assert_ne!(write("a").1, second);
+}
+
+#[test]
 fn a_log_that_was_cut_off_is_told_of_and_begins_another_incarnation() {
     let dir = tempfile::tempdir().unwrap();
     let engine = |dir: &std::path::Path| -> Arc<dyn Engine> {

@@ -23,13 +23,21 @@ impl Get {
     /// What one replica holds under a key has come. Returns what is wrong with it, if something is. The key fails if
     /// there is no room for it.
     fn take(&mut self, key: usize, node: NodeId, record: Option<Bytes>) -> Result<(), Trouble> {
-        if let Err(bytes_max) = self.room.take(record.as_ref().map_or(0, Bytes::len)) {
-            self.fail(key, ClientError::NoRoom { bytes_max });
-            return Ok(());
-        }
+        let is_only = self.states.len() == 1;
         let state = &mut self.states[key];
-        let is_known = state.answers.iter().any(|answer| answer.record == record);
+        // One of several that are equal is held.
+        let known = state.answers.iter().find(|answer| answer.record == record);
+        let is_known = known.is_some();
+        let record = known.map_or(record, |answer| answer.record.clone());
         if let Some(record) = record.as_ref().filter(|_| !is_known) {
+            let taken = match is_only {
+                true => self.room.take_alone(record.len()),
+                false => self.room.take(record.len()),
+            };
+            if let Err(bytes_max) = taken {
+                self.fail(key, ClientError::NoRoom { bytes_max });
+                return Ok(());
+            }
             let record = Record::decode(record.clone()).map_err(|_| Trouble::Unreadable)?;
             state.merged = match state.merged.is_empty() {
                 true => record,

@@ -3,8 +3,8 @@
 //! Each key is asked of as many replicas as its store prefers, the nearest first, and of further ones as these
 //! fail or are late, until as many have answered as it requires; what they hold is joined. Afterwards those that
 //! answered less are sent the join: read repair. The invariants: a node is asked for a key once, until a newer
-//! topology makes it worth asking again; every key is answered by the deadline; what is answered is the join of
-//! what `reads` replicas hold, each of them another node.
+//! topology makes it worth asking again, or it has left the key out of an answer that had enough; every key is
+//! answered by the deadline; what is answered is the join of what `reads` replicas hold, each of them another node.
 //!
 //! Who is asked is in `plan`, what comes from outside in `events`, what follows for replicas in `repair`.
 

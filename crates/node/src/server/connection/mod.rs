@@ -121,7 +121,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn run(&mut self) -> io::Result<()> {
         loop {
             self.read().await?;
-            let started = Instant::now();
+            let mut started = Instant::now();
             self.client.note(Phase::Waiting, self.context.shared.ms_at(started));
             loop {
                 match self.turn() {
@@ -134,7 +134,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     }
                     Turn::Ask(catalog) => self.run_split(catalog, started).await?,
                     Turn::Run(command) => self.run_command(command).await,
-                    Turn::Pipeline => self.run_pipeline().await?,
+                    Turn::Pipeline => {
+                        self.run_pipeline().await?;
+                        // It may have read for long.
+                        started = Instant::now();
+                    }
                 }
             }
             self.write(started).await?;
