@@ -37,8 +37,9 @@ pub trait Engine: Send + Sync + 'static {
     /// ends. May wait while the storage catches up.
     ///
     /// # Errors
-    /// [`EngineError::DiskFull`] while there is no space, or too little for what does more than delete; [`EngineError::NoTable`] if one was dropped;
-    /// [`EngineError::KeyTooLong`] and [`EngineError::ValueTooLong`]; or what the storage says.
+    /// [`EngineError::DiskFull`] while there is no space, or too little for what does more than delete;
+    /// [`EngineError::NoTable`] if one was dropped; [`EngineError::KeyTooLong`] and [`EngineError::ValueTooLong`]; or what
+    /// the storage says.
     fn write(&self, batch: WriteBatch) -> Result<(), EngineError>;
 
     /// Waits until all that was written before survives a loss of power. Calls at the same time share one wait.
