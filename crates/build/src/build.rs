@@ -225,6 +225,8 @@ impl<'a> BegunOutput<'a> {
         if options.compression == Compression::None && options.on_duplicate == OnDuplicate::Fail {
             check_space(&options.output, sorted.tallies.iter().map(|tally| tally.bytes).sum())?;
         }
+        // Reading may have taken hours, in which another build may have had the same idea.
+        check_output(options)?;
         let output = &options.output;
         let existed = output.local_path().is_some_and(std::path::Path::exists);
         output.create_directory()?;

@@ -5,7 +5,7 @@ mod generate;
 use std::fs;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int64Array};
+use arrow_array::{ArrayRef, Int64Array, StringArray, TimestampMicrosecondArray};
 use fondaco_build::{BuildError, InputFormat, OnDuplicate, Progress, ValueSelection, build};
 use fondaco_storage::Location;
 use generate::{Place, get, gzip, table, texts, write_avro, write_parquet, zstd};
@@ -44,6 +44,20 @@ fn a_null_key_or_value_is_refused_with_its_row_and_a_sample() {
             (report.records, report.bad_rows, report.bad_row_samples.len()),
             (1, 2, 2)
         );
+    }
+}
+
+#[test]
+fn a_time_that_no_calendar_has_is_refused_and_never_written() {
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["0", "1"]));
+    let times: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![0, i64::MAX]));
+    for (key, value) in [(&texts, &times), (&times, &texts)] {
+        let place = Place::new();
+        let columns = vec![("k", Arc::clone(key)), ("v", Arc::clone(value))];
+        write_parquet(&place.input("a.parquet"), &table(columns), 10);
+        assert_says(&place.refused(|_| {}), &["row", "cannot be written as text"]);
+        let report = place.build(|options| options.bad_rows_max = 1).unwrap();
+        assert_eq!((report.records, report.bad_rows), (1, 1));
     }
 }
 

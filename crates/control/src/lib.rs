@@ -44,6 +44,7 @@ pub use config::{
 };
 pub use dev::{Dev, DevConfig};
 pub use error::ControlError;
+pub use process::raise_open_files_limit;
 pub use running::Running;
 pub use settings::SettingChanges;
 pub use starting::Fondaco;

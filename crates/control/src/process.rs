@@ -67,8 +67,9 @@ fn limit_files(line: &str) -> Vec<String> {
     vec![format!("{root}{path}/{file}"), format!("{root}/{file}")]
 }
 
-/// Allows as many open files as the system lets us: a version of a thousand chunks needs two thousand.
-pub(crate) fn raise_open_files_limit() {
+/// Allows as many open files as the system lets us: a version of a thousand chunks needs two thousand, and to sort one
+/// that is large on many processors takes as many.
+pub fn raise_open_files_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,

@@ -27,7 +27,6 @@ use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_json::writer::{EncoderOptions, NullableEncoder, make_encoder};
 use arrow_schema::{ArrowError, DataType, FieldRef, Schema};
 use fondaco_format::Column;
-use std::io::Write;
 use std::sync::Arc;
 
 use super::binary::{BinaryAsText, is_uuid, write_uuid};
@@ -101,9 +100,12 @@ impl RecordMaker {
         let (mut key_text, mut value_text) = (Vec::new(), Vec::new());
         for offset in 0..batch.num_rows() {
             let id = RowId::new(file, row + offset as u64);
-            let Some(key) = key.bytes(offset, &mut key_text) else {
-                sink.refuse(id, format!("{:?} is null", key_field.name()), sample(batch, offset))?;
-                continue;
+            let key = match key.bytes(offset, &mut key_text) {
+                Ok(Some(key)) => key,
+                refused => {
+                    sink.refuse(id, reason(key_field, refused.err()), sample(batch, offset))?;
+                    continue;
+                }
             };
             let value = match &mut value {
                 ValueMaker::Raw(plain) => plain.bytes(offset, &mut value_text),
@@ -120,22 +122,27 @@ impl RecordMaker {
                             Ok(())
                         });
                     let Ok(()) = written;
-                    Some(&value_text[..])
+                    Ok(Some(&value_text[..]))
                 }
             };
             match (value, &self.chosen.value) {
-                (Some(value), _) => sink.accept(id, key, value)?,
-                (None, ChosenValue::Raw(place)) => {
-                    sink.refuse(
-                        id,
-                        format!("{:?} is null", schema.field(*place).name()),
-                        sample(batch, offset),
-                    )?;
+                (Ok(Some(value)), _) => sink.accept(id, key, value)?,
+                (refused, ChosenValue::Raw(place)) => {
+                    let reason = reason(schema.field(*place), refused.err());
+                    sink.refuse(id, reason, sample(batch, offset))?;
                 }
-                (None, ChosenValue::Object(_)) => unreachable!("an object is never null"),
+                (_, ChosenValue::Object(_)) => unreachable!("an object is never null"),
             }
         }
         Ok(())
+    }
+}
+
+/// Why a row is refused for a column: it has no value, or one that has no text.
+fn reason(field: &arrow_schema::Field, error: Option<ArrowError>) -> String {
+    match error {
+        None => format!("{:?} is null", field.name()),
+        Some(error) => format!("{:?} cannot be written as text: {error}", field.name()),
     }
 }
 
@@ -222,36 +229,42 @@ impl<'a> Plain<'a> {
     }
 
     /// The bytes of a row, if need be in `text`; `None` for null.
+    ///
+    /// # Errors
+    /// It has a value that has no text, as a time that is too far away.
     #[inline]
-    fn bytes<'t>(&'t mut self, row: usize, text: &'t mut Vec<u8>) -> Option<&'t [u8]> {
+    fn bytes<'t>(&'t mut self, row: usize, text: &'t mut Vec<u8>) -> Result<Option<&'t [u8]>, ArrowError> {
         if self.nullable && (self.array.is_null(row) || *self.array.data_type() == DataType::Null) {
-            return None;
+            return Ok(None);
         }
         let mut digits = itoa::Buffer::new();
         let digits = match &mut self.kind {
-            Kind::StringView(array) => return Some(array.value(row).as_bytes()),
-            Kind::BinaryView(array) => return Some(array.value(row)),
-            Kind::String(array) => return Some(array.value(row).as_bytes()),
-            Kind::LargeString(array) => return Some(array.value(row).as_bytes()),
-            Kind::Binary(array) => return Some(array.value(row)),
-            Kind::LargeBinary(array) => return Some(array.value(row)),
-            Kind::FixedSizeBinary(array) => return Some(array.value(row)),
-            Kind::Boolean(array) => return Some(if array.value(row) { b"true" } else { b"false" }),
+            Kind::StringView(array) => return Ok(Some(array.value(row).as_bytes())),
+            Kind::BinaryView(array) => return Ok(Some(array.value(row))),
+            Kind::String(array) => return Ok(Some(array.value(row).as_bytes())),
+            Kind::LargeString(array) => return Ok(Some(array.value(row).as_bytes())),
+            Kind::Binary(array) => return Ok(Some(array.value(row))),
+            Kind::LargeBinary(array) => return Ok(Some(array.value(row))),
+            Kind::FixedSizeBinary(array) => return Ok(Some(array.value(row))),
+            Kind::Boolean(array) => return Ok(Some(if array.value(row) { b"true" } else { b"false" })),
             Kind::Uuid(array) => {
                 text.clear();
                 write_uuid(array.value(row), text);
-                return Some(text);
+                return Ok(Some(text));
             }
             Kind::Formatted(formatter) => {
                 text.clear();
-                // Writing to memory cannot fail, and what cannot be formatted says so in the text.
-                let _ = write!(text, "{}", formatter.value(row));
-                return Some(text);
+                // The same memory, which is empty.
+                let mut string = String::from_utf8(std::mem::take(text)).unwrap_or_default();
+                let written = formatter.value(row).write(&mut string);
+                *text = string.into_bytes();
+                written?;
+                return Ok(Some(text));
             }
             Kind::Nested(encoder) => {
                 text.clear();
                 encoder.encode(row, text);
-                return Some(text);
+                return Ok(Some(text));
             }
             Kind::Int8(array) => digits.format(array.value(row)),
             Kind::Int16(array) => digits.format(array.value(row)),
@@ -264,7 +277,7 @@ impl<'a> Plain<'a> {
         };
         text.clear();
         text.extend_from_slice(digits.as_bytes());
-        Some(text)
+        Ok(Some(text))
     }
 }
 

@@ -176,6 +176,8 @@ pub fn run(
         temporary: work,
         dry_run: options.dry_run,
     };
+    // What does not fit into memory is in many files.
+    fondaco_control::raise_open_files_limit();
     let progress = Progress::new();
     let report = std::thread::scope(|scope| {
         let building = std::thread::Builder::new()

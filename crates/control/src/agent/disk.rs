@@ -29,6 +29,8 @@ pub(crate) struct Disk {
 struct OnDisk {
     local: LocalVersion,
     version: Option<Arc<Version>>,
+    /// Why it cannot be opened, if so.
+    problem: Option<String>,
 }
 
 impl Disk {
@@ -66,7 +68,7 @@ impl Disk {
 
     /// Why a version cannot be opened, if so.
     pub(crate) fn broken(&self, store: &StoreName, version: VersionNumber) -> Option<String> {
-        self.versions().get(&(store.clone(), version))?.local.broken.clone()
+        self.versions().get(&(store.clone(), version))?.problem.clone()
     }
 
     /// Whether there is anything of a version.
@@ -96,10 +98,17 @@ impl Disk {
         let (found, outcome) = match self.find(store, version) {
             None => (None, Ok(())),
             Some(Ok(found)) => match found.version.as_ref().map(|version| version.warm()) {
-                Some(Err(error)) => (Some(OnDisk::broken(&error)), Err(error.into())),
+                Some(Err(error)) if !is_damage(&error) && self.version(store, version).is_some() => {
+                    return Err(error.into());
+                }
+                Some(Err(error)) => (Some(self.not_open(store, version, &error)), Err(error.into())),
                 Some(Ok(())) | None => (Some(found), Ok(())),
             },
-            Some(Err(error)) => (Some(OnDisk::broken(&error)), Err(error.into())),
+            // What is open stays so: it was not for its files that it could not be opened once more.
+            Some(Err(error)) if !is_damage(&error) && self.version(store, version).is_some() => {
+                return Err(error.into());
+            }
+            Some(Err(error)) => (Some(self.not_open(store, version, &error)), Err(error.into())),
         };
         self.put(store, version, found);
         warn_of_mappings();
@@ -114,6 +123,21 @@ impl Disk {
             (false, true) => Some(Ok(OnDisk::unfinished())),
             (false, false) => None,
         }
+    }
+
+    /// A version that cannot be opened. It counts as broken, to be dropped, only if nothing says what its files are to be:
+    /// otherwise those that are damaged are fetched again, and all others stay, which may be nowhere else.
+    fn not_open(&self, store: &StoreName, version: VersionNumber, error: &FormatError) -> OnDisk {
+        let [complete, _] = self.dirs_of(store, version);
+        let manifest = fs::read(complete.join(MANIFEST_FILE)).ok();
+        let has_manifest = manifest.is_some() && !matches!(error, FormatError::CorruptManifest { .. });
+        let mut found = OnDisk::unfinished();
+        found.problem = Some(error.to_string());
+        match has_manifest {
+            true => found.local.manifest_checksum = manifest.map(|bytes| Checksum::of(&bytes).to_string()),
+            false => found.local.broken = is_damage(error).then(|| error.to_string()),
+        }
+        found
     }
 
     fn put(&self, store: &StoreName, version: VersionNumber, found: Option<OnDisk>) {
@@ -191,7 +215,7 @@ impl Disk {
                         let found = self.find(&store, version).map(|found| {
                             found.unwrap_or_else(|error| {
                                 tracing::error!(%store, %version, %error, "a version cannot be opened");
-                                OnDisk::broken(&error)
+                                self.not_open(&store, version, &error)
                             })
                         });
                         self.put(&store, version, found);
@@ -215,20 +239,18 @@ impl OnDisk {
                 broken: None,
             },
             version: None,
+            problem: None,
         }
     }
+}
 
-    /// One that cannot be opened. It counts as broken, to be dropped, only if its own bytes say so: a
-    /// disk that does not answer now, or a file of another release, is no reason to delete anything.
-    fn broken(error: &FormatError) -> Self {
-        let mut found = Self::unfinished();
-        let is_corrupt = matches!(
-            error,
-            FormatError::Corrupt { .. } | FormatError::CorruptManifest { .. } | FormatError::NoManifest { .. }
-        );
-        found.local.broken = is_corrupt.then(|| error.to_string());
-        found
-    }
+/// Whether files are not what was written. A disk that does not answer now, a file of another release, or a limit of the
+/// system is no reason to give up anything.
+fn is_damage(error: &FormatError) -> bool {
+    matches!(
+        error,
+        FormatError::Corrupt { .. } | FormatError::CorruptManifest { .. } | FormatError::NoManifest { .. }
+    )
 }
 
 /// Says so while there still is room for another version or two.
@@ -259,6 +281,7 @@ fn open(dir: &Path) -> Result<OnDisk, FormatError> {
             broken: None,
         },
         version: Some(Arc::new(version)),
+        problem: None,
     })
 }
 

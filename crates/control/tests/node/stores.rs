@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Builds, Client, TestNode, wait_for};
+use crate::harness::{Builds, Client, TestNode, names, wait_for};
 
 fn versions(client: &Client) -> Vec<u64> {
     let answer = client.get("/v1/stores/pymk/versions");
@@ -185,6 +185,48 @@ fn a_corrupt_version_is_fetched_again_from_its_source() {
         (node.client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
     });
     assert_eq!(node.client.served_build(50), 1);
+}
+
+#[test]
+fn a_damaged_file_costs_none_of_the_others() {
+    let mut node = TestNode::start();
+    let builds = Builds::beside();
+    node.client.create(1);
+    let source = builds.build(1);
+    node.client.push(&source);
+    node.stop();
+    let version = node.dir.path().join("stores/pymk/version-1");
+    let files = names(&version);
+    let damaged = files.iter().find(|name| name.ends_with(".data")).unwrap();
+    let mut bytes = std::fs::read(version.join(damaged)).unwrap();
+    bytes[20] ^= 1;
+    // It may be linked to the source.
+    std::fs::remove_file(version.join(damaged)).unwrap();
+    std::fs::write(version.join(damaged), bytes).unwrap();
+    let away = source.with_extension("away");
+    std::fs::rename(&source, &away).unwrap();
+
+    let node = node.restart();
+    wait_for("the version to be given up", || {
+        let answer = node.client.get("/v1/stores/pymk/versions");
+        (answer["versions"][0]["state"] == "failed").then_some(())
+    });
+    let left = names(&version);
+    assert!(
+        files.iter().all(|name| name == damaged || left.contains(name)),
+        "{left:?}"
+    );
+    // Whatever was good is not asked for again.
+    let manifest = std::fs::read(away.join("manifest.json")).unwrap();
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("manifest.json"), manifest).unwrap();
+    std::fs::copy(away.join(damaged), source.join(damaged)).unwrap();
+    let node = node.restart();
+    wait_for("the version to be whole again", || {
+        (node.client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
+    });
+    assert_eq!(node.client.served_build(50), 1);
+    assert_eq!(names(&version), files);
 }
 
 #[test]

@@ -172,11 +172,19 @@ fn only_so_many_fetches_run_and_backups_never_take_all() {
     let backups = fetches(&one.look(&cluster, 0)).len();
     assert_eq!(backups, FETCHES_MAX / 2);
     one.local.versions.clear();
-    assert_eq!(fetches(&one.look(&cluster, 1_000)).len(), FETCHES_MAX);
+    // A push that comes later finds room.
+    assert_eq!(fetches(&one.look(&cluster, 1_000)).len(), FETCHES_MAX - 2);
     one.fetching("s00", version(2), "s002");
     let more = one.look(&cluster, 2_000);
-    assert_eq!(fetches(&more).len(), FETCHES_MAX - 1);
+    assert_eq!(fetches(&more).len(), FETCHES_MAX - 3);
     assert!(!fetches(&more).contains(&("s00", 2)), "it runs already");
+    for (number, _) in (0..).zip(0..FETCHES_MAX - 3) {
+        let store = format!("s{:02}", number + 1);
+        one.fetching(&store, version(2), &format!("{store}2"));
+    }
+    assert!(fetches(&one.look(&cluster, 3_000)).is_empty());
+    let pushed = cluster.push("s00", "3");
+    assert_eq!(fetches(&one.look(&cluster, 4_000)), [("s00", pushed.get())]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::report::{FetchReport, Findings};
 use super::source::{FetchSource, PageCache, SourceError};
 use super::sources::Sources;
 use super::space::{self, Need};
-use super::{FetchTarget, FetchTuning, Pacer};
+use super::{FetchTarget, FetchTuning, Pacer, discard_leftovers};
 
 /// The largest manifest that is read, in bytes: a million chunks.
 const MANIFEST_BYTES_MAX: u64 = 512 << 20;
@@ -122,8 +122,11 @@ impl FetchPlan {
         batch.run(&self.data, cache, &mut pacer)?;
         batch.run(&self.indexes, PageCache::Keep, &mut pacer)?;
         control.check()?;
+        // Of earlier tries, for files that were had in another way, or are not wanted any more.
+        discard_leftovers(dir)?;
         match self.adds {
-            true => sync_dir(dir)?,
+            // That has synced it.
+            true => {}
             false => self.complete(target)?,
         }
         drop((batch, reservation));

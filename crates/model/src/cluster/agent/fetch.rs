@@ -11,6 +11,10 @@ use crate::partition_set::PartitionSet;
 /// How many fetches a node runs at a time.
 pub const FETCHES_MAX: usize = 8;
 
+/// How many of them only versions that are being pushed may have: a push waits for each node, and not for long, but what
+/// a new node catches up with takes hours.
+const PUSHED_FETCHES: usize = 2;
+
 /// How many of them may be of versions for rollback: nothing waits for those.
 const BACKUP_FETCHES_MAX: usize = FETCHES_MAX / 2;
 
@@ -86,15 +90,24 @@ impl Agent {
             }
         }
         missing.sort_by_key(|(urgency, key, ..)| (*urgency, *key));
-        let is_backup = |key: &ReplicaKey| wants.get(key).is_some_and(|want| want.urgency == Urgency::Backup);
+        let count = |urgency: Urgency| {
+            let is_it = |key: &&ReplicaKey| wants.get(*key).is_some_and(|want| want.urgency == urgency);
+            local.fetches.keys().filter(is_it).count()
+        };
         let mut running = local.fetches.len();
-        let mut backups = local.fetches.keys().filter(|key| is_backup(key)).count();
+        let mut others = running - count(Urgency::Pushed);
+        let mut backups = count(Urgency::Backup);
         for (urgency, key, want, partitions) in missing {
-            let room = running < FETCHES_MAX && (urgency != Urgency::Backup || backups < BACKUP_FETCHES_MAX);
-            if !room {
+            let room = match urgency {
+                Urgency::Pushed => true,
+                Urgency::Current => others < FETCHES_MAX - PUSHED_FETCHES,
+                Urgency::Backup => others < FETCHES_MAX - PUSHED_FETCHES && backups < BACKUP_FETCHES_MAX,
+            };
+            if running >= FETCHES_MAX || !room {
                 continue;
             }
             running += 1;
+            others += usize::from(urgency != Urgency::Pushed);
             backups += usize::from(urgency == Urgency::Backup);
             actions.push(AgentAction::Fetch {
                 store: key.0.clone(),

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::Look;
+use crate::cluster::agent::FETCH_ATTEMPTS_MAX;
 use crate::cluster::layout::Layout;
 use crate::cluster::readiness;
 use crate::cluster::record::{ReplicaReport, ReplicaState, StoreRecord};
@@ -29,8 +30,12 @@ struct Progress {
 
 #[derive(Debug, Clone, Copy)]
 struct NodeProgress {
-    /// The most bytes that it ever reported: one that begins again and again makes none.
+    /// The most bytes that it ever reported.
     bytes_done_max: u64,
+    /// The bytes that it reported last: one that begins again verifies what it has, which takes as long as reading that.
+    bytes_done_last: u64,
+    /// How often it began again. One that does so again and again makes no progress by it.
+    begun_again: u32,
     at_ms: u64,
 }
 
@@ -70,16 +75,19 @@ impl Pushes {
         for &node in layout.owned.keys() {
             let seen = progress.nodes.entry(node).or_insert(NodeProgress {
                 bytes_done_max: 0,
+                bytes_done_last: 0,
+                begun_again: 0,
                 at_ms: look.at_ms,
             });
             let replica = readiness::replica(look.view, node, store, version);
             let bytes_done = replica.map_or(0, |replica| replica.bytes_done);
-            if bytes_done > seen.bytes_done_max {
-                *seen = NodeProgress {
-                    bytes_done_max: bytes_done,
-                    at_ms: look.at_ms,
-                };
+            let is_more = bytes_done > seen.bytes_done_last;
+            if bytes_done > seen.bytes_done_max || is_more && seen.begun_again <= FETCH_ATTEMPTS_MAX {
+                seen.at_ms = look.at_ms;
             }
+            seen.begun_again += u32::from(bytes_done < seen.bytes_done_last);
+            seen.bytes_done_last = bytes_done;
+            seen.bytes_done_max = seen.bytes_done_max.max(bytes_done);
         }
     }
 
