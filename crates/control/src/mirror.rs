@@ -103,6 +103,8 @@ impl Mirror {
         if let Some(view) = remembered {
             state.sighting.view = Arc::new(view);
             state.sighting.origin = Origin::Memory;
+            // Nobody has said since that it is so.
+            state.stale_since = Some(Instant::now());
         }
         let own = Arc::new(Bell::default());
         let mirror = Self(Arc::new(Shared {

@@ -105,7 +105,8 @@ impl Partition {
         self.is_held.load(Relaxed)
     }
 
-    /// Requests may ask for it again, by the routing table of an epoch. Some of it may have been deleted meanwhile, which its tree does not know.
+    /// Requests may ask for it again, by the routing table of an epoch. Some of it may have been deleted meanwhile, which
+    /// its tree does not know.
     pub(crate) fn take_back(&self, epoch: u64) {
         self.is_held.store(true, Relaxed);
         self.exchanges().begin_turn_of(epoch);

@@ -169,6 +169,11 @@ fn what_is_cut_off_from_zookeeper_is_not_asked_where_everything_is() {
         assert!(refused.contains("has heard nothing of the cluster"), "{refused}");
         cluster.any().done(arguments);
     }
+    // Nor is what starts then, and goes by what it remembers.
+    cluster.kill("node-3");
+    cluster.launch("node-3");
+    let refused = cluster.get("node-3").refused(1, &["restore", "s", url]);
+    assert!(refused.contains("has heard nothing of the cluster"), "{refused}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! A request takes room for each value as it comes, and keeps it until its answer is dropped, so that
 //! nobody has to know beforehand how large values are. What finds no room is not held: its key fails. The
-//! invariant: what all have taken is never more than what the room had when they took it.
+//! invariant: what all have taken is never more than what the room had when they took it, but for one who has all of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -97,12 +97,14 @@ impl HeldRoom {
     /// As [`take`](Self::take).
     pub(crate) fn take_alone(&mut self, bytes: usize) -> Result<(), u64> {
         let Some(room) = &self.room else { return Ok(()) };
-        if room.bytes() != self.bytes {
-            return self.take(bytes);
+        let with = self.bytes + bytes as u64;
+        match room.bytes.compare_exchange(self.bytes, with, Relaxed, Relaxed) {
+            Ok(_) => {
+                self.bytes = with;
+                Ok(())
+            }
+            Err(_) => self.take(bytes),
         }
-        room.bytes.fetch_add(bytes as u64, Relaxed);
-        self.bytes += bytes as u64;
-        Ok(())
     }
 
     /// A value that room was taken for is no longer held.

@@ -1,7 +1,7 @@
 //! The versions on a node's disk: found at the start, opened, grown by fetches, and given up.
 //!
-//! What is here is a fact, not a decision. A version that cannot be opened is here and broken; what a
-//! fetch left is here without a manifest. A directory that is given up is moved out of the way at once,
+//! What is here is a fact, not a decision. A version that cannot be opened is here with nothing that is open, and
+//! broken if its manifest is; what a fetch left is here without a manifest. A directory that is given up is moved out of the way at once,
 //! so that its name is free, and deleted when nobody reads it any more.
 
 use std::collections::BTreeMap;
@@ -95,20 +95,16 @@ impl Disk {
     /// # Errors
     /// It cannot be opened, or an index cannot be read.
     pub(crate) fn look_again(&self, store: &StoreName, version: VersionNumber) -> Result<(), ControlError> {
-        let (found, outcome) = match self.find(store, version) {
-            None => (None, Ok(())),
-            Some(Ok(found)) => match found.version.as_ref().map(|version| version.warm()) {
-                Some(Err(error)) if !is_damage(&error) && self.version(store, version).is_some() => {
-                    return Err(error.into());
-                }
-                Some(Err(error)) => (Some(self.not_open(store, version, &error)), Err(error.into())),
-                Some(Ok(())) | None => (Some(found), Ok(())),
-            },
+        let found = self.find(store, version).map(|found| {
+            let found = found?;
+            found.version.as_ref().map_or(Ok(()), |version| version.warm())?;
+            Ok(found)
+        });
+        let (found, outcome) = match found.transpose() {
+            Ok(found) => (found, Ok(())),
             // What is open stays so: it was not for its files that it could not be opened once more.
-            Some(Err(error)) if !is_damage(&error) && self.version(store, version).is_some() => {
-                return Err(error.into());
-            }
-            Some(Err(error)) => (Some(self.not_open(store, version, &error)), Err(error.into())),
+            Err(error) if !is_damage(&error) && self.version(store, version).is_some() => return Err(error.into()),
+            Err(error) => (Some(self.not_open(store, version, &error)), Err(error.into())),
         };
         self.put(store, version, found);
         warn_of_mappings();

@@ -12,7 +12,7 @@ use fondaco_model::cluster::{LocalFetch, ReplicaKey, VersionDetail};
 use fondaco_model::{PartitionCount, PartitionSet};
 use fondaco_node::{
     FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, LocationSource, NodeMetrics,
-    PageCache, PeerClient, Settings, Sources, SystemClock, discard_leftovers,
+    PageCache, PeerClient, Settings, Sources, SystemClock, discard_leftovers, keep_only,
 };
 
 use super::disk::Disk;
@@ -256,6 +256,11 @@ impl Inner {
         let running = || self.running().len();
         let tuning = Tuning::new(&self.parts.settings, &self.parts.metrics, &running);
         let report = plan.run(&sources, &target, cache, control, &tuning)?;
+        if version_dir.is_dir() && self.parts.disk.version(store, *version).is_none() {
+            // Nothing of it was open, so all that is wanted was fetched or verified; what else there is may be what kept it
+            // from being opened.
+            keep_only(&version_dir, &job.partitions)?;
+        }
         for (location, bytes) in report.bytes_from.iter().filter(|(_, bytes)| *bytes > 0) {
             tracing::info!(%store, %version, %location, bytes, "fetched from");
         }

@@ -38,7 +38,7 @@ pub struct LocalVersion {
     pub manifest_checksum: Option<String>,
     /// The partitions that are complete and open.
     pub open: PartitionSet,
-    /// Why it cannot be opened, if so: it is dropped and fetched again.
+    /// Why nothing says what its files are to be, if so: it is dropped and fetched again.
     pub broken: Option<String>,
 }
 
