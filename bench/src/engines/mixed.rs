@@ -41,12 +41,9 @@ impl FromStr for EngineMix {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let without = |text: &'_ str, end| {
-            text.strip_suffix(end)
-                .map_or((text.to_owned(), false), |rest| (rest.to_owned(), true))
-        };
+        let without = |text, end| str::strip_suffix(text, end).map_or((text, false), |rest| (rest, true));
         let (rest, synced) = without(text, 's');
-        let (writes, zipf) = without(&rest, 'z');
+        let (writes, zipf) = without(rest, 'z');
         let writes = writes.parse().with_context(|| format!("{text:?} is no mix"))?;
         Ok(Self { writes, zipf, synced })
     }

@@ -162,9 +162,4 @@ impl EngineError {
         }
         self
     }
-
-    /// Whether it is of one record, and says nothing of others.
-    pub(crate) fn is_of_record(&self) -> bool {
-        matches!(self, Self::Corrupt { key: Some(_), .. })
-    }
 }

@@ -86,7 +86,7 @@ impl Replicas {
             );
             metrics.add(ReplicaCounter::DamagedLogs, 1);
         }
-        let has_lost = metrics.get(ReplicaCounter::DamagedLogs) > 0;
+        let has_lost = engines.all().any(|engine| engine.lost_writes().is_some());
         let hints = engines.disk().open_table(HINTS)?;
         let shard = |_| Queue::new(options.queue_items_max, options.queue_bytes_max);
         let shared = Arc::new(Shared {

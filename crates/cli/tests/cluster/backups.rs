@@ -51,6 +51,30 @@ fn begin(node: &Node, url: &str) -> Child {
     child
 }
 
+/// A cluster whose data is nowhere else when a node has given it away, with a store that has been written.
+fn with_one_replica() -> Cluster {
+    let cluster = Cluster::start(Shape {
+        replicas: 1,
+        ..Shape::steady()
+    });
+    cluster.any().done(&["store", "create", "s", "--kind", "versioned"]);
+    write(cluster.get("router-1"), "s");
+    cluster
+}
+
+/// Has everything leave the second node.
+fn begin_to_move(cluster: &Cluster) {
+    let gone = cluster.number("node-2");
+    cluster.any().http_post("/v1/routing/plans", json!({"remove": [gone]}));
+}
+
+fn until_moved(cluster: &Cluster) {
+    until("the partitions have moved", || {
+        let found = cluster.any().http_get("/v1/cluster");
+        found["plan_under_way"] == json!(false)
+    });
+}
+
 /// The files that the manifest of a backup names.
 fn files(backup: &Path) -> Vec<Value> {
     let manifest = fs::read(backup.join("backup.json")).unwrap();
@@ -91,22 +115,13 @@ fn a_node_and_the_controller_are_killed_in_the_middle_of_a_backup_and_nothing_is
 
 #[test]
 fn partitions_move_in_the_middle_of_a_backup_and_nothing_is_missing_in_it() {
-    let cluster = Cluster::start(Shape {
-        replicas: 1,
-        ..Shape::steady()
-    });
+    let cluster = with_one_replica();
     let any = cluster.any();
-    any.done(&["store", "create", "s", "--kind", "versioned"]);
-    write(cluster.get("router-1"), "s");
     let url = cluster.data("backup");
     let url = url.to_str().unwrap();
     let mut backup = begin(any, url);
-    let gone = cluster.number("node-2");
-    any.http_post("/v1/routing/plans", json!({"remove": [gone]}));
-    until("the partitions have moved", || {
-        let found = any.http_get("/v1/cluster");
-        found["plan_under_way"] == json!(false)
-    });
+    begin_to_move(&cluster);
+    until_moved(&cluster);
     assert!(wait(&mut backup).success());
     any.done(&["restore", "again", url, "--create"]);
     check(cluster.get("router-1"), "again");
@@ -114,13 +129,8 @@ fn partitions_move_in_the_middle_of_a_backup_and_nothing_is_missing_in_it() {
 
 #[test]
 fn partitions_move_in_the_middle_of_a_restore_and_nothing_is_missing_after_it() {
-    let cluster = Cluster::start(Shape {
-        replicas: 1,
-        ..Shape::steady()
-    });
+    let cluster = with_one_replica();
     let any = cluster.any();
-    any.done(&["store", "create", "s", "--kind", "versioned"]);
-    write(cluster.get("router-1"), "s");
     let url = cluster.data("backup");
     let url = url.to_str().unwrap();
     any.done(&["backup", "s", "--output", url]);
@@ -137,13 +147,9 @@ fn partitions_move_in_the_middle_of_a_restore_and_nothing_is_missing_after_it() 
         let stores = any.http_get("/v1/stores");
         stores["stores"].as_array().unwrap().len() == 2
     });
-    let gone = cluster.number("node-2");
-    any.http_post("/v1/routing/plans", json!({"remove": [gone]}));
+    begin_to_move(&cluster);
     assert!(wait(&mut restore).success());
-    until("the partitions have moved", || {
-        let found = any.http_get("/v1/cluster");
-        found["plan_under_way"] == json!(false)
-    });
+    until_moved(&cluster);
     check(cluster.get("router-1"), "again");
 }
 

@@ -96,13 +96,6 @@ fn create(cluster: &TestCluster, settings: Value) {
     });
 }
 
-fn metric(cluster: &TestCluster, member: &str, name: &str) -> u64 {
-    let (_, _, text) = cluster.member(member).raw("GET", "/metrics", &[]).unwrap();
-    let text = String::from_utf8(text).unwrap();
-    let line = text.lines().find(|line| line.split(' ').next() == Some(name));
-    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap()
-}
-
 #[test]
 fn partitions_move_to_a_new_node_and_from_one_that_goes_while_they_are_written_to() {
     let cluster = TestCluster::start_with(|config| config.cluster.nodes_initial = 2);
@@ -143,7 +136,7 @@ fn a_node_that_was_away_gets_what_it_missed_and_one_that_lost_its_disk_gets_all(
     // Any two of the three have all of it.
     for away in ["node-1", "node-2", "node-3"] {
         wait_for("hints to be delivered", || {
-            let hinted = |node: &String| metric(&cluster, node, "fondaco_hinted_nodes") > 0;
+            let hinted = |node: &String| cluster.metric(node, "fondaco_hinted_nodes") > 0;
             (!cluster.nodes().iter().any(hinted)).then_some(())
         });
         cluster.stop(away);
@@ -178,7 +171,7 @@ fn what_a_router_does_for_versioned_stores_is_counted() {
     let cluster = TestCluster::start_with(|config| config.cluster.replicas = 3);
     create(&cluster, json!({"reads": 3, "writes": 3, "handoff": "none"}));
     let mut writer = Writer::new(&cluster);
-    let counted = |name: &str| metric(&cluster, "router-1", &format!("fondaco_quorum_{name}_total"));
+    let counted = |name: &str| cluster.metric("router-1", &format!("fondaco_quorum_{name}_total"));
     let (reads, writes) = (counted("reads"), counted("writes"));
     for value in ["a", "b"] {
         writer.ask_long(&["FONDACO.PUT", "cart:k", "", value]);
@@ -218,7 +211,11 @@ fn a_store_that_cannot_be_understood_is_not_taken_for_one_that_is_gone() {
         let problems = cluster.member("node-1").get("/v1/cluster")["problems"].to_string();
         problems.contains("of_a_later_release").then_some(())
     });
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    let looks = || cluster.metric("node-1", "fondaco_agent_looks_total");
+    let begun = looks();
+    wait_for("three looks at what it cannot understand", || {
+        (looks() > begun + 3).then_some(())
+    });
     // The others cannot help.
     cluster.stop("node-2");
     cluster.stop("node-3");

@@ -139,7 +139,7 @@ impl Shared {
             });
             for (at, held) in found {
                 match held.read() {
-                    Err(error) if error.is_of_record() => moving.is_damaged = true,
+                    Err(error) if error.damaged_key().is_some() => moving.is_damaged = true,
                     record => moving.push(table.number, at, Moved::Record(record?)),
                 }
             }

@@ -127,7 +127,7 @@ impl Iterator for LogScan {
         }
         let pair = self.taken.pop_front()?.read();
         // What is behind a record that is damaged is not for that.
-        if pair.as_ref().is_err_and(|error| !error.is_of_record()) {
+        if pair.as_ref().is_err_and(|error| error.damaged_key().is_none()) {
             self.has_ended = true;
             self.taken.clear();
         }
