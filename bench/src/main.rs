@@ -98,7 +98,8 @@ enum Command {
         #[arg(long)]
         milliseconds: u64,
     },
-    /// Fill our engine in an empty directory, call it as a store would, and print what a second of processor time did.
+    /// Fill our engine in an empty directory, call it as a store would, by the mixes on standard input (`0.05`, `1s`,
+    /// `0.05z`), and print what a second of processor time did.
     #[command(hide = true)]
     MixEngine {
         #[arg(long)]
@@ -113,11 +114,6 @@ enum Command {
         cache_bytes: u64,
         #[arg(long)]
         milliseconds: u64,
-        #[arg(long)]
-        rounds: u64,
-        /// The share of writes, and of those whether to take hot keys: `0.05` or `0.05z`.
-        #[arg(long = "mix")]
-        mixes: Vec<mixed::EngineMix>,
     },
 }
 
@@ -182,12 +178,10 @@ fn main() -> ExitCode {
             value_bytes,
             cache_bytes,
             milliseconds,
-            rounds,
-            mixes,
         } => {
             let dataset = Dataset { records, value_bytes };
             let phase = Duration::from_millis(milliseconds);
-            mixed::run(engine, &dir, dataset, cache_bytes, &mixes, rounds, phase).map(|()| true)
+            mixed::run(engine, &dir, dataset, cache_bytes, phase).map(|()| true)
         }
     };
     match done {

@@ -4,10 +4,8 @@
 //! rounds alternate. The bench writes a line of JSON to the worker's standard input, a [`Task`], and
 //! reads a line of JSON, an [`Answer`], from its standard output.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::BufRead;
 use std::path::Path;
-use std::process::ChildStdin;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +13,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::dataset::{KEY_BYTES, Random, key};
-use crate::machine::process::{Launch, Process};
+use crate::machine::dialogue::Dialogue;
+use crate::machine::process::Launch;
 use crate::peers::{Engine, EngineKind, OpenSettings, Reader, with_engine};
 
 /// What a worker is asked for.
@@ -46,9 +45,7 @@ pub struct Answer {
 
 /// A worker, from the side of the bench.
 pub struct Worker {
-    process: Process,
-    stdin: ChildStdin,
-    answers: Receiver<String>,
+    dialogue: Dialogue,
 }
 
 impl Worker {
@@ -63,30 +60,14 @@ impl Worker {
                 "--cache-bytes",
                 &cache_bytes.to_string(),
             ]);
-        let mut process = launch.start_piped()?;
-        let stdin = process.child().stdin.take().context("a worker without input")?;
-        let stdout = process.child().stdout.take().context("a worker without output")?;
-        let (sender, answers) = channel();
-        thread::spawn(move || {
-            let lines = BufReader::new(stdout).lines().map_while(Result::ok);
-            // The receiver is gone when nobody waits any more.
-            lines.for_each(|line| drop(sender.send(line)));
-        });
-        Ok(Self {
-            process,
-            stdin,
-            answers,
-        })
+        let dialogue = Dialogue::start(&launch)?;
+        Ok(Self { dialogue })
     }
 
     /// Asks, and waits for the answer.
     pub fn ask(&mut self, task: Task, limit: Duration) -> Result<Answer> {
-        writeln!(self.stdin, "{}", serde_json::to_string(&task)?)?;
-        match self.answers.recv_timeout(limit) {
-            Ok(line) => Ok(serde_json::from_str(&line)?),
-            Err(RecvTimeoutError::Timeout) => bail!("a worker took more than {limit:?} for {task:?}"),
-            Err(RecvTimeoutError::Disconnected) => bail!("a worker ended during {task:?}{}", self.process.last_words()),
-        }
+        let answer = self.dialogue.ask(&serde_json::to_string(&task)?, limit)?;
+        Ok(serde_json::from_str(&answer)?)
     }
 }
 

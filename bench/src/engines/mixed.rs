@@ -5,6 +5,7 @@
 //! is done once more without the engine, and its time taken off.
 
 use std::hint::black_box;
+use std::io::BufRead;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -30,8 +31,8 @@ pub struct EngineMix {
 }
 
 impl EngineMix {
-    /// The mix on a command line.
-    pub fn argument(self) -> String {
+    /// The mix as a line: the share of writes, `z` if Zipfian, `s` if synced.
+    pub fn line(self) -> String {
         let (zipf, synced) = (if self.zipf { "z" } else { "" }, if self.synced { "s" } else { "" });
         format!("{}{zipf}{synced}", self.writes)
     }
@@ -49,26 +50,14 @@ impl FromStr for EngineMix {
     }
 }
 
-/// Fills an engine in an empty directory and tries the mixes in turns. Prints, as JSON, for each mix the requests
-/// in a second of processor time, round by round.
-pub fn run(
-    candidate: Candidate,
-    dir: &Path,
-    dataset: Dataset,
-    cache_bytes: u64,
-    mixes: &[EngineMix],
-    rounds: u64,
-    phase: Duration,
-) -> Result<()> {
+/// Fills an engine in an empty directory, and tries a mix for each line on standard input, until that ends. Answers
+/// by a line with the requests in a second of processor time.
+pub fn run(candidate: Candidate, dir: &Path, dataset: Dataset, cache_bytes: u64, phase: Duration) -> Result<()> {
     let engine = candidate.open(dir, cache_bytes)?;
     fill(&*engine, dataset)?;
-    let mut found = vec![Vec::new(); mixes.len()];
-    for round in 0..rounds {
-        for (mix, found) in mixes.iter().zip(&mut found) {
-            found.push(per_cpu_second(&*engine, dataset, *mix, round, phase)?);
-        }
+    for (seed, mix) in (0..).zip(std::io::stdin().lock().lines()) {
+        println!("{}", per_cpu_second(&*engine, dataset, mix?.parse()?, seed, phase)?);
     }
-    println!("{}", serde_json::to_string(&found)?);
     Ok(())
 }
 
@@ -177,7 +166,7 @@ mod tests {
         ];
         for (writes, zipf, synced) in mixes {
             let mix = EngineMix { writes, zipf, synced };
-            assert_eq!(mix.argument().parse::<EngineMix>().unwrap(), mix);
+            assert_eq!(mix.line().parse::<EngineMix>().unwrap(), mix);
         }
         assert!("much".parse::<EngineMix>().is_err());
     }

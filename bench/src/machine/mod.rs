@@ -1,6 +1,7 @@
 //! The machine that is measured upon: its processes, its disk, its memory limits, its description.
 
 pub mod description;
+pub mod dialogue;
 pub mod disk;
 pub mod memory_group;
 pub mod process;

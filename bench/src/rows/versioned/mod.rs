@@ -4,6 +4,7 @@
 //! The mixes and the size of the values are those of Voldemort's own measurements: 95 % reads, 1 KiB, a million
 //! records, uniform and Zipfian.
 
+mod direct;
 mod one;
 mod three;
 
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+use self::direct::Direct;
 pub(super) use self::one::measure as measure_one;
 pub(super) use self::three::measure as measure_three;
 use crate::bench::Bench;
@@ -32,18 +34,21 @@ const STORE: &str = "records";
 const REDIS_PREFIX: &str = "key:";
 const CONNECTIONS: usize = 50;
 const ROUNDS: u64 = 3;
-/// From when on in a row no further rounds are begun: what is prepared and what is measured ends in six minutes.
-const ROUNDS_UNTIL: Duration = Duration::from_secs(300);
+/// From when on in a row no further rounds are begun: what is prepared and what is measured ends in ten minutes.
+const ROUNDS_UNTIL: Duration = Duration::from_secs(480);
 const READS_OF_REDIS_MIN: f64 = 0.7;
 const WRITES_OF_REDIS_MIN: f64 = 1.0;
+const OF_ENGINE_MIN: f64 = 0.6;
 const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// A load: which requests, how many under way on each connection, and which ratio to Redis it must reach.
+/// A load: which requests, whether each write is synced, how many are under way on each connection, and which ratio to
+/// Redis it must reach.
 #[derive(Debug, Clone, Copy)]
 struct Mix {
     title: &'static str,
     writes: f64,
     zipf: bool,
+    synced: bool,
     pipeline: usize,
     of_redis_min: Option<f64>,
 }
@@ -53,9 +58,14 @@ const fn mix(title: &'static str, writes: f64, zipf: bool, pipeline: usize, of_r
         title,
         writes,
         zipf,
+        synced: false,
         pipeline,
         of_redis_min,
     }
+}
+
+const fn synced(mix: Mix) -> Mix {
+    Mix { synced: true, ..mix }
 }
 
 const HALF: Mix = mix("50 % reads, Zipfian", 0.5, true, 1, None);
@@ -74,19 +84,46 @@ const PIPELINED_WRITES: Mix = mix(
     16,
     Some(WRITES_OF_REDIS_MIN),
 );
+const LONG_PIPELINED_READS: Mix = mix(
+    "95 % reads, Zipfian, pipeline 64",
+    0.05,
+    true,
+    64,
+    Some(READS_OF_REDIS_MIN),
+);
+const LONG_PIPELINED_WRITES: Mix = mix(
+    "writes, uniform, pipeline 64",
+    1.0,
+    false,
+    64,
+    Some(WRITES_OF_REDIS_MIN),
+);
 /// What is acknowledged is in a log of the operating system.
-const LOGGED: [Mix; 6] = [
+const LOGGED: [Mix; 8] = [
     mix("95 % reads, uniform", 0.05, false, 1, Some(READS_OF_REDIS_MIN)),
     mix("95 % reads, Zipfian", 0.05, true, 1, Some(READS_OF_REDIS_MIN)),
     HALF,
     WRITES,
     PIPELINED_READS,
     PIPELINED_WRITES,
+    LONG_PIPELINED_READS,
+    LONG_PIPELINED_WRITES,
 ];
 /// What is acknowledged is on the disk.
-const SYNCED: [Mix; 3] = [HALF, WRITES, PIPELINED_WRITES];
+const SYNCED: [Mix; 4] = [
+    synced(HALF),
+    synced(WRITES),
+    synced(PIPELINED_WRITES),
+    synced(LONG_PIPELINED_WRITES),
+];
 
 impl Mix {
+    /// What the table says of it.
+    fn work(&self) -> String {
+        let synced = if self.synced { ", each write synced" } else { "" };
+        format!("{}{synced}", self.title)
+    }
+
     fn keys(&self, records: u64) -> KeyChoice {
         match self.zipf {
             true => KeyChoice::Zipf { records },
@@ -108,6 +145,8 @@ struct Contender<'a> {
     target: Loaded<'a>,
     /// How much processor time its processes have used so far.
     cpu_time: Box<dyn Fn() -> Result<Duration> + 'a>,
+    /// What its store is on, called directly.
+    engine: Option<&'a Direct>,
 }
 
 /// Where a load goes.
@@ -119,11 +158,12 @@ enum Loaded<'a> {
 }
 
 impl<'a> Contender<'a> {
-    fn fondaco(fondaco: &'a Fondaco, prefix: &'a str, name: &'static str) -> Self {
+    fn fondaco(fondaco: &'a Fondaco, prefix: &'a str, name: &'static str, engine: &'a Direct) -> Self {
         Self {
             name,
             target: Loaded::Resp(fondaco.resp(), prefix),
             cpu_time: Box::new(|| fondaco.process().cpu_time()),
+            engine: Some(engine),
         }
     }
 
@@ -132,6 +172,7 @@ impl<'a> Contender<'a> {
             name,
             target: Loaded::Resp(redis.address(), REDIS_PREFIX),
             cpu_time: Box::new(|| redis.process().cpu_time()),
+            engine: None,
         }
     }
 
@@ -140,6 +181,7 @@ impl<'a> Contender<'a> {
             name,
             target: Loaded::Sql(mariadb.url()),
             cpu_time: Box::new(|| mariadb.cpu_time()),
+            engine: None,
         }
     }
 
@@ -185,6 +227,8 @@ impl<'a> Contender<'a> {
 struct Seen {
     per_second: Figure,
     per_cpu_second: Figure,
+    /// By its engine's own processor time, called directly.
+    engine_per_cpu_second: Figure,
     /// At the [`PERCENTILES`].
     latencies: [Figure; 3],
 }
@@ -194,6 +238,7 @@ impl Seen {
         Self {
             per_second: Figure::new("requests/s", Vec::new()),
             per_cpu_second: Figure::new("requests/CPU s", Vec::new()),
+            engine_per_cpu_second: Figure::new("requests/CPU s", Vec::new()),
             latencies: [(); 3].map(|()| Figure::new("µs", Vec::new())),
         }
     }
@@ -249,21 +294,33 @@ impl<'a> Course<'a> {
                 let before = (contender.cpu_time)()?;
                 let report = contender.load(mix, self.dataset, self.round_time(), round)?;
                 seen.add(&report, settled(&contender.cpu_time)? - before);
+                // A single thread has no connections that could have a request each under way.
+                if let Some(engine) = contender.engine.filter(|_| mix.pipeline > 1) {
+                    rustix::fs::sync();
+                    seen.engine_per_cpu_second.rounds.push(engine.per_cpu_second(mix)?);
+                }
             }
         }
         Ok(seen)
     }
 
     /// The mixes one after the other, of us, of Redis, and of others.
-    fn lines(&self, mixes: &[Mix], of: &str, contenders: &[Contender<'_>]) -> Result<Vec<Line>> {
+    fn lines(&self, mixes: &[Mix], contenders: &[Contender<'_>]) -> Result<Vec<Line>> {
         ensure!(contenders.len() > 1, "nobody to compare with");
         let mut lines = Vec::new();
         for mix in mixes {
             let able: Vec<&Contender<'_>> = contenders.iter().filter(|contender| contender.takes(mix)).collect();
-            let mut seen = self.compare(mix, &able)?.into_iter();
+            let seen = self.compare(mix, &able)?;
+            let engines: Vec<_> = able
+                .iter()
+                .zip(&seen)
+                .filter_map(|(able, seen)| of_engine(mix, able, seen))
+                .collect();
+            let mut seen = seen.into_iter();
             let own = seen.next().context("nobody was measured")?;
             let peers: Vec<_> = able.iter().skip(1).map(|peer| peer.name).zip(seen).collect();
-            lines.extend(lines_of(mix, of, &own, &peers));
+            lines.extend(lines_of(mix, &own, &peers));
+            lines.extend(engines);
         }
         Ok(lines)
     }
@@ -282,7 +339,7 @@ fn sync_always(nodes: &[&ControlPort], coordinator: SocketAddr, prefix: &str, da
 }
 
 /// What there is to say of a mix; targets are of the first peer.
-fn lines_of(mix: &Mix, of: &str, ours: &Seen, peers: &[(&'static str, Seen)]) -> Vec<Line> {
+fn lines_of(mix: &Mix, ours: &Seen, peers: &[(&'static str, Seen)]) -> Vec<Line> {
     let line = |what: &str, figure: &dyn Fn(&Seen) -> Figure, min: Option<f64>| {
         let ours = figure(ours);
         let peers: Vec<(String, Figure)> = peers
@@ -295,7 +352,7 @@ fn lines_of(mix: &Mix, of: &str, ours: &Seen, peers: &[(&'static str, Seen)]) ->
             .zip(min)
             .map(|((ratio, _), min)| Target::at_least(*ratio, min));
         Line {
-            work: format!("{}{of}, {what}", mix.title),
+            work: format!("{}, {what}", mix.work()),
             targets: targets.collect(),
             ours,
             peers,
@@ -317,4 +374,22 @@ fn lines_of(mix: &Mix, of: &str, ours: &Seen, peers: &[(&'static str, Seen)]) ->
         lines.extend(percentiles.map(|(at, (name, _))| line(name, &|seen| seen.latencies[at].clone(), None)));
     }
     lines
+}
+
+/// What a server makes of its engine: a second of its processor time against one of the engine alone.
+fn of_engine(mix: &Mix, contender: &Contender<'_>, seen: &Seen) -> Option<Line> {
+    let engine = contender.engine?.engine();
+    let peer = &seen.engine_per_cpu_second;
+    if peer.rounds.is_empty() {
+        return None;
+    }
+    let ratio = seen.per_cpu_second.over(peer);
+    Some(Line {
+        work: format!("{}, a second of CPU time, engine {engine}", mix.work()),
+        ours: seen.per_cpu_second.clone(),
+        peers: vec![("the engine, called directly".into(), peer.clone())],
+        ratio: Some((ratio, "the engine".into())),
+        targets: vec![Target::at_least(ratio, OF_ENGINE_MIN)],
+        memory: String::new(),
+    })
 }

@@ -4,15 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::{
-    Contender, Course, LOGGED, Mix, PIPELINED_READS, PIPELINED_WRITES, REDIS_PREFIX, STORE, SYNCED,
-    WRITES_OF_REDIS_MIN, sync_always,
-};
+use super::{Contender, Course, Direct, LOGGED, REDIS_PREFIX, STORE, SYNCED, WRITES_OF_REDIS_MIN, sync_always};
 use crate::bench::Bench;
 use crate::engines::Candidate;
-use crate::engines::mixed::EngineMix;
 use crate::load;
-use crate::machine::process::Launch;
 use crate::report::markdown::number;
 use crate::report::{Figure, Line, Target};
 use crate::rows::Measured;
@@ -22,12 +17,6 @@ use crate::servers::redis::Redis;
 
 const OURS: &str = "fondaco";
 const ON_TREES: &str = "fondaco, engine disk";
-/// What is said of writes that wait for the disk.
-const SYNCED_OF: &str = ", each write synced";
-const OF_ENGINE_MIN: f64 = 0.6;
-/// All records fit, as they do into the memory that a node takes of a machine of 24 GiB.
-const ENGINE_CACHE_BYTES: u64 = 3 << 30;
-const ENGINE_LIMIT: Duration = Duration::from_secs(120);
 
 pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     let course = Course::begin(bench);
@@ -54,14 +43,16 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     let mariadb = MariaDb::start_durable(bench, Some(bench.server_cpu()))?;
     mariadb.load(&parquet, dataset)?;
 
+    let log = Direct::start(&course, Candidate::Log)?;
+    let disk = Direct::start(&course, Candidate::Disk)?;
+
     mariadb.set_commit(Commit::Written)?;
     let mut lines = course.lines(
         &LOGGED,
-        "",
         &[
-            Contender::fondaco(&fondaco, &prefix, OURS),
+            Contender::fondaco(&fondaco, &prefix, OURS, &log),
             Contender::redis(&redis, "Redis, everysec"),
-            Contender::fondaco(&trees, &prefix, ON_TREES),
+            Contender::fondaco(&trees, &prefix, ON_TREES, &disk),
             Contender::mariadb(&mariadb, "MariaDB, 2"),
         ],
     )?;
@@ -74,11 +65,10 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     }
     let synced = course.lines(
         &SYNCED,
-        SYNCED_OF,
         &[
-            Contender::fondaco(&fondaco, &prefix, OURS),
+            Contender::fondaco(&fondaco, &prefix, OURS, &log),
             Contender::redis(&redis, "Redis, always"),
-            Contender::fondaco(&trees, &prefix, ON_TREES),
+            Contender::fondaco(&trees, &prefix, ON_TREES, &disk),
             Contender::mariadb(&mariadb, "MariaDB, 1"),
         ],
     )?;
@@ -93,10 +83,10 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     drop(redis);
     fondaco.end()?;
     trees.end()?;
-    let against_engines = against_engines(&course, &lines, &synced)?;
+    log.end()?;
+    disk.end()?;
     lines.extend(synced);
     lines.extend(with_rewriting(&lines, dataset.records, rewriting));
-    lines.extend(against_engines);
     Ok(Measured {
         lines,
         notes: vec![
@@ -108,7 +98,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
             ),
             "Durability: what is acknowledged is in a log of the operating system, which is synced about once a second (Redis with appendfsync everysec, MariaDB with innodb_flush_log_at_trx_commit = 2), or, where it says so, on the disk (always, 1). fondaco's durability log is that of everysec with engine log, which is synced four times a second; with engine disk it leaves the syncing to the operating system; fsync is always.".into(),
             "MariaDB: prepared statements, one a transaction, each connection a thread of the client, so that nothing is pipelined; a write is an INSERT … ON DUPLICATE KEY UPDATE of a value that differs. Torn pages are prevented, as by default. All its data is in its buffer pool.".into(),
-            "The engine called directly: by one thread on the same core, from memory; reads one by one, writes in batches of 64, as large as what commits together on a busy node, each synced where it says so. Processor time is that of its process, what it writes out and merges included, until it had nothing more to do, without the making of the requests. It has neither a network nor versions.".into(),
+            "The engine called directly: right after each round of the server's on it, by one thread on the same core, from memory; reads one by one, writes in batches of 64, as large as what commits together on a busy node, each synced where it says so. Processor time is that of its process, what it writes out and merges included, until it had nothing more to do, without the making of the requests. It has neither a network nor versions.".into(),
             memory,
         ],
         ..Measured::default()
@@ -145,78 +135,4 @@ fn with_rewriting(lines: &[Line], records: u64, rewriting: Duration) -> Vec<Line
         })
     });
     lines.collect()
-}
-
-/// What the server makes of its engines: a second of its processor time against one of the engine alone.
-fn against_engines(course: &Course<'_>, logged: &[Line], synced: &[Line]) -> Result<Vec<Line>> {
-    let mixes = [
-        (PIPELINED_READS, false),
-        (PIPELINED_WRITES, false),
-        (PIPELINED_WRITES, true),
-    ];
-    let mut lines = Vec::new();
-    for (name, candidate) in [(OURS, Candidate::Log), (ON_TREES, Candidate::Disk)] {
-        let found = call_directly(course, candidate, &mixes)?;
-        for ((mix, is_synced), rounds) in mixes.iter().zip(found) {
-            let measured = if *is_synced { synced } else { logged };
-            let of = if *is_synced { SYNCED_OF } else { "" };
-            let ours = processor_time_of(name, mix, of, measured).context("a mix that was not measured")?;
-            let engine = Figure::new("requests/CPU s", rounds);
-            let ratio = ours.over(&engine);
-            lines.push(Line {
-                work: format!(
-                    "{}{of}, a second of CPU time, engine {}",
-                    mix.title,
-                    candidate.argument()
-                ),
-                ours: ours.clone(),
-                peers: vec![("the engine, called directly".into(), engine)],
-                ratio: Some((ratio, "the engine".into())),
-                targets: vec![Target::at_least(ratio, OF_ENGINE_MIN)],
-                memory: String::new(),
-            });
-        }
-    }
-    Ok(lines)
-}
-
-/// What a contender did in a second of processor time under a mix, by the lines of all mixes.
-fn processor_time_of<'a>(name: &str, mix: &Mix, of: &str, lines: &'a [Line]) -> Option<&'a Figure> {
-    let line = lines.iter().find(|line| {
-        let rest = line.work.strip_prefix(mix.title).and_then(|rest| rest.strip_prefix(of));
-        let is_of_mix = rest.is_some_and(|rest| rest.starts_with(", a"));
-        is_of_mix && line.ours.unit == "requests/CPU s"
-    })?;
-    match line.peers.iter().find(|(peer, _)| peer == name) {
-        Some((_, figure)) => Some(figure),
-        None => Some(&line.ours),
-    }
-}
-
-/// Requests in a second of processor time of an engine, under each mix, round by round.
-fn call_directly(course: &Course<'_>, candidate: Candidate, mixes: &[(Mix, bool)]) -> Result<Vec<Vec<f64>>> {
-    let Course { bench, dataset, .. } = course;
-    let dir = bench.fresh_dir("engine")?;
-    let cpu = bench.server_cpu().to_string();
-    let mut launch = Launch::own()?
-        .args(["mix-engine", "--engine", candidate.argument(), "--dir"])
-        .args([&dir])
-        .args(["--records", &dataset.records.to_string()])
-        .args(["--value-bytes", &dataset.value_bytes.to_string()])
-        .args(["--cache-bytes", &ENGINE_CACHE_BYTES.to_string()])
-        .args(["--milliseconds", &course.round_time().as_millis().to_string()])
-        .args(["--rounds", &course.rounds().to_string()])
-        .on_cpus(&cpu)
-        .log_to(bench.log("engine"));
-    for (mix, is_synced) in mixes {
-        let mix = EngineMix {
-            writes: mix.writes,
-            zipf: mix.zipf,
-            synced: *is_synced,
-        };
-        launch = launch.args(["--mix", &mix.argument()]);
-    }
-    let printed = launch.output(ENGINE_LIMIT)?;
-    std::fs::remove_dir_all(&dir).with_context(|| format!("could not delete {dir:?}"))?;
-    serde_json::from_str(printed.trim()).with_context(|| format!("the engine's process printed {printed:?}"))
 }

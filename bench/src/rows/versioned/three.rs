@@ -31,11 +31,11 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
         name: "fondaco",
         target: Loaded::Resp(coordinator, &prefix),
         cpu_time: Box::new(|| cluster.cpu_time_of_nodes()),
+        engine: None,
     };
     mariadb.set_commit(Commit::Written)?;
     let mut lines = course.lines(
         &LOGGED.map(without_target),
-        "",
         &[
             own(),
             Contender::redis(&redis, "Redis, everysec, one copy"),
@@ -49,7 +49,6 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     sync_always(&controls, coordinator, &prefix, dataset)?;
     let synced = course.lines(
         &SYNCED.map(without_target),
-        ", each write synced",
         &[
             own(),
             Contender::redis(&redis, "Redis, always, one copy"),
