@@ -11,6 +11,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use fondaco_engine::KEY_BYTES_MAX as TABLE_KEY_BYTES_MAX;
 use fondaco_model::{NodeId, PartitionId};
+use smallvec::SmallVec;
 
 /// What stands before the key in a store's table.
 const PREFIX_BYTES: usize = 2 + 8;
@@ -34,31 +35,30 @@ pub(crate) fn record_key(partition: PartitionId, hash: u64, key: &[u8]) -> Bytes
 /// The same, in a buffer that has room for so many bytes behind it.
 pub(crate) fn record_key_before(partition: PartitionId, hash: u64, key: &[u8], more_bytes: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(PREFIX_BYTES + key.len() + more_bytes);
-    put_record_key(&mut bytes, partition, hash, key);
+    put_prefix(&mut bytes, partition, hash);
+    bytes.put_slice(key);
     bytes
 }
 
-/// Appends where a key stands in its store's table.
-fn put_record_key(bytes: &mut Vec<u8>, partition: PartitionId, hash: u64, key: &[u8]) {
-    put_prefix(bytes, partition, hash);
-    bytes.put_slice(key);
-}
-
-/// Where several keys stand in their store's table, one behind the other in one buffer.
+/// Where several keys stand in their store's table, one behind the other in one buffer; none that has to be made, where
+/// they are few and short.
 #[derive(Default)]
 pub(crate) struct JoinedKeys {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
+    bytes: SmallVec<[u8; 1024]>,
+    ends: SmallVec<[usize; 32]>,
 }
 
 impl JoinedKeys {
     pub(crate) fn push(&mut self, partition: PartitionId, hash: u64, key: &[u8]) {
-        put_record_key(&mut self.bytes, partition, hash, key);
+        let mut prefix = [0; PREFIX_BYTES];
+        put_prefix(&mut &mut prefix[..], partition, hash);
+        self.bytes.extend_from_slice(&prefix);
+        self.bytes.extend_from_slice(key);
         self.ends.push(self.bytes.len());
     }
 
     /// They, in order.
-    pub(crate) fn keys(&self) -> Vec<&[u8]> {
+    pub(crate) fn keys(&self) -> SmallVec<[&[u8]; 32]> {
         let starts = [0].into_iter().chain(self.ends.iter().copied());
         starts
             .zip(&self.ends)

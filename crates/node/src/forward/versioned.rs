@@ -7,7 +7,7 @@ use bytes::Bytes;
 use fondaco_client::quorum::{AddedMeanwhile, Decide, EditOptions, Intent, Updated, WriteTimes, Written};
 use fondaco_client::read::HeldRoom;
 use fondaco_client::{ClientError, ReadOptions, WireKey};
-use fondaco_model::PartitionId;
+use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{Record, Resolution, Update};
 use fondaco_replica::Replicas;
 
@@ -24,8 +24,9 @@ impl Forwarder {
     /// The value of a key, if this node has it in memory and need ask nobody else: its store is read from one
     /// replica.
     pub(crate) fn recall(&self, catalog: &Catalog, store: &VersionedStore, key: &[u8]) -> Option<ValueAnswer> {
-        let (replicas, partition, epoch) = self.place_of_one(catalog, store, key)?;
-        let record = replicas.recall(store.id.get(), partition, key, epoch)?;
+        let (replicas, topology) = self.asks_one(catalog, store)?;
+        let partition = topology.partitions.partition_of(store.slots.slot(key));
+        let record = replicas.recall(store.id.get(), partition, key, topology.epoch)?;
         let Some(record) = record else { return Some(Ok(None)) };
         let settings = &store.settings;
         // Most records do not end, and need no clock.
@@ -38,35 +39,34 @@ impl Forwarder {
         )
     }
 
-    /// The same, if there is no more to the value than its bytes, or there is none: whether `take` was given it.
+    /// The same of several keys, one after the other, for who takes no more than the bytes of values that there is not
+    /// more to: `take` is given each, or none where there is none, and says whether it wants more. It ends with the first
+    /// that is not so.
     pub(crate) fn recall_plain(
         &self,
         catalog: &Catalog,
         store: &VersionedStore,
-        key: &[u8],
-        take: impl FnOnce(Option<&[u8]>),
-    ) -> bool {
-        let place = self.place_of_one(catalog, store, key);
-        let place = place.filter(|_| store.settings.resolution != Resolution::Counter);
-        place.is_some_and(|(replicas, partition, epoch)| {
-            replicas.recall_plain(store.id.get(), partition, key, epoch, take)
-        })
+        keys: &[&[u8]],
+        take: impl FnMut(Option<&[u8]>) -> bool,
+    ) {
+        if let Some((replicas, topology)) = self.asks_one(catalog, store)
+            && store.settings.resolution != Resolution::Counter
+        {
+            let partition = |key: &[u8]| topology.partitions.partition_of(store.slots.slot(key));
+            let keys = keys.iter().map(|key| (partition(key), *key));
+            replicas.recall_plain(store.id.get(), keys, topology.epoch, take);
+        }
     }
 
-    /// Where a key is, if its store is read from one replica: it may be this node's, by the routing table of an epoch.
-    fn place_of_one(
-        &self,
-        catalog: &Catalog,
-        store: &VersionedStore,
-        key: &[u8],
-    ) -> Option<(&Replicas, PartitionId, u64)> {
+    /// This node's own replicas, and the routing table by which a key may be theirs, if a store is read from one
+    /// replica.
+    fn asks_one<'a>(&'a self, catalog: &'a Catalog, store: &VersionedStore) -> Option<(&'a Replicas, &'a Topology)> {
         let settings = &store.settings;
         if settings.reads > 1 || settings.preferred_reads > 1 || settings.zone_reads > 0 {
             return None;
         }
         let topology = catalog.membership()?.topology();
-        let partition = topology.partitions.partition_of(store.slots.slot(key));
-        Some((self.shared.config.replicas.as_deref()?, partition, topology.epoch))
+        Some((self.shared.config.replicas.as_deref()?, topology))
     }
 
     /// Has memory asked for what is under keys that are looked up soon, as they are on the wire: those of the first one's

@@ -28,6 +28,8 @@ pub(crate) enum Replies {
     Off,
     /// Not to the next command.
     SkipNext,
+    /// Not to the command that is carried out.
+    Skip,
 }
 
 impl Session {

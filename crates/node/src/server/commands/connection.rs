@@ -175,7 +175,7 @@ pub(super) fn client(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusa
                 reply.ok();
             }
             "OFF" => call.session.replies = Replies::Off,
-            "SKIP" if call.session.replies == Replies::On => call.session.replies = Replies::SkipNext,
+            "SKIP" if call.session.replies != Replies::Off => call.session.replies = Replies::SkipNext,
             "SKIP" => {}
             _ => return Err(SYNTAX_ERROR.into()),
         },

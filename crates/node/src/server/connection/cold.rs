@@ -73,7 +73,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if self.output.len() > OUTPUT_BYTES_MAX {
                 match self.session.replies {
                     Replies::On => self.write(started).await?,
-                    Replies::Off | Replies::SkipNext => self.output.truncate(self.window_start),
+                    Replies::Off | Replies::SkipNext | Replies::Skip => self.output.truncate(self.window_start),
                 }
             }
             let at = place.key;

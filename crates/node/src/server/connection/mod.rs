@@ -3,7 +3,6 @@
 //! Memory is bounded: nothing is read while replies wait to be written, and replies are written as
 //! soon as they pass [`OUTPUT_BYTES_MAX`].
 
-mod ahead;
 mod cold;
 mod forward;
 mod pipeline;
@@ -20,7 +19,7 @@ use fondaco_resp::{Arguments, Limits, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::clients::{Entered, Phase};
-use super::commands::versioned::{self, Found, Pipeline, get_plain};
+use super::commands::versioned::{self, AnsweredGets, Gets, Pipeline};
 use super::commands::{self, Outcome};
 use super::event_loop::LoopContext;
 use super::session::{Replies, Session};
@@ -28,7 +27,6 @@ use super::window::{Admission, OUTPUT_BYTES_MAX, Place, Run, Tally, Window};
 use crate::catalog::Catalog;
 use crate::metrics::Counter;
 use crate::settings::Setting;
-use ahead::Ahead;
 use forward::Others;
 
 const INPUT_BYTES: usize = 32 * 1024;
@@ -51,7 +49,7 @@ where
         request_start: 0,
         needed: 0,
         arguments: Arguments::new(),
-        ahead: Ahead::default(),
+        gets: Gets::default(),
         window: Window::default(),
         output: Vec::new(),
         window_start: 0,
@@ -77,7 +75,7 @@ struct Connection<S> {
     /// How long the rest of the input must become before there is anything new in it.
     needed: usize,
     arguments: Arguments,
-    ahead: Ahead,
+    gets: Gets,
     window: Window,
     output: Vec<u8>,
     /// Where in the output the replies of the window begin.
@@ -110,8 +108,8 @@ enum Turn {
 enum Next {
     /// One that was put into the window.
     LookUp,
-    /// A `GET` of a versioned store that has been answered.
-    Answered(Found),
+    /// A `GET` of a versioned store that has been answered, and others behind it.
+    Answered(AnsweredGets),
     /// One that is carried out beside others.
     Pipeline,
     Command(CommandId),
@@ -212,10 +210,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         if pipeline::begins(command, &self.arguments, rest, &catalog) {
                             return Ok(Next::Pipeline);
                         }
-                        if versioned::is_look_up(command) {
-                            let behind = &rest[consumed..];
-                            self.ahead.note(behind, &limits, &catalog, &context.forwarder);
-                        }
                         if command == CommandId::Get && self.window.is_empty() && self.session.replies == Replies::On {
                             let admission = versioned::Admission {
                                 catalog: &catalog,
@@ -223,8 +217,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                                 forwarder: &context.forwarder,
                             };
                             let mut reply = Reply::new(&mut self.output, self.session.protocol);
-                            if let Some(found) = get_plain(&self.arguments, rest, &admission, &mut reply) {
-                                return Ok(Next::Answered(found));
+                            let first = (&self.arguments, consumed);
+                            let answered = self.gets.answer(first, rest, &limits, &admission, |_| true, &mut reply);
+                            if let Some(answered) = answered {
+                                return Ok(Next::Answered(answered));
                             }
                         }
                         let admission = Admission {
@@ -247,11 +243,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                                 return turn;
                             }
                         }
-                        Ok(Next::Answered(found)) => {
-                            self.consumed += consumed;
-                            self.tally.hot += 1;
-                            self.tally.absent += u64::from(found == Found::Nothing);
-                            note_answered(&mut self.answered, CommandId::Get);
+                        Ok(Next::Answered(gets)) => {
+                            self.consumed += gets.bytes;
+                            self.tally.hot += gets.count;
+                            self.tally.absent += gets.absent;
+                            note_answered(&mut self.answered, CommandId::Get, gets.count);
                             self.client.note_command(CommandId::Get);
                             self.session.asking = false;
                         }
@@ -332,7 +328,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn end_window(&mut self) {
         self.mute_from(self.window_start);
         for command in self.window.commands() {
-            note_answered(&mut self.answered, command);
+            note_answered(&mut self.answered, command, 1);
         }
         if let Some(command) = self.window.commands().last() {
             self.client.note_command(command);
@@ -347,6 +343,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let request = &self.input[self.request_start..self.consumed];
         let arguments: Vec<&[u8]> = self.arguments.iter(request).collect();
         let wanted = self.session.replies;
+        if wanted == Replies::SkipNext {
+            self.session.replies = Replies::Skip;
+        }
         let call = commands::Call {
             context: &self.context,
             client: &self.client,
@@ -360,20 +359,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.context.metrics.record_error(command);
         }
         // A changed protocol or wish for replies holds from the next reply on.
-        match wanted {
-            Replies::On => {}
+        match (wanted, self.session.replies) {
             // Who turns them on again is told so, as by Redis.
-            Replies::Off if self.session.replies == Replies::On => {}
-            Replies::Off => self.output.truncate(start),
-            Replies::SkipNext => {
+            (Replies::On, _) | (_, Replies::On) => {}
+            (_, Replies::Skip) => {
                 self.output.truncate(start);
-                if self.session.replies == Replies::SkipNext {
-                    self.session.replies = Replies::On;
-                }
+                self.session.replies = Replies::On;
             }
+            _ => self.output.truncate(start),
         }
         self.session.asking &= command == CommandId::Asking;
-        note_answered(&mut self.answered, command);
+        note_answered(&mut self.answered, command, 1);
         self.client.note_command(command);
     }
 
@@ -382,7 +378,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         match self.session.replies {
             Replies::On => {}
             Replies::Off => self.output.truncate(start),
-            Replies::SkipNext => {
+            Replies::SkipNext | Replies::Skip => {
                 self.output.truncate(start);
                 self.session.replies = Replies::On;
             }
@@ -458,9 +454,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 /// The longest request, in bytes: what one client may make a node buffer.
 const REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-fn note_answered(answered: &mut Vec<(CommandId, u64)>, command: CommandId) {
+fn note_answered(answered: &mut Vec<(CommandId, u64)>, command: CommandId, times: u64) {
     match answered.iter_mut().find(|(known, _)| *known == command) {
-        Some((_, count)) => *count += 1,
-        None => answered.push((command, 1)),
+        Some((_, count)) => *count += times,
+        None => answered.push((command, times)),
     }
 }

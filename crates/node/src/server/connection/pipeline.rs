@@ -158,16 +158,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Err(_) => return Pause::Other,
             };
             self.needed = 0;
-            // How much of it stays in the input.
+            // How much is taken of the input that is still in it.
             let mut taken = consumed;
             let Ok(spec) = resolve(&self.arguments, rest) else {
                 return Pause::Other;
             };
             let command = spec.id;
-            if is_look_up(command) {
-                let behind = &rest[consumed..];
-                self.ahead.note(behind, &limits, &catalog, &context.forwarder);
-            }
             let admission = Admission {
                 catalog: &catalog,
                 session: &self.session,
@@ -179,7 +175,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 bytes: consumed,
                 is_muted: self.session.replies != Replies::On,
             };
-            if is_look_up(command)
+            if command == CommandId::Get
+                && !accepted.is_muted
+                && let Some(gets) = pipeline.push_gets(accepted, |may_answer, written| {
+                    let first = (&self.arguments, consumed);
+                    let mut reply = Reply::new(written, self.session.protocol);
+                    self.gets
+                        .answer(first, rest, &limits, &admission, may_answer, &mut reply)
+                })
+            {
+                taken = gets.bytes;
+                self.tally.hot += gets.count;
+                self.tally.absent += gets.absent;
+            } else if is_look_up(command)
                 && pipeline.may_answer(self.arguments.get(1, rest).unwrap_or_default())
                 && let Some(answer) = recall(command, &self.arguments, rest, &admission)
             {
@@ -246,7 +254,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if answered.has_failed {
                 self.context.metrics.record_error(answered.command);
             }
-            self.context.metrics.record(answered.command, now - answered.began, 1);
+            let took = now - answered.began;
+            self.context.metrics.record(answered.command, took, answered.count);
             self.client.note_command(answered.command);
         }
     }

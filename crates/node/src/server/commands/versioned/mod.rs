@@ -6,7 +6,7 @@
 //! - `pipeline`: which requests of a connection are under way;
 //! - `coordinate`: reading and writing on replicas;
 //! - `direct`: writing what this node alone has;
-//! - `recall`: reading what it has in memory;
+//! - `recall`, `gets`: reading what it has in memory;
 //! - `context`: causal contexts as clients see them.
 
 mod admission;
@@ -14,6 +14,7 @@ mod context;
 mod coordinate;
 mod direct;
 mod effect;
+mod gets;
 mod lifetime;
 mod operation;
 mod parse;
@@ -25,10 +26,11 @@ pub(in crate::server) use admission::{
 };
 pub(in crate::server) use coordinate::begin;
 pub(in crate::server) use direct::DirectWriter;
+pub(in crate::server) use gets::{AnsweredGets, Gets};
 pub(in crate::server) use operation::Answer;
 pub(in crate::server) use parse::{Request, parse};
 pub(in crate::server) use pipeline::{Accepted, Pipeline, Work};
-pub(in crate::server) use recall::{Found, get_plain, recall};
+pub(in crate::server) use recall::recall;
 
 /// What no store does: it would have to change several keys at once, or all.
 pub(in crate::server) const NOT_DONE: &str = "ERR versioned stores do what concerns one key: this is not done";

@@ -20,6 +20,7 @@ use fondaco_resp::command::CommandId;
 use smallvec::{SmallVec, smallvec};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::gets::AnsweredGets;
 use super::operation::{Answer, Operation};
 use super::parse::Combined;
 use crate::catalog::VersionedStore;
@@ -30,6 +31,10 @@ const REQUESTS_MAX: usize = 1024;
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 /// How many bytes of answers wait to be sent, beyond which work is begun one at a time.
 const ANSWERS_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How much memory is kept for replies that wait, when there are none.
+const PIECES_BYTES_KEPT: usize = 256 * 1024;
+/// How much of them must have been taken before the rest is moved.
+const PIECES_BYTES_MOVED: usize = 64 * 1024;
 /// How many keys are worked on at a time.
 const RUNNING_MAX: usize = 256;
 
@@ -41,9 +46,11 @@ pub(in crate::server) struct Pipeline {
     first: u64,
     bytes: usize,
     answers_bytes: usize,
+    /// The pieces of replies that were written before it was their turn, one after the other.
+    written: Pieces,
     /// Keys that are worked on, by their hashes, each with the work that waits for it. Keys of one hash wait for one
     /// another.
-    busy: HashMap<u64, VecDeque<Part>, BuildHasherDefault<AsItIs>>,
+    busy: Busy,
     /// What may be begun.
     startable: VecDeque<Work>,
     running: usize,
@@ -51,6 +58,9 @@ pub(in crate::server) struct Pipeline {
     /// What was told, while it is taken note of.
     taken: Vec<Done>,
 }
+
+/// What waits for each key that is worked on.
+type Busy = HashMap<u64, VecDeque<Part>, BuildHasherDefault<AsItIs>>;
 
 /// The hash of what is a hash already.
 #[derive(Default)]
@@ -89,6 +99,8 @@ enum Outcome {
     Replica(Option<ReplicaReply>),
     /// It was answered when it came.
     Known(Answer),
+    /// So were several `GET`s: the next piece is the replies to them, so many of so many bytes.
+    Written { replies: u64, bytes: usize },
     /// It was refused.
     Refused(String),
 }
@@ -277,23 +289,48 @@ impl Pipeline {
 
     /// Whether a look-up of a key may be answered at once: nothing is under way on it, and not too many answers wait.
     pub(in crate::server) fn may_answer(&self, wire_key: &[u8]) -> bool {
-        let is_busy = || !self.busy.is_empty() && self.busy.contains_key(&xxh3_64(wire_key));
-        self.answers_bytes < ANSWERS_BYTES_MAX && !is_busy()
+        may_answer(self.answers_bytes, &self.busy, wire_key)
     }
 
     /// Lets in a request whose answer is known.
     pub(in crate::server) fn push_known(&mut self, accepted: Accepted, answer: Answer) {
         let bytes = answer.bytes();
-        self.push(accepted, 0, Outcome::Known(answer));
         self.answers_bytes += bytes;
-        if let Some(slot) = self.slots.back_mut() {
-            slot.answers_bytes = bytes;
-        }
+        self.push_answered(accepted, Outcome::Known(answer), bytes);
+    }
+
+    /// Lets in the first requests of the input that `answer` writes the replies to, if there are any; it is told of which
+    /// keys [that may be](Self::may_answer).
+    pub(in crate::server) fn push_gets(
+        &mut self,
+        accepted: Accepted,
+        answer: impl FnOnce(&dyn Fn(&[u8]) -> bool, &mut Vec<u8>) -> Option<AnsweredGets>,
+    ) -> Option<AnsweredGets> {
+        let may_answer = |wire_key: &[u8]| may_answer(self.answers_bytes, &self.busy, wire_key);
+        let (gets, bytes) = self.written.add(|written| answer(&may_answer, written))?;
+        self.answers_bytes += bytes;
+        let accepted = Accepted {
+            bytes: gets.bytes,
+            ..accepted
+        };
+        let written = Outcome::Written {
+            replies: gets.count,
+            bytes,
+        };
+        self.push_answered(accepted, written, bytes);
+        Some(gets)
     }
 
     /// Lets in a request that is refused.
     pub(in crate::server) fn push_refused(&mut self, accepted: Accepted, refusal: String) {
         self.push(accepted, 0, Outcome::Refused(refusal));
+    }
+
+    fn push_answered(&mut self, accepted: Accepted, outcome: Outcome, answers_bytes: usize) {
+        self.push(accepted, 0, outcome);
+        if let Some(slot) = self.slots.back_mut() {
+            slot.answers_bytes = answers_bytes;
+        }
     }
 
     fn push(&mut self, accepted: Accepted, left: usize, outcome: Outcome) -> u64 {
@@ -374,27 +411,74 @@ impl Pipeline {
         self.slots.front().is_some_and(|slot| slot.left == 0)
     }
 
-    /// Writes the reply to the first request, if that is done: which command it was to, when it began, and
-    /// whether it failed.
+    /// Writes the reply to the first request, if that is done, or those to it and others like it: which command it was
+    /// to, when it began, and whether it failed.
     pub(in crate::server) fn answer_next(&mut self, reply: &mut Reply<'_>) -> Option<Answered> {
         let slot = self.slots.pop_front_if(|slot| slot.left == 0)?;
         self.first += 1;
         self.bytes -= slot.bytes;
         self.answers_bytes -= slot.answers_bytes;
         let start = reply.buffer.len();
-        let has_failed = slot.outcome.write(reply);
+        let count = match slot.outcome {
+            Outcome::Written { replies, .. } => replies,
+            _ => 1,
+        };
+        let has_failed = slot.outcome.write(&mut self.written, reply);
         if slot.is_muted {
             reply.buffer.truncate(start);
         }
         Some(Answered {
             command: slot.command,
             began: slot.began,
+            count,
             has_failed,
         })
     }
 }
 
+fn may_answer(answers_bytes: usize, busy: &Busy, wire_key: &[u8]) -> bool {
+    let is_busy = || !busy.is_empty() && busy.contains_key(&xxh3_64(wire_key));
+    answers_bytes < ANSWERS_BYTES_MAX && !is_busy()
+}
+
+/// Bytes that are written at one end, and taken from the other.
+#[derive(Default)]
+struct Pieces {
+    buffer: Vec<u8>,
+    /// How many at its start are taken.
+    taken: usize,
+}
+
+impl Pieces {
+    /// How long was what `write` has written, and what it says of that.
+    fn add<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Option<T>) -> Option<(T, usize)> {
+        // What is left is moved seldom: when it is less than what was taken.
+        if self.taken >= PIECES_BYTES_MOVED.max(self.buffer.len() / 2) {
+            self.buffer.drain(..std::mem::take(&mut self.taken));
+        }
+        let start = self.buffer.len();
+        let found = write(&mut self.buffer);
+        if found.is_none() {
+            self.buffer.truncate(start);
+        }
+        found.map(|found| (found, self.buffer.len() - start))
+    }
+
+    /// Puts the first bytes behind others.
+    fn take(&mut self, length: usize, to: &mut Vec<u8>) {
+        let piece = self.taken..self.taken + length;
+        to.extend_from_slice(&self.buffer[piece.clone()]);
+        self.taken = piece.end;
+        if self.taken == self.buffer.len() {
+            self.taken = 0;
+            self.buffer.clear();
+            self.buffer.shrink_to(PIECES_BYTES_KEPT);
+        }
+    }
+}
+
 /// A request that is let in.
+#[derive(Debug, Clone, Copy)]
 pub(in crate::server) struct Accepted {
     pub(in crate::server) command: CommandId,
     pub(in crate::server) began: Instant,
@@ -407,6 +491,8 @@ pub(in crate::server) struct Accepted {
 pub(in crate::server) struct Answered {
     pub(in crate::server) command: CommandId,
     pub(in crate::server) began: Instant,
+    /// How many requests it stands for.
+    pub(in crate::server) count: u64,
     pub(in crate::server) has_failed: bool,
 }
 
@@ -415,11 +501,15 @@ const LOST: &str = "ERR the server could not finish the request, and does not kn
 
 impl Outcome {
     /// Whether it is an error.
-    fn write(self, reply: &mut Reply<'_>) -> bool {
+    fn write(self, written: &mut Pieces, reply: &mut Reply<'_>) -> bool {
         match self {
             Self::Refused(refusal) => {
                 reply.error(&refusal);
                 true
+            }
+            Self::Written { bytes, .. } => {
+                written.take(bytes, reply.buffer);
+                false
             }
             Self::Known(answer) => {
                 answer.write(reply);

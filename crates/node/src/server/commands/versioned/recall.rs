@@ -1,8 +1,8 @@
 //! Look-ups that are answered at once, in the middle of other requests of their connection: this node has the record
 //! in memory, and need ask nobody else.
 
+use fondaco_resp::Arguments;
 use fondaco_resp::command::CommandId;
-use fondaco_resp::{Arguments, Reply};
 
 use super::admission::Admission;
 use super::operation::Answer;
@@ -31,40 +31,8 @@ pub(in crate::server) fn recall(
     )
 }
 
-/// Answers a `GET`, if memory has the value, there is no more to it than its bytes, and the client may read it: the value
-/// of a key, or that there is none. What it answered.
-pub(in crate::server) fn get_plain(
-    arguments: &Arguments,
-    buffer: &[u8],
-    admission: &Admission<'_>,
-    reply: &mut Reply<'_>,
-) -> Option<Found> {
-    let (store, key) = readable(arguments.get(1, buffer)?, admission)?;
-    let mut found = None;
-    admission
-        .forwarder
-        .recall_plain(admission.catalog, store, key, |value| match value {
-            Some(value) => {
-                reply.bulk(value);
-                found = Some(Found::Value);
-            }
-            None => {
-                reply.null();
-                found = Some(Found::Nothing);
-            }
-        });
-    found
-}
-
-/// What was answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::server) enum Found {
-    Value,
-    Nothing,
-}
-
 /// The store and the key of a key on the wire, if the client may read it.
-fn readable<'a>(wire_key: &'a [u8], admission: &Admission<'a>) -> Option<(&'a VersionedStore, &'a [u8])> {
+pub(super) fn readable<'a>(wire_key: &'a [u8], admission: &Admission<'a>) -> Option<(&'a VersionedStore, &'a [u8])> {
     let (store, key) = admission.catalog.versioned_on_wire(wire_key)?;
     (!key.is_empty() && admission.session.may_read(&store.name)).then_some((store, key))
 }
