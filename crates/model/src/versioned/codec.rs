@@ -159,9 +159,10 @@ impl Record {
     }
 
     /// The value of a record of which there is not more to know: it is one, which never ends, and nobody has added to it.
-    /// `None` for what is more, or is damaged, which [`decode`](Self::decode) tells.
+    /// `None` for what is more, or is damaged, which [`decode`](Self::decode) tells; but its checksum is not looked at: for
+    /// bytes that an engine has in memory, or has checked as it read them.
     pub fn plain_value(encoded: &[u8]) -> Option<&[u8]> {
-        let mut reader = checked(encoded).ok()?;
+        let (mut reader, _) = opened(encoded).ok()?;
         VectorClock::read(&mut reader).ok()?;
         let is_plain = reader.number().ok()? == 1 && reader.byte().ok()? == HAS_VALUE;
         if !is_plain {
