@@ -26,7 +26,7 @@ pub struct Catalog {
     /// In the order of their numbers.
     stores: Vec<Arc<ServingStore>>,
     /// Where each stands among them.
-    places: HashMap<StoreName, u16>,
+    places: HashMap<StoreName, u16, foldhash::fast::RandomState>,
     /// All open versions of all stores: look-ups hold places in here.
     open: Vec<OpenVersion>,
     /// For each store its current version.

@@ -247,17 +247,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return;
         }
         let now = Instant::now();
-        let mut reply = Reply::new(&mut self.output, self.session.protocol);
-        while reply.buffer.len() <= OUTPUT_BYTES_MAX
-            && let Some(answered) = pipeline.answer_next(&mut reply)
-        {
+        let Self {
+            context,
+            client,
+            session,
+            output,
+            ..
+        } = self;
+        let mut reply = Reply::new(output, session.protocol);
+        pipeline.answer_done(OUTPUT_BYTES_MAX, &mut reply, |answered| {
             if answered.has_failed {
-                self.context.metrics.record_error(answered.command);
+                context.metrics.record_error(answered.command);
             }
             let took = now - answered.began;
-            self.context.metrics.record(answered.command, took, answered.count);
-            self.client.note_command(answered.command);
-        }
+            context.metrics.record(answered.command, took, answered.count);
+            client.note_command(answered.command);
+        });
     }
 
     /// Drops what was taken of the input, and makes room for more behind what is left.

@@ -31,6 +31,8 @@ const REQUESTS_MAX: usize = 1024;
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 /// How many bytes of answers wait to be sent, beyond which work is begun one at a time.
 const ANSWERS_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// The reply to most writes.
+const OK: &[u8] = b"+OK\r\n";
 /// How much memory is kept for replies that wait, when there are none.
 const PIECES_BYTES_KEPT: usize = 256 * 1024;
 /// How much of them must have been taken before the rest is moved.
@@ -46,7 +48,7 @@ pub(in crate::server) struct Pipeline {
     first: u64,
     bytes: usize,
     answers_bytes: usize,
-    /// The pieces of replies that were written before it was their turn, one after the other.
+    /// Replies that were written before it was their turn, one after the other.
     written: Pieces,
     /// Keys that are worked on, by their hashes, each with the work that waits for it. Keys of one hash wait for one
     /// another.
@@ -87,6 +89,8 @@ struct Slot {
     bytes: usize,
     /// What is known of its reply, in bytes.
     answers_bytes: usize,
+    /// How much of [`Pieces`] is its own: all of its reply, or that which is expected.
+    written_bytes: usize,
     is_muted: bool,
     left: usize,
     outcome: Outcome,
@@ -99,8 +103,8 @@ enum Outcome {
     Replica(Option<ReplicaReply>),
     /// It was answered when it came.
     Known(Answer),
-    /// So were several `GET`s: the next piece is the replies to them, so many of so many bytes.
-    Written { replies: u64, bytes: usize },
+    /// So were so many `GET`s, and the replies are written.
+    Written { replies: u64 },
     /// It was refused.
     Refused(String),
 }
@@ -257,11 +261,23 @@ impl Pipeline {
         combined: Combined,
         keys: impl ExactSizeIterator<Item = (Arc<VersionedStore>, Bytes, Operation)>,
     ) {
+        let is_muted = request.is_muted;
         let slot = self.push(
             request,
             keys.len(),
             Outcome::Keys(smallvec![None; keys.len()], combined),
         );
+        let mut keys = keys.peekable();
+        // Most writes are answered so; what stands behind it then need not be moved.
+        let may_be_ok = keys
+            .peek()
+            .is_some_and(|(_, _, operation)| operation.unconditional().is_some());
+        if may_be_ok && !is_muted {
+            self.written.buffer.extend_from_slice(OK);
+            if let Some(slot) = self.slots.back_mut() {
+                slot.written_bytes = OK.len();
+            }
+        }
         for (key, (store, wire_key, operation)) in keys.enumerate() {
             let part = Part {
                 place: Place { slot, key },
@@ -313,11 +329,10 @@ impl Pipeline {
             bytes: gets.bytes,
             ..accepted
         };
-        let written = Outcome::Written {
-            replies: gets.count,
-            bytes,
-        };
-        self.push_answered(accepted, written, bytes);
+        self.push_answered(accepted, Outcome::Written { replies: gets.count }, bytes);
+        if let Some(slot) = self.slots.back_mut() {
+            slot.written_bytes = bytes;
+        }
         Some(gets)
     }
 
@@ -340,6 +355,7 @@ impl Pipeline {
             began: accepted.began,
             bytes: accepted.bytes,
             answers_bytes: 0,
+            written_bytes: 0,
             is_muted: accepted.is_muted,
             left,
             outcome,
@@ -411,28 +427,45 @@ impl Pipeline {
         self.slots.front().is_some_and(|slot| slot.left == 0)
     }
 
-    /// Writes the reply to the first request, if that is done, or those to it and others like it: which command it was
-    /// to, when it began, and whether it failed.
-    pub(in crate::server) fn answer_next(&mut self, reply: &mut Reply<'_>) -> Option<Answered> {
-        let slot = self.slots.pop_front_if(|slot| slot.left == 0)?;
-        self.first += 1;
-        self.bytes -= slot.bytes;
-        self.answers_bytes -= slot.answers_bytes;
-        let start = reply.buffer.len();
-        let count = match slot.outcome {
-            Outcome::Written { replies, .. } => replies,
-            _ => 1,
-        };
-        let has_failed = slot.outcome.write(&mut self.written, reply);
-        if slot.is_muted {
-            reply.buffer.truncate(start);
+    /// Writes the replies to those requests, from the first on, that are done, until there are more bytes than these; and
+    /// notes what they were.
+    pub(in crate::server) fn answer_done(
+        &mut self,
+        bytes_max: usize,
+        reply: &mut Reply<'_>,
+        mut note: impl FnMut(Answered),
+    ) {
+        while reply.buffer.len() + self.written.due() <= bytes_max
+            && let Some(slot) = self.slots.pop_front_if(|slot| slot.left == 0)
+        {
+            self.first += 1;
+            self.bytes -= slot.bytes;
+            self.answers_bytes -= slot.answers_bytes;
+            let mut answered = Answered {
+                command: slot.command,
+                began: slot.began,
+                count: 1,
+                has_failed: false,
+            };
+            match slot.outcome.settled() {
+                Outcome::Written { replies } => {
+                    answered.count = replies;
+                    self.written.take(slot.written_bytes);
+                }
+                Outcome::Known(Answer::Ok) if slot.written_bytes > 0 => self.written.take(slot.written_bytes),
+                outcome => {
+                    self.written.give(reply.buffer);
+                    self.written.take_back(slot.written_bytes);
+                    let start = reply.buffer.len();
+                    answered.has_failed = outcome.write(reply);
+                    if slot.is_muted {
+                        reply.buffer.truncate(start);
+                    }
+                }
+            }
+            note(answered);
         }
-        Some(Answered {
-            command: slot.command,
-            began: slot.began,
-            count,
-            has_failed,
-        })
+        self.written.give(reply.buffer);
     }
 }
 
@@ -445,16 +478,20 @@ fn may_answer(answers_bytes: usize, busy: &Busy, wire_key: &[u8]) -> bool {
 #[derive(Default)]
 struct Pieces {
     buffer: Vec<u8>,
-    /// How many at its start are taken.
+    /// How many at its start are gone.
+    gone: usize,
+    /// How many are taken behind them, or gone.
     taken: usize,
 }
 
 impl Pieces {
     /// How long was what `write` has written, and what it says of that.
     fn add<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Option<T>) -> Option<(T, usize)> {
-        // What is left is moved seldom: when it is less than what was taken.
-        if self.taken >= PIECES_BYTES_MOVED.max(self.buffer.len() / 2) {
-            self.buffer.drain(..std::mem::take(&mut self.taken));
+        // What is left is moved seldom: when it is less than what is gone.
+        if self.gone >= PIECES_BYTES_MOVED.max(self.buffer.len() / 2) {
+            self.buffer.drain(..self.gone);
+            self.taken -= self.gone;
+            self.gone = 0;
         }
         let start = self.buffer.len();
         let found = write(&mut self.buffer);
@@ -464,13 +501,37 @@ impl Pieces {
         found.map(|found| (found, self.buffer.len() - start))
     }
 
-    /// Puts the first bytes behind others.
-    fn take(&mut self, length: usize, to: &mut Vec<u8>) {
-        let piece = self.taken..self.taken + length;
-        to.extend_from_slice(&self.buffer[piece.clone()]);
-        self.taken = piece.end;
-        if self.taken == self.buffer.len() {
+    /// Takes the next bytes, to be given.
+    fn take(&mut self, length: usize) {
+        self.taken += length;
+    }
+
+    /// How many are taken, and not yet given.
+    fn due(&self) -> usize {
+        self.taken - self.gone
+    }
+
+    /// Puts what was taken behind other bytes. Where that is everything, it takes their place.
+    fn give(&mut self, to: &mut Vec<u8>) {
+        if self.due() == self.buffer.len() && to.is_empty() {
+            std::mem::swap(&mut self.buffer, to);
             self.taken = 0;
+        } else {
+            to.extend_from_slice(&self.buffer[self.gone..self.taken]);
+        }
+        self.forget_taken();
+    }
+
+    /// Forgets the next bytes, when all before them are given.
+    fn take_back(&mut self, length: usize) {
+        self.taken += length;
+        self.forget_taken();
+    }
+
+    fn forget_taken(&mut self) {
+        self.gone = self.taken;
+        if self.gone == self.buffer.len() {
+            (self.gone, self.taken) = (0, 0);
             self.buffer.clear();
             self.buffer.shrink_to(PIECES_BYTES_KEPT);
         }
@@ -500,16 +561,20 @@ pub(in crate::server) struct Answered {
 const LOST: &str = "ERR the server could not finish the request, and does not know what came of it";
 
 impl Outcome {
-    /// Whether it is an error.
-    fn write(self, written: &mut Pieces, reply: &mut Reply<'_>) -> bool {
+    /// The answer to the request, if it is one for keys.
+    fn settled(self) -> Self {
+        match self {
+            Self::Keys(answers, combined) => Self::Known(combined.of(answers)),
+            other => other,
+        }
+    }
+
+    /// Writes it, if it is not written yet; whether it is an error.
+    fn write(self, reply: &mut Reply<'_>) -> bool {
         match self {
             Self::Refused(refusal) => {
                 reply.error(&refusal);
                 true
-            }
-            Self::Written { bytes, .. } => {
-                written.take(bytes, reply.buffer);
-                false
             }
             Self::Known(answer) => {
                 answer.write(reply);
@@ -523,11 +588,8 @@ impl Outcome {
                 answered.write(reply);
                 matches!(answered, ReplicaReply::Error(_))
             }
-            Self::Keys(answers, combined) => {
-                let answer = combined.of(answers);
-                answer.write(reply);
-                matches!(answer, Answer::Error(_))
-            }
+            Self::Keys(answers, combined) => Self::Known(combined.of(answers)).write(reply),
+            Self::Written { .. } => false,
         }
     }
 }
