@@ -35,7 +35,7 @@ const ANSWERS_BYTES_MAX: usize = 16 * 1024 * 1024;
 const OK: &[u8] = b"+OK\r\n";
 /// How much memory is kept for replies that wait, when there are none.
 const PIECES_BYTES_KEPT: usize = 256 * 1024;
-/// How much of them must have been taken before the rest is moved.
+/// How much of them must be gone before the rest is moved.
 const PIECES_BYTES_MOVED: usize = 64 * 1024;
 /// How many keys are worked on at a time.
 const RUNNING_MAX: usize = 256;
@@ -273,6 +273,7 @@ impl Pipeline {
             .peek()
             .is_some_and(|(_, _, operation)| operation.unconditional().is_some());
         if may_be_ok && !is_muted {
+            self.written.make_room();
             self.written.buffer.extend_from_slice(OK);
             if let Some(slot) = self.slots.back_mut() {
                 slot.written_bytes = OK.len();
@@ -487,18 +488,22 @@ struct Pieces {
 impl Pieces {
     /// How long was what `write` has written, and what it says of that.
     fn add<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Option<T>) -> Option<(T, usize)> {
-        // What is left is moved seldom: when it is less than what is gone.
-        if self.gone >= PIECES_BYTES_MOVED.max(self.buffer.len() / 2) {
-            self.buffer.drain(..self.gone);
-            self.taken -= self.gone;
-            self.gone = 0;
-        }
+        self.make_room();
         let start = self.buffer.len();
         let found = write(&mut self.buffer);
         if found.is_none() {
             self.buffer.truncate(start);
         }
         found.map(|found| (found, self.buffer.len() - start))
+    }
+
+    /// Drops what is gone. What is left is moved for that, but seldom: when it is less.
+    fn make_room(&mut self) {
+        if self.gone >= PIECES_BYTES_MOVED.max(self.buffer.len() / 2) {
+            self.buffer.drain(..self.gone);
+            self.taken -= self.gone;
+            self.gone = 0;
+        }
     }
 
     /// Takes the next bytes, to be given.
@@ -611,5 +616,53 @@ impl Combined {
             (Self::Ok, _) => Answer::Ok,
             _ => Answer::Integer(sum),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_come_out_as_they_went_in_and_what_is_gone_takes_no_room() {
+        let (mut pieces, mut out) = (Pieces::default(), Vec::new());
+        let (mut waiting, mut written, mut expected) = (VecDeque::new(), 0_u64, Vec::new());
+        let mut longest = 0;
+        for round in 0..100_000_usize {
+            let length = round * 7 % 1_500;
+            let piece: Vec<u8> = (0..length).map(|_| (written % 251) as u8).collect();
+            written += 1;
+            let added = pieces.add(|buffer| {
+                buffer.extend_from_slice(&piece);
+                (round % 11 > 0).then_some(())
+            });
+            if let Some((_, added)) = added {
+                assert_eq!(added, length);
+                waiting.push_back(piece);
+            }
+            // Of some hundred pieces, one waits all the time, mostly.
+            while waiting.len() > usize::from(round % 200 > 0)
+                && let Some(piece) = waiting.pop_front()
+            {
+                match round % 5 {
+                    0 => {
+                        pieces.give(&mut out);
+                        pieces.take_back(piece.len());
+                    }
+                    _ => {
+                        pieces.take(piece.len());
+                        expected.extend(piece);
+                    }
+                }
+            }
+            if round % 3 == 0 {
+                pieces.give(&mut out);
+                assert!(out == expected, "{round}");
+                out.clear();
+                expected.clear();
+            }
+            longest = longest.max(pieces.buffer.len());
+        }
+        assert!(longest < 4 * PIECES_BYTES_MOVED, "{longest}");
     }
 }
