@@ -109,11 +109,9 @@ pub trait Table: Send + Sync {
         Ok(())
     }
 
-    /// These keys are looked at soon: memory may be asked for what is known of them, of all at once. Whether that is
-    /// any use.
-    fn prefetch(&self, keys: &[&[u8]]) -> bool {
+    /// These keys are looked at soon: memory may be asked for what is known of them, of all at once.
+    fn prefetch(&self, keys: &[&[u8]]) {
         let _ = keys;
-        false
     }
 
     /// All keys and their values from a key, that one included, to another, that one not, in order: as they

@@ -54,15 +54,15 @@ impl Replicas {
         });
     }
 
-    /// Has memory asked for what is under keys that are looked up soon, each with its partition. Whether that is any use.
-    pub fn prefetch<'a>(&self, store: u16, keys: impl Iterator<Item = (PartitionId, &'a [u8])>) -> bool {
+    /// Has memory asked for what is under keys that are looked up soon, each with its partition.
+    pub fn prefetch<'a>(&self, store: u16, keys: impl Iterator<Item = (PartitionId, &'a [u8])>) {
         let holding = self.holding();
         let Some(store) = holding.stores.get(&store) else {
-            return false;
+            return;
         };
         let mut joined = JoinedKeys::default();
         keys.for_each(|(partition, key)| joined.push(partition, key_hash(key), key));
-        store.table.prefetch(&joined.keys())
+        store.table.prefetch(&joined.keys());
     }
 }
 

@@ -40,8 +40,8 @@ pub(crate) fn record_key_before(partition: PartitionId, hash: u64, key: &[u8], m
     bytes
 }
 
-/// Where several keys stand in their store's table, one behind the other in one buffer; none that has to be made, where
-/// they are few and short.
+/// Where several keys stand in their store's table, one behind the other in one buffer. Nothing is allocated where they
+/// are few and short.
 #[derive(Default)]
 pub(crate) struct JoinedKeys {
     bytes: SmallVec<[u8; 1024]>,

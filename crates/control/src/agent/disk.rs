@@ -1,8 +1,8 @@
 //! The versions on a node's disk: found at the start, opened, grown by fetches, and given up.
 //!
 //! What is here is a fact, not a decision. A version that cannot be opened is here with nothing that is open, and
-//! broken if its manifest is; what a fetch left is here without a manifest. A directory that is given up is moved out of the way at once,
-//! so that its name is free, and deleted when nobody reads it any more.
+//! broken if its manifest is; what a fetch left is here without a manifest. A directory that is given up is moved out
+//! of the way at once, so that its name is free, and deleted when nobody reads it any more.
 
 use std::collections::BTreeMap;
 use std::fs;

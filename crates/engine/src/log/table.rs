@@ -248,9 +248,8 @@ impl Table for TableHandle {
         Ok(())
     }
 
-    fn prefetch(&self, keys: &[&[u8]]) -> bool {
+    fn prefetch(&self, keys: &[&[u8]]) {
         self.table.read().tree.prefetch(keys);
-        true
     }
 
     fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError> {

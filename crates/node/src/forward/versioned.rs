@@ -70,20 +70,20 @@ impl Forwarder {
     }
 
     /// Has memory asked for what is under keys that are looked up soon, as they are on the wire: those of the first one's
-    /// store, if this node has them. Whether that is any use.
-    pub(crate) fn prefetch<'a>(&self, catalog: &'a Catalog, wire_keys: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
+    /// store, if this node has them.
+    pub(crate) fn prefetch<'a>(&self, catalog: &'a Catalog, wire_keys: impl Iterator<Item = &'a [u8]> + Clone) {
         let first = wire_keys.clone().next().and_then(|key| catalog.versioned_on_wire(key));
         let (Some((store, _)), Some(replicas), Some(membership)) =
             (first, &self.shared.config.replicas, catalog.membership())
         else {
-            return false;
+            return;
         };
         let partitions = membership.topology().partitions;
         let keys = wire_keys.filter_map(|wire_key| {
             let (of, key) = catalog.versioned_on_wire(wire_key)?;
             (of.id == store.id).then(|| (partitions.partition_of(store.slots.slot(key)), key))
         });
-        replicas.prefetch(store.id.get(), keys)
+        replicas.prefetch(store.id.get(), keys);
     }
 
     /// The values of keys of versioned stores, one answer for each key, in order; and the room that they take until

@@ -1,16 +1,12 @@
 //! What clients may ask of versioned stores, and in which order they are answered.
 
-use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use fondaco_model::versioned::{Resolution, VersionedChange};
-use fondaco_node::{Access, Counter, PasswordDigest, PeerAccess, User};
-use proptest::collection::vec;
-use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use fondaco_node::{Access, PasswordDigest, PeerAccess, User};
 use redis::{ConnectionLike, Value};
 
 use crate::harness::{Cluster, Connection, PATIENCE, Shape, bulk, until};
@@ -61,139 +57,6 @@ fn requests_of_a_pipeline_are_answered_in_order_and_those_on_a_key_are_done_in_o
         let answers: Vec<Value> = pipeline.query(&mut cluster.nodes[0].connect().0).unwrap();
         assert_eq!(answers, expected);
     }
-}
-
-/// A request of a pipeline, on one of a few keys.
-#[derive(Debug, Clone)]
-enum Asked {
-    Get(u8),
-    Length(u8),
-    Set(u8, usize),
-    SetToEnd(u8),
-    Delete(u8),
-    Echo,
-    SkipReply,
-}
-
-/// What it is on the wire, and what is replied to it, at this place of a pipeline whose keys begin so.
-fn exchange_of(
-    asked: &Asked,
-    values: &mut BTreeMap<u8, String>,
-    at: usize,
-    prefix: usize,
-) -> (Vec<u8>, Option<String>) {
-    let bulk = |text: &String| format!("${}\r\n{text}\r\n", text.len());
-    let name = |key: &u8| format!("s:{prefix}-{key}");
-    let (words, reply) = match asked {
-        Asked::Get(key) => {
-            let reply = values.get(key).map_or("$-1\r\n".into(), bulk);
-            (vec!["GET".into(), name(key)], reply)
-        }
-        Asked::Length(key) => {
-            let length = values.get(key).map_or(0, String::len);
-            (vec!["STRLEN".into(), name(key)], format!(":{length}\r\n"))
-        }
-        Asked::Set(key, length) => {
-            let value = format!("{at:0length$}");
-            values.insert(*key, value.clone());
-            (vec!["SET".into(), name(key), value], "+OK\r\n".into())
-        }
-        Asked::SetToEnd(key) => {
-            values.insert(*key, "ends".into());
-            let words = ["SET", &name(key), "ends", "EX", "1000"].map(String::from);
-            (words.into(), "+OK\r\n".into())
-        }
-        Asked::Delete(key) => {
-            let was_there = i32::from(values.remove(key).is_some());
-            (vec!["DEL".into(), name(key)], format!(":{was_there}\r\n"))
-        }
-        Asked::Echo => (vec!["ECHO".into(), "said".into()], bulk(&"said".into())),
-        Asked::SkipReply => {
-            let words = ["CLIENT", "REPLY", "SKIP"].map(String::from);
-            return (packed(&words), None);
-        }
-    };
-    (packed(&words), Some(reply))
-}
-
-fn packed(words: &[String]) -> Vec<u8> {
-    let mut command = redis::Cmd::new();
-    for word in words {
-        command.arg(word);
-    }
-    command.get_packed_command()
-}
-
-#[test]
-fn look_ups_among_other_requests_are_answered_as_if_each_came_alone() {
-    let cluster = Cluster::start(Shape::default());
-    let (key, length) = (
-        0..8_u8,
-        prop_oneof![10 => 1..9_usize, 10 => Just(1_200_usize), 1 => Just(60_000_usize)],
-    );
-    let asked = prop_oneof![
-        20 => key.clone().prop_map(Asked::Get),
-        1 => key.clone().prop_map(Asked::Length),
-        4 => (key.clone(), length).prop_map(|(key, length)| Asked::Set(key, length)),
-        1 => key.clone().prop_map(Asked::SetToEnd),
-        1 => key.prop_map(Asked::Delete),
-        1 => Just(Asked::Echo),
-        1 => Just(Asked::SkipReply),
-    ];
-    let pipelines = (vec(asked, 1..150), vec(1..4_000_usize, 0..8));
-    let prefix = Cell::new(0);
-    let config = Config {
-        cases: 100,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    let outcome = TestRunner::new(config).run(&pipelines, |(pipeline, pieces)| {
-        prefix.set(prefix.get() + 1);
-        let (mut values, mut requests, mut expected) = (BTreeMap::new(), Vec::new(), String::new());
-        let mut skips = false;
-        for (at, asked) in pipeline.iter().enumerate() {
-            let (request, reply) = exchange_of(asked, &mut values, at, prefix.get());
-            requests.extend(request);
-            match reply {
-                None => skips = true,
-                Some(_) if skips => skips = false,
-                Some(reply) => expected.push_str(&reply),
-            }
-        }
-        // The reply to this one tells that all others are there, and takes what a last wish to skip one would skip.
-        for _ in 0..1 + usize::from(skips) {
-            requests.extend(packed(&["PING".into()]));
-        }
-        expected.push_str("+PONG\r\n");
-        let mut socket = TcpStream::connect(cluster.nodes[0].address()).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut writer = socket.try_clone().unwrap();
-        let sent = std::thread::spawn(move || {
-            let mut rest = &requests[..];
-            for piece in pieces {
-                let (first, behind) = rest.split_at(piece.min(rest.len()));
-                writer.write_all(first).unwrap();
-                rest = behind;
-                std::thread::yield_now();
-            }
-            writer.write_all(rest).unwrap();
-        });
-        let (mut answered, mut piece) = (Vec::new(), vec![0; 1 << 16]);
-        while !answered.ends_with(b"+PONG\r\n") {
-            let count = socket.read(&mut piece).unwrap();
-            assert!(count > 0, "{pipeline:?}");
-            answered.extend(&piece[..count]);
-        }
-        sent.join().unwrap();
-        prop_assert!(
-            answered == expected.as_bytes(),
-            "{}",
-            String::from_utf8_lossy(&answered)
-        );
-        Ok(())
-    });
-    outcome.unwrap();
-    assert!(cluster.nodes[0].count(Counter::HotLookups) > 0);
 }
 
 #[test]

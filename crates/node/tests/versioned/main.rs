@@ -3,4 +3,5 @@
 mod commands;
 mod harness;
 mod like_redis;
+mod pipelines;
 mod quorums;

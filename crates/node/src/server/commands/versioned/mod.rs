@@ -3,7 +3,7 @@
 //! - `parse`, `lifetime`: what a request asks of which keys;
 //! - `operation`, `effect`: what that is, what it makes of a value, and how it is answered;
 //! - `admission`: who may ask what, and where;
-//! - `pipeline`: which requests of a connection are under way;
+//! - `pipeline`, `waiting_replies`: which requests of a connection are under way, and how they are answered in order;
 //! - `coordinate`: reading and writing on replicas;
 //! - `direct`: writing what this node alone has;
 //! - `recall`, `gets`: reading what it has in memory;
@@ -20,6 +20,7 @@ mod operation;
 mod parse;
 mod pipeline;
 mod recall;
+mod waiting_replies;
 
 pub(in crate::server) use admission::{
     Admission, is_look_up, is_on_versioned_store, is_on_versioned_stores, is_operation, is_replica, replica_command,

@@ -23,6 +23,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::gets::AnsweredGets;
 use super::operation::{Answer, Operation};
 use super::parse::Combined;
+use super::waiting_replies::WaitingReplies;
 use crate::catalog::VersionedStore;
 
 /// How many requests wait for their answers before no more are read.
@@ -33,10 +34,6 @@ const BYTES_MAX: usize = 4 * 1024 * 1024;
 const ANSWERS_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The reply to most writes.
 const OK: &[u8] = b"+OK\r\n";
-/// How much memory is kept for replies that wait, when there are none.
-const PIECES_BYTES_KEPT: usize = 256 * 1024;
-/// How much of them must be gone before the rest is moved.
-const PIECES_BYTES_MOVED: usize = 64 * 1024;
 /// How many keys are worked on at a time.
 const RUNNING_MAX: usize = 256;
 
@@ -48,8 +45,8 @@ pub(in crate::server) struct Pipeline {
     first: u64,
     bytes: usize,
     answers_bytes: usize,
-    /// Replies that were written before it was their turn, one after the other.
-    written: Pieces,
+    /// Replies that are written already, in the order of requests.
+    written: WaitingReplies,
     /// Keys that are worked on, by their hashes, each with the work that waits for it. Keys of one hash wait for one
     /// another.
     busy: Busy,
@@ -89,11 +86,37 @@ struct Slot {
     bytes: usize,
     /// What is known of its reply, in bytes.
     answers_bytes: usize,
-    /// How much of [`Pieces`] is its own: all of its reply, or that which is expected.
+    /// How much of the [`WaitingReplies`] is its own: its reply, or that which is expected.
     written_bytes: usize,
     is_muted: bool,
     left: usize,
     outcome: Outcome,
+}
+
+impl Slot {
+    fn new(accepted: Accepted, left: usize, outcome: Outcome) -> Self {
+        Self {
+            command: accepted.command,
+            began: accepted.began,
+            bytes: accepted.bytes,
+            answers_bytes: 0,
+            written_bytes: 0,
+            is_muted: accepted.is_muted,
+            left,
+            outcome,
+        }
+    }
+
+    /// Whether what is written for it is its reply.
+    fn is_as_written(&self) -> bool {
+        match &self.outcome {
+            Outcome::Written { .. } => true,
+            Outcome::Keys(answers, _) => {
+                self.written_bytes > 0 && answers.iter().all(|answer| *answer == Some(Answer::Ok))
+            }
+            _ => false,
+        }
+    }
 }
 
 enum Outcome {
@@ -261,24 +284,16 @@ impl Pipeline {
         combined: Combined,
         keys: impl ExactSizeIterator<Item = (Arc<VersionedStore>, Bytes, Operation)>,
     ) {
-        let is_muted = request.is_muted;
-        let slot = self.push(
-            request,
-            keys.len(),
-            Outcome::Keys(smallvec![None; keys.len()], combined),
-        );
+        let outcome = Outcome::Keys(smallvec![None; keys.len()], combined);
+        let mut slot = Slot::new(request, keys.len(), outcome);
         let mut keys = keys.peekable();
         // Most writes are answered so; what stands behind it then need not be moved.
-        let may_be_ok = keys
-            .peek()
-            .is_some_and(|(_, _, operation)| operation.unconditional().is_some());
-        if may_be_ok && !is_muted {
-            self.written.make_room();
-            self.written.buffer.extend_from_slice(OK);
-            if let Some(slot) = self.slots.back_mut() {
-                slot.written_bytes = OK.len();
-            }
+        let first = keys.peek();
+        if !slot.is_muted && first.is_some_and(|(_, _, operation)| operation.unconditional().is_some()) {
+            self.written.push(OK);
+            slot.written_bytes = OK.len();
         }
+        let slot = self.push(slot);
         for (key, (store, wire_key, operation)) in keys.enumerate() {
             let part = Part {
                 place: Place { slot, key },
@@ -299,7 +314,7 @@ impl Pipeline {
 
     /// Lets in a request for this node's own replica.
     pub(in crate::server) fn push_replica(&mut self, accepted: Accepted, request: ReplicaRequest) {
-        let slot = self.push(accepted, 1, Outcome::Replica(None));
+        let slot = self.push(Slot::new(accepted, 1, Outcome::Replica(None)));
         let teller = Teller::new(&self.told, Place { slot, key: 0 }, None);
         self.startable.push_back(Work::Replica(request, teller));
     }
@@ -311,9 +326,11 @@ impl Pipeline {
 
     /// Lets in a request whose answer is known.
     pub(in crate::server) fn push_known(&mut self, accepted: Accepted, answer: Answer) {
-        let bytes = answer.bytes();
-        self.answers_bytes += bytes;
-        self.push_answered(accepted, Outcome::Known(answer), bytes);
+        let answers_bytes = answer.bytes();
+        self.push(Slot {
+            answers_bytes,
+            ..Slot::new(accepted, 0, Outcome::Known(answer))
+        });
     }
 
     /// Lets in the first requests of the input that `answer` writes the replies to, if there are any; it is told of which
@@ -324,43 +341,25 @@ impl Pipeline {
         answer: impl FnOnce(&dyn Fn(&[u8]) -> bool, &mut Vec<u8>) -> Option<AnsweredGets>,
     ) -> Option<AnsweredGets> {
         let may_answer = |wire_key: &[u8]| may_answer(self.answers_bytes, &self.busy, wire_key);
-        let (gets, bytes) = self.written.add(|written| answer(&may_answer, written))?;
-        self.answers_bytes += bytes;
-        let accepted = Accepted {
+        let (gets, written_bytes) = self.written.push_by(|written| answer(&may_answer, written))?;
+        self.push(Slot {
             bytes: gets.bytes,
-            ..accepted
-        };
-        self.push_answered(accepted, Outcome::Written { replies: gets.count }, bytes);
-        if let Some(slot) = self.slots.back_mut() {
-            slot.written_bytes = bytes;
-        }
+            answers_bytes: written_bytes,
+            written_bytes,
+            ..Slot::new(accepted, 0, Outcome::Written { replies: gets.count })
+        });
         Some(gets)
     }
 
     /// Lets in a request that is refused.
     pub(in crate::server) fn push_refused(&mut self, accepted: Accepted, refusal: String) {
-        self.push(accepted, 0, Outcome::Refused(refusal));
+        self.push(Slot::new(accepted, 0, Outcome::Refused(refusal)));
     }
 
-    fn push_answered(&mut self, accepted: Accepted, outcome: Outcome, answers_bytes: usize) {
-        self.push(accepted, 0, outcome);
-        if let Some(slot) = self.slots.back_mut() {
-            slot.answers_bytes = answers_bytes;
-        }
-    }
-
-    fn push(&mut self, accepted: Accepted, left: usize, outcome: Outcome) -> u64 {
-        self.bytes += accepted.bytes;
-        self.slots.push_back(Slot {
-            command: accepted.command,
-            began: accepted.began,
-            bytes: accepted.bytes,
-            answers_bytes: 0,
-            written_bytes: 0,
-            is_muted: accepted.is_muted,
-            left,
-            outcome,
-        });
+    fn push(&mut self, slot: Slot) -> u64 {
+        self.bytes += slot.bytes;
+        self.answers_bytes += slot.answers_bytes;
+        self.slots.push_back(slot);
         self.first + self.slots.len() as u64 - 1
     }
 
@@ -445,23 +444,21 @@ impl Pipeline {
             let mut answered = Answered {
                 command: slot.command,
                 began: slot.began,
-                count: 1,
+                count: match slot.outcome {
+                    Outcome::Written { replies } => replies,
+                    _ => 1,
+                },
                 has_failed: false,
             };
-            match slot.outcome.settled() {
-                Outcome::Written { replies } => {
-                    answered.count = replies;
-                    self.written.take(slot.written_bytes);
-                }
-                Outcome::Known(Answer::Ok) if slot.written_bytes > 0 => self.written.take(slot.written_bytes),
-                outcome => {
-                    self.written.give(reply.buffer);
-                    self.written.take_back(slot.written_bytes);
-                    let start = reply.buffer.len();
-                    answered.has_failed = outcome.write(reply);
-                    if slot.is_muted {
-                        reply.buffer.truncate(start);
-                    }
+            if slot.is_as_written() {
+                self.written.take(slot.written_bytes);
+            } else {
+                self.written.give(reply.buffer);
+                self.written.skip(slot.written_bytes);
+                let start = reply.buffer.len();
+                answered.has_failed = slot.outcome.write(reply);
+                if slot.is_muted {
+                    reply.buffer.truncate(start);
                 }
             }
             note(answered);
@@ -473,74 +470,6 @@ impl Pipeline {
 fn may_answer(answers_bytes: usize, busy: &Busy, wire_key: &[u8]) -> bool {
     let is_busy = || !busy.is_empty() && busy.contains_key(&xxh3_64(wire_key));
     answers_bytes < ANSWERS_BYTES_MAX && !is_busy()
-}
-
-/// Bytes that are written at one end, and taken from the other.
-#[derive(Default)]
-struct Pieces {
-    buffer: Vec<u8>,
-    /// How many at its start are gone.
-    gone: usize,
-    /// How many are taken behind them, or gone.
-    taken: usize,
-}
-
-impl Pieces {
-    /// How long was what `write` has written, and what it says of that.
-    fn add<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Option<T>) -> Option<(T, usize)> {
-        self.make_room();
-        let start = self.buffer.len();
-        let found = write(&mut self.buffer);
-        if found.is_none() {
-            self.buffer.truncate(start);
-        }
-        found.map(|found| (found, self.buffer.len() - start))
-    }
-
-    /// Drops what is gone. What is left is moved for that, but seldom: when it is less.
-    fn make_room(&mut self) {
-        if self.gone >= PIECES_BYTES_MOVED.max(self.buffer.len() / 2) {
-            self.buffer.drain(..self.gone);
-            self.taken -= self.gone;
-            self.gone = 0;
-        }
-    }
-
-    /// Takes the next bytes, to be given.
-    fn take(&mut self, length: usize) {
-        self.taken += length;
-    }
-
-    /// How many are taken, and not yet given.
-    fn due(&self) -> usize {
-        self.taken - self.gone
-    }
-
-    /// Puts what was taken behind other bytes. Where that is everything, it takes their place.
-    fn give(&mut self, to: &mut Vec<u8>) {
-        if self.due() == self.buffer.len() && to.is_empty() {
-            std::mem::swap(&mut self.buffer, to);
-            self.taken = 0;
-        } else {
-            to.extend_from_slice(&self.buffer[self.gone..self.taken]);
-        }
-        self.forget_taken();
-    }
-
-    /// Forgets the next bytes, when all before them are given.
-    fn take_back(&mut self, length: usize) {
-        self.taken += length;
-        self.forget_taken();
-    }
-
-    fn forget_taken(&mut self) {
-        self.gone = self.taken;
-        if self.gone == self.buffer.len() {
-            (self.gone, self.taken) = (0, 0);
-            self.buffer.clear();
-            self.buffer.shrink_to(PIECES_BYTES_KEPT);
-        }
-    }
 }
 
 /// A request that is let in.
@@ -566,15 +495,7 @@ pub(in crate::server) struct Answered {
 const LOST: &str = "ERR the server could not finish the request, and does not know what came of it";
 
 impl Outcome {
-    /// The answer to the request, if it is one for keys.
-    fn settled(self) -> Self {
-        match self {
-            Self::Keys(answers, combined) => Self::Known(combined.of(answers)),
-            other => other,
-        }
-    }
-
-    /// Writes it, if it is not written yet; whether it is an error.
+    /// Writes it, unless it is written; whether it is an error.
     fn write(self, reply: &mut Reply<'_>) -> bool {
         match self {
             Self::Refused(refusal) => {
@@ -616,53 +537,5 @@ impl Combined {
             (Self::Ok, _) => Answer::Ok,
             _ => Answer::Integer(sum),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_come_out_as_they_went_in_and_what_is_gone_takes_no_room() {
-        let (mut pieces, mut out) = (Pieces::default(), Vec::new());
-        let (mut waiting, mut written, mut expected) = (VecDeque::new(), 0_u64, Vec::new());
-        let mut longest = 0;
-        for round in 0..100_000_usize {
-            let length = round * 7 % 1_500;
-            let piece: Vec<u8> = (0..length).map(|_| (written % 251) as u8).collect();
-            written += 1;
-            let added = pieces.add(|buffer| {
-                buffer.extend_from_slice(&piece);
-                (round % 11 > 0).then_some(())
-            });
-            if let Some((_, added)) = added {
-                assert_eq!(added, length);
-                waiting.push_back(piece);
-            }
-            // Of some hundred pieces, one waits all the time, mostly.
-            while waiting.len() > usize::from(round % 200 > 0)
-                && let Some(piece) = waiting.pop_front()
-            {
-                match round % 5 {
-                    0 => {
-                        pieces.give(&mut out);
-                        pieces.take_back(piece.len());
-                    }
-                    _ => {
-                        pieces.take(piece.len());
-                        expected.extend(piece);
-                    }
-                }
-            }
-            if round % 3 == 0 {
-                pieces.give(&mut out);
-                assert!(out == expected, "{round}");
-                out.clear();
-                expected.clear();
-            }
-            longest = longest.max(pieces.buffer.len());
-        }
-        assert!(longest < 4 * PIECES_BYTES_MOVED, "{longest}");
     }
 }
