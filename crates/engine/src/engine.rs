@@ -91,11 +91,18 @@ pub trait Table: Send + Sync {
     fn get_hot(&self, key: &[u8]) -> Result<Hot<Bytes>, EngineError>;
 
     /// The same of several keys, one after the other, until `look` has seen enough and says so by false. What it is
-    /// shown is not copied for it, and memory may be asked for all of them at once. Writers may wait until it returns.
+    /// shown is not copied for it, and memory may be asked for all of them at once, as much of each as is
+    /// [looked at](Extent). Writers may wait until it returns.
     ///
     /// # Errors
     /// As for [`get_hot`](Self::get_hot).
-    fn look_at_hot(&self, keys: &[&[u8]], look: &mut dyn FnMut(Hot<&[u8]>) -> bool) -> Result<(), EngineError> {
+    fn look_at_hot(
+        &self,
+        keys: &[&[u8]],
+        extent: Extent,
+        look: &mut dyn FnMut(Hot<&[u8]>) -> bool,
+    ) -> Result<(), EngineError> {
+        let _ = extent;
         for key in keys {
             let wants_more = match self.get_hot(key)? {
                 Hot::Found(value) => look(Hot::Found(&value)),
@@ -130,6 +137,15 @@ pub trait Table: Send + Sync {
 
 /// Keys and values, in the order of keys.
 pub type Scan = Box<dyn Iterator<Item = Result<(Bytes, Bytes), EngineError>> + Send>;
+
+/// How much of values is looked at, mostly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Their first bytes.
+    Beginning,
+    /// All of them.
+    Whole,
+}
 
 /// What memory knows of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,3 +12,22 @@ pub(crate) fn prefetch<T: ?Sized>(value: &T) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = value;
 }
+
+/// How much of memory is loaded at once, in bytes.
+const LINE_BYTES: usize = 64;
+
+/// Begins to load all of something.
+#[inline]
+pub(crate) fn prefetch_all(bytes: &[u8]) {
+    bytes.iter().step_by(LINE_BYTES).for_each(prefetch);
+}
+
+/// Begins to load what is about there in a list, so far to either side.
+#[inline]
+pub(crate) fn prefetch_near<T>(list: &[T], at: usize, near: usize) {
+    let from = at.saturating_sub(near).min(list.len());
+    let to = (at + near + 1).min(list.len());
+    let list = &list[from..to];
+    let step = (LINE_BYTES / size_of::<T>()).max(1);
+    list.iter().step_by(step).chain(list.last()).for_each(prefetch);
+}

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode};
-use fondaco_engine::{Hot, Pair};
+use fondaco_engine::{Extent, Hot, Pair};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::{Over, Record, Resolution, Update};
 
@@ -305,7 +305,7 @@ fn find(store: &HeldStore, places: &[DirectPlace], writes: &DirectAnswer, needs_
     let keys = joined.keys();
     let mut found = Vec::with_capacity(keys.len());
     // Whoever reads what is missing says why it cannot be read.
-    let _ = store.table.look_at_hot(&keys, &mut |hot| {
+    let _ = store.table.look_at_hot(&keys, Extent::Beginning, &mut |hot| {
         let before = match hot {
             Hot::Found(record) if record.len() <= AT_ONCE_RECORD_BYTES_MAX => {
                 Some(Before::of(record, writes.looks(found.len())))

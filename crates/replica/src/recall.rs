@@ -5,7 +5,7 @@
 use std::num::NonZeroU64;
 
 use fondaco_client::quorum::ReplicaCommand;
-use fondaco_engine::Hot;
+use fondaco_engine::{Extent, Hot};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::Record;
 
@@ -47,11 +47,13 @@ impl Replicas {
         keys.take_while(|(partition, _)| holding.may_tell(store, *partition, epoch))
             .for_each(|(partition, key)| joined.push(partition, key_hash(key), key));
         // What cannot be looked at is looked up by who says why.
-        let _ = store.table.look_at_hot(&joined.keys(), &mut |hot| match hot {
-            Hot::Found(record) => Record::plain_value(record).is_some_and(|value| take(Some(value))),
-            Hot::Absent => take(None),
-            Hot::Cold => false,
-        });
+        let _ = store
+            .table
+            .look_at_hot(&joined.keys(), Extent::Whole, &mut |hot| match hot {
+                Hot::Found(record) => Record::plain_value(record).is_some_and(|value| take(Some(value))),
+                Hot::Absent => take(None),
+                Hot::Cold => false,
+            });
     }
 
     /// Has memory asked for what is under keys that are looked up soon, each with its partition.

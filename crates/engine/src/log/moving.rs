@@ -13,6 +13,7 @@ use super::segment::{KeysFile, Named, Says, Segment};
 use super::table::held;
 use super::writer::SegmentState;
 use crate::batch::Pair;
+use crate::engine::Extent;
 use crate::error::EngineError;
 use crate::failure;
 
@@ -128,7 +129,7 @@ impl Shared {
             let keys: Vec<&[u8]> = frames.iter().map(|frame| &candidates.keys[frame.key.clone()]).collect();
             let mut found = Vec::new();
             let mut frames = frames.iter();
-            table.read().tree.get_all(&keys, |entry| {
+            table.read().tree.get_all(&keys, Extent::Beginning, |entry| {
                 if let Some(frame) = frames.next()
                     && let Some(entry) = entry.filter(|entry| entry.at() == frame.at)
                     && let Some(held) = held(entry, table.number, &self.segments)

@@ -12,7 +12,7 @@ use super::scan::{LogScan, Past};
 use super::segment::Segment;
 use super::tree::Tree;
 use crate::batch::Pair;
-use crate::engine::{Hot, Scan, Table};
+use crate::engine::{Extent, Hot, Scan, Table};
 use crate::error::EngineError;
 use crate::failure;
 use crate::open_table::OpenTable;
@@ -227,7 +227,12 @@ impl Table for TableHandle {
         })
     }
 
-    fn look_at_hot(&self, keys: &[&[u8]], look: &mut dyn FnMut(Hot<&[u8]>) -> bool) -> Result<(), EngineError> {
+    fn look_at_hot(
+        &self,
+        keys: &[&[u8]],
+        extent: Extent,
+        look: &mut dyn FnMut(Hot<&[u8]>) -> bool,
+    ) -> Result<(), EngineError> {
         self.table.open.check()?;
         let mut look = |entry: Option<&Entry>| {
             look(match entry {
@@ -243,7 +248,7 @@ impl Table for TableHandle {
             [key] => {
                 look(tree.get(key));
             }
-            keys => tree.get_all(keys, look),
+            keys => tree.get_all(keys, extent, look),
         }
         Ok(())
     }

@@ -8,7 +8,8 @@ use std::cmp::Ordering;
 use smallvec::SmallVec;
 
 use super::entry::Entry;
-use crate::prefetch::prefetch;
+use crate::engine::Extent;
+use crate::prefetch::{prefetch, prefetch_all, prefetch_near};
 
 /// How many entries a leaf has at most; it is divided then.
 const LEAF_MAX: usize = 64;
@@ -28,8 +29,14 @@ pub(super) struct Tree {
     len: usize,
 }
 
-/// How far a key is from where it is guessed to be, mostly.
-const NEAR: usize = 2;
+/// How far a leaf is from where it is guessed to be, and an entry in its leaf, mostly.
+const LEAVES_NEAR: usize = 8;
+const ENTRIES_NEAR: usize = 4;
+
+/// How many records before its turn a record is loaded as a whole.
+const LOADED_AHEAD: usize = 2;
+/// How much of it: who goes through more of it is ahead of himself by then.
+const LOADED_BYTES_MAX: usize = 2 * 1024;
 
 /// For how many keys memory is asked at the same time.
 const TOGETHER: usize = 32;
@@ -50,10 +57,22 @@ struct Children<C> {
     children: Vec<C>,
 }
 
+/// In one line of the processor's cache.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 struct Leaf {
     heads: Vec<Head>,
     entries: Vec<Entry>,
+}
+
+/// How far a search for a key has come.
+struct Approach<'a> {
+    head: Head,
+    leaves: &'a Children<Leaf>,
+    /// Which of them has the key, or about which.
+    leaf: usize,
+    /// Where in the leaf the key is, or would be, or about where.
+    place: usize,
 }
 
 fn head_of(key: &[u8]) -> Head {
@@ -61,6 +80,37 @@ fn head_of(key: &[u8]) -> Head {
     let length = key.len().min(bytes.len());
     bytes[..length].copy_from_slice(&key[..length]);
     Head::from_be_bytes(bytes)
+}
+
+/// Where the first head is that is not less than one; `guess` is about where. The nearer, the fewer are looked at.
+fn lower_bound(heads: &[Head], guess: usize, head: Head) -> usize {
+    let guess = guess.min(heads.len());
+    let mut step = 1;
+    let (mut from, mut to) = (guess, guess);
+    if heads.get(guess).is_some_and(|other| *other < head) {
+        while heads.get(to).is_some_and(|other| *other < head) {
+            from = to + 1;
+            to += step;
+            step *= 2;
+        }
+        to = to.min(heads.len());
+    } else {
+        while from > 0 && heads[from - 1] >= head {
+            to = from - 1;
+            from = from.saturating_sub(step);
+            step *= 2;
+        }
+    }
+    from + heads[from..to].partition_point(|other| *other < head)
+}
+
+/// About where a head is among so many that lie evenly between two others: keys of stores begin with their hashes.
+fn interpolate(head: Head, lower: Head, upper: Head, count: usize) -> usize {
+    let (above, all) = (head.saturating_sub(lower), upper.saturating_sub(lower));
+    // As much of both as can be multiplied by a small number in 64 bits.
+    let shift = (Head::BITS - all.leading_zeros()).saturating_sub(44);
+    let (above, all) = ((above >> shift) as u64, (all >> shift) as u64);
+    (above.min(all) * count as u64 / all.max(1)) as usize
 }
 
 /// Where a key is among others that are sorted, or would be; `from` is where its head is, or would be.
@@ -92,20 +142,15 @@ impl<C> Children<C> {
         }
     }
 
-    /// About where a head is among so many in a part: keys of stores begin with their hashes, and lie evenly.
-    fn guess(&self, at: usize, head: Head, count: usize) -> usize {
-        let lower = self.heads[at];
+    /// About where a head is among so many in a part.
+    fn guess_in(&self, at: usize, head: Head, count: usize) -> usize {
         let upper = self.heads.get(at + 1).copied().unwrap_or(Head::MAX);
-        let (above, all) = (head.saturating_sub(lower), upper.saturating_sub(lower));
-        // As much of both as can be multiplied by a small number in 64 bits.
-        let shift = (Head::BITS - all.leading_zeros()).saturating_sub(48);
-        let (above, all) = ((above >> shift) as u64, (all >> shift) as u64);
-        (above * count as u64 / all.max(1)) as usize
+        interpolate(head, self.heads[at], upper, count)
     }
 
-    /// The part that a key is in.
-    fn place_of(&self, head: Head, key: &[u8]) -> usize {
-        let from = self.heads.partition_point(|other| *other < head);
+    /// The part that a key is in; `guess` is about which.
+    fn place_of(&self, guess: usize, head: Head, key: &[u8]) -> usize {
+        let from = lower_bound(&self.heads, guess, head);
         match find(&self.heads, from, |at| &self.firsts[at], head, key) {
             Ok(at) => at,
             Err(at) => at.saturating_sub(1),
@@ -139,33 +184,8 @@ impl<C> Children<C> {
 impl Leaf {
     /// Where a key is among the entries, or would be; `guess` is about where.
     fn find(&self, guess: usize, head: Head, key: &[u8]) -> Result<usize, usize> {
-        let from = self.lower_bound(guess, head);
+        let from = lower_bound(&self.heads, guess, head);
         find(&self.heads, from, |at| self.entries[at].key(), head, key)
-    }
-
-    /// Where the first head is that is not less than one.
-    fn lower_bound(&self, guess: usize, head: Head) -> usize {
-        let heads = &self.heads;
-        let mut from = guess.min(heads.len());
-        while from < heads.len() && heads[from] < head {
-            from += 1;
-        }
-        while from > 0 && heads[from - 1] >= head {
-            from -= 1;
-        }
-        from
-    }
-
-    /// Begins to load what finding a key looks at first.
-    fn prefetch(&self, guess: usize) {
-        for at in [guess.saturating_sub(NEAR), guess, guess + NEAR] {
-            if let Some(head) = self.heads.get(at) {
-                prefetch(head);
-            }
-            if let Some(entry) = self.entries.get(at) {
-                prefetch(entry);
-            }
-        }
     }
 
     fn insert(&mut self, at: usize, head: Head, entry: Entry) {
@@ -190,6 +210,17 @@ impl Leaf {
     }
 }
 
+impl Approach<'_> {
+    fn leaf(&self) -> &Leaf {
+        &self.leaves.children[self.leaf]
+    }
+
+    /// What the key begins to be at, if that is anything.
+    fn entry(&self) -> Option<&Entry> {
+        self.leaf().entries.get(self.place)
+    }
+}
+
 impl Default for Tree {
     fn default() -> Self {
         Self {
@@ -204,12 +235,20 @@ impl Tree {
         self.len
     }
 
+    /// The block of a key, and about which of its leaves.
+    fn block_of(&self, head: Head, key: &[u8]) -> (usize, usize) {
+        let guess = interpolate(head, 0, Head::MAX, self.blocks.children.len());
+        let block = self.blocks.place_of(guess, head, key);
+        let count = self.blocks.children[block].children.len();
+        (block, self.blocks.guess_in(block, head, count))
+    }
+
     /// The leaf of a key, and about where in it the key is.
     fn place_of(&self, head: Head, key: &[u8]) -> (LeafAt, usize) {
-        let block = self.blocks.place_of(head, key);
+        let (block, guess) = self.block_of(head, key);
         let leaves = &self.blocks.children[block];
-        let leaf = leaves.place_of(head, key);
-        let guess = leaves.guess(leaf, head, leaves.children[leaf].heads.len());
+        let leaf = leaves.place_of(guess, head, key);
+        let guess = leaves.guess_in(leaf, head, leaves.children[leaf].heads.len());
         (LeafAt { block, leaf }, guess)
     }
 
@@ -239,10 +278,19 @@ impl Tree {
     }
 
     /// The entries of keys, one after the other, until `look` wants no more. Memory is asked for many of them at once.
-    pub(super) fn get_all(&self, keys: &[&[u8]], mut look: impl FnMut(Option<&Entry>) -> bool) {
+    pub(super) fn get_all(&self, keys: &[&[u8]], extent: Extent, mut look: impl FnMut(Option<&Entry>) -> bool) {
         for keys in keys.chunks(TOGETHER) {
-            for (key, (leaf, place, head)) in keys.iter().zip(self.approach(keys)) {
-                let found = find(&leaf.heads, place, |at| leaf.entries[at].key(), head, key);
+            let approached = self.approach(keys);
+            for (at, (key, approach)) in keys.iter().zip(&approached).enumerate() {
+                if extent == Extent::Whole
+                    && let Some(later) = approached.get(at + LOADED_AHEAD).and_then(Approach::entry)
+                {
+                    let bytes = later.bytes();
+                    prefetch_all(&bytes[..bytes.len().min(LOADED_BYTES_MAX)]);
+                }
+                let leaf = approach.leaf();
+                let key_at = |at: usize| leaf.entries[at].key();
+                let found = find(&leaf.heads, approach.place, key_at, approach.head, key);
                 if !look(found.ok().map(|at| &leaf.entries[at])) {
                     return;
                 }
@@ -255,25 +303,41 @@ impl Tree {
         keys.chunks(TOGETHER).for_each(|keys| drop(self.approach(keys)));
     }
 
-    /// Goes to the leaves of keys, and where in them the keys begin to be. What is looked at there is loaded for all of
-    /// them at once, so that memory serves them at the same time.
-    fn approach(&self, keys: &[&[u8]]) -> SmallVec<[(&Leaf, usize, Head); TOGETHER]> {
-        let leaves = keys.iter().map(|key| {
+    /// Goes to the leaves of keys, and where in them the keys begin to be. All go a step before any goes the next one, which
+    /// looks at what this one has begun to load: so memory serves all of them at the same time.
+    fn approach(&self, keys: &[&[u8]]) -> SmallVec<[Approach<'_>; TOGETHER]> {
+        let begin = |key: &&[u8]| {
             let head = head_of(key);
-            let (at, guess) = self.place_of(head, key);
-            let leaf = self.leaf(at);
-            leaf.prefetch(guess);
-            (leaf, guess, head)
-        });
-        let mut leaves: SmallVec<[_; TOGETHER]> = leaves.collect();
-        for (leaf, place, head) in &mut leaves {
-            *place = leaf.lower_bound(*place, *head);
-            // The keys are beside the records that are looked at next.
-            if let Some(entry) = leaf.entries.get(*place) {
-                prefetch(entry.bytes());
+            let (block, leaf) = self.block_of(head, key);
+            let leaves = &self.blocks.children[block];
+            prefetch_near(&leaves.heads, leaf, LEAVES_NEAR);
+            Approach {
+                head,
+                leaves,
+                leaf,
+                place: 0,
             }
+        };
+        let mut approached: SmallVec<[_; TOGETHER]> = keys.iter().map(begin).collect();
+        for (approach, key) in approached.iter_mut().zip(keys) {
+            approach.leaf = approach.leaves.place_of(approach.leaf, approach.head, key);
+            prefetch(approach.leaf());
         }
-        leaves
+        for approach in &mut approached {
+            let heads = &approach.leaf().heads;
+            let guess = approach.leaves.guess_in(approach.leaf, approach.head, heads.len());
+            prefetch_near(heads, guess, ENTRIES_NEAR);
+            approach.place = guess;
+        }
+        for approach in &mut approached {
+            approach.place = lower_bound(&approach.leaf().heads, approach.place, approach.head);
+            approach.entry().inspect(|entry| prefetch(*entry));
+        }
+        for entry in approached.iter().filter_map(Approach::entry) {
+            // The keys are beside the records that are looked at next.
+            prefetch(entry.bytes());
+        }
+        approached
     }
 
     /// Puts in an entry. The one of its key that was there.
@@ -450,6 +514,24 @@ mod tests {
             let expected: Vec<_> = map.range(from..).map(|(key, _)| key.clone()).collect();
             prop_assert_eq!(found, expected);
         }
+    }
+
+    #[test]
+    fn a_bound_is_found_whatever_the_guess() {
+        let heads: Vec<Head> = (0..70).map(|number| number / 3 * 2).collect();
+        for length in [0, 1, 2, 5, heads.len()] {
+            let heads = &heads[..length];
+            for head in 0..50 {
+                let expected = heads.partition_point(|other| *other < head);
+                for guess in 0..=length + 1 {
+                    assert_eq!(lower_bound(heads, guess, head), expected, "{head} from {guess}");
+                }
+            }
+        }
+        assert_eq!(interpolate(0, 0, Head::MAX, 100), 0);
+        assert_eq!(interpolate(Head::MAX / 2, 0, Head::MAX, 100), 49);
+        assert_eq!(interpolate(Head::MAX, 5, 6, 100), 100);
+        assert_eq!(interpolate(7, 7, 7, 100), 0);
     }
 
     #[test]

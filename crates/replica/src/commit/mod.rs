@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use fondaco_client::quorum::{PutOver, ReplicaError, ReplicaErrorCode, ReplicaReply};
-use fondaco_engine::{Engine, EngineError, Hot, WriteBatch};
+use fondaco_engine::{Engine, EngineError, Extent, Hot, WriteBatch};
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Durability, Record, Update, VectorClock};
 
@@ -140,14 +140,16 @@ impl Job {
         let Some(store) = &self.store else { return false };
         let has = |place: &Place| {
             let mut has = false;
-            let looked = store.table.look_at_hot(&[&place.table_key], &mut |hot| {
-                has = match hot {
-                    Hot::Found(record) => record.len() <= AT_ONCE_RECORD_BYTES_MAX,
-                    Hot::Absent => true,
-                    Hot::Cold => false,
-                };
-                has
-            });
+            let looked = store
+                .table
+                .look_at_hot(&[&place.table_key], Extent::Beginning, &mut |hot| {
+                    has = match hot {
+                        Hot::Found(record) => record.len() <= AT_ONCE_RECORD_BYTES_MAX,
+                        Hot::Absent => true,
+                        Hot::Cold => false,
+                    };
+                    has
+                });
             looked.is_ok() && has
         };
         match &self.task {

@@ -29,8 +29,10 @@ use crate::metrics::Counter;
 use crate::settings::Setting;
 use forward::Others;
 
+/// How much is read at once, at first, and from clients that always have more to be read.
 const INPUT_BYTES: usize = 32 * 1024;
-/// Buffers that grew beyond this are given back.
+const INPUT_BYTES_MAX: usize = 4 * INPUT_BYTES;
+/// Buffers of input that grew beyond this are given back.
 const BUFFER_BYTES_KEPT: usize = 1024 * 1024;
 
 /// Serves a client until it leaves, breaks the protocol, or is dropped.
@@ -45,6 +47,7 @@ where
         client,
         session,
         input: BytesMut::with_capacity(INPUT_BYTES),
+        input_room: INPUT_BYTES,
         consumed: 0,
         request_start: 0,
         needed: 0,
@@ -68,6 +71,8 @@ struct Connection<S> {
     session: Session,
     /// Requests on versioned stores that are under way are parts of its memory.
     input: BytesMut,
+    /// How much is read into it at once.
+    input_room: usize,
     /// How much of the input was taken.
     consumed: usize,
     /// Where the last request that was taken begins: its arguments are places behind that.
@@ -77,6 +82,8 @@ struct Connection<S> {
     arguments: Arguments,
     gets: Gets,
     window: Window,
+    /// Replies that may be sent. Its memory is the [loop's](super::outputs::Outputs), and given back when it waits for
+    /// requests.
     output: Vec<u8>,
     /// Where in the output the replies of the window begin.
     window_start: usize,
@@ -122,6 +129,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let mut started = Instant::now();
             self.client.note(Phase::Waiting, self.context.shared.ms_at(started));
             loop {
+                self.borrow_output();
                 match self.turn() {
                     Turn::Read => break,
                     Turn::Write => self.write(started).await?,
@@ -153,17 +161,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn read(&mut self) -> io::Result<()> {
         loop {
             let rest = self.input.len();
-            self.input
-                .reserve(self.needed.saturating_sub(rest).clamp(INPUT_BYTES, BUFFER_BYTES_KEPT));
+            self.input.reserve(
+                self.needed
+                    .saturating_sub(rest)
+                    .clamp(self.input_room, BUFFER_BYTES_KEPT),
+            );
             let count = self.stream.read_buf(&mut self.input).await?;
             if count == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            self.context.metrics.add(Counter::BytesIn, count as u64);
+            self.note_read(count);
             if self.input.len() >= self.needed {
                 return Ok(());
             }
             self.client.note(Phase::Sending, self.context.shared.now_ms());
+        }
+    }
+
+    /// So much was read at once.
+    fn note_read(&mut self, count: usize) {
+        self.context.metrics.add(Counter::BytesIn, count as u64);
+        if count >= self.input_room {
+            self.input_room = INPUT_BYTES_MAX.min(2 * self.input_room);
+        } else if count < self.input_room / 4 {
+            self.input_room = INPUT_BYTES;
         }
     }
 
@@ -180,7 +201,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     fn drop_taken(&mut self) {
         self.input.advance(std::mem::take(&mut self.consumed));
-        if self.input.capacity() > BUFFER_BYTES_KEPT.max(self.needed) {
+        let kept = match self.input_room {
+            INPUT_BYTES => 2 * INPUT_BYTES,
+            _ => BUFFER_BYTES_KEPT,
+        };
+        if self.input.capacity() > kept.max(self.needed) {
             self.input = BytesMut::from(&self.input[..]);
         }
     }
@@ -404,11 +429,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Writes all replies. The client is taken to receive since then.
-    async fn write(&mut self, since: Instant) -> io::Result<()> {
-        if self.output.is_empty() {
-            return Ok(());
+    /// Takes a buffer for replies, if there is none.
+    fn borrow_output(&mut self) {
+        if self.output.capacity() == 0 {
+            self.output = self.context.outputs.take();
         }
+    }
+
+    /// Writes all replies, and gives their buffer back. The client is taken to receive since then.
+    async fn write(&mut self, since: Instant) -> io::Result<()> {
+        if !self.output.is_empty() {
+            self.write_output(since).await?;
+        }
+        self.context.outputs.give_back(std::mem::take(&mut self.output));
+        Ok(())
+    }
+
+    async fn write_output(&mut self, since: Instant) -> io::Result<()> {
         self.client.note(Phase::Receiving, self.context.shared.ms_at(since));
         let mut written = 0;
         while written < self.output.len() {
@@ -423,8 +460,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         self.stream.flush().await?;
         self.context.metrics.add(Counter::BytesOut, written as u64);
-        self.output.clear();
-        self.output.shrink_to(BUFFER_BYTES_KEPT);
         Ok(())
     }
 

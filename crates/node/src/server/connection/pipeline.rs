@@ -13,7 +13,7 @@ use fondaco_resp::command::{CommandId, resolve};
 use fondaco_resp::{Arguments, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
-use super::{Connection, INPUT_BYTES};
+use super::Connection;
 use crate::catalog::Catalog;
 use crate::metrics::Counter;
 use crate::resolved::now_unix_ms;
@@ -55,6 +55,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut has_ended = false;
         loop {
             let now = Instant::now();
+            self.borrow_output();
+            pipeline.follow(&mut self.output);
             let pause = match has_ended {
                 true => Pause::Ended,
                 false => self.let_in(&mut pipeline, now),
@@ -73,10 +75,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             pipeline.take_done();
             self.answer_done(&mut pipeline);
-            if self.output.len() > OUTPUT_BYTES_MAX {
-                self.write_within(now).await?;
+            if self.output.len() + pipeline.due() > OUTPUT_BYTES_MAX {
+                self.write_due(&mut pipeline, now).await?;
             }
             if pipeline.is_empty() && pause != Pause::Full {
+                pipeline.give(&mut self.output);
                 break;
             }
             if pipeline.has_work() || pipeline.has_answer() || pipeline.is_empty() {
@@ -84,14 +87,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             // What is ready is sent together with what is done by the end of this turn of the loop, as most writes are;
             // it does not wait for longer.
-            if !self.output.is_empty() {
+            if self.output.len() + pipeline.due() > 0 {
                 tokio::select! {
                     biased;
                     () = pipeline.next_done() => continue,
                     () = tokio::task::yield_now() => {}
                 }
-                self.write_within(now).await?;
             }
+            self.write_due(&mut pipeline, now).await?;
             let wake = match pause {
                 Pause::Starved => {
                     self.make_room();
@@ -110,7 +113,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Wake::Done => {}
                 Wake::Input(0) => has_ended = true,
                 Wake::Input(count) => {
-                    self.context.metrics.add(Counter::BytesIn, count as u64);
+                    self.note_read(count);
                     self.client.note(Phase::Waiting, self.context.shared.now_ms());
                 }
             }
@@ -119,8 +122,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// Writes replies while others are under way, which the client then waits for.
-    async fn write_within(&mut self, now: Instant) -> io::Result<()> {
+    /// Writes the replies that may be sent, while others are under way, which the client then waits for.
+    async fn write_due(&mut self, pipeline: &mut Pipeline, now: Instant) -> io::Result<()> {
+        pipeline.give(&mut self.output);
         self.write(now).await?;
         self.client.note(Phase::Waiting, self.context.shared.ms_at(now));
         Ok(())
@@ -271,8 +275,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         // While requests are under way that are parts of it, what is left of the buffer is used up: so that each of
         // few bytes does not hold a buffer of its own.
         let spare = self.input.capacity() - self.input.len();
-        if !self.input.try_reclaim(INPUT_BYTES) && spare < SPARE_BYTES_MIN {
-            self.input.reserve(INPUT_BYTES);
+        if !self.input.try_reclaim(self.input_room) && spare < SPARE_BYTES_MIN {
+            self.input.reserve(self.input_room);
         }
     }
 }

@@ -277,6 +277,11 @@ impl Pipeline {
         self.running < running_max && !self.startable.is_empty()
     }
 
+    /// Has replies that wait follow those that may be sent, if none waits yet. [`give`](Self::give) gives them back.
+    pub(in crate::server) fn follow(&mut self, replies: &mut Vec<u8>) {
+        self.written.follow(replies);
+    }
+
     /// Lets in a request on keys.
     pub(in crate::server) fn push_keys(
         &mut self,
@@ -427,8 +432,18 @@ impl Pipeline {
         self.slots.front().is_some_and(|slot| slot.left == 0)
     }
 
-    /// Writes the replies to those requests, from the first on, that are done, until there are more bytes than these; and
-    /// notes what they were.
+    /// How many bytes of replies may be [given](Self::give).
+    pub(in crate::server) fn due(&self) -> usize {
+        self.written.due()
+    }
+
+    /// Puts replies that may be sent behind others.
+    pub(in crate::server) fn give(&mut self, to: &mut Vec<u8>) {
+        self.written.give(to);
+    }
+
+    /// Writes the replies to those requests, from the first on, that are done, until there are more bytes than these, with
+    /// what is [due](Self::due) then; and notes what they were.
     pub(in crate::server) fn answer_done(
         &mut self,
         bytes_max: usize,
@@ -463,7 +478,6 @@ impl Pipeline {
             }
             note(answered);
         }
-        self.written.give(reply.buffer);
     }
 }
 

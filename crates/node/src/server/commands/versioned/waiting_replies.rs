@@ -1,7 +1,7 @@
 //! Replies of one connection that are written before it is their turn, one behind the other.
 //!
-//! They go in at one end and, in the same order, out at the other: into what is sent, without being moved where all of
-//! them go and nothing goes before them. What has gone takes no more room than what waits, but for a little.
+//! They go in at one end and, in the same order, out at the other: into what is sent, of which they begin as the end, so
+//! that they need not be moved if all of them go. What has gone takes no more room than what waits, but for a little.
 
 /// How much memory is kept when nothing waits.
 const BYTES_KEPT: usize = 256 * 1024;
@@ -19,6 +19,14 @@ pub(super) struct WaitingReplies {
 }
 
 impl WaitingReplies {
+    /// Goes on behind replies that may be sent, if nothing waits: those are taken, and given together with what follows.
+    pub(super) fn follow(&mut self, replies: &mut Vec<u8>) {
+        if self.buffer.is_empty() {
+            std::mem::swap(&mut self.buffer, replies);
+            self.taken = self.buffer.len();
+        }
+    }
+
     /// Adds a reply.
     pub(super) fn push(&mut self, reply: &[u8]) {
         self.make_room();
@@ -57,8 +65,11 @@ impl WaitingReplies {
 
     /// Puts what was taken behind other bytes.
     pub(super) fn give(&mut self, to: &mut Vec<u8>) {
-        if to.is_empty() && self.due() == self.buffer.len() {
+        if to.is_empty() && self.gone == 0 && self.taken >= self.buffer.len() / 2 {
+            // What stays is less than what goes, or nothing.
             std::mem::swap(&mut self.buffer, to);
+            self.buffer.extend_from_slice(&to[self.taken..]);
+            to.truncate(self.taken);
             self.taken = 0;
         } else {
             to.extend_from_slice(&self.buffer[self.gone..self.taken]);
@@ -94,6 +105,9 @@ mod tests {
         let (mut waiting, mut expected) = (VecDeque::new(), Vec::new());
         let mut longest = 0;
         for round in 0..100_000_usize {
+            if round % 13 == 0 {
+                replies.follow(&mut out);
+            }
             let reply = vec![(round % 251) as u8; round * 7 % 1_500];
             let added = replies.push_by(|buffer| {
                 buffer.extend_from_slice(&reply);
