@@ -55,8 +55,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut has_ended = false;
         loop {
             let now = Instant::now();
-            self.borrow_output();
-            pipeline.follow(&mut self.output);
+            if !pipeline.has_written() {
+                self.borrow_output();
+                pipeline.follow(&mut self.output);
+            }
             let pause = match has_ended {
                 true => Pause::Ended,
                 false => self.let_in(&mut pipeline, now),

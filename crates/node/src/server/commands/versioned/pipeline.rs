@@ -277,6 +277,11 @@ impl Pipeline {
         self.running < running_max && !self.startable.is_empty()
     }
 
+    /// Whether replies that are written wait.
+    pub(in crate::server) fn has_written(&self) -> bool {
+        !self.written.is_empty()
+    }
+
     /// Has replies that wait follow those that may be sent, if none waits yet. [`give`](Self::give) gives them back.
     pub(in crate::server) fn follow(&mut self, replies: &mut Vec<u8>) {
         self.written.follow(replies);

@@ -19,9 +19,14 @@ pub(super) struct WaitingReplies {
 }
 
 impl WaitingReplies {
+    /// Whether none waits to be given.
+    pub(super) fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
     /// Goes on behind replies that may be sent, if nothing waits: those are taken, and given together with what follows.
     pub(super) fn follow(&mut self, replies: &mut Vec<u8>) {
-        if self.buffer.is_empty() {
+        if self.is_empty() {
             std::mem::swap(&mut self.buffer, replies);
             self.taken = self.buffer.len();
         }
