@@ -10,6 +10,7 @@ mod catalog;
 mod cleaner;
 mod entry;
 mod frame;
+mod heads;
 mod heat;
 mod marks;
 mod moving;

@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use smallvec::SmallVec;
 
 use super::entry::Entry;
+use super::heads::{Head, head_of, interpolate, lower_bound};
 use crate::engine::Extent;
 use crate::prefetch::{prefetch, prefetch_all, prefetch_near};
 
@@ -18,9 +19,6 @@ const LEAF_MIN: usize = LEAF_MAX / 4;
 const LEAF_JOINED_MAX: usize = LEAF_MAX / 4 * 3;
 /// How many leaves a block has at most; it is divided then. Blocks are not joined: there are few.
 const BLOCK_MAX: usize = 512;
-
-/// The first 16 bytes of a key, as a number that is in the order of keys: shorter ones are filled up with zeros.
-type Head = u128;
 
 /// Entries in the order of their keys.
 #[derive(Debug)]
@@ -35,7 +33,7 @@ const ENTRIES_NEAR: usize = 4;
 
 /// How many records before its turn a record is loaded as a whole.
 const LOADED_AHEAD: usize = 2;
-/// How much of it: who goes through more of it is ahead of himself by then.
+/// How much of it: the processor loads what comes behind by itself, as it is gone through.
 const LOADED_BYTES_MAX: usize = 2 * 1024;
 
 /// For how many keys memory is asked at the same time.
@@ -73,44 +71,6 @@ struct Approach<'a> {
     leaf: usize,
     /// Where in the leaf the key is, or would be, or about where.
     place: usize,
-}
-
-fn head_of(key: &[u8]) -> Head {
-    let mut bytes = [0; 16];
-    let length = key.len().min(bytes.len());
-    bytes[..length].copy_from_slice(&key[..length]);
-    Head::from_be_bytes(bytes)
-}
-
-/// Where the first head is that is not less than one; `guess` is about where. The nearer, the fewer are looked at.
-fn lower_bound(heads: &[Head], guess: usize, head: Head) -> usize {
-    let guess = guess.min(heads.len());
-    let mut step = 1;
-    let (mut from, mut to) = (guess, guess);
-    if heads.get(guess).is_some_and(|other| *other < head) {
-        while heads.get(to).is_some_and(|other| *other < head) {
-            from = to + 1;
-            to += step;
-            step *= 2;
-        }
-        to = to.min(heads.len());
-    } else {
-        while from > 0 && heads[from - 1] >= head {
-            to = from - 1;
-            from = from.saturating_sub(step);
-            step *= 2;
-        }
-    }
-    from + heads[from..to].partition_point(|other| *other < head)
-}
-
-/// About where a head is among so many that lie evenly between two others: keys of stores begin with their hashes.
-fn interpolate(head: Head, lower: Head, upper: Head, count: usize) -> usize {
-    let (above, all) = (head.saturating_sub(lower), upper.saturating_sub(lower));
-    // As much of both as can be multiplied by a small number in 64 bits.
-    let shift = (Head::BITS - all.leading_zeros()).saturating_sub(44);
-    let (above, all) = ((above >> shift) as u64, (all >> shift) as u64);
-    (above.min(all) * count as u64 / all.max(1)) as usize
 }
 
 /// Where a key is among others that are sorted, or would be; `from` is where its head is, or would be.
@@ -514,24 +474,6 @@ mod tests {
             let expected: Vec<_> = map.range(from..).map(|(key, _)| key.clone()).collect();
             prop_assert_eq!(found, expected);
         }
-    }
-
-    #[test]
-    fn a_bound_is_found_whatever_the_guess() {
-        let heads: Vec<Head> = (0..70).map(|number| number / 3 * 2).collect();
-        for length in [0, 1, 2, 5, heads.len()] {
-            let heads = &heads[..length];
-            for head in 0..50 {
-                let expected = heads.partition_point(|other| *other < head);
-                for guess in 0..=length + 1 {
-                    assert_eq!(lower_bound(heads, guess, head), expected, "{head} from {guess}");
-                }
-            }
-        }
-        assert_eq!(interpolate(0, 0, Head::MAX, 100), 0);
-        assert_eq!(interpolate(Head::MAX / 2, 0, Head::MAX, 100), 49);
-        assert_eq!(interpolate(Head::MAX, 5, 6, 100), 100);
-        assert_eq!(interpolate(7, 7, 7, 100), 0);
     }
 
     #[test]
