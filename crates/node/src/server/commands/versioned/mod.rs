@@ -4,6 +4,7 @@
 //! - `operation`, `effect`: what that is, what it makes of a value, and how it is answered;
 //! - `admission`: who may ask what, and where;
 //! - `pipeline`, `waiting_replies`: which requests of a connection are under way, and how they are answered in order;
+//! - `telling`: how a connection hears, from other threads, too, that they are done;
 //! - `coordinate`: reading and writing on replicas;
 //! - `direct`: writing what this node alone has;
 //! - `recall`, `gets`: reading what it has in memory;
@@ -20,6 +21,7 @@ mod operation;
 mod parse;
 mod pipeline;
 mod recall;
+mod telling;
 mod waiting_replies;
 
 pub(in crate::server) use admission::{

@@ -7,10 +7,8 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::future::poll_fn;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -23,6 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::gets::AnsweredGets;
 use super::operation::{Answer, Operation};
 use super::parse::Combined;
+use super::telling::{Done, Finding, Place, Teller, Told};
 use super::waiting_replies::WaitingReplies;
 use crate::catalog::VersionedStore;
 
@@ -148,113 +147,6 @@ pub(in crate::server) enum Work {
     Part(Part, Teller),
     /// For this node's own replica.
     Replica(ReplicaRequest, Teller),
-}
-
-/// Where an answer belongs: a request, and a key of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
-    slot: u64,
-    key: usize,
-}
-
-/// Work that is done.
-pub(in crate::server) struct Done {
-    place: Place,
-    /// The hash of the key that may be worked on further.
-    key_hash: Option<u64>,
-    finding: Finding,
-}
-
-enum Finding {
-    Key(Answer),
-    Replica(ReplicaReply),
-    Lost,
-}
-
-impl Finding {
-    /// How long the values in it are.
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Key(answer) => answer.bytes(),
-            Self::Replica(ReplicaReply::Records(records)) => {
-                let found = records.iter().filter_map(|record| record.as_ref().ok()?.as_ref());
-                found.map(Bytes::len).sum()
-            }
-            Self::Replica(ReplicaReply::Written(record)) => record.len(),
-            Self::Replica(_) | Self::Lost => 0,
-        }
-    }
-}
-
-/// What a connection was told, by whichever threads, and has not taken note of.
-#[derive(Default)]
-struct Told(Mutex<Tidings>);
-
-#[derive(Default)]
-struct Tidings {
-    done: Vec<Done>,
-    /// The connection, while it waits for something to be done.
-    waiting: Option<Waker>,
-}
-
-impl Told {
-    fn lock(&self) -> MutexGuard<'_, Tidings> {
-        // A list, whole whoever panicked.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn tell(&self, done: Done) {
-        let waiting = {
-            let mut tidings = self.lock();
-            tidings.done.push(done);
-            tidings.waiting.take()
-        };
-        if let Some(waiting) = waiting {
-            waiting.wake();
-        }
-    }
-}
-
-/// Tells a connection that work is done: in any case, once.
-pub(in crate::server) struct Teller {
-    told: Arc<Told>,
-    /// What it is about, until it is told.
-    untold: Option<(Place, Option<u64>)>,
-}
-
-impl Teller {
-    fn new(told: &Arc<Told>, place: Place, key_hash: Option<u64>) -> Self {
-        Self {
-            told: Arc::clone(told),
-            untold: Some((place, key_hash)),
-        }
-    }
-
-    /// Says what came of a key.
-    pub(in crate::server) fn answer(mut self, answer: Answer) {
-        self.tell(Finding::Key(answer));
-    }
-
-    /// Says what the replica has answered.
-    pub(in crate::server) fn reply(mut self, reply: ReplicaReply) {
-        self.tell(Finding::Replica(reply));
-    }
-
-    fn tell(&mut self, finding: Finding) {
-        if let Some((place, key_hash)) = self.untold.take() {
-            self.told.tell(Done {
-                place,
-                key_hash,
-                finding,
-            });
-        }
-    }
-}
-
-impl Drop for Teller {
-    fn drop(&mut self) {
-        self.tell(Finding::Lost);
-    }
 }
 
 impl Pipeline {
@@ -390,21 +282,13 @@ impl Pipeline {
 
     /// Waits until work is done that is not [taken note](Self::take_done) of.
     pub(in crate::server) async fn next_done(&self) {
-        poll_fn(|context| {
-            let mut tidings = self.told.lock();
-            if !tidings.done.is_empty() {
-                return Poll::Ready(());
-            }
-            tidings.waiting = Some(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
+        self.told.wait().await;
     }
 
     /// Takes note of what is done by now.
     pub(in crate::server) fn take_done(&mut self) {
         let mut taken = std::mem::take(&mut self.taken);
-        std::mem::swap(&mut self.told.lock().done, &mut taken);
+        self.told.swap(&mut taken);
         taken.drain(..).for_each(|done| self.take(done));
         self.taken = taken;
     }
