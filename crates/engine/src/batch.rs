@@ -84,6 +84,11 @@ impl Pair {
         self.bytes.slice(self.key_bytes..)
     }
 
+    /// The key, and behind it the value.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The buffer.
     pub(crate) fn into_bytes(self) -> Bytes {
         self.bytes
@@ -103,6 +108,11 @@ impl Change {
     /// The key and its new value; `None` if it is deleted.
     pub(crate) fn pair(&self) -> Option<&Pair> {
         self.is_put.then_some(&self.pair)
+    }
+
+    /// The key and its new value, or a key that is deleted.
+    pub(crate) fn shared_pair(&self) -> Pair {
+        self.pair.clone()
     }
 
     /// The key and its new value, or a key that is deleted; and whether it gets the value.

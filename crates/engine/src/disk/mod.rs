@@ -28,7 +28,7 @@ use crate::engine::{Engine, Table};
 use crate::error::EngineError;
 use crate::name;
 use crate::open_table::OpenTable;
-use crate::record_cache::RecordCache;
+use crate::record_cache::{Known, RecordCache};
 use crate::space::Space;
 use crate::synced::Synced;
 
@@ -184,18 +184,21 @@ impl Shared {
             opened.wait_for_room(&self.dir, &keyspace)?;
             for change in table_changes.iter() {
                 let (key, value) = (change.shared_key(), change.shared_value());
-                match &value {
-                    Some(value) => changes.insert(&keyspace, key.clone(), value.clone()),
-                    None => changes.remove(&keyspace, key.clone()),
+                let is_there = value.is_some();
+                match value {
+                    Some(value) => changes.insert(&keyspace, key, value),
+                    None => changes.remove(&keyspace, key),
                 }
-                written.push((state.number(), key, value));
+                written.push(Known {
+                    table: state.number(),
+                    pair: change.shared_pair(),
+                    is_there,
+                });
             }
         }
         changes.commit().map_err(failed)?;
         self.synced.wrote();
-        for (table, key, value) in written {
-            self.cache.put(table, key, value);
-        }
+        self.cache.put(written);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use fjall::{AbstractTree, Keyspace, Readable};
 
 use super::opened::Opened;
 use super::{Shared, failure};
-use crate::engine::{Hot, Scan, Table};
+use crate::engine::{Extent, Hot, Scan, Table};
 use crate::error::EngineError;
 use crate::limits::KEY_BYTES_MAX;
 use crate::open_table::OpenTable;
@@ -48,7 +48,22 @@ impl Table for DiskTable {
 
     fn get_hot(&self, key: &[u8]) -> Result<Hot<Bytes>, EngineError> {
         self.state.check()?;
-        Ok(self.shared.cache.get_hot(self.state.number(), key))
+        Ok(self.shared.cache.get(self.state.number(), key))
+    }
+
+    fn look_at_hot(
+        &self,
+        keys: &[&[u8]],
+        extent: Extent,
+        look: &mut dyn FnMut(Hot<&[u8]>) -> bool,
+    ) -> Result<(), EngineError> {
+        self.state.check()?;
+        self.shared.cache.look_at(self.state.number(), keys, extent, look);
+        Ok(())
+    }
+
+    fn prefetch(&self, keys: &[&[u8]]) {
+        self.shared.cache.prefetch(self.state.number(), keys);
     }
 
     fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError> {

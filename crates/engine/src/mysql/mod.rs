@@ -33,7 +33,7 @@ use crate::engine::{Engine, Table};
 use crate::error::EngineError;
 use crate::name;
 use crate::open_table::OpenTable;
-use crate::record_cache::RecordCache;
+use crate::record_cache::{Known, RecordCache};
 
 /// How long a server may take to connect, or to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -170,12 +170,13 @@ impl Shared {
             }
             return Err(error);
         }
-        for (table, changes) in &tables {
-            for change in changes.iter() {
-                self.cache
-                    .put(table.number(), change.shared_key(), change.shared_value());
-            }
-        }
+        self.cache.put(tables.iter().flat_map(|(table, changes)| {
+            changes.iter().map(|change| Known {
+                table: table.number(),
+                pair: change.shared_pair(),
+                is_there: change.pair().is_some(),
+            })
+        }));
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use super::Shared;
 use super::catalog::{self, rows_of};
 use super::rows::Parts;
 use super::scan::MySqlScan;
-use crate::engine::{Hot, Scan, Table};
+use crate::engine::{Extent, Hot, Scan, Table};
 use crate::error::EngineError;
 use crate::limits::KEY_BYTES_MAX;
 use crate::open_table::OpenTable;
@@ -64,7 +64,23 @@ impl Table for MySqlTable {
     fn get_hot(&self, key: &[u8]) -> Result<Hot<Bytes>, EngineError> {
         self.table.check()?;
         self.shared.check_owner("read")?;
-        Ok(self.shared.cache.get_hot(self.table.number(), key))
+        Ok(self.shared.cache.get(self.table.number(), key))
+    }
+
+    fn look_at_hot(
+        &self,
+        keys: &[&[u8]],
+        extent: Extent,
+        look: &mut dyn FnMut(Hot<&[u8]>) -> bool,
+    ) -> Result<(), EngineError> {
+        self.table.check()?;
+        self.shared.check_owner("read")?;
+        self.shared.cache.look_at(self.table.number(), keys, extent, look);
+        Ok(())
+    }
+
+    fn prefetch(&self, keys: &[&[u8]]) {
+        self.shared.cache.prefetch(self.table.number(), keys);
     }
 
     fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError> {
