@@ -17,6 +17,7 @@ use crate::harness::{Cluster, PATIENCE, Shape};
 #[derive(Debug, Clone)]
 enum Asked {
     Get(u8),
+    GetMany(Vec<u8>),
     Length(u8),
     Set(u8, usize),
     SetToEnd(u8),
@@ -38,6 +39,12 @@ fn exchange_of(
         Asked::Get(key) => {
             let reply = values.get(key).map_or("$-1\r\n".into(), bulk);
             (vec!["GET".into(), name(key)], reply)
+        }
+        Asked::GetMany(keys) => {
+            let value = |key| values.get(key).map_or("$-1\r\n".into(), bulk);
+            let reply: String = keys.iter().map(value).collect();
+            let words = std::iter::once("MGET".into()).chain(keys.iter().map(name));
+            (words.collect(), format!("*{}\r\n{reply}", keys.len()))
         }
         Asked::Length(key) => {
             let length = values.get(key).map_or(0, String::len);
@@ -83,6 +90,7 @@ fn look_ups_among_other_requests_are_answered_as_if_each_came_alone() {
     );
     let asked = prop_oneof![
         20 => key.clone().prop_map(Asked::Get),
+        4 => vec(key.clone(), 1..12).prop_map(Asked::GetMany),
         1 => key.clone().prop_map(Asked::Length),
         4 => (key.clone(), length).prop_map(|(key, length)| Asked::Set(key, length)),
         1 => key.clone().prop_map(Asked::SetToEnd),

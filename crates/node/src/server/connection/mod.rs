@@ -19,7 +19,7 @@ use fondaco_resp::{Arguments, Limits, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::clients::{Entered, Phase};
-use super::commands::versioned::{self, AnsweredGets, Gets, Pipeline};
+use super::commands::versioned::{self, AnsweredGets, First, Gets, Pipeline};
 use super::commands::{self, Outcome};
 use super::event_loop::LoopContext;
 use super::session::{Replies, Session};
@@ -115,8 +115,8 @@ enum Turn {
 enum Next {
     /// One that was put into the window.
     LookUp,
-    /// A `GET` of a versioned store that has been answered, and others behind it.
-    Answered(AnsweredGets),
+    /// A look-up of a versioned store that has been answered, and maybe others of its kind behind it.
+    Answered(CommandId, AnsweredGets),
     /// One that is carried out beside others.
     Pipeline,
     Command(CommandId),
@@ -235,17 +235,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         if pipeline::begins(command, &self.arguments, rest, &catalog) {
                             return Ok(Next::Pipeline);
                         }
-                        if command == CommandId::Get && self.window.is_empty() && self.session.replies == Replies::On {
+                        if Gets::answers(command) && self.window.is_empty() && self.session.replies == Replies::On {
                             let admission = versioned::Admission {
                                 catalog: &catalog,
                                 session: &self.session,
                                 forwarder: &context.forwarder,
                             };
                             let mut reply = Reply::new(&mut self.output, self.session.protocol);
-                            let first = (&self.arguments, consumed);
+                            let first = First {
+                                command,
+                                arguments: &self.arguments,
+                                bytes: consumed,
+                            };
                             let answered = self.gets.answer(first, rest, &limits, &admission, |_| true, &mut reply);
                             if let Some(answered) = answered {
-                                return Ok(Next::Answered(answered));
+                                return Ok(Next::Answered(command, answered));
                             }
                         }
                         let admission = Admission {
@@ -268,12 +272,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                                 return turn;
                             }
                         }
-                        Ok(Next::Answered(gets)) => {
+                        Ok(Next::Answered(command, gets)) => {
                             self.consumed += gets.bytes;
-                            self.tally.hot += gets.count;
+                            self.tally.hot += gets.keys;
                             self.tally.absent += gets.absent;
-                            note_answered(&mut self.answered, CommandId::Get, gets.count);
-                            self.client.note_command(CommandId::Get);
+                            note_answered(&mut self.answered, command, gets.requests);
+                            self.client.note_command(command);
                             self.session.asking = false;
                         }
                         // The replies to what came before go first; then the request is taken again.

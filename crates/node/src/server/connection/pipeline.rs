@@ -19,8 +19,8 @@ use crate::metrics::Counter;
 use crate::resolved::now_unix_ms;
 use crate::server::clients::Phase;
 use crate::server::commands::versioned::{
-    self, Accepted, Admission, Answer, DirectWriter, Pipeline, Request, Work, is_look_up, is_on_versioned_store,
-    is_on_versioned_stores, is_operation, recall, replica_command,
+    self, Accepted, Admission, Answer, DirectWriter, First, Gets, Pipeline, Request, Work, is_look_up,
+    is_on_versioned_store, is_on_versioned_stores, is_operation, recall, replica_command,
 };
 use crate::server::session::Replies;
 use crate::server::window::OUTPUT_BYTES_MAX;
@@ -181,17 +181,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 bytes: consumed,
                 is_muted: self.session.replies != Replies::On,
             };
-            if command == CommandId::Get
+            if Gets::answers(command)
                 && !accepted.is_muted
                 && let Some(gets) = pipeline.push_gets(accepted, |may_answer, written| {
-                    let first = (&self.arguments, consumed);
+                    let first = First {
+                        command,
+                        arguments: &self.arguments,
+                        bytes: consumed,
+                    };
                     let mut reply = Reply::new(written, self.session.protocol);
                     self.gets
                         .answer(first, rest, &limits, &admission, may_answer, &mut reply)
                 })
             {
                 taken = gets.bytes;
-                self.tally.hot += gets.count;
+                self.tally.hot += gets.keys;
                 self.tally.absent += gets.absent;
             } else if is_look_up(command)
                 && pipeline.may_answer(self.arguments.get(1, rest).unwrap_or_default())

@@ -29,7 +29,7 @@ pub(in crate::server) use admission::{
 };
 pub(in crate::server) use coordinate::begin;
 pub(in crate::server) use direct::DirectWriter;
-pub(in crate::server) use gets::{AnsweredGets, Gets};
+pub(in crate::server) use gets::{AnsweredGets, First, Gets};
 pub(in crate::server) use operation::Answer;
 pub(in crate::server) use parse::{Request, parse};
 pub(in crate::server) use pipeline::{Accepted, Pipeline, Work};

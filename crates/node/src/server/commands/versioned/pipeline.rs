@@ -248,7 +248,7 @@ impl Pipeline {
             bytes: gets.bytes,
             answers_bytes: written_bytes,
             written_bytes,
-            ..Slot::new(accepted, 0, Outcome::Written { replies: gets.count })
+            ..Slot::new(accepted, 0, Outcome::Written { replies: gets.requests })
         });
         Some(gets)
     }
