@@ -34,15 +34,15 @@ const STORE: &str = "records";
 const REDIS_PREFIX: &str = "key:";
 const CONNECTIONS: usize = 50;
 const ROUNDS: u64 = 3;
-/// From when on in a row no further rounds are begun: what is prepared and what is measured ends in ten minutes.
-const ROUNDS_UNTIL: Duration = Duration::from_secs(480);
+/// From when on in a row no further rounds are begun: what is prepared and what is measured ends in a quarter of an hour.
+const ROUNDS_UNTIL: Duration = Duration::from_secs(780);
 const READS_OF_REDIS_MIN: f64 = 0.7;
 const WRITES_OF_REDIS_MIN: f64 = 1.0;
 const OF_ENGINE_MIN: f64 = 0.6;
 const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// A load: which requests, whether each write is synced, how many are under way on each connection, and which ratio to
-/// Redis it must reach.
+/// A load: which requests, whether each write is synced, how many are under way on each connection, how many keys a request
+/// reads, and which ratio to Redis it must reach.
 #[derive(Debug, Clone, Copy)]
 struct Mix {
     title: &'static str,
@@ -50,6 +50,7 @@ struct Mix {
     zipf: bool,
     synced: bool,
     pipeline: usize,
+    keys: usize,
     of_redis_min: Option<f64>,
 }
 
@@ -60,6 +61,7 @@ const fn mix(title: &'static str, writes: f64, zipf: bool, pipeline: usize, of_r
         zipf,
         synced: false,
         pipeline,
+        keys: 1,
         of_redis_min,
     }
 }
@@ -98,8 +100,18 @@ const LONG_PIPELINED_WRITES: Mix = mix(
     64,
     Some(WRITES_OF_REDIS_MIN),
 );
+const BATCHES: Mix = Mix {
+    keys: 64,
+    ..mix(
+        "reads of 64 keys a request, Zipfian",
+        0.0,
+        true,
+        1,
+        Some(READS_OF_REDIS_MIN),
+    )
+};
 /// What is acknowledged is in a log of the operating system.
-const LOGGED: [Mix; 8] = [
+const LOGGED: [Mix; 9] = [
     mix("95 % reads, uniform", 0.05, false, 1, Some(READS_OF_REDIS_MIN)),
     mix("95 % reads, Zipfian", 0.05, true, 1, Some(READS_OF_REDIS_MIN)),
     HALF,
@@ -108,6 +120,7 @@ const LOGGED: [Mix; 8] = [
     PIPELINED_WRITES,
     LONG_PIPELINED_READS,
     LONG_PIPELINED_WRITES,
+    BATCHES,
 ];
 /// What is acknowledged is on the disk.
 const SYNCED: [Mix; 4] = [
@@ -122,6 +135,11 @@ impl Mix {
     fn work(&self) -> String {
         let synced = if self.synced { ", each write synced" } else { "" };
         format!("{}{synced}", self.title)
+    }
+
+    /// Whether there is more for a connection to do than one look-up or write at a time.
+    fn is_of_many(&self) -> bool {
+        self.pipeline * self.keys > 1
     }
 
     fn keys(&self, records: u64) -> KeyChoice {
@@ -185,9 +203,10 @@ impl<'a> Contender<'a> {
         }
     }
 
-    /// Whether it is compared under a mix: what it cannot do is to have several requests of a connection under way.
+    /// Whether it is compared under a mix: what it cannot do is to have several requests of a connection under way, or
+    /// several keys in one.
     fn takes(&self, mix: &Mix) -> bool {
-        mix.pipeline == 1 || matches!(self.target, Loaded::Resp(..))
+        !mix.is_of_many() || matches!(self.target, Loaded::Resp(..))
     }
 
     fn load(&self, mix: &Mix, dataset: Dataset, measured: Duration, seed: u64) -> Result<GroupReport> {
@@ -197,6 +216,7 @@ impl<'a> Contender<'a> {
                 let group = Group {
                     connections: CONNECTIONS,
                     pipeline: mix.pipeline,
+                    keys_per_request: mix.keys,
                     writes,
                     prefix: (*prefix).to_owned(),
                     ..Group::gets(*address, "", keys)
@@ -234,20 +254,25 @@ struct Seen {
 }
 
 impl Seen {
-    fn new() -> Self {
+    fn new(mix: &Mix) -> Self {
+        let (per_second, per_cpu_second) = match mix.keys {
+            1 => ("requests/s", "requests/CPU s"),
+            _ => ("keys/s", "keys/CPU s"),
+        };
         Self {
-            per_second: Figure::new("requests/s", Vec::new()),
-            per_cpu_second: Figure::new("requests/CPU s", Vec::new()),
-            engine_per_cpu_second: Figure::new("requests/CPU s", Vec::new()),
+            per_second: Figure::new(per_second, Vec::new()),
+            per_cpu_second: Figure::new(per_cpu_second, Vec::new()),
+            engine_per_cpu_second: Figure::new(per_cpu_second, Vec::new()),
             latencies: [(); 3].map(|()| Figure::new("µs", Vec::new())),
         }
     }
 
-    fn add(&mut self, report: &GroupReport, used: Duration) {
-        self.per_second.rounds.push(report.requests_per_second());
+    fn add(&mut self, mix: &Mix, report: &GroupReport, used: Duration) {
+        let keys = mix.keys as f64;
+        self.per_second.rounds.push(report.requests_per_second() * keys);
         // At least a tick of the clock that processor time is counted by.
         let used = used.as_secs_f64().max(0.01);
-        self.per_cpu_second.rounds.push(report.requests as f64 / used);
+        self.per_cpu_second.rounds.push(report.requests as f64 * keys / used);
         for ((_, quantile), figure) in PERCENTILES.into_iter().zip(&mut self.latencies) {
             figure.rounds.push(report.latency_us(quantile));
         }
@@ -283,7 +308,7 @@ impl<'a> Course<'a> {
 
     /// The contenders under a mix, in turns.
     fn compare(&self, mix: &Mix, contenders: &[&Contender<'_>]) -> Result<Vec<Seen>> {
-        let mut seen = vec![Seen::new(); contenders.len()];
+        let mut seen = vec![Seen::new(mix); contenders.len()];
         for round in 0..self.rounds() {
             if round > 0 && self.began.elapsed() > ROUNDS_UNTIL {
                 break;
@@ -293,9 +318,9 @@ impl<'a> Course<'a> {
                 rustix::fs::sync();
                 let before = (contender.cpu_time)()?;
                 let report = contender.load(mix, self.dataset, self.round_time(), round)?;
-                seen.add(&report, settled(&contender.cpu_time)? - before);
+                seen.add(mix, &report, settled(&contender.cpu_time)? - before);
                 // A single thread has no connections that could have a request each under way.
-                if let Some(engine) = contender.engine.filter(|_| mix.pipeline > 1) {
+                if let Some(engine) = contender.engine.filter(|_| mix.is_of_many()) {
                     rustix::fs::sync();
                     seen.engine_per_cpu_second.rounds.push(engine.per_cpu_second(mix)?);
                 }
@@ -368,8 +393,8 @@ fn lines_of(mix: &Mix, ours: &Seen, peers: &[(&'static str, Seen)]) -> Vec<Line>
         ),
         line("throughput", &|seen| seen.per_second.clone(), None),
     ];
-    // In a pipeline, the latency is mostly that of the requests before.
-    if mix.pipeline == 1 {
+    // In a pipeline, the latency is mostly that of the requests before; in a batch, that of the other keys.
+    if !mix.is_of_many() {
         let percentiles = PERCENTILES.iter().enumerate();
         lines.extend(percentiles.map(|(at, (name, _))| line(name, &|seen| seen.latencies[at].clone(), None)));
     }
