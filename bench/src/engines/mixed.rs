@@ -2,7 +2,8 @@
 //! what it does in a second of processor time of its process, its writing out and merging included.
 //!
 //! That is counted until it has nothing more to do, as it is of servers. Making the requests is not the engine's work: it
-//! is done once more without the engine, and its time taken off.
+//! is done once more without the engine, and its time taken off. It is little, so that it matters little how much more it
+//! takes beside the engine than alone: values are cut from random bytes that are made before.
 
 use std::hint::black_box;
 use std::io::BufRead;
@@ -12,12 +13,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
+use xxhash_rust::xxh3::xxh3_64;
 
-use super::trial::{BATCH_RECORDS, fill, record, scattered_key};
+use super::trial::{BATCH_RECORDS, fill, scattered_key};
 use super::{Candidate, Tried};
-use crate::dataset::{Dataset, is_value_of};
+use crate::dataset::{Dataset, append_value, is_value_of, key};
 use crate::load::{KeyChoice, Keys};
 use crate::machine::settled;
+
+/// How many random bytes values are cut from.
+const CUT_FROM_BYTES: usize = 256 << 10;
 
 /// What is asked: this share of writes, 0 to 1, of keys all as often as any other, or not.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -68,6 +73,7 @@ fn per_cpu_second(engine: &dyn Tried, dataset: Dataset, mix: EngineMix, seed: u6
         false => KeyChoice::Uniform { records },
     };
     let keys = Keys::new(choice, seed);
+    let values = Values::new(dataset.value_bytes);
     // What was written before is not of this one.
     engine.sync()?;
     rustix::fs::sync();
@@ -76,7 +82,7 @@ fn per_cpu_second(engine: &dyn Tried, dataset: Dataset, mix: EngineMix, seed: u6
     let requests = requests(
         keys.reseeded(seed),
         mix.writes,
-        dataset,
+        &values,
         |_| Instant::now() < end,
         |request| match request {
             Request::Write(batch) => {
@@ -101,7 +107,7 @@ fn per_cpu_second(engine: &dyn Tried, dataset: Dataset, mix: EngineMix, seed: u6
     self::requests(
         keys.reseeded(seed),
         mix.writes,
-        dataset,
+        &values,
         |made| made < requests,
         |request| {
             black_box(request);
@@ -120,11 +126,36 @@ enum Request<'a> {
     Read(u64, &'a [u8]),
 }
 
+/// Values that are quickly made. Those of records that lie near each other have nothing in common, as a rule: an engine
+/// would compress that.
+struct Values {
+    random: Vec<u8>,
+    value_bytes: usize,
+}
+
+impl Values {
+    fn new(value_bytes: usize) -> Self {
+        let mut random = Vec::new();
+        append_value(0, CUT_FROM_BYTES + value_bytes, &mut random);
+        Self { random, value_bytes }
+    }
+
+    /// One that the record of this number may have.
+    fn of(&self, id: u64) -> Vec<u8> {
+        let key = key(id);
+        let from = xxh3_64(&key) as usize % CUT_FROM_BYTES;
+        let mut value = Vec::with_capacity(self.value_bytes);
+        value.extend_from_slice(&key[..self.value_bytes.min(key.len())]);
+        value.extend_from_slice(&self.random[from..from + self.value_bytes - value.len()]);
+        value
+    }
+}
+
 /// Makes requests while they are wanted; how many, each record of a batch being one.
 fn requests(
     mut keys: Keys,
     writes: f64,
-    dataset: Dataset,
+    values: &Values,
     mut wants: impl FnMut(u64) -> bool,
     mut ask: impl FnMut(Request<'_>) -> Result<()>,
 ) -> Result<u64> {
@@ -134,7 +165,7 @@ fn requests(
         let is_write = keys.chance(writes);
         let id = keys.next();
         match is_write {
-            true => batch.push(record(id, dataset)),
+            true => batch.push((scattered_key(id), values.of(id))),
             false => ask(Request::Read(id, &scattered_key(id)))?,
         }
         if batch.len() as u64 == BATCH_RECORDS {
@@ -172,17 +203,28 @@ mod tests {
     }
 
     #[test]
+    fn values_are_those_of_their_records_and_differ() {
+        for value_bytes in [0, 5, 12, 1024] {
+            let values = Values::new(value_bytes);
+            for id in 0..1000 {
+                let value = values.of(id);
+                assert_eq!(value.len(), value_bytes);
+                assert!(value_bytes < 12 || is_value_of(id, &value));
+            }
+        }
+        let values = Values::new(1024);
+        assert_ne!(values.of(1)[12..], values.of(2)[12..]);
+    }
+
+    #[test]
     fn as_many_requests_are_made_again_without_the_engine() {
-        let dataset = Dataset {
-            records: 100,
-            value_bytes: 20,
-        };
+        let values = Values::new(20);
         let keys = Keys::new(KeyChoice::Uniform { records: 100 }, 1);
         let (mut reads, mut written) = (0, 0);
         let made = requests(
             keys,
             0.5,
-            dataset,
+            &values,
             |made| made < 1000,
             |request| {
                 match request {

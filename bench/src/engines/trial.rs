@@ -55,7 +55,7 @@ pub(super) fn scattered_key(id: u64) -> Vec<u8> {
     [&xxh3_64(&key).to_be_bytes()[..], &key].concat()
 }
 
-pub(super) fn record(id: u64, dataset: Dataset) -> (Vec<u8>, Vec<u8>) {
+fn record(id: u64, dataset: Dataset) -> (Vec<u8>, Vec<u8>) {
     let mut value = Vec::new();
     append_value(id, dataset.value_bytes, &mut value);
     (scattered_key(id), value)
