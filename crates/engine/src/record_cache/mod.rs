@@ -28,7 +28,7 @@ use crate::batch::Pair;
 use crate::budget::{CacheBudget, CacheShare};
 use crate::engine::{Extent, Hot};
 
-/// So many locks; a look-up of several keys holds those of all of them.
+/// So many locks. A look-up of several keys holds those of all of them; who writes holds one at a time.
 const SHARDS: usize = 16;
 
 /// How many keys are looked up together.
@@ -161,13 +161,14 @@ impl RecordCache {
         }
     }
 
-    /// The shards of these places.
+    /// The shards of these places. They are locked in their order: a lock for which somebody waits to write lets no more
+    /// readers in, so that two who have what the other wants to read would wait for each other.
     fn read_all(&self, places: &[Place]) -> Shards<'_> {
-        let mut shards = [const { None }; SHARDS];
+        let mut is_wanted = [false; SHARDS];
         for place in places {
-            shards[place.shard].get_or_insert_with(|| self.read(place.shard));
+            is_wanted[place.shard] = true;
         }
-        shards
+        std::array::from_fn(|shard| is_wanted[shard].then(|| self.read(shard)))
     }
 
     /// What is known of a key, or what reading it says, of which many who ask at once share one.

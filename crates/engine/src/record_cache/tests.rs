@@ -295,3 +295,35 @@ fn nobody_reads_what_is_older_than_the_last_write() {
     let (reads, hits) = (reads.into_inner(), hits.into_inner());
     assert!(hits > reads / 20 && hits < reads, "{hits} of {reads} in memory");
 }
+
+#[test]
+fn who_looks_at_many_keys_waits_for_nobody_who_waits_for_it() {
+    let cache = cache(1 << 20);
+    let keys: Vec<_> = (0..100_u8).map(|number| [number]).collect();
+    let (done, is_done) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        for worker in 0..8_u64 {
+            let (cache, keys, done) = (&cache, &keys, done.clone());
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(worker);
+                for _ in 0..2_000 {
+                    let mut few: Vec<&[u8]> = (0..16).map(|_| &keys[random.usize(..keys.len())][..]).collect();
+                    if worker % 2 == 0 {
+                        cache.look_at(1, &few, Extent::Whole, &mut |_| true);
+                    } else {
+                        few.dedup();
+                        cache.put(few.into_iter().map(|key| known(1, key, Some(b"value"))));
+                    }
+                }
+                let _ = done.send(());
+            });
+        }
+        for _ in 0..8 {
+            if is_done.recv_timeout(std::time::Duration::from_secs(60)).is_err() {
+                eprintln!("they wait for each other");
+                // Their threads would never end.
+                std::process::abort();
+            }
+        }
+    });
+}
