@@ -46,7 +46,6 @@ impl Ghosts {
     }
 
     fn place(&self, hash: Hash) -> Option<usize> {
-        // The low bits tell hashes apart that stand near each other in the index.
         let mask = self.places.len().checked_sub(1)?;
         Some(hash as usize & mask)
     }

@@ -108,7 +108,11 @@ impl RecordCache {
     /// What is known of a key, as [`Table::get_hot`](crate::Table::get_hot) answers.
     pub(crate) fn get(&self, table: u64, key: &[u8]) -> Hot<Bytes> {
         let Place { shard, hash } = self.place(table, key);
-        match self.read(shard).get(&Sought { table, key, hash }).map(Known::hot) {
+        self.get_in(shard, &Sought { table, key, hash })
+    }
+
+    fn get_in(&self, shard: usize, sought: &Sought<'_>) -> Hot<Bytes> {
+        match self.read(shard).get(sought).map(Known::hot) {
             Some(Hot::Found(pair)) => Hot::Found(pair.shared_value()),
             Some(Hot::Absent) => Hot::Absent,
             Some(Hot::Cold) | None => Hot::Cold,
@@ -181,7 +185,7 @@ impl RecordCache {
         let Place { shard, hash } = self.place(table, key);
         let sought = Sought { table, key, hash };
         let own = loop {
-            match self.get(table, key) {
+            match self.get_in(shard, &sought) {
                 Hot::Found(value) => return Ok(Some(value)),
                 Hot::Absent => return Ok(None),
                 Hot::Cold => {}

@@ -58,6 +58,13 @@ impl Readings {
         at.map(|at| self.0.swap_remove(at)).is_some()
     }
 
+    /// How many wait for those that are under way.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        // Beside those, the list and who carries it out have it.
+        self.0.iter().map(|reading| Arc::strong_count(reading) - 2).sum()
+    }
+
     /// What is being read of a key is not to be kept: it was written.
     pub(super) fn forget(&mut self, sought: &Sought<'_>) {
         self.0.retain(|reading| !reading.is_of(sought));

@@ -3,8 +3,13 @@ use std::sync::Barrier;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
+use std::time::Duration;
+
+use fondaco_testing::wait_until;
 
 use super::*;
+
+const SOON: Duration = Duration::from_secs(60);
 
 fn cache(bytes: u64) -> RecordCache {
     RecordCache::new(&CacheBudget::new(bytes))
@@ -20,6 +25,18 @@ fn known(table: u64, key: &[u8], value: Option<&[u8]>) -> Known {
 
 fn put(cache: &RecordCache, key: &[u8], value: &[u8]) {
     cache.put([known(1, key, Some(value))]);
+}
+
+/// Returns when so many wait for what others read.
+fn wait_for_waiting(cache: &RecordCache, count: usize) {
+    wait_until("others to wait for what is read", SOON, || {
+        cache
+            .readings
+            .iter()
+            .map(|readings| lock(readings).waiting())
+            .sum::<usize>()
+            == count
+    });
 }
 
 fn found(value: &'static str) -> Hot<Bytes> {
@@ -65,8 +82,7 @@ fn many_who_ask_at_once_share_one_read() {
                 all_ask.wait();
                 let answer = cache.get_or_read(1, b"key", || {
                     reads.fetch_add(1, Relaxed);
-                    // Others come while this is under way.
-                    thread::sleep(std::time::Duration::from_millis(100));
+                    wait_for_waiting(&cache, 7);
                     read("value")
                 });
                 assert_eq!(answer, read("value"));
@@ -84,7 +100,7 @@ fn who_waits_for_a_read_that_panics_reads_itself() {
         let panics = scope.spawn(|| {
             let _ = cache.get_or_read::<()>(1, b"key", || {
                 has_begun.wait();
-                thread::sleep(std::time::Duration::from_millis(50));
+                wait_for_waiting(&cache, 1);
                 panic!("as the test wants");
             });
         });
@@ -319,7 +335,7 @@ fn who_looks_at_many_keys_waits_for_nobody_who_waits_for_it() {
             });
         }
         for _ in 0..8 {
-            if is_done.recv_timeout(std::time::Duration::from_secs(60)).is_err() {
+            if is_done.recv_timeout(SOON).is_err() {
                 eprintln!("they wait for each other");
                 // Their threads would never end.
                 std::process::abort();
