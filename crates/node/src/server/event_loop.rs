@@ -21,7 +21,7 @@ use tokio::task::LocalSet;
 use super::Shared;
 use super::commands::versioned::DirectWriter;
 use super::connection::serve;
-use super::outputs::Outputs;
+use super::reused::Reused;
 use crate::cold::ColdReads;
 use crate::forward::Forwarder;
 use crate::metrics::{Counter, LoopMetrics};
@@ -41,7 +41,7 @@ pub(super) struct LoopContext {
     pub(super) cold: ColdReads,
     pub(super) forwarder: Forwarder,
     pub(super) direct: DirectWriter,
-    pub(super) outputs: Outputs,
+    pub(super) reused: Reused,
     /// This node's replica; none of a router.
     pub(super) replica: Option<Arc<LoopReplica>>,
 }
@@ -92,7 +92,7 @@ pub(super) fn start(
                     cold: ColdReads::new(Arc::clone(&shared.metrics)),
                     forwarder: Forwarder::new(&shared, Arc::clone(&metrics), replica.clone()),
                     direct: DirectWriter::new(shared.config.replicas.clone()),
-                    outputs: Outputs::default(),
+                    reused: Reused::default(),
                     replica: replica.clone(),
                     metrics,
                     shared,

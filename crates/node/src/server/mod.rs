@@ -2,7 +2,7 @@
 //!
 //! - `event_loop`: the threads, and how connections come to them;
 //! - `connection`: one client, from reading to writing;
-//! - `outputs`: the memory for replies, of a loop;
+//! - `reused`: memory that the connections of a loop use in turns;
 //! - `window`: the look-ups of a pipeline, done together;
 //! - `clients`: who is connected, for `CLIENT` and for dropping the silent and the slow;
 //! - `refusal`: the errors that look-ups are answered with;
@@ -14,8 +14,8 @@ mod clients;
 mod commands;
 mod connection;
 mod event_loop;
-mod outputs;
 mod refusal;
+mod reused;
 mod session;
 mod window;
 

@@ -11,11 +11,12 @@ use bytes::BytesMut;
 use fondaco_client::read::HeldRoom;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
-use super::{BUFFER_BYTES_KEPT, Connection, INPUT_BYTES};
+use super::{Connection, INPUT_ROOM_MAX};
 use crate::catalog::Catalog;
 use crate::forward::{KeyAnswer, Source, ValueAnswer, Wanted};
 use crate::metrics::Counter;
 use crate::server::event_loop::LoopContext;
+use crate::server::reused::INPUT_BYTES;
 use crate::server::window::{Place, Window};
 
 /// What other nodes have answered for the keys of a window: nothing where none was asked.
@@ -68,7 +69,7 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> (
 
 /// Waits until the client is gone. What it sends meanwhile is kept for later.
 async fn gone<S: AsyncRead + Unpin>(stream: &mut S, input: &mut BytesMut, context: &LoopContext) -> io::Error {
-    while input.len() < BUFFER_BYTES_KEPT {
+    while input.len() < INPUT_ROOM_MAX {
         input.reserve(INPUT_BYTES);
         match stream.read_buf(input).await {
             Ok(0) => {

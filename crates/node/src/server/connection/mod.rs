@@ -7,9 +7,12 @@ mod cold;
 mod forward;
 mod pipeline;
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{self, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
@@ -19,9 +22,10 @@ use fondaco_resp::{Arguments, Limits, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::clients::{Entered, Phase};
-use super::commands::versioned::{self, AnsweredGets, First, Gets, Pipeline};
+use super::commands::versioned::{self, AnsweredGets, First, Gets};
 use super::commands::{self, Outcome};
 use super::event_loop::LoopContext;
+use super::reused::{INPUT_BYTES, INPUT_BYTES_MAX};
 use super::session::{Replies, Session};
 use super::window::{Admission, OUTPUT_BYTES_MAX, Place, Run, Tally, Window};
 use crate::catalog::Catalog;
@@ -29,11 +33,8 @@ use crate::metrics::Counter;
 use crate::settings::Setting;
 use forward::Others;
 
-/// How much is read at once, at first, and from clients that always have more to be read.
-const INPUT_BYTES: usize = 32 * 1024;
-const INPUT_BYTES_MAX: usize = 4 * INPUT_BYTES;
-/// Buffers of input that grew beyond this are given back.
-const BUFFER_BYTES_KEPT: usize = 1024 * 1024;
+/// How much is read at once, at most, but for the rest of one request.
+const INPUT_ROOM_MAX: usize = 1024 * 1024;
 
 /// Serves a client until it leaves, breaks the protocol, or is dropped.
 pub(super) async fn serve<S>(context: Rc<LoopContext>, stream: S, client: Entered)
@@ -46,7 +47,7 @@ where
         stream,
         client,
         session,
-        input: BytesMut::with_capacity(INPUT_BYTES),
+        input: BytesMut::new(),
         input_room: INPUT_BYTES,
         consumed: 0,
         request_start: 0,
@@ -58,7 +59,6 @@ where
         window_start: 0,
         answered: Vec::new(),
         tally: Tally::default(),
-        pipeline: None,
     };
     // A client that is gone is no error of ours.
     let _ = connection.run().await;
@@ -69,7 +69,8 @@ struct Connection<S> {
     stream: S,
     client: Entered,
     session: Session,
-    /// Requests on versioned stores that are under way are parts of its memory.
+    /// Requests on versioned stores that are under way are parts of its memory, which is the [loop's](super::reused::Reused)
+    /// and given back when all of it was taken.
     input: BytesMut,
     /// How much is read into it at once.
     input_room: usize,
@@ -82,16 +83,13 @@ struct Connection<S> {
     arguments: Arguments,
     gets: Gets,
     window: Window,
-    /// Replies that may be sent. Its memory is the [loop's](super::outputs::Outputs), and given back when it waits for
-    /// requests.
+    /// Replies that may be sent. Its memory is the loop's, too, and given back when it waits for requests.
     output: Vec<u8>,
     /// Where in the output the replies of the window begin.
     window_start: usize,
     /// Which commands were answered since the last read, and how often.
     answered: Vec<(CommandId, u64)>,
     tally: Tally,
-    /// Requests on versioned stores, between two runs of them none; made for the first.
-    pipeline: Option<Box<Pipeline>>,
 }
 
 /// What the input leads to.
@@ -161,12 +159,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn read(&mut self) -> io::Result<()> {
         loop {
             let rest = self.input.len();
-            self.input.reserve(
-                self.needed
-                    .saturating_sub(rest)
-                    .clamp(self.input_room, BUFFER_BYTES_KEPT),
-            );
-            let count = self.stream.read_buf(&mut self.input).await?;
+            if rest > 0 {
+                let missing = self.needed.saturating_sub(rest);
+                self.input.reserve(missing.clamp(self.input_room, INPUT_ROOM_MAX));
+            }
+            let read = poll_fn(|context| {
+                let read = self.poll_read(context);
+                // Who waits needs no memory.
+                if self.input.is_empty() {
+                    self.give_back_input();
+                }
+                read
+            });
+            let count = read.await?;
             if count == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -178,11 +183,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
+    /// Reads as much as there is room for; there is some of the loop's where there was none.
+    fn poll_read(&mut self, context: &mut task::Context<'_>) -> Poll<io::Result<usize>> {
+        if self.input.capacity() == 0 {
+            self.input = self.context.reused.input(self.input_room);
+        }
+        pin!(self.stream.read_buf(&mut self.input)).poll(context)
+    }
+
     /// So much was read at once.
     fn note_read(&mut self, count: usize) {
         self.context.metrics.add(Counter::BytesIn, count as u64);
         if count >= self.input_room {
-            self.input_room = INPUT_BYTES_MAX.min(2 * self.input_room);
+            self.input_room = INPUT_BYTES_MAX;
         } else if count < self.input_room / 4 {
             self.input_room = INPUT_BYTES;
         }
@@ -192,6 +205,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn keep_rest(&mut self, now: Instant) {
         self.drop_taken();
         let phase = if self.input.is_empty() {
+            self.give_back_input();
             Phase::Idle
         } else {
             Phase::Sending
@@ -199,13 +213,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.client.note(phase, self.context.shared.ms_at(now));
     }
 
+    fn give_back_input(&mut self) {
+        self.context.reused.give_back_input(std::mem::take(&mut self.input));
+    }
+
     fn drop_taken(&mut self) {
         self.input.advance(std::mem::take(&mut self.consumed));
-        let kept = match self.input_room {
-            INPUT_BYTES => 2 * INPUT_BYTES,
-            _ => BUFFER_BYTES_KEPT,
-        };
-        if self.input.capacity() > kept.max(self.needed) {
+        if self.input.capacity() > INPUT_ROOM_MAX.max(self.needed) {
             self.input = BytesMut::from(&self.input[..]);
         }
     }
@@ -436,7 +450,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Takes a buffer for replies, if there is none.
     fn borrow_output(&mut self) {
         if self.output.capacity() == 0 {
-            self.output = self.context.outputs.take();
+            self.output = self.context.reused.output();
         }
     }
 
@@ -445,7 +459,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if !self.output.is_empty() {
             self.write_output(since).await?;
         }
-        self.context.outputs.give_back(std::mem::take(&mut self.output));
+        self.context.reused.give_back_output(std::mem::take(&mut self.output));
         Ok(())
     }
 

@@ -4,14 +4,15 @@
 //! They are answered in the order in which they came. What is no such request ends the run: it is taken again
 //! when all before it is answered.
 
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::time::Instant;
 
-use bytes::Buf;
+use bytes::{Buf, BytesMut};
 use fondaco_resp::command::{CommandId, resolve};
 use fondaco_resp::{Arguments, Parse, Reply, parse_request};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Connection;
 use crate::catalog::Catalog;
@@ -51,7 +52,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Carries requests out until there is one of another kind, or none is left.
     pub(super) async fn run_pipeline(&mut self) -> io::Result<()> {
         // What is under way when the client goes is carried out all the same, and told to nobody.
-        let mut pipeline = self.pipeline.take().unwrap_or_default();
+        let mut pipeline = self.context.reused.pipeline();
         let mut has_ended = false;
         loop {
             let now = Instant::now();
@@ -103,7 +104,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     tokio::select! {
                         biased;
                         () = pipeline.next_done() => Wake::Done,
-                        count = self.stream.read_buf(&mut self.input) => Wake::Input(count?),
+                        count = poll_fn(|context| self.poll_read(context)) => Wake::Input(count?),
                     }
                 }
                 Pause::Full | Pause::Other | Pause::Ended => {
@@ -120,7 +121,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
             }
         }
-        self.pipeline = Some(pipeline);
+        self.context.reused.give_back_pipeline(pipeline);
         Ok(())
     }
 
@@ -282,7 +283,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         // few bytes does not hold a buffer of its own.
         let spare = self.input.capacity() - self.input.len();
         if !self.input.try_reclaim(self.input_room) && spare < SPARE_BYTES_MIN {
-            self.input.reserve(self.input_room);
+            match self.input.is_empty() {
+                true => self.input = BytesMut::new(),
+                false => self.input.reserve(self.input_room),
+            }
         }
     }
 }

@@ -25,6 +25,8 @@ use super::telling::{Done, Finding, Place, Teller, Told};
 use super::waiting_replies::WaitingReplies;
 use crate::catalog::VersionedStore;
 
+/// A pipeline that had room for more keys is not used again.
+const KEYS_KEPT: usize = 4096;
 /// How many requests wait for their answers before no more are read.
 const REQUESTS_MAX: usize = 1024;
 /// How many bytes of requests wait before no more are read.
@@ -152,6 +154,11 @@ pub(in crate::server) enum Work {
 impl Pipeline {
     pub(in crate::server) fn is_empty(&self) -> bool {
         self.slots.is_empty()
+    }
+
+    /// Whether nothing is in it, and its memory is no more than what most pipelines need.
+    pub(in crate::server) fn is_worth_keeping(&self) -> bool {
+        self.is_empty() && self.startable.capacity().max(self.busy.capacity()) <= KEYS_KEPT
     }
 
     /// Whether more requests may be let in.

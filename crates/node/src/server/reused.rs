@@ -1,0 +1,161 @@
+//! Memory that all connections of a loop use in turns: it is in the processor's cache then, and a connection that waits
+//! for requests has none.
+
+use std::cell::RefCell;
+
+use bytes::BytesMut;
+
+use super::commands::versioned::Pipeline;
+
+/// How many of a kind are kept: mostly one is in use at a time, and more where clients are slow, or requests wait for
+/// something.
+const KEPT: usize = 4;
+/// Buffers that grew beyond this are not kept.
+const BUFFER_BYTES_KEPT: usize = 1024 * 1024;
+
+/// How much is read at once, from most clients.
+pub(super) const INPUT_BYTES: usize = 32 * 1024;
+/// From those that always have more to be read.
+pub(super) const INPUT_BYTES_MAX: usize = 4 * INPUT_BYTES;
+
+/// Such memory of one loop.
+#[derive(Default)]
+pub(super) struct Reused {
+    /// For [`INPUT_BYTES`] at least.
+    inputs: Kept<BytesMut>,
+    /// For [`INPUT_BYTES_MAX`].
+    long_inputs: Kept<BytesMut>,
+    outputs: Kept<Vec<u8>>,
+    pipelines: Kept<Box<Pipeline>>,
+}
+
+/// What was given back last is taken first.
+struct Kept<T>(RefCell<Vec<T>>);
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Self(RefCell::default())
+    }
+}
+
+impl<T> Kept<T> {
+    fn take(&self) -> Option<T> {
+        self.0.borrow_mut().pop()
+    }
+
+    fn keep(&self, one: T) {
+        let mut kept = self.0.borrow_mut();
+        if kept.len() < KEPT {
+            kept.push(one);
+        }
+    }
+}
+
+impl Reused {
+    /// An empty buffer with room for so much input.
+    pub(super) fn input(&self, room: usize) -> BytesMut {
+        self.inputs_of(room)
+            .take()
+            .unwrap_or_else(|| BytesMut::with_capacity(room))
+    }
+
+    /// Keeps a buffer of input for others, if nobody has parts of it. What is in it is gone.
+    pub(super) fn give_back_input(&self, mut buffer: BytesMut) {
+        buffer.clear();
+        if buffer.try_reclaim(INPUT_BYTES_MAX) {
+            if buffer.capacity() <= BUFFER_BYTES_KEPT {
+                self.long_inputs.keep(buffer);
+            }
+        } else if buffer.try_reclaim(INPUT_BYTES) && buffer.capacity() < 2 * INPUT_BYTES {
+            self.inputs.keep(buffer);
+        }
+    }
+
+    fn inputs_of(&self, room: usize) -> &Kept<BytesMut> {
+        match room < INPUT_BYTES_MAX {
+            true => &self.inputs,
+            false => &self.long_inputs,
+        }
+    }
+
+    /// An empty buffer for replies.
+    pub(super) fn output(&self) -> Vec<u8> {
+        self.outputs.take().unwrap_or_default()
+    }
+
+    /// Keeps a buffer of replies for others. What is in it is gone.
+    pub(super) fn give_back_output(&self, mut buffer: Vec<u8>) {
+        if (1..=BUFFER_BYTES_KEPT).contains(&buffer.capacity()) {
+            buffer.clear();
+            self.outputs.keep(buffer);
+        }
+    }
+
+    /// A pipeline in which nothing is.
+    pub(super) fn pipeline(&self) -> Box<Pipeline> {
+        self.pipelines.take().unwrap_or_default()
+    }
+
+    /// Keeps a pipeline for others, if nothing is in it.
+    pub(super) fn give_back_pipeline(&self, pipeline: Box<Pipeline>) {
+        if pipeline.is_worth_keeping() {
+            self.pipelines.keep(pipeline);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_use_what_was_given_back_and_no_more_is_kept_than_is_of_use() {
+        let reused = Reused::default();
+        let mut buffer = reused.output();
+        buffer.extend_from_slice(b"+OK");
+        let place = buffer.as_ptr();
+        reused.give_back_output(buffer);
+        reused.give_back_output(Vec::new());
+        reused.give_back_output(Vec::with_capacity(BUFFER_BYTES_KEPT + 1));
+        let buffer = reused.output();
+        assert_eq!((buffer.as_ptr(), buffer.len()), (place, 0));
+        assert_eq!(reused.output().capacity(), 0);
+        (0..2 * KEPT).for_each(|_| reused.give_back_output(Vec::with_capacity(1)));
+        assert_eq!(reused.outputs.0.borrow().len(), KEPT);
+    }
+
+    #[test]
+    fn input_that_requests_are_parts_of_is_not_used_again_before_they_are_gone() {
+        let reused = Reused::default();
+        let mut buffer = reused.input(INPUT_BYTES);
+        let place = buffer.as_ptr();
+        buffer.extend_from_slice(b"SET a 1");
+        let request = buffer.split_to(buffer.len()).freeze();
+        reused.give_back_input(buffer);
+        assert_eq!(reused.inputs.0.borrow().len(), 0);
+
+        let mut other = reused.input(INPUT_BYTES);
+        assert_ne!(other.as_ptr(), place);
+        other.extend_from_slice(b"SET b 2");
+        let place = other.as_ptr();
+        drop(other.split_to(other.len()).freeze());
+        reused.give_back_input(other);
+        let other = reused.input(INPUT_BYTES);
+        assert_eq!((other.as_ptr(), other.len()), (place, 0));
+        assert!(other.capacity() >= INPUT_BYTES);
+        assert_eq!(request, &b"SET a 1"[..]);
+    }
+
+    #[test]
+    fn who_has_more_to_read_gets_more_room() {
+        let reused = Reused::default();
+        reused.give_back_input(BytesMut::with_capacity(INPUT_BYTES));
+        reused.give_back_input(BytesMut::with_capacity(INPUT_BYTES - 1));
+        reused.give_back_input(BytesMut::with_capacity(BUFFER_BYTES_KEPT + 1));
+        assert_eq!(reused.inputs.0.borrow().len(), 1);
+        assert!(reused.input(INPUT_BYTES_MAX).capacity() >= INPUT_BYTES_MAX);
+        reused.give_back_input(BytesMut::with_capacity(INPUT_BYTES_MAX));
+        assert_eq!(reused.long_inputs.0.borrow().len(), 1);
+        assert!(reused.input(INPUT_BYTES).capacity() < INPUT_BYTES_MAX);
+    }
+}
