@@ -278,8 +278,7 @@ impl Group<'_> {
         let record = Record::write(Some(&local), dots, Over::Context(local.context()), update);
         let record = record.map_err(|error| ReplicaError::new(ReplicaErrorCode::Other, error.to_string()))?;
         // Key and record in one buffer: who looks for the key finds the record beside it in memory.
-        let (id, length_guess) = (place.partition.id(), record.encoded_bytes_guess());
-        let mut bytes = record_key_before(id, place.hash, &place.key, length_guess);
+        let mut bytes = record_key_before(place.partition.id(), place.hash, &place.key, record.encoded_bytes());
         let key_bytes = bytes.len();
         record.encode(&mut bytes);
         let pair = Pair::new(bytes, key_bytes);

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::codec::RecordError;
 use super::replica::{COUNTER_MAX, Dot, ReplicaId};
-use super::varint::{self, Reader};
+use super::varint::{self, Reader, Sink};
 use crate::node::NodeId;
 
 /// How many entries the clock of a record keeps, besides those that its siblings need.
@@ -233,7 +233,7 @@ impl VectorClock {
     /// entry    node, incarnation, newest time - its time, its counter - its time (zigzag)
     /// ```
     /// Counters are close to times, so that an entry has some 8 bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, out: &mut impl Sink) {
         varint::put(out, self.entries.len() as u64);
         let Some(newest_unix_ms) = self.newest_unix_ms() else {
             return;

@@ -22,7 +22,7 @@ use super::clock::VectorClock;
 use super::counter::{Count, SEEN_MAX, Seen};
 use super::record::{Record, SIBLINGS_READ_MAX, Sibling};
 use super::replica::{COUNTER_MAX, Dot, ReplicaId};
-use super::varint::{self, Reader};
+use super::varint::{self, Length, Reader, Sink};
 use super::write::{Change, Update};
 use crate::node::NodeId;
 
@@ -73,22 +73,19 @@ impl RecordError {
 }
 
 impl Record {
-    /// About how long it is when it is encoded, and hardly ever longer.
-    pub fn encoded_bytes_guess(&self) -> usize {
-        HEAD_BYTES + 32 + 24 * self.context.entries().len() + 16 * self.siblings.len() + self.value_bytes()
+    /// How long it is when it is encoded.
+    pub fn encoded_bytes(&self) -> usize {
+        let mut length = Length(HEAD_BYTES);
+        self.encode_body(&mut length);
+        length.0
     }
 
     /// Appends the record.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.check();
-        out.reserve(self.encoded_bytes_guess());
         let start = out.len();
         out.extend_from_slice(&[0; HEAD_BYTES]);
-        self.context.encode(out);
-        varint::put(out, self.siblings.len() as u64);
-        for sibling in &self.siblings {
-            self.encode_sibling(sibling, out);
-        }
+        self.encode_body(out);
         let checksum = xxh3_64(&out[start + HEAD_BYTES..]);
         out[start] = VERSION;
         out[start + 1..start + HEAD_BYTES].copy_from_slice(&checksum.to_le_bytes());
@@ -96,12 +93,21 @@ impl Record {
 
     /// The record as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(self.encoded_bytes());
         self.encode(&mut bytes);
         bytes
     }
 
-    fn encode_sibling(&self, sibling: &Sibling, out: &mut Vec<u8>) {
+    /// What its checksum is of.
+    fn encode_body(&self, out: &mut impl Sink) {
+        self.context.encode(out);
+        varint::put(out, self.siblings.len() as u64);
+        for sibling in &self.siblings {
+            self.encode_sibling(sibling, out);
+        }
+    }
+
+    fn encode_sibling(&self, sibling: &Sibling, out: &mut impl Sink) {
         // Every sibling's dot is covered by the context.
         let Some(place) = self.context.place(sibling.dot.replica) else {
             return;
@@ -283,7 +289,7 @@ fn read_sibling(reader: &mut Reader<'_>, context: &VectorClock, bytes: &Bytes) -
     })
 }
 
-fn put_seen(out: &mut Vec<u8>, seen: &[Seen]) {
+fn put_seen(out: &mut impl Sink, seen: &[Seen]) {
     varint::put(out, seen.len() as u64);
     for seen in seen {
         varint::put(out, u64::from(seen.replica.node.get()));

@@ -5,8 +5,38 @@
 
 use super::codec::RecordError;
 
+/// Where bytes are appended.
+pub(super) trait Sink {
+    fn push(&mut self, byte: u8);
+    fn extend_from_slice(&mut self, bytes: &[u8]);
+}
+
+impl Sink for Vec<u8> {
+    fn push(&mut self, byte: u8) {
+        self.push(byte);
+    }
+
+    fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// How much has been appended.
+#[derive(Debug, Default)]
+pub(super) struct Length(pub(super) usize);
+
+impl Sink for Length {
+    fn push(&mut self, _: u8) {
+        self.0 += 1;
+    }
+
+    fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+}
+
 /// Appends a number.
-pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
+pub(super) fn put(out: &mut impl Sink, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;
@@ -15,13 +45,13 @@ pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Appends a difference of two numbers that may go either way: small ones of both signs are short.
-pub(super) fn put_difference(out: &mut Vec<u8>, number: u64, from: u64) {
+pub(super) fn put_difference(out: &mut impl Sink, number: u64, from: u64) {
     let difference = number.wrapping_sub(from) as i64;
     put(out, zigzag(difference));
 }
 
 /// Appends a number with a sign.
-pub(super) fn put_signed(out: &mut Vec<u8>, number: i64) {
+pub(super) fn put_signed(out: &mut impl Sink, number: i64) {
     put(out, zigzag(number));
 }
 

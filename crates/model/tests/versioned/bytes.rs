@@ -108,6 +108,7 @@ proptest! {
         let mut bytes = b"before".to_vec();
         record.encode(&mut bytes);
         let bytes = Bytes::from(bytes).slice(6..);
+        prop_assert_eq!(bytes.len(), record.encoded_bytes());
         prop_assert_eq!(&Record::decode(bytes.clone()), &Ok(record.clone()));
         prop_assert_eq!(&Record::decode_context(&bytes), &Ok(record.context().clone()));
         prop_assert_eq!(VectorClock::decode(&record.context().to_bytes()), Ok(record.context().clone()));

@@ -7,10 +7,14 @@ use bytes::BytesMut;
 
 use super::commands::versioned::Pipeline;
 
-/// How many of a kind are kept: mostly one is in use at a time, and more where clients are slow, or requests wait for
-/// something.
-const KEPT: usize = 4;
-/// Buffers that grew beyond this are not kept.
+/// How many of a kind are kept. One is in use at a time where all can be answered at once, and one of each connection that is
+/// ready where writes are gathered.
+const KEPT: usize = 64;
+/// How many long buffers of a kind are.
+const LONG_KEPT: usize = 4;
+/// Longer buffers are long.
+const LONG_BYTES: usize = 128 * 1024;
+/// Longer buffers are not kept.
 const BUFFER_BYTES_KEPT: usize = 1024 * 1024;
 
 /// How much is read at once, from most clients.
@@ -43,11 +47,22 @@ impl<T> Kept<T> {
         self.0.borrow_mut().pop()
     }
 
-    fn keep(&self, one: T) {
+    /// Keeps it, if fewer than so many are kept.
+    fn keep(&self, one: T, kept_max: usize) {
         let mut kept = self.0.borrow_mut();
-        if kept.len() < KEPT {
+        if kept.len() < kept_max {
             kept.push(one);
         }
+    }
+}
+
+/// How many buffers of this length are kept.
+fn kept_max(bytes: usize) -> usize {
+    match bytes {
+        0 => 0,
+        ..=LONG_BYTES => KEPT,
+        ..=BUFFER_BYTES_KEPT => LONG_KEPT,
+        _ => 0,
     }
 }
 
@@ -63,11 +78,10 @@ impl Reused {
     pub(super) fn give_back_input(&self, mut buffer: BytesMut) {
         buffer.clear();
         if buffer.try_reclaim(INPUT_BYTES_MAX) {
-            if buffer.capacity() <= BUFFER_BYTES_KEPT {
-                self.long_inputs.keep(buffer);
-            }
+            let kept_max = kept_max(buffer.capacity());
+            self.long_inputs.keep(buffer, kept_max);
         } else if buffer.try_reclaim(INPUT_BYTES) && buffer.capacity() < 2 * INPUT_BYTES {
-            self.inputs.keep(buffer);
+            self.inputs.keep(buffer, KEPT);
         }
     }
 
@@ -85,10 +99,9 @@ impl Reused {
 
     /// Keeps a buffer of replies for others. What is in it is gone.
     pub(super) fn give_back_output(&self, mut buffer: Vec<u8>) {
-        if (1..=BUFFER_BYTES_KEPT).contains(&buffer.capacity()) {
-            buffer.clear();
-            self.outputs.keep(buffer);
-        }
+        buffer.clear();
+        let kept_max = kept_max(buffer.capacity());
+        self.outputs.keep(buffer, kept_max);
     }
 
     /// A pipeline in which nothing is.
@@ -99,7 +112,7 @@ impl Reused {
     /// Keeps a pipeline for others, if nothing is in it.
     pub(super) fn give_back_pipeline(&self, pipeline: Box<Pipeline>) {
         if pipeline.is_worth_keeping() {
-            self.pipelines.keep(pipeline);
+            self.pipelines.keep(pipeline, KEPT);
         }
     }
 }
@@ -120,8 +133,10 @@ mod tests {
         let buffer = reused.output();
         assert_eq!((buffer.as_ptr(), buffer.len()), (place, 0));
         assert_eq!(reused.output().capacity(), 0);
-        (0..2 * KEPT).for_each(|_| reused.give_back_output(Vec::with_capacity(1)));
-        assert_eq!(reused.outputs.0.borrow().len(), KEPT);
+        for (bytes, kept) in [(BUFFER_BYTES_KEPT, LONG_KEPT), (1, KEPT)] {
+            (0..2 * KEPT).for_each(|_| reused.give_back_output(Vec::with_capacity(bytes)));
+            assert_eq!(reused.outputs.0.borrow().len(), kept);
+        }
     }
 
     #[test]

@@ -26,11 +26,11 @@ impl Stored<'_> {
     /// The key that it is stored under and the record, in a buffer of their own: who looks for the key finds the record
     /// beside it in memory.
     fn behind(self, key: &[u8]) -> Pair {
-        let length_guess = match self {
-            Self::Record(record) => record.encoded_bytes_guess(),
+        let record_bytes = match self {
+            Self::Record(record) => record.encoded_bytes(),
             Self::Bytes(bytes) => bytes.len(),
         };
-        let mut both = Vec::with_capacity(key.len() + length_guess);
+        let mut both = Vec::with_capacity(key.len() + record_bytes);
         both.extend_from_slice(key);
         match self {
             Self::Record(record) => record.encode(&mut both),
