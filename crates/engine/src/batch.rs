@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::engine::Table;
+use crate::engine::{Spot, Table};
 use crate::error::EngineError;
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -39,6 +39,7 @@ pub(crate) struct Change {
     /// Whether the key gets the value; it is deleted otherwise.
     is_put: bool,
     hash: u64,
+    spot: Spot,
 }
 
 impl Pair {
@@ -115,6 +116,11 @@ impl Change {
         self.pair.clone()
     }
 
+    /// Where the key was seen.
+    pub(crate) fn spot(&self) -> Spot {
+        self.spot
+    }
+
     /// The key and its new value, or a key that is deleted; and whether it gets the value.
     pub(crate) fn into_parts(self) -> (Pair, bool) {
         (self.pair, self.is_put)
@@ -179,23 +185,33 @@ impl WriteBatch {
 
     /// Gives a key a value.
     pub fn put_pair(&mut self, table: &dyn Table, pair: Pair) {
-        self.change(table, pair, true);
+        self.put_pair_at(table, pair, Spot::default());
+    }
+
+    /// Gives a key a value that the table has [here](Table::look_at_hot).
+    pub fn put_pair_at(&mut self, table: &dyn Table, pair: Pair, spot: Spot) {
+        self.change(table, pair, true, spot);
     }
 
     /// Deletes a key; one that has no value stays without.
     pub fn delete(&mut self, table: &dyn Table, key: Bytes) {
         // It may be a part of what it was found in.
-        self.change(table, Pair::copied(&key, &[]), false);
+        self.change(table, Pair::copied(&key, &[]), false, Spot::default());
     }
 
-    fn change(&mut self, table: &dyn Table, pair: Pair, is_put: bool) {
+    fn change(&mut self, table: &dyn Table, pair: Pair, is_put: bool, spot: Spot) {
         let at = self.tables.iter().position(|(name, _)| name == table.name());
         let at = at.unwrap_or_else(|| {
             self.tables.push((table.name().to_owned(), TableChanges::default()));
             self.tables.len() - 1
         });
         let hash = xxh3_64(pair.key());
-        let change = Change { pair, is_put, hash };
+        let change = Change {
+            pair,
+            is_put,
+            hash,
+            spot,
+        };
         self.bytes += change.bytes();
         if let Some(old) = self.tables[at].1.put(change) {
             self.bytes -= old.bytes();

@@ -91,8 +91,8 @@ pub trait Table: Send + Sync {
     fn get_hot(&self, key: &[u8]) -> Result<Hot<Bytes>, EngineError>;
 
     /// The same of several keys, one after the other, until `look` has seen enough and says so by false. What it is
-    /// shown is not copied for it, and memory may be asked for all of them at once, as much of each as is
-    /// [looked at](Extent). Writers may wait until it returns.
+    /// shown is not copied for it, with the spot for a write of the key, and memory may be asked for all of them at once,
+    /// as much of each as is [looked at](Extent). Writers may wait until it returns.
     ///
     /// # Errors
     /// As for [`get_hot`](Self::get_hot).
@@ -100,14 +100,14 @@ pub trait Table: Send + Sync {
         &self,
         keys: &[&[u8]],
         extent: Extent,
-        look: &mut dyn FnMut(Hot<&[u8]>) -> bool,
+        look: &mut dyn FnMut(Hot<&[u8]>, Spot) -> bool,
     ) -> Result<(), EngineError> {
         let _ = extent;
         for key in keys {
             let wants_more = match self.get_hot(key)? {
-                Hot::Found(value) => look(Hot::Found(&value)),
-                Hot::Absent => look(Hot::Absent),
-                Hot::Cold => look(Hot::Cold),
+                Hot::Found(value) => look(Hot::Found(&value), Spot::default()),
+                Hot::Absent => look(Hot::Absent, Spot::default()),
+                Hot::Cold => look(Hot::Cold, Spot::default()),
             };
             if !wants_more {
                 break;
@@ -137,6 +137,11 @@ pub trait Table: Send + Sync {
 
 /// Keys and values, in the order of keys.
 pub type Scan = Box<dyn Iterator<Item = Result<(Bytes, Bytes), EngineError>> + Send>;
+
+/// Where a table has a key, as it says who looks at it: a [write](crate::WriteBatch::put_pair_at) of the key that says it
+/// again finds it sooner. Any other does no harm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spot(pub(crate) u64);
 
 /// How much of values is looked at, mostly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

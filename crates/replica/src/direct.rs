@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode};
-use fondaco_engine::{Extent, Hot, Pair};
+use fondaco_engine::{Extent, Hot, Pair, Spot};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::{Over, Record, Resolution, Update};
 
@@ -71,16 +71,16 @@ pub struct DirectPlace {
 pub(crate) enum Before {
     /// Nothing.
     Absent,
-    /// A record with this digest, of which no more is needed than what was seen.
-    Seen(Record, u64),
+    /// A record with this digest, of which no more is needed than what was seen, and where.
+    Seen(Record, u64, Spot),
     /// The record.
     Record(Bytes),
 }
 
 impl Before {
-    fn of(bytes: &[u8], needs_all: bool) -> Self {
+    fn of(bytes: &[u8], spot: Spot, needs_all: bool) -> Self {
         match Record::decode_seen(bytes) {
-            Ok(seen) if !needs_all => Self::Seen(seen, Record::stated_digest(bytes)),
+            Ok(seen) if !needs_all => Self::Seen(seen, Record::stated_digest(bytes), spot),
             // What is damaged is found to be when it is needed.
             _ => Self::Record(Bytes::copy_from_slice(bytes)),
         }
@@ -258,16 +258,16 @@ impl Group<'_> {
                 },
             })
         })?;
-        let (local, digest) = match before {
-            Before::Absent => (Record::default(), None),
-            Before::Seen(seen, digest) => (seen, Some(digest)),
+        let (local, digest, spot) = match before {
+            Before::Absent => (Record::default(), None, Spot::default()),
+            Before::Seen(seen, digest, spot) => (seen, Some(digest), spot),
             Before::Record(bytes) => {
                 let record = match writes.looks(at) {
                     true => Record::decode(bytes.clone()),
                     false => Record::decode_seen(&bytes),
                 };
                 let record = record.map_err(|error| self.damaged(&place.partition, &place.key, &bytes, &error))?;
-                (record, Some(Record::stated_digest(&bytes)))
+                (record, Some(Record::stated_digest(&bytes)), Spot::default())
             }
         };
         let Some(update) = writes.decide(at, &local, self.now_unix_ms) else {
@@ -289,7 +289,7 @@ impl Group<'_> {
             after: Some(Record::stated_digest(pair.value())),
         };
         self.changes.push((place.partition, change));
-        self.batch_of(store).put_pair(&*store.table, pair);
+        self.batch_of(store).put_pair_at(&*store.table, pair, spot);
         Ok(())
     }
 }
@@ -304,10 +304,10 @@ fn find(store: &HeldStore, places: &[DirectPlace], writes: &DirectAnswer, needs_
     let keys = joined.keys();
     let mut found = Vec::with_capacity(keys.len());
     // Whoever reads what is missing says why it cannot be read.
-    let _ = store.table.look_at_hot(&keys, Extent::Beginning, &mut |hot| {
+    let _ = store.table.look_at_hot(&keys, Extent::Beginning, &mut |hot, spot| {
         let before = match hot {
             Hot::Found(record) if record.len() <= AT_ONCE_RECORD_BYTES_MAX => {
-                Some(Before::of(record, writes.looks(found.len())))
+                Some(Before::of(record, spot, writes.looks(found.len())))
             }
             Hot::Absent => Some(Before::Absent),
             Hot::Found(_) | Hot::Cold => None,

@@ -49,7 +49,7 @@ impl Replicas {
         // What cannot be looked at is looked up by who says why.
         let _ = store
             .table
-            .look_at_hot(&joined.keys(), Extent::Whole, &mut |hot| match hot {
+            .look_at_hot(&joined.keys(), Extent::Whole, &mut |hot, _| match hot {
                 Hot::Found(record) => Record::plain_value(record).is_some_and(|value| take(Some(value))),
                 Hot::Absent => take(None),
                 Hot::Cold => false,

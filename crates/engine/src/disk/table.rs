@@ -8,7 +8,7 @@ use fjall::{AbstractTree, Keyspace, Readable};
 
 use super::opened::Opened;
 use super::{Shared, failure};
-use crate::engine::{Extent, Hot, Scan, Table};
+use crate::engine::{Extent, Hot, Scan, Spot, Table};
 use crate::error::EngineError;
 use crate::limits::KEY_BYTES_MAX;
 use crate::open_table::OpenTable;
@@ -55,7 +55,7 @@ impl Table for DiskTable {
         &self,
         keys: &[&[u8]],
         extent: Extent,
-        look: &mut dyn FnMut(Hot<&[u8]>) -> bool,
+        look: &mut dyn FnMut(Hot<&[u8]>, Spot) -> bool,
     ) -> Result<(), EngineError> {
         self.state.check()?;
         self.shared.cache.look_at(self.state.number(), keys, extent, look);

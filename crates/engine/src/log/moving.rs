@@ -13,7 +13,7 @@ use super::segment::{KeysFile, Named, Says, Segment};
 use super::table::held;
 use super::writer::SegmentState;
 use crate::batch::Pair;
-use crate::engine::Extent;
+use crate::engine::{Extent, Spot};
 use crate::error::EngineError;
 use crate::failure;
 
@@ -129,19 +129,19 @@ impl Shared {
             let keys: Vec<&[u8]> = frames.iter().map(|frame| &candidates.keys[frame.key.clone()]).collect();
             let mut found = Vec::new();
             let mut frames = frames.iter();
-            table.read().tree.get_all(&keys, Extent::Beginning, |entry| {
+            table.read().tree.get_all(&keys, Extent::Beginning, |entry, spot| {
                 if let Some(frame) = frames.next()
                     && let Some(entry) = entry.filter(|entry| entry.at() == frame.at)
                     && let Some(held) = held(entry, table.number, &self.segments)
                 {
-                    found.push((frame.at, held));
+                    found.push((frame.at, spot, held));
                 }
                 true
             });
-            for (at, held) in found {
+            for (at, spot, held) in found {
                 match held.read() {
                     Err(error) if error.damaged_key().is_some() => moving.is_damaged = true,
-                    record => moving.push(table.number, at, Moved::Record(record?)),
+                    record => moving.push(table.number, at, Moved::Record(record?, spot)),
                 }
             }
         }
@@ -161,9 +161,9 @@ impl Shared {
             let Some(table) = self.tables().by_number.get(number).cloned() else {
                 continue;
             };
-            let has = table.read().tree.get(record.key()).map(Entry::at);
+            let has = table.read().tree.get_on(record.spot(), record.key()).map(Entry::at);
             let is_so = match record {
-                Moved::Record(_) => has == Some(*at),
+                Moved::Record(..) => has == Some(*at),
                 // Otherwise the key has a record that is newer.
                 Moved::Deletion(..) => has.is_none(),
             };
@@ -184,9 +184,9 @@ impl Shared {
             };
             writer.note(&record.frame(table.number), at);
             match record {
-                Moved::Record(pair) => {
+                Moved::Record(pair, spot) => {
                     let mut contents = table.write();
-                    if let Some(entry) = contents.tree.get_mut(pair.key()) {
+                    if let Some(entry) = contents.tree.get_mut_on(*spot, pair.key()) {
                         writer.unused(entry);
                         entry.move_to(at);
                         writer.used(at.segment, entry.frame_bytes());
@@ -230,7 +230,8 @@ struct Candidate {
 }
 
 enum Moved {
-    Record(Pair),
+    /// Where it was seen.
+    Record(Pair, Spot),
     /// Of a key, since a segment.
     Deletion(Vec<u8>, u32),
 }
@@ -258,14 +259,21 @@ impl Moving {
 impl Moved {
     fn key(&self) -> &[u8] {
         match self {
-            Self::Record(pair) => pair.key(),
+            Self::Record(pair, _) => pair.key(),
             Self::Deletion(key, _) => key,
+        }
+    }
+
+    fn spot(&self) -> Spot {
+        match self {
+            Self::Record(_, spot) => *spot,
+            Self::Deletion(..) => Spot::default(),
         }
     }
 
     fn frame(&self, table: u32) -> Frame<'_> {
         let content = match self {
-            Self::Record(pair) => Content::Value(pair.value()),
+            Self::Record(pair, _) => Content::Value(pair.value()),
             Self::Deletion(_, since) => Content::NoneSince(*since),
         };
         Frame {

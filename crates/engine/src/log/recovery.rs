@@ -14,6 +14,7 @@ use super::table::Segments;
 use super::tree::Tree;
 use super::writer::{Active, Full, Use, batch_number};
 use crate::directory::{self, DamagedLog};
+use crate::engine::Spot;
 use crate::error::EngineError;
 use crate::failure;
 
@@ -154,7 +155,7 @@ impl Recovered {
         match named.says {
             Says::ValueOf(bytes) => {
                 let offset = named.offset;
-                tree.put(Entry::cold(named.key, bytes, At { segment, offset }));
+                tree.put(Entry::cold(named.key, bytes, At { segment, offset }), Spot::default());
             }
             Says::NoneSince(since) => {
                 tree.remove(named.key);

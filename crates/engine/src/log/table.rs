@@ -12,7 +12,7 @@ use super::scan::{LogScan, Past};
 use super::segment::Segment;
 use super::tree::Tree;
 use crate::batch::Pair;
-use crate::engine::{Extent, Hot, Scan, Table};
+use crate::engine::{Extent, Hot, Scan, Spot, Table};
 use crate::error::EngineError;
 use crate::failure;
 use crate::open_table::OpenTable;
@@ -77,10 +77,10 @@ impl LogTable {
 }
 
 impl Contents {
-    /// Gives a key a record. What it had.
-    pub(super) fn put(&mut self, entry: Entry, table: u32, segments: &RwLock<Segments>) -> Option<Entry> {
+    /// Gives a key a record. What it had, mostly on this spot.
+    pub(super) fn put(&mut self, entry: Entry, spot: Spot, table: u32, segments: &RwLock<Segments>) -> Option<Entry> {
         let key = (!self.scans.is_empty()).then(|| entry.key().to_vec());
-        let before = self.tree.put(entry);
+        let before = self.tree.put(entry, spot);
         if let Some(key) = key {
             self.remember(&key, before.as_ref(), table, segments);
         }
@@ -231,22 +231,23 @@ impl Table for TableHandle {
         &self,
         keys: &[&[u8]],
         extent: Extent,
-        look: &mut dyn FnMut(Hot<&[u8]>) -> bool,
+        look: &mut dyn FnMut(Hot<&[u8]>, Spot) -> bool,
     ) -> Result<(), EngineError> {
         self.table.open.check()?;
-        let mut look = |entry: Option<&Entry>| {
-            look(match entry {
+        let mut look = |entry: Option<&Entry>, spot: Spot| {
+            let hot = match entry {
                 None => Hot::Absent,
                 Some(entry) => {
                     entry.touch();
                     entry.value().map_or(Hot::Cold, Hot::Found)
                 }
-            })
+            };
+            look(hot, spot)
         };
         let tree = &self.table.read().tree;
         match keys {
             [key] => {
-                look(tree.get(key));
+                look(tree.get(key), Spot::default());
             }
             keys => tree.get_all(keys, extent, look),
         }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::entry::Entry;
 use super::heads::{Head, head_of, interpolate, lower_bound};
-use crate::engine::Extent;
+use crate::engine::{Extent, Spot};
 use crate::prefetch::{prefetch, prefetch_all, prefetch_near};
 
 /// How many entries a leaf has at most; it is divided then.
@@ -46,6 +46,10 @@ pub(super) struct LeafAt {
     leaf: usize,
 }
 
+/// How many bits of a spot say the leaf in its block, and the entry in its leaf.
+const LEAF_BITS: u32 = 16;
+const ENTRY_BITS: u32 = 8;
+
 /// Parts of a tree, each of which has the keys from its first on to that of the next. What is before the first of all
 /// is in the first part, too.
 #[derive(Debug)]
@@ -68,7 +72,7 @@ struct Approach<'a> {
     head: Head,
     leaves: &'a Children<Leaf>,
     /// Which of them has the key, or about which.
-    leaf: usize,
+    at: LeafAt,
     /// Where in the leaf the key is, or would be, or about where.
     place: usize,
 }
@@ -170,9 +174,16 @@ impl Leaf {
     }
 }
 
+impl LeafAt {
+    /// That of an entry of the leaf.
+    fn spot(self, place: usize) -> Spot {
+        Spot((self.block as u64) << (LEAF_BITS + ENTRY_BITS) | (self.leaf as u64) << ENTRY_BITS | place as u64)
+    }
+}
+
 impl Approach<'_> {
     fn leaf(&self) -> &Leaf {
-        &self.leaves.children[self.leaf]
+        &self.leaves.children[self.at.leaf]
     }
 
     /// What the key begins to be at, if that is anything.
@@ -237,8 +248,36 @@ impl Tree {
         Some(&mut leaf.entries[at])
     }
 
-    /// The entries of keys, one after the other, until `look` wants no more. Memory is asked for many of them at once.
-    pub(super) fn get_all(&self, keys: &[&[u8]], extent: Extent, mut look: impl FnMut(Option<&Entry>) -> bool) {
+    /// Where an entry is, if that is this spot.
+    fn check(&self, Spot(spot): Spot, head: Head, key: &[u8]) -> Option<(LeafAt, usize)> {
+        let bits = |from: u32, count: u32| (spot >> from & ((1 << count) - 1)) as usize;
+        let block = (spot >> (LEAF_BITS + ENTRY_BITS)) as usize;
+        let (leaf, place) = (bits(ENTRY_BITS, LEAF_BITS), bits(0, ENTRY_BITS));
+        let there = self.blocks.children.get(block)?.children.get(leaf)?;
+        // Keys may have the same head.
+        let is_it = there.heads.get(place) == Some(&head) && there.entries[place].key() == key;
+        is_it.then_some((LeafAt { block, leaf }, place))
+    }
+
+    /// The entry of a key, mostly on this spot.
+    pub(super) fn get_on(&self, spot: Spot, key: &[u8]) -> Option<&Entry> {
+        match self.check(spot, head_of(key), key) {
+            Some((at, place)) => Some(&self.leaf(at).entries[place]),
+            None => self.get(key),
+        }
+    }
+
+    /// The same, to be changed, but for its key.
+    pub(super) fn get_mut_on(&mut self, spot: Spot, key: &[u8]) -> Option<&mut Entry> {
+        match self.check(spot, head_of(key), key) {
+            Some((at, place)) => Some(&mut self.leaf_mut(at).entries[place]),
+            None => self.get_mut(key),
+        }
+    }
+
+    /// The entries of keys and where they are, one after the other, until `look` wants no more. Memory is asked for many
+    /// of them at once.
+    pub(super) fn get_all(&self, keys: &[&[u8]], extent: Extent, mut look: impl FnMut(Option<&Entry>, Spot) -> bool) {
         for keys in keys.chunks(TOGETHER) {
             let approached = self.approach(keys);
             for (at, (key, approach)) in keys.iter().zip(&approached).enumerate() {
@@ -251,7 +290,8 @@ impl Tree {
                 let leaf = approach.leaf();
                 let key_at = |at: usize| leaf.entries[at].key();
                 let found = find(&leaf.heads, approach.place, key_at, approach.head, key);
-                if !look(found.ok().map(|at| &leaf.entries[at])) {
+                let (Ok(place) | Err(place)) = found;
+                if !look(found.ok().map(|at| &leaf.entries[at]), approach.at.spot(place)) {
                     return;
                 }
             }
@@ -274,18 +314,18 @@ impl Tree {
             Approach {
                 head,
                 leaves,
-                leaf,
+                at: LeafAt { block, leaf },
                 place: 0,
             }
         };
         let mut approached: SmallVec<[_; TOGETHER]> = keys.iter().map(begin).collect();
         for (approach, key) in approached.iter_mut().zip(keys) {
-            approach.leaf = approach.leaves.place_of(approach.leaf, approach.head, key);
+            approach.at.leaf = approach.leaves.place_of(approach.at.leaf, approach.head, key);
             prefetch(approach.leaf());
         }
         for approach in &mut approached {
             let heads = &approach.leaf().heads;
-            let guess = approach.leaves.guess_in(approach.leaf, approach.head, heads.len());
+            let guess = approach.leaves.guess_in(approach.at.leaf, approach.head, heads.len());
             prefetch_near(heads, guess, ENTRIES_NEAR);
             approach.place = guess;
         }
@@ -300,9 +340,12 @@ impl Tree {
         approached
     }
 
-    /// Puts in an entry. The one of its key that was there.
-    pub(super) fn put(&mut self, entry: Entry) -> Option<Entry> {
+    /// Puts in an entry. The one of its key that was there, mostly on this spot.
+    pub(super) fn put(&mut self, entry: Entry, spot: Spot) -> Option<Entry> {
         let head = head_of(entry.key());
+        if let Some((at, place)) = self.check(spot, head, entry.key()) {
+            return Some(std::mem::replace(&mut self.leaf_mut(at).entries[place], entry));
+        }
         let (at, guess) = self.place_of(head, entry.key());
         let leaf = self.leaf_mut(at);
         match leaf.find(guess, head, entry.key()) {
@@ -452,21 +495,35 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn it_does_what_a_map_does(steps in prop::collection::vec((key(), 0..5_u8), 1..3000), from in key()) {
+        fn it_does_what_a_map_does(
+            steps in prop::collection::vec((key(), 0..5_u8, any::<bool>()), 1..3000),
+            from in key(),
+        ) {
             let (mut tree, mut map) = (Tree::default(), BTreeMap::new());
-            for (number, (key, action)) in steps.iter().enumerate() {
+            // Where a key was, by now or long ago; or another.
+            let mut spot = Spot::default();
+            for (number, (key, action, is_asked)) in steps.iter().enumerate() {
                 let number = number as u32;
+                if *is_asked {
+                    tree.get_all(&[key], Extent::Beginning, |_, now| {
+                        spot = now;
+                        true
+                    });
+                }
                 match action {
                     0 | 1 => {
                         let removed = tree.remove(key).map(|entry| entry.at().offset);
                         prop_assert_eq!(removed, map.remove(key));
                     }
                     _ => {
-                        let before = tree.put(entry(key, number)).map(|entry| entry.at().offset);
+                        let before = tree.put(entry(key, number), spot).map(|entry| entry.at().offset);
                         prop_assert_eq!(before, map.insert(key.clone(), number));
                     }
                 }
-                prop_assert_eq!(tree.get(key).map(|entry| entry.at().offset), map.get(key).copied());
+                let expected = map.get(key).copied();
+                prop_assert_eq!(tree.get(key).map(|entry| entry.at().offset), expected);
+                prop_assert_eq!(tree.get_on(spot, key).map(|entry| entry.at().offset), expected);
+                prop_assert_eq!(tree.get_mut_on(spot, key).map(|entry| entry.at().offset), expected);
             }
             prop_assert_eq!(tree.len(), map.len());
             prop_assert_eq!(keys(&tree), map.keys().cloned().collect::<Vec<_>>());
@@ -482,7 +539,7 @@ mod tests {
         let key = |number: u32| u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
         let mut tree = Tree::default();
         for number in 0..KEYS {
-            assert!(tree.put(entry(&key(number), number)).is_none());
+            assert!(tree.put(entry(&key(number), number), Spot::default()).is_none());
         }
         assert!(tree.blocks.children.len() > 1);
         assert!(keys(&tree).is_sorted());

@@ -242,12 +242,13 @@ impl Shared {
                     offset: base + offset,
                 };
                 writer.note(&frame_of(table, &change, since), at);
+                let spot = change.spot();
                 let before = match change.into_parts() {
                     (pair, true) => {
                         let entry = Entry::hot(pair, at);
                         heated += entry.hot_bytes();
                         used_bytes += entry.frame_bytes();
-                        contents.put(entry, table.number, &self.segments)
+                        contents.put(entry, spot, table.number, &self.segments)
                     }
                     (pair, false) => {
                         deletion_bytes += frame_bytes(pair.key().len(), 0);

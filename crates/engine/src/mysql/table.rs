@@ -9,7 +9,7 @@ use super::Shared;
 use super::catalog::{self, rows_of};
 use super::rows::Parts;
 use super::scan::MySqlScan;
-use crate::engine::{Extent, Hot, Scan, Table};
+use crate::engine::{Extent, Hot, Scan, Spot, Table};
 use crate::error::EngineError;
 use crate::limits::KEY_BYTES_MAX;
 use crate::open_table::OpenTable;
@@ -71,7 +71,7 @@ impl Table for MySqlTable {
         &self,
         keys: &[&[u8]],
         extent: Extent,
-        look: &mut dyn FnMut(Hot<&[u8]>) -> bool,
+        look: &mut dyn FnMut(Hot<&[u8]>, Spot) -> bool,
     ) -> Result<(), EngineError> {
         self.table.check()?;
         self.shared.check_owner("read")?;

@@ -26,7 +26,7 @@ pub(crate) use self::shard::Known;
 use self::shard::{Entry, Shard, Sought};
 use crate::batch::Pair;
 use crate::budget::{CacheBudget, CacheShare};
-use crate::engine::{Extent, Hot};
+use crate::engine::{Extent, Hot, Spot};
 
 /// So many locks. A look-up of several keys holds those of all of them; who writes holds one at a time.
 const SHARDS: usize = 16;
@@ -120,7 +120,13 @@ impl RecordCache {
     }
 
     /// What [`Table::look_at_hot`](crate::Table::look_at_hot) shows.
-    pub(crate) fn look_at(&self, table: u64, keys: &[&[u8]], extent: Extent, look: &mut dyn FnMut(Hot<&[u8]>) -> bool) {
+    pub(crate) fn look_at(
+        &self,
+        table: u64,
+        keys: &[&[u8]],
+        extent: Extent,
+        look: &mut dyn FnMut(Hot<&[u8]>, Spot) -> bool,
+    ) {
         for keys in keys.chunks(TOGETHER) {
             if !self.look_at_few(table, keys, extent, look) {
                 return;
@@ -134,7 +140,7 @@ impl RecordCache {
         table: u64,
         keys: &[&[u8]],
         extent: Extent,
-        look: &mut dyn FnMut(Hot<&[u8]>) -> bool,
+        look: &mut dyn FnMut(Hot<&[u8]>, Spot) -> bool,
     ) -> bool {
         let places: Places = keys.iter().map(|key| self.place(table, key)).collect();
         let shards = self.read_all(&places);
@@ -148,11 +154,12 @@ impl RecordCache {
             let hash = place.hash;
             let shard = shards[place.shard].as_deref();
             let known = shard.and_then(|shard| shard.get(&Sought { table, key, hash }));
-            look(match known.map(Known::hot) {
+            let hot = match known.map(Known::hot) {
                 Some(Hot::Found(pair)) => Hot::Found(pair.value()),
                 Some(Hot::Absent) => Hot::Absent,
                 Some(Hot::Cold) | None => Hot::Cold,
-            })
+            };
+            look(hot, Spot::default())
         })
     }
 

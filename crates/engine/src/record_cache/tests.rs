@@ -180,7 +180,7 @@ fn a_batch_shows_what_single_look_ups_tell() {
         let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();
         let wanted = random.usize(1..200);
         let mut shown = Vec::new();
-        cache.look_at(1, &keys, Extent::Whole, &mut |hot| {
+        cache.look_at(1, &keys, Extent::Whole, &mut |hot, _| {
             shown.push(match hot {
                 Hot::Found(value) => Hot::Found(Bytes::copy_from_slice(value)),
                 Hot::Absent => Hot::Absent,
@@ -277,7 +277,7 @@ fn nobody_reads_what_is_older_than_the_last_write() {
                     let least: Vec<u64> = numbers.iter().map(|at| acknowledged[*at].load(SeqCst)).collect();
                     let mut seen = Vec::new();
                     let keys: Vec<&[u8]> = keys.iter().map(<[u8; 8]>::as_slice).collect();
-                    cache.look_at(1, &keys, Extent::Beginning, &mut |hot| {
+                    cache.look_at(1, &keys, Extent::Beginning, &mut |hot, _| {
                         seen.push(match hot {
                             Hot::Found(value) => Some(version(value)),
                             Hot::Absent | Hot::Cold => None,
@@ -325,7 +325,7 @@ fn who_looks_at_many_keys_waits_for_nobody_who_waits_for_it() {
                 for _ in 0..2_000 {
                     let mut few: Vec<&[u8]> = (0..16).map(|_| &keys[random.usize(..keys.len())][..]).collect();
                     if worker % 2 == 0 {
-                        cache.look_at(1, &few, Extent::Whole, &mut |_| true);
+                        cache.look_at(1, &few, Extent::Whole, &mut |_, _| true);
                     } else {
                         few.dedup();
                         cache.put(few.into_iter().map(|key| known(1, key, Some(b"value"))));

@@ -84,7 +84,7 @@ pub fn it_does_what_a_map_does(under_test: &dyn UnderTest) {
                     table.prefetch(&keys);
                     let mut seen = Vec::new();
                     let extent = [Extent::Beginning, Extent::Whole][usize::from(wanted % 2)];
-                    let looked = table.look_at_hot(&keys, extent, &mut |hot| {
+                    let looked = table.look_at_hot(&keys, extent, &mut |hot, _| {
                         seen.push(match hot {
                             Hot::Found(value) => Hot::Found(value.to_vec()),
                             Hot::Absent => Hot::Absent,

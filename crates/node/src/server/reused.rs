@@ -58,11 +58,12 @@ impl<T> Kept<T> {
 
 /// How many buffers of this length are kept.
 fn kept_max(bytes: usize) -> usize {
-    match bytes {
-        0 => 0,
-        ..=LONG_BYTES => KEPT,
-        ..=BUFFER_BYTES_KEPT => LONG_KEPT,
-        _ => 0,
+    if bytes == 0 || bytes > BUFFER_BYTES_KEPT {
+        0
+    } else if bytes > LONG_BYTES {
+        LONG_KEPT
+    } else {
+        KEPT
     }
 }
 

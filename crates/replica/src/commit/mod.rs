@@ -142,7 +142,7 @@ impl Job {
             let mut has = false;
             let looked = store
                 .table
-                .look_at_hot(&[&place.table_key], Extent::Beginning, &mut |hot| {
+                .look_at_hot(&[&place.table_key], Extent::Beginning, &mut |hot, _| {
                     has = match hot {
                         Hot::Found(record) => record.len() <= AT_ONCE_RECORD_BYTES_MAX,
                         Hot::Absent => true,
