@@ -90,8 +90,8 @@ impl ZooKeeper {
         command
             // In KiB: the log of transactions is made this large at once, 64 MiB otherwise.
             .arg("-Dzookeeper.preAllocSize=1024")
-            // Processes are killed here, not machines: what they wrote is there. A sync waits for all that others wrote to
-            // the disk, for a minute where a build has just ended.
+            // Processes are killed here, not machines: what they wrote is there. A sync may wait for all that others wrote
+            // to the disk, which is long where a build has just ended.
             .arg("-Dzookeeper.forceSync=no")
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
             .arg(self.dir.path().join("zoo.cfg"));

@@ -22,7 +22,7 @@ impl Sink for Vec<u8> {
 }
 
 /// How much has been appended.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Length(pub(super) usize);
 
 impl Sink for Length {

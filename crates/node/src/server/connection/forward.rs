@@ -11,7 +11,8 @@ use bytes::BytesMut;
 use fondaco_client::read::HeldRoom;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
-use super::{Connection, INPUT_ROOM_MAX};
+use super::Connection;
+use super::input::INPUT_ROOM_MAX;
 use crate::catalog::Catalog;
 use crate::forward::{KeyAnswer, Source, ValueAnswer, Wanted};
 use crate::metrics::Counter;

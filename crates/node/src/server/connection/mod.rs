@@ -5,36 +5,31 @@
 
 mod cold;
 mod forward;
+mod input;
 mod pipeline;
 
-use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{self, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use fondaco_format::ColdRead;
 use fondaco_resp::command::{CommandId, is_http, resolve};
 use fondaco_resp::{Arguments, Limits, Parse, Reply, parse_request};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::clients::{Entered, Phase};
 use super::commands::versioned::{self, AnsweredGets, First, Gets};
 use super::commands::{self, Outcome};
 use super::event_loop::LoopContext;
-use super::reused::{INPUT_BYTES, INPUT_BYTES_MAX};
+use super::reused::INPUT_BYTES;
 use super::session::{Replies, Session};
 use super::window::{Admission, OUTPUT_BYTES_MAX, Place, Run, Tally, Window};
 use crate::catalog::Catalog;
 use crate::metrics::Counter;
 use crate::settings::Setting;
 use forward::Others;
-
-/// How much is read at once, at most, but for the rest of one request.
-const INPUT_ROOM_MAX: usize = 1024 * 1024;
 
 /// Serves a client until it leaves, breaks the protocol, or is dropped.
 pub(super) async fn serve<S>(context: Rc<LoopContext>, stream: S, client: Entered)
@@ -152,75 +147,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return self.stream.shutdown().await;
             }
             self.keep_rest(ended);
-        }
-    }
-
-    /// Reads until there may be a new request.
-    async fn read(&mut self) -> io::Result<()> {
-        loop {
-            let rest = self.input.len();
-            if rest > 0 {
-                let missing = self.needed.saturating_sub(rest);
-                self.input.reserve(missing.clamp(self.input_room, INPUT_ROOM_MAX));
-            }
-            let read = poll_fn(|context| {
-                let read = self.poll_read(context);
-                // Who waits needs no memory.
-                if self.input.is_empty() {
-                    self.give_back_input();
-                }
-                read
-            });
-            let count = read.await?;
-            if count == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            self.note_read(count);
-            if self.input.len() >= self.needed {
-                return Ok(());
-            }
-            self.client.note(Phase::Sending, self.context.shared.now_ms());
-        }
-    }
-
-    /// Reads as much as there is room for; there is some of the loop's where there was none.
-    fn poll_read(&mut self, context: &mut task::Context<'_>) -> Poll<io::Result<usize>> {
-        if self.input.capacity() == 0 {
-            self.input = self.context.reused.input(self.input_room);
-        }
-        pin!(self.stream.read_buf(&mut self.input)).poll(context)
-    }
-
-    /// So much was read at once.
-    fn note_read(&mut self, count: usize) {
-        self.context.metrics.add(Counter::BytesIn, count as u64);
-        if count >= self.input_room {
-            self.input_room = INPUT_BYTES_MAX;
-        } else if count < self.input_room / 4 {
-            self.input_room = INPUT_BYTES;
-        }
-    }
-
-    /// Drops what was taken of the input.
-    fn keep_rest(&mut self, now: Instant) {
-        self.drop_taken();
-        let phase = if self.input.is_empty() {
-            self.give_back_input();
-            Phase::Idle
-        } else {
-            Phase::Sending
-        };
-        self.client.note(phase, self.context.shared.ms_at(now));
-    }
-
-    fn give_back_input(&mut self) {
-        self.context.reused.give_back_input(std::mem::take(&mut self.input));
-    }
-
-    fn drop_taken(&mut self) {
-        self.input.advance(std::mem::take(&mut self.consumed));
-        if self.input.capacity() > INPUT_ROOM_MAX.max(self.needed) {
-            self.input = BytesMut::from(&self.input[..]);
         }
     }
 

@@ -9,7 +9,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Instant;
 
-use bytes::{Buf, BytesMut};
+use bytes::Buf;
 use fondaco_resp::command::{CommandId, resolve};
 use fondaco_resp::{Arguments, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -25,9 +25,6 @@ use crate::server::commands::versioned::{
 };
 use crate::server::session::Replies;
 use crate::server::window::OUTPUT_BYTES_MAX;
-
-/// A buffer in which less is left is replaced by another.
-const SPARE_BYTES_MIN: usize = 4 * 1024;
 
 /// Why no more requests are let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -274,20 +271,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             context.metrics.record(answered.command, took, answered.count);
             client.note_command(answered.command);
         });
-    }
-
-    /// Drops what was taken of the input, and makes room for more behind what is left.
-    fn make_room(&mut self) {
-        self.drop_taken();
-        // While requests are under way that are parts of it, what is left of the buffer is used up: so that each of
-        // few bytes does not hold a buffer of its own.
-        let spare = self.input.capacity() - self.input.len();
-        if !self.input.try_reclaim(self.input_room) && spare < SPARE_BYTES_MIN {
-            match self.input.is_empty() {
-                true => self.input = BytesMut::new(),
-                false => self.input.reserve(self.input_room),
-            }
-        }
     }
 }
 
