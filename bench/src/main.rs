@@ -18,6 +18,7 @@ mod rows;
 mod servers;
 mod worker;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -67,6 +68,16 @@ enum Command {
     },
     /// Generate load on a server that holds the benchmark's keys, and print latencies.
     Load(LoadArguments),
+    /// Answer the load generator's requests without looking anything up.
+    #[command(hide = true)]
+    BareServer {
+        #[arg(long)]
+        resp: SocketAddr,
+        #[arg(long)]
+        prefix: String,
+        #[arg(long)]
+        value_bytes: usize,
+    },
     /// Write the records of a Parquet file in a form that another system loads.
     #[command(hide = true)]
     Convert {
@@ -157,6 +168,11 @@ fn main() -> ExitCode {
             with_engine!(engine, load_engine(&parquet, &dir)).map(|()| true)
         }
         Command::Load(arguments) => load_arguments::run(&arguments).map(|()| true),
+        Command::BareServer {
+            resp,
+            prefix,
+            value_bytes,
+        } => servers::bare::serve(resp, &prefix, value_bytes).map(|()| true),
         Command::Convert { parquet, to } => dataset::convert::run(&parquet, to).map(|()| true),
         Command::Worker {
             engine,

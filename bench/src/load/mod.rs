@@ -23,7 +23,8 @@ use hdrhistogram::Histogram;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll as poll_until};
 
 use crate::machine::prefer_thread;
-use connection::{Connection, key_head};
+use connection::Connection;
+pub use connection::key_head;
 pub use fill::{fill, write_records};
 pub use keys::{KeyChoice, Keys, Records};
 

@@ -1,5 +1,6 @@
 //! The servers that are compared: started on chosen cores, filled, and asked over the network.
 
+pub mod bare;
 pub mod cluster;
 pub mod control;
 pub mod fondaco;

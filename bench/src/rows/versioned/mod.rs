@@ -22,6 +22,7 @@ use crate::load::sql::{self, SqlLoad};
 use crate::load::{self, Group, GroupReport, KeyChoice, Span, Writes};
 use crate::machine::settled;
 use crate::report::{Figure, Line, Target};
+use crate::servers::bare::Bare;
 use crate::servers::cluster::wait_until;
 use crate::servers::control::ControlPort;
 use crate::servers::fondaco::Fondaco;
@@ -165,6 +166,8 @@ struct Contender<'a> {
     cpu_time: Box<dyn Fn() -> Result<Duration> + 'a>,
     /// What its store is on, called directly.
     engine: Option<&'a Direct>,
+    /// Whether it does no more than to receive and send.
+    is_bare: bool,
 }
 
 /// Where a load goes.
@@ -182,6 +185,17 @@ impl<'a> Contender<'a> {
             target: Loaded::Resp(fondaco.resp(), prefix),
             cpu_time: Box::new(|| fondaco.process().cpu_time()),
             engine: Some(engine),
+            is_bare: false,
+        }
+    }
+
+    fn bare(bare: &'a Bare, prefix: &'a str) -> Self {
+        Self {
+            name: "a server without data",
+            target: Loaded::Resp(bare.address(), prefix),
+            cpu_time: Box::new(|| bare.process().cpu_time()),
+            engine: None,
+            is_bare: true,
         }
     }
 
@@ -191,6 +205,7 @@ impl<'a> Contender<'a> {
             target: Loaded::Resp(redis.address(), REDIS_PREFIX),
             cpu_time: Box::new(|| redis.process().cpu_time()),
             engine: None,
+            is_bare: false,
         }
     }
 
@@ -200,6 +215,7 @@ impl<'a> Contender<'a> {
             target: Loaded::Sql(mariadb.url()),
             cpu_time: Box::new(|| mariadb.cpu_time()),
             engine: None,
+            is_bare: false,
         }
     }
 
@@ -319,8 +335,7 @@ impl<'a> Course<'a> {
                 let before = (contender.cpu_time)()?;
                 let report = contender.load(mix, self.dataset, self.round_time(), round)?;
                 seen.add(mix, &report, settled(&contender.cpu_time)? - before);
-                // A single thread has no connections that could have a request each under way.
-                if let Some(engine) = contender.engine.filter(|_| mix.is_of_many()) {
+                if let Some(engine) = contender.engine {
                     rustix::fs::sync();
                     seen.engine_per_cpu_second.rounds.push(engine.per_cpu_second(mix)?);
                 }
@@ -336,14 +351,16 @@ impl<'a> Course<'a> {
         for mix in mixes {
             let able: Vec<&Contender<'_>> = contenders.iter().filter(|contender| contender.takes(mix)).collect();
             let seen = self.compare(mix, &able)?;
+            let bare = able.iter().zip(&seen).find(|(able, _)| able.is_bare);
             let engines: Vec<_> = able
                 .iter()
                 .zip(&seen)
-                .filter_map(|(able, seen)| of_engine(mix, able, seen))
+                .flat_map(|(able, seen)| of_engine(mix, able, seen, bare.map(|(_, bare)| bare)))
                 .collect();
             let mut seen = seen.into_iter();
             let own = seen.next().context("nobody was measured")?;
-            let peers: Vec<_> = able.iter().skip(1).map(|peer| peer.name).zip(seen).collect();
+            let peers = able.iter().skip(1).zip(seen).filter(|(peer, _)| !peer.is_bare);
+            let peers: Vec<_> = peers.map(|(peer, seen)| (peer.name, seen)).collect();
             lines.extend(lines_of(mix, &own, &peers));
             lines.extend(engines);
         }
@@ -401,20 +418,42 @@ fn lines_of(mix: &Mix, ours: &Seen, peers: &[(&'static str, Seen)]) -> Vec<Line>
     lines
 }
 
-/// What a server makes of its engine: a second of its processor time against one of the engine alone.
-fn of_engine(mix: &Mix, contender: &Contender<'_>, seen: &Seen) -> Option<Line> {
-    let engine = contender.engine?.engine();
-    let peer = &seen.engine_per_cpu_second;
-    if peer.rounds.is_empty() {
-        return None;
+/// What a server makes of its engine, by a second of processor time: of the engine alone where there is as much for a
+/// connection to do at a time as for the engine, and of what the engine and receiving and sending take.
+fn of_engine(mix: &Mix, contender: &Contender<'_>, seen: &Seen, bare: Option<&Seen>) -> Vec<Line> {
+    let Some(engine) = contender.engine.map(Direct::engine) else {
+        return Vec::new();
+    };
+    let alone = &seen.engine_per_cpu_second;
+    let line = |of: &str, peers: Vec<(String, Figure)>| {
+        let ratio = peers.last().map(|(_, peer)| seen.per_cpu_second.over(peer));
+        Line {
+            work: format!("{}, a second of CPU time, engine {engine}", mix.work()),
+            ours: seen.per_cpu_second.clone(),
+            peers,
+            ratio: ratio.map(|ratio| (ratio, of.into())),
+            targets: ratio
+                .map(|ratio| Target::at_least(ratio, OF_ENGINE_MIN))
+                .into_iter()
+                .collect(),
+            memory: String::new(),
+        }
+    };
+    let mut lines = Vec::new();
+    if mix.is_of_many() {
+        lines.push(line(
+            "the engine",
+            vec![("the engine, called directly".into(), alone.clone())],
+        ));
     }
-    let ratio = seen.per_cpu_second.over(peer);
-    Some(Line {
-        work: format!("{}, a second of CPU time, engine {engine}", mix.work()),
-        ours: seen.per_cpu_second.clone(),
-        peers: vec![("the engine, called directly".into(), peer.clone())],
-        ratio: Some((ratio, "the engine".into())),
-        targets: vec![Target::at_least(ratio, OF_ENGINE_MIN)],
-        memory: String::new(),
-    })
+    if let Some(bare) = bare.map(|bare| &bare.per_cpu_second) {
+        let both = alone.rounds.iter().zip(&bare.rounds);
+        let both = both.map(|(alone, bare)| 1.0 / (1.0 / alone + 1.0 / bare));
+        let peers = vec![
+            ("a server without data".into(), bare.clone()),
+            ("the engine behind it".into(), Figure::new(&alone.unit, both.collect())),
+        ];
+        lines.push(line("both", peers));
+    }
+    lines
 }

@@ -11,6 +11,7 @@ use crate::load;
 use crate::report::markdown::number;
 use crate::report::{Figure, Line, Target};
 use crate::rows::Measured;
+use crate::servers::bare::Bare;
 use crate::servers::fondaco::{Fondaco, Settings};
 use crate::servers::mariadb::{Commit, MariaDb};
 use crate::servers::redis::Redis;
@@ -45,6 +46,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
 
     let log = Direct::start(&course, Candidate::Log)?;
     let disk = Direct::start(&course, Candidate::Disk)?;
+    let bare = Bare::start(bench, bench.server_cpu(), &prefix, dataset.value_bytes)?;
 
     mariadb.set_commit(Commit::Written)?;
     let mut lines = course.lines(
@@ -54,6 +56,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
             Contender::redis(&redis, "Redis, everysec"),
             Contender::fondaco(&trees, &prefix, ON_TREES, &disk),
             Contender::mariadb(&mariadb, "MariaDB, 2"),
+            Contender::bare(&bare, &prefix),
         ],
     )?;
 
@@ -70,6 +73,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
             Contender::redis(&redis, "Redis, always"),
             Contender::fondaco(&trees, &prefix, ON_TREES, &disk),
             Contender::mariadb(&mariadb, "MariaDB, 1"),
+            Contender::bare(&bare, &prefix),
         ],
     )?;
 
@@ -99,6 +103,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
             "Durability: what is acknowledged is in a log of the operating system, which is synced about once a second (Redis with appendfsync everysec, MariaDB with innodb_flush_log_at_trx_commit = 2), or, where it says so, on the disk (always, 1). fondaco's durability log is that of everysec with engine log, which is synced four times a second; with engine disk it leaves the syncing to the operating system; fsync is always.".into(),
             "MariaDB: prepared statements, one a transaction, each connection a thread of the client, so that nothing is pipelined; a write is an INSERT … ON DUPLICATE KEY UPDATE of a value that differs. Torn pages are prevented, as by default. All its data is in its buffer pool.".into(),
             "The engine called directly: right after each round of the server's on it, by one thread on the same core, from memory; reads one by one, writes in batches of 64, as large as what commits together on a busy node, each synced where it says so. Processor time is that of its process, what it writes out and merges included, until it had nothing more to do, without the making of the requests. It has neither a network nor versions.".into(),
+            "The engine behind a server without data: what a request takes the engine called directly, and what one takes a server that receives requests, sends replies of the same lengths, and looks nothing up, by epoll, one recv and one send for what a connection has under way; processor time of both, one after the other. A server over the engine that did nothing of its own, and had nothing of several requests to do together, would take as much.".into(),
             memory,
         ],
         ..Measured::default()

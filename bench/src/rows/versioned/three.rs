@@ -32,6 +32,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
         target: Loaded::Resp(coordinator, &prefix),
         cpu_time: Box::new(|| cluster.cpu_time_of_nodes()),
         engine: None,
+        is_bare: false,
     };
     mariadb.set_commit(Commit::Written)?;
     let mut lines = course.lines(

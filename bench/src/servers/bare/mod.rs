@@ -1,0 +1,49 @@
+//! A server that receives requests and sends replies, and does nothing else: what no server on this machine does with
+//! less. It has neither records nor an engine.
+
+mod serving;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::bench::Bench;
+use crate::machine::free_address;
+use crate::machine::process::{Launch, Process};
+use crate::servers::wait_for_reply;
+
+pub use serving::serve;
+
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// A running one, in a process of its own.
+pub struct Bare {
+    process: Process,
+    address: SocketAddr,
+}
+
+impl Bare {
+    /// Starts one on a core, for keys with this prefix, and values of this size.
+    pub fn start(bench: &Bench, cpu: usize, prefix: &str, value_bytes: usize) -> Result<Self> {
+        let address = free_address()?;
+        let mut process = Launch::own()?
+            .args(["bare-server", "--resp", &address.to_string(), "--prefix", prefix])
+            .args(["--value-bytes", &value_bytes.to_string()])
+            .on_cpus(&cpu.to_string())
+            .log_to(bench.log("bare-server"))
+            .start()?;
+        wait_for_reply(&mut process, address, b"PING\r\n", b"+PONG\r\n", START_LIMIT)?;
+        Ok(Self { process, address })
+    }
+
+    /// Where it serves.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+}
