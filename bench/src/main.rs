@@ -114,8 +114,8 @@ enum Command {
         #[arg(long)]
         milliseconds: u64,
     },
-    /// Fill our engine in an empty directory, call it as a store would, by the mixes on standard input (`0.05`, `1s`,
-    /// `0.05z`), and print what a second of processor time did.
+    /// Fill our engine in an empty directory, call it as a store would, by the mixes on standard input (`0.05/40`,
+    /// `1/64s`, `0.05/3z`), and print what a second of processor time did.
     #[command(hide = true)]
     MixEngine {
         #[arg(long)]

@@ -15,12 +15,14 @@ use anyhow::{Context, Error, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::trial::{BATCH_RECORDS, fill, scattered_key};
+use super::trial::{fill, scattered_key};
 use super::{Candidate, Tried};
 use crate::dataset::{Dataset, append_value, is_value_of, key};
 use crate::load::{KeyChoice, Keys};
 use crate::machine::settled;
 
+/// After how many requests it is seen whether more are wanted.
+const LOOK_EACH: u64 = 64;
 /// How many random bytes values are cut from.
 const CUT_FROM_BYTES: usize = 256 << 10;
 
@@ -33,13 +35,15 @@ pub struct EngineMix {
     pub zipf: bool,
     /// Whether each batch is to be on the disk before the next one.
     pub synced: bool,
+    /// How many writes are one batch.
+    pub batch: u64,
 }
 
 impl EngineMix {
-    /// The mix as a line: the share of writes, `z` if Zipfian, `s` if synced.
+    /// The mix as a line: the share of writes, the size of batches, `z` if Zipfian, `s` if synced.
     pub fn line(self) -> String {
         let (zipf, synced) = (if self.zipf { "z" } else { "" }, if self.synced { "s" } else { "" });
-        format!("{}{zipf}{synced}", self.writes)
+        format!("{}/{}{zipf}{synced}", self.writes, self.batch)
     }
 }
 
@@ -50,8 +54,14 @@ impl FromStr for EngineMix {
         let without = |text, end| str::strip_suffix(text, end).map_or((text, false), |rest| (rest, true));
         let (rest, synced) = without(text, 's');
         let (writes, zipf) = without(rest, 'z');
-        let writes = writes.parse().with_context(|| format!("{text:?} is no mix"))?;
-        Ok(Self { writes, zipf, synced })
+        let no_mix = || format!("{text:?} is no mix");
+        let (writes, batch) = writes.split_once('/').with_context(no_mix)?;
+        Ok(Self {
+            writes: writes.parse().with_context(no_mix)?,
+            zipf,
+            synced,
+            batch: batch.parse().with_context(no_mix)?,
+        })
     }
 }
 
@@ -81,7 +91,7 @@ fn per_cpu_second(engine: &dyn Tried, dataset: Dataset, mix: EngineMix, seed: u6
     let before = process_time();
     let requests = requests(
         keys.reseeded(seed),
-        mix.writes,
+        mix,
         &values,
         |_| Instant::now() < end,
         |request| match request {
@@ -106,7 +116,7 @@ fn per_cpu_second(engine: &dyn Tried, dataset: Dataset, mix: EngineMix, seed: u6
     let before = process_time();
     self::requests(
         keys.reseeded(seed),
-        mix.writes,
+        mix,
         &values,
         |made| made < requests,
         |request| {
@@ -120,7 +130,7 @@ fn per_cpu_second(engine: &dyn Tried, dataset: Dataset, mix: EngineMix, seed: u6
 
 /// What the engine is asked.
 enum Request<'a> {
-    /// A batch, as large as what commits together in a group on a busy node.
+    /// A batch.
     Write(&'a [(Vec<u8>, Vec<u8>)]),
     /// The record of this number, by its key.
     Read(u64, &'a [u8]),
@@ -154,21 +164,21 @@ impl Values {
 /// Makes requests while they are wanted; how many, each record of a batch being one.
 fn requests(
     mut keys: Keys,
-    writes: f64,
+    mix: EngineMix,
     values: &Values,
     mut wants: impl FnMut(u64) -> bool,
     mut ask: impl FnMut(Request<'_>) -> Result<()>,
 ) -> Result<u64> {
     let mut batch = Vec::new();
     let mut made: u64 = 0;
-    while !made.is_multiple_of(BATCH_RECORDS) || wants(made) {
-        let is_write = keys.chance(writes);
+    while !made.is_multiple_of(LOOK_EACH) || wants(made) {
+        let is_write = keys.chance(mix.writes);
         let id = keys.next();
         match is_write {
             true => batch.push((scattered_key(id), values.of(id))),
             false => ask(Request::Read(id, &scattered_key(id)))?,
         }
-        if batch.len() as u64 == BATCH_RECORDS {
+        if batch.len() as u64 == mix.batch {
             ask(Request::Write(&batch))?;
             batch.clear();
         }
@@ -190,16 +200,23 @@ mod tests {
     #[test]
     fn a_mix_is_read_as_it_is_written() {
         let mixes = [
-            (0.05, true, false),
-            (1.0, false, true),
-            (0.5, true, true),
-            (1.0, false, false),
+            (0.05, true, false, 40),
+            (1.0, false, true, 64),
+            (0.5, true, true, 25),
+            (1.0, false, false, 1),
         ];
-        for (writes, zipf, synced) in mixes {
-            let mix = EngineMix { writes, zipf, synced };
+        for (writes, zipf, synced, batch) in mixes {
+            let mix = EngineMix {
+                writes,
+                zipf,
+                synced,
+                batch,
+            };
             assert_eq!(mix.line().parse::<EngineMix>().unwrap(), mix);
         }
-        assert!("much".parse::<EngineMix>().is_err());
+        for text in ["much", "0.5", "0.5/z", "/64"] {
+            assert!(text.parse::<EngineMix>().is_err(), "{text}");
+        }
     }
 
     #[test]
@@ -221,9 +238,10 @@ mod tests {
         let values = Values::new(20);
         let keys = Keys::new(KeyChoice::Uniform { records: 100 }, 1);
         let (mut reads, mut written) = (0, 0);
+        let mix = "0.5/40".parse::<EngineMix>().unwrap();
         let made = requests(
             keys,
-            0.5,
+            mix,
             &values,
             |made| made < 1000,
             |request| {
@@ -236,6 +254,6 @@ mod tests {
         );
         let made = made.unwrap();
         assert_eq!(made, 1024);
-        assert!(reads + written <= made && made - reads - written < BATCH_RECORDS);
+        assert!(reads + written <= made && made - reads - written < mix.batch);
     }
 }

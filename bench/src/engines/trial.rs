@@ -16,7 +16,7 @@ use super::{Candidate, Tried};
 use crate::dataset::{Dataset, Random, Scattered, append_value, key};
 
 /// What commits together in a group on a busy node.
-pub(super) const BATCH_RECORDS: u64 = 64;
+const BATCH_RECORDS: u64 = 64;
 /// Nanoseconds; a minute is longer than anything waits.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::{Course, Mix};
+use super::{CONNECTIONS, Course, Mix};
 use crate::engines::Candidate;
 use crate::engines::mixed::EngineMix;
 use crate::machine::dialogue::Dialogue;
@@ -17,6 +17,8 @@ const CACHE_BYTES: u64 = 3 << 30;
 /// How often it is written to before it counts: until it cleans or merges as it does for good. A log that has just been
 /// filled has no garbage to be cleaned; servers have been written to, too, when they are compared with it.
 const WARM_UP_CALLS: usize = 3;
+/// The largest batch: as much as commits together in a group on a busy node.
+const BATCH_MAX: u64 = 64;
 /// The first mix waits until the engine is filled.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -51,6 +53,7 @@ impl Direct {
             writes: 1.0,
             zipf: false,
             synced: false,
+            batch: BATCH_MAX,
         };
         for _ in 0..WARM_UP_CALLS {
             direct.ask(mix)?;
@@ -63,9 +66,12 @@ impl Direct {
         self.candidate.argument()
     }
 
-    /// Requests in a second of its processor time under a mix. Each batch is synced where each write is.
+    /// Requests in a second of its processor time under a mix, in batches as large as connections may have writes under
+    /// way. Each is synced where each write is.
     pub(super) fn per_cpu_second(&self, mix: &Mix) -> Result<f64> {
+        let under_way = (CONNECTIONS * mix.pipeline) as f64 * mix.writes;
         self.ask(EngineMix {
+            batch: (under_way.round() as u64).clamp(1, BATCH_MAX),
             writes: mix.writes,
             zipf: mix.zipf,
             synced: mix.synced,
