@@ -5,8 +5,10 @@ mod generate;
 use std::fs;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int64Array, StringArray, TimestampMicrosecondArray};
-use fondaco_build::{BuildError, InputFormat, OnDuplicate, Progress, ValueSelection, build};
+use arrow_array::types::TimestampMicrosecondType;
+use arrow_array::{ArrayRef, Int64Array, ListArray, StringArray, StructArray, TimestampMicrosecondArray};
+use arrow_schema::Field;
+use fondaco_build::{BuildError, BuildOptions, InputFormat, OnDuplicate, Progress, ValueSelection, build};
 use fondaco_storage::Location;
 use generate::{Place, get, gzip, table, texts, write_avro, write_parquet, zstd};
 
@@ -58,6 +60,39 @@ fn a_time_that_no_calendar_has_is_refused_and_never_written() {
         assert_says(&place.refused(|_| {}), &["row", "cannot be written as text"]);
         let report = place.build(|options| options.bad_rows_max = 1).unwrap();
         assert_eq!((report.records, report.bad_rows), (1, 1));
+    }
+
+    // As a part of a value, too: of an object of columns, of a column that is an object, and of a list in one.
+    let lists = [0, i64::MAX].map(|time| Some([Some(time)]));
+    let lists: ArrayRef = Arc::new(ListArray::from_iter_primitive::<TimestampMicrosecondType, _, _>(lists));
+    let member = Arc::new(Field::new("member", lists.data_type().clone(), true));
+    let objects: ArrayRef = Arc::new(StructArray::from(vec![(member, Arc::clone(&lists))]));
+    let column = ValueSelection::Column("at".to_owned());
+    for (value, selection) in [
+        (&times, ValueSelection::AllOthers),
+        (&lists, ValueSelection::AllOthers),
+        (&lists, column.clone()),
+        (&objects, column),
+    ] {
+        let place = Place::new();
+        let columns = vec![
+            ("k", Arc::clone(&texts)),
+            ("at", Arc::clone(value)),
+            ("v", Arc::clone(&texts)),
+        ];
+        write_parquet(&place.input("a.parquet"), &table(columns), 10);
+        let select = |options: &mut BuildOptions| options.value = selection.clone();
+        assert_says(
+            &place.refused(select),
+            &["a.parquet\" row 2", "cannot be written as text"],
+        );
+        let built = place.built(|options| {
+            select(options);
+            options.bad_rows_max = 1;
+        });
+        let value = get(&built, "0").unwrap();
+        assert!(value.contains("\"1970-01-01T00:00:00\""), "{value}");
+        assert_eq!(get(&built, "1"), None);
     }
 }
 

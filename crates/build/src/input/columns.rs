@@ -29,7 +29,7 @@ use arrow_schema::{ArrowError, DataType, FieldRef, Schema};
 use fondaco_format::Column;
 use std::sync::Arc;
 
-use super::binary::{BinaryAsText, is_uuid, write_uuid};
+use super::as_text::{AsText, Refused, SCALARS, is_uuid, no_text, write_uuid};
 use super::json::FieldNames;
 use super::rows::RowSink;
 use super::{Chosen, ChosenValue};
@@ -42,7 +42,6 @@ use crate::sort::RowId;
 pub(super) struct RecordMaker {
     chosen: Chosen,
     names: FieldNames,
-    json: EncoderOptions,
 }
 
 impl RecordMaker {
@@ -56,10 +55,7 @@ impl RecordMaker {
                 .collect(),
         };
         let names = FieldNames::new(names);
-        let json = EncoderOptions::default()
-            .with_explicit_nulls(true)
-            .with_encoder_factory(Arc::new(BinaryAsText));
-        Self { chosen, names, json }
+        Self { chosen, names }
     }
 
     /// Hands over the rows of a batch, whose first is row `row` of the file.
@@ -71,6 +67,7 @@ impl RecordMaker {
         row: u64,
         sink: &mut RowSink<'_>,
     ) -> Result<(), BuildError> {
+        let json = Json::default();
         let columns = batch
             .columns()
             .iter()
@@ -85,15 +82,15 @@ impl RecordMaker {
                 "a key is a text, binary, a number, a boolean, a date or a time",
             ));
         }
-        let mut key = Plain::new(key_field, &columns[self.chosen.key], &self.json, path)?;
+        let mut key = Plain::new(key_field, &columns[self.chosen.key], &json, path)?;
         let mut value = match &self.chosen.value {
             ChosenValue::Raw(place) => {
-                ValueMaker::Raw(Plain::new(schema.field(*place), &columns[*place], &self.json, path)?)
+                ValueMaker::Raw(Plain::new(schema.field(*place), &columns[*place], &json, path)?)
             }
             ChosenValue::Object(places) => ValueMaker::Object(
                 places
                     .iter()
-                    .map(|&place| json_encoder(&schema.fields()[place], &columns[place], &self.json, path))
+                    .map(|&place| json_encoder(&schema.fields()[place], &columns[place], &json, path))
                     .collect::<Result<_, BuildError>>()?,
             ),
         };
@@ -101,9 +98,9 @@ impl RecordMaker {
         for offset in 0..batch.num_rows() {
             let id = RowId::new(file, row + offset as u64);
             let key = match key.bytes(offset, &mut key_text) {
-                Ok(Some(key)) => key,
-                refused => {
-                    sink.refuse(id, reason(key_field, refused.err()), sample(batch, offset))?;
+                Ok(key) => key,
+                Err(reason) => {
+                    sink.refuse(id, reason, sample(batch, offset))?;
                     continue;
                 }
             };
@@ -111,38 +108,48 @@ impl RecordMaker {
                 ValueMaker::Raw(plain) => plain.bytes(offset, &mut value_text),
                 ValueMaker::Object(encoders) => {
                     value_text.clear();
-                    let written: Result<(), std::convert::Infallible> =
-                        self.names.write_object(&mut value_text, |field, out| {
-                            let encoder = &mut encoders[field];
-                            if encoder.is_null(offset) {
-                                out.extend_from_slice(b"null");
-                            } else {
-                                encoder.encode(offset, out);
-                            }
-                            Ok(())
-                        });
-                    let Ok(()) = written;
-                    Ok(Some(&value_text[..]))
+                    let written = self.names.write_object(&mut value_text, |field, out| {
+                        let encoder = &mut encoders[field];
+                        if encoder.is_null(offset) {
+                            out.extend_from_slice(b"null");
+                            return Ok(());
+                        }
+                        encoder.encode(offset, out);
+                        json.check()
+                    });
+                    written.map(|()| &value_text[..])
                 }
             };
-            match (value, &self.chosen.value) {
-                (Ok(Some(value)), _) => sink.accept(id, key, value)?,
-                (refused, ChosenValue::Raw(place)) => {
-                    let reason = reason(schema.field(*place), refused.err());
-                    sink.refuse(id, reason, sample(batch, offset))?;
-                }
-                (_, ChosenValue::Object(_)) => unreachable!("an object is never null"),
+            match value {
+                Ok(value) => sink.accept(id, key, value)?,
+                Err(reason) => sink.refuse(id, reason, sample(batch, offset))?,
             }
         }
         Ok(())
     }
 }
 
-/// Why a row is refused for a column: it has no value, or one that has no text.
-fn reason(field: &arrow_schema::Field, error: Option<ArrowError>) -> String {
-    match error {
-        None => format!("{:?} is null", field.name()),
-        Some(error) => format!("{:?} cannot be written as text: {error}", field.name()),
+/// How JSON is written.
+struct Json {
+    options: EncoderOptions,
+    refused: Arc<Refused>,
+}
+
+impl Default for Json {
+    fn default() -> Self {
+        let refused = Arc::<Refused>::default();
+        let factory = AsText(Arc::clone(&refused));
+        let options = EncoderOptions::default()
+            .with_explicit_nulls(true)
+            .with_encoder_factory(Arc::new(factory));
+        Self { options, refused }
+    }
+}
+
+impl Json {
+    /// Whether what was written last is what was to be written; why not, otherwise.
+    fn check(&self) -> Result<(), String> {
+        self.refused.take().map_or(Ok(()), Err)
     }
 }
 
@@ -162,6 +169,7 @@ enum ValueMaker<'a> {
 
 /// A column as plain bytes.
 struct Plain<'a> {
+    field: &'a arrow_schema::Field,
     array: &'a dyn Array,
     nullable: bool,
     kind: Kind<'a>,
@@ -187,14 +195,14 @@ enum Kind<'a> {
     UInt64(&'a UInt64Array),
     /// Other scalars: rare as keys and values, so that speed matters less than exactness.
     Formatted(ArrayFormatter<'a>),
-    Nested(NullableEncoder<'a>),
+    Nested(NullableEncoder<'a>, &'a Json),
 }
 
 impl<'a> Plain<'a> {
     fn new(
         field: &'a arrow_schema::Field,
         array: &'a ArrayRef,
-        json: &'a EncoderOptions,
+        json: &'a Json,
         path: &Path,
     ) -> Result<Self, BuildError> {
         let kind = match array.data_type() {
@@ -215,42 +223,43 @@ impl<'a> Plain<'a> {
             DataType::UInt16 => Kind::UInt16(array.as_primitive::<UInt16Type>()),
             DataType::UInt32 => Kind::UInt32(array.as_primitive::<UInt32Type>()),
             DataType::UInt64 => Kind::UInt64(array.as_primitive::<UInt64Type>()),
-            nested if nested.is_nested() => Kind::Nested(nested_encoder(field, array, json, path)?),
+            nested if nested.is_nested() => Kind::Nested(nested_encoder(field, array, json, path)?, json),
             _ => Kind::Formatted(
                 ArrayFormatter::try_new(array.as_ref(), &SCALARS)
                     .map_err(|_| unsupported(path, field, "no key or value can be made of it"))?,
             ),
         };
         Ok(Self {
+            field,
             array: array.as_ref(),
             nullable: array.is_nullable(),
             kind,
         })
     }
 
-    /// The bytes of a row, if need be in `text`; `None` for null.
+    /// The bytes of a row, if need be in `text`.
     ///
     /// # Errors
-    /// It has a value that has no text, as a time that is too far away.
+    /// Why the row is refused: it has no value, or one that has no text, as a time that is too far away.
     #[inline]
-    fn bytes<'t>(&'t mut self, row: usize, text: &'t mut Vec<u8>) -> Result<Option<&'t [u8]>, ArrowError> {
+    fn bytes<'t>(&'t mut self, row: usize, text: &'t mut Vec<u8>) -> Result<&'t [u8], String> {
         if self.nullable && (self.array.is_null(row) || *self.array.data_type() == DataType::Null) {
-            return Ok(None);
+            return Err(format!("{:?} is null", self.field.name()));
         }
         let mut digits = itoa::Buffer::new();
         let digits = match &mut self.kind {
-            Kind::StringView(array) => return Ok(Some(array.value(row).as_bytes())),
-            Kind::BinaryView(array) => return Ok(Some(array.value(row))),
-            Kind::String(array) => return Ok(Some(array.value(row).as_bytes())),
-            Kind::LargeString(array) => return Ok(Some(array.value(row).as_bytes())),
-            Kind::Binary(array) => return Ok(Some(array.value(row))),
-            Kind::LargeBinary(array) => return Ok(Some(array.value(row))),
-            Kind::FixedSizeBinary(array) => return Ok(Some(array.value(row))),
-            Kind::Boolean(array) => return Ok(Some(if array.value(row) { b"true" } else { b"false" })),
+            Kind::StringView(array) => return Ok(array.value(row).as_bytes()),
+            Kind::BinaryView(array) => return Ok(array.value(row)),
+            Kind::String(array) => return Ok(array.value(row).as_bytes()),
+            Kind::LargeString(array) => return Ok(array.value(row).as_bytes()),
+            Kind::Binary(array) => return Ok(array.value(row)),
+            Kind::LargeBinary(array) => return Ok(array.value(row)),
+            Kind::FixedSizeBinary(array) => return Ok(array.value(row)),
+            Kind::Boolean(array) => return Ok(if array.value(row) { b"true" } else { b"false" }),
             Kind::Uuid(array) => {
                 text.clear();
                 write_uuid(array.value(row), text);
-                return Ok(Some(text));
+                return Ok(text);
             }
             Kind::Formatted(formatter) => {
                 text.clear();
@@ -258,13 +267,14 @@ impl<'a> Plain<'a> {
                 let mut string = String::from_utf8(std::mem::take(text)).unwrap_or_default();
                 let written = formatter.value(row).write(&mut string);
                 *text = string.into_bytes();
-                written?;
-                return Ok(Some(text));
+                written.map_err(|error| no_text(self.field, &error))?;
+                return Ok(text);
             }
-            Kind::Nested(encoder) => {
+            Kind::Nested(encoder, json) => {
                 text.clear();
                 encoder.encode(row, text);
-                return Ok(Some(text));
+                json.check()?;
+                return Ok(text);
             }
             Kind::Int8(array) => digits.format(array.value(row)),
             Kind::Int16(array) => digits.format(array.value(row)),
@@ -277,31 +287,31 @@ impl<'a> Plain<'a> {
         };
         text.clear();
         text.extend_from_slice(digits.as_bytes());
-        Ok(Some(text))
+        Ok(text)
     }
 }
-
-const SCALARS: FormatOptions<'static> = FormatOptions::new();
 
 fn nested_encoder<'a>(
     field: &'a arrow_schema::Field,
     array: &'a ArrayRef,
-    json: &'a EncoderOptions,
+    json: &'a Json,
     path: &Path,
 ) -> Result<NullableEncoder<'a>, BuildError> {
     // The encoder of a nested column looks at the fields in its type only.
     static ANY: std::sync::LazyLock<FieldRef> =
         std::sync::LazyLock::new(|| Arc::new(arrow_schema::Field::new("", DataType::Null, true)));
-    make_encoder(&ANY, array.as_ref(), json).map_err(|_| unsupported(path, field, "it cannot be written as JSON"))
+    make_encoder(&ANY, array.as_ref(), &json.options)
+        .map_err(|_| unsupported(path, field, "it cannot be written as JSON"))
 }
 
 fn json_encoder<'a>(
     field: &'a FieldRef,
     array: &'a ArrayRef,
-    json: &'a EncoderOptions,
+    json: &'a Json,
     path: &Path,
 ) -> Result<NullableEncoder<'a>, BuildError> {
-    make_encoder(field, array.as_ref(), json).map_err(|_| unsupported(path, field, "it cannot be written as JSON"))
+    make_encoder(field, array.as_ref(), &json.options)
+        .map_err(|_| unsupported(path, field, "it cannot be written as JSON"))
 }
 
 fn unsupported(path: &Path, field: &arrow_schema::Field, reason: &'static str) -> BuildError {

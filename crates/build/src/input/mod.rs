@@ -5,8 +5,8 @@
 //! small ones do. What a row is does not depend on who reads it: it is known by its file and its
 //! number, and nothing else decides about order.
 
+mod as_text;
 mod avro;
-mod binary;
 mod columns;
 mod csv;
 mod discover;

@@ -1,8 +1,11 @@
-//! How bytes that are no text are written where only text can stand: base64, and UUIDs in their
-//! usual form.
+//! How what is no text is written where only text can stand: bytes as base64, UUIDs in their usual form, and times by the
+//! calendar, which does not have all of them.
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, FixedSizeBinaryArray};
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder};
 use arrow_schema::{ArrowError, DataType, FieldRef};
 use base64::Engine;
@@ -29,12 +32,35 @@ pub(super) fn write_uuid(bytes: &[u8], out: &mut Vec<u8>) {
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Has binary in JSON written as base64, and UUIDs as they are usually written; `arrow-json`
-/// writes both as hexadecimal digits.
-#[derive(Debug)]
-pub(super) struct BinaryAsText;
+/// How dates, times and decimals are written.
+pub(super) const SCALARS: FormatOptions<'static> = FormatOptions::new();
 
-impl EncoderFactory for BinaryAsText {
+/// Has binary in JSON written as base64, and UUIDs as they are usually written; `arrow-json` writes both as hexadecimal
+/// digits. Has times that no calendar has noted as [`Refused`], for which it writes an error as if that was the value.
+#[derive(Debug)]
+pub(super) struct AsText(pub(super) Arc<Refused>);
+
+/// Why what was written last cannot be: encoders have no other way to say so.
+#[derive(Debug, Default)]
+pub(super) struct Refused(Mutex<Option<String>>);
+
+impl Refused {
+    fn note(&self, reason: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+    }
+
+    /// What was noted since this was asked last.
+    pub(super) fn take(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// What is said of a column with a value that has no text.
+pub(super) fn no_text(field: &arrow_schema::Field, error: &ArrowError) -> String {
+    format!("{:?} cannot be written as text: {error}", field.name())
+}
+
+impl EncoderFactory for AsText {
     fn make_default_encoder<'a>(
         &self,
         field: &'a FieldRef,
@@ -47,6 +73,12 @@ impl EncoderFactory for BinaryAsText {
             DataType::BinaryView => Box::new(Base64(array.as_binary_view(), |a, row| a.value(row))),
             DataType::FixedSizeBinary(16) if is_uuid(field) => Box::new(Uuid(array.as_fixed_size_binary())),
             DataType::FixedSizeBinary(_) => Box::new(Base64(array.as_fixed_size_binary(), |a, row| a.value(row))),
+            time if time.is_temporal() => Box::new(Time {
+                field,
+                formatter: ArrayFormatter::try_new(array, &SCALARS)?,
+                text: String::new(),
+                refused: Arc::clone(&self.0),
+            }),
             _ => return Ok(None),
         };
         Ok(Some(NullableEncoder::new(encoder, array.nulls().cloned())))
@@ -69,6 +101,26 @@ impl Encoder for Uuid<'_> {
     fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
         out.push(b'"');
         write_uuid(self.0.value(row), out);
+        out.push(b'"');
+    }
+}
+
+struct Time<'a> {
+    field: &'a FieldRef,
+    formatter: ArrayFormatter<'a>,
+    text: String,
+    refused: Arc<Refused>,
+}
+
+impl Encoder for Time<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        self.text.clear();
+        if let Err(error) = self.formatter.value(row).write(&mut self.text) {
+            return self.refused.note(no_text(self.field, &error));
+        }
+        // What times are written with needs no escapes.
+        out.push(b'"');
+        out.extend_from_slice(self.text.as_bytes());
         out.push(b'"');
     }
 }
