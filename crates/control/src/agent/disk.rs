@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Version};
 use fondaco_model::cluster::{LocalVersion, ReplicaKey};
 use fondaco_model::{PartitionSet, StoreName, VersionNumber};
-use fondaco_node::{SharedCatalog, keep_only};
+use fondaco_node::{SharedCatalog, discard_leftovers, keep_only};
 
 use super::reaper::{Reaper, Remains};
 use crate::data_dir::{DataDir, VersionDir, delete_tree};
@@ -174,6 +174,17 @@ impl Disk {
         drop(opened);
         self.look_again(store, version)?;
         tracing::info!(%store, %version, partitions = partitions.len(), "dropped partitions from the disk");
+        Ok(())
+    }
+
+    /// Deletes what a fetch that is not wanted any more has left beside what is open of a version.
+    pub(crate) fn discard_unopened(&self, store: &StoreName, version: VersionNumber) -> Result<(), ControlError> {
+        let Some(opened) = self.version(store, version) else {
+            return Ok(());
+        };
+        let dir = self.dir.version(store, version);
+        discard_leftovers(&dir)?;
+        keep_only(&dir, &opened.held().collect())?;
         Ok(())
     }
 

@@ -210,7 +210,13 @@ impl Inner {
                 tracing::info!(%store, %version, "fetched and open");
                 None
             }
-            Err(ControlError::Fetch(FetchError::Cancelled | FetchError::Interrupted)) => None,
+            Err(ControlError::Fetch(FetchError::Cancelled)) => {
+                if let Err(error) = self.parts.disk.discard_unopened(store, *version) {
+                    tracing::warn!(%store, %version, %error, "cannot delete what a fetch has left");
+                }
+                None
+            }
+            Err(ControlError::Fetch(FetchError::Interrupted)) => None,
             Err(error) => {
                 tracing::warn!(%store, %version, %error, "a fetch failed");
                 Some(Failure {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::TestCluster;
-use crate::single::{Builds, wait_for};
+use crate::single::{Builds, names, wait_for};
 
 fn partitions(cluster: &TestCluster) -> Vec<u64> {
     let nodes = cluster.client.get("/v1/nodes");
@@ -58,4 +58,35 @@ fn a_new_node_waits_for_a_plan_fetches_its_share_and_a_removed_one_gives_up_its_
         "{routing}"
     );
     assert_eq!(routing["next"], Value::Null);
+}
+
+#[test]
+fn a_plan_that_is_given_up_leaves_nothing_of_what_it_gave() {
+    let cluster = TestCluster::start();
+    cluster.create(json!({}));
+    let builds = Builds::elsewhere(1000);
+    cluster.client.push(&builds.build(1));
+    let files = |node: &str| names(&cluster.data(node).join("stores/pymk/version-1"));
+    let others = ["node-2", "node-3"];
+    let before = others.map(files);
+
+    cluster.client.set_rate(64 << 10);
+    let plans = "/v1/routing/plans";
+    let (status, plan) = cluster.client.call("POST", plans, json!({"remove": [1]}));
+    assert_eq!(status, 202, "{plan}");
+    wait_for("both to fetch", || {
+        others
+            .iter()
+            .zip(&before)
+            .all(|(node, before)| files(node) != *before)
+            .then_some(())
+    });
+    let (status, answer) = cluster.client.call("DELETE", "/v1/routing/plan", Value::Null);
+    assert!((200..300).contains(&status), "{answer}");
+    for (node, before) in others.iter().zip(&before) {
+        wait_for("what was fetched to be gone", || (files(node) == *before).then_some(()));
+    }
+    cluster.client.set_rate(0);
+    assert_eq!(others.map(files), before);
+    cluster.all_serve(1, 1000);
 }

@@ -248,6 +248,48 @@ fn a_cancelled_push_leaves_nothing() {
 }
 
 #[test]
+fn a_fetch_of_what_a_plan_gave_stops_when_the_plan_is_given_up() {
+    let mut cluster = Cluster::of(3, 16, 2);
+    cluster.create("s");
+    let current = cluster.pushed(3, "s", "a");
+    let mut one = Node::new(1);
+    one.catch_up(&cluster, 0);
+    let begun = |one: &mut Node, cluster: &Cluster, now_ms: u64| {
+        let actions = one.look(cluster, now_ms);
+        let fetch = actions.into_iter().find_map(|action| match action {
+            AgentAction::Fetch { partitions, .. } => Some(partitions),
+            _ => None,
+        });
+        fetch.inspect(|partitions| {
+            one.fetching("s", current, "a");
+            one.local.fetches.get_mut(&(name("s"), current)).unwrap().partitions = partitions.clone();
+        })
+    };
+    let stops = |one: &mut Node, cluster: &Cluster, now_ms: u64| {
+        let actions = one.look(cluster, now_ms);
+        actions
+            .iter()
+            .any(|action| matches!(action, AgentAction::StopFetch { .. }))
+    };
+    let plan = operator::RoutingRequest {
+        remove: [node(3)].into(),
+        ..operator::RoutingRequest::default()
+    };
+    let (_, change) = operator::plan_routing(&cluster.view, &plan).unwrap();
+    assert!(cluster.apply(&change));
+    let planned = begun(&mut one, &cluster, 1_000).expect("it is given more");
+    assert!(!stops(&mut one, &cluster, 2_000));
+    // Meanwhile it loses one of its own, which it wants whatever becomes of the plan.
+    let local = one.local.versions.get_mut(&(name("s"), current)).unwrap();
+    let lost: PartitionSet = local.open.iter().take(1).collect();
+    local.open = local.open.without(&lost);
+    assert!(cluster.apply(&operator::cancel_plan(&cluster.view).unwrap()));
+    assert!(stops(&mut one, &cluster, 3_000));
+    assert_eq!(begun(&mut one, &cluster, 4_000), Some(lost.clone()));
+    assert!(planned.without(&lost) == planned && !stops(&mut one, &cluster, 5_000));
+}
+
+#[test]
 fn another_version_of_the_same_number_is_neither_served_nor_kept() {
     let mut cluster = Cluster::of(1, 8, 1);
     cluster.create("s");

@@ -62,8 +62,12 @@ impl Agent {
         actions: &mut Vec<AgentAction>,
     ) {
         for (key, fetch) in &local.fetches {
-            let wanted = wants.get(key);
-            if wanted.is_none_or(|want| want.detail.manifest_checksum != fetch.manifest_checksum) {
+            // What a plan gave that was given up, too. What else it was to bring is begun again.
+            let is_wanted = wants.get(key).is_some_and(|want| {
+                want.detail.manifest_checksum == fetch.manifest_checksum
+                    && fetch.partitions.without(&want.partitions).is_empty()
+            });
+            if !is_wanted {
                 actions.push(AgentAction::StopFetch {
                     store: key.0.clone(),
                     version: key.1,
