@@ -32,7 +32,6 @@ impl World {
             let local = LocalVersion {
                 manifest_checksum: Some(checksum(version.build)),
                 open: version.held.clone(),
-                broken: None,
             };
             node.local.versions.insert(key.clone(), local);
         }
@@ -329,7 +328,6 @@ impl World {
         node.local.versions.entry(key.clone()).or_insert_with(|| LocalVersion {
             manifest_checksum: Some(checksum(fetch.build)),
             open: PartitionSet::EMPTY,
-            broken: None,
         });
         Ok(())
     }

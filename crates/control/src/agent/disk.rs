@@ -1,8 +1,8 @@
 //! The versions on a node's disk: found at the start, opened, grown by fetches, and given up.
 //!
 //! What is here is a fact, not a decision. A version that cannot be opened is here with nothing that is open, and
-//! broken if its manifest is; what a fetch left is here without a manifest. A directory that is given up is moved out
-//! of the way at once, so that its name is free, and deleted when nobody reads it any more.
+//! without a manifest if that is damaged, as is what a fetch left. A directory that is given up is moved out of the way at
+//! once, so that its name is free, and deleted when nobody reads it any more.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -67,7 +67,7 @@ impl Disk {
     }
 
     /// Why a version cannot be opened, if so.
-    pub(crate) fn broken(&self, store: &StoreName, version: VersionNumber) -> Option<String> {
+    pub(crate) fn problem(&self, store: &StoreName, version: VersionNumber) -> Option<String> {
         self.versions().get(&(store.clone(), version))?.problem.clone()
     }
 
@@ -121,17 +121,15 @@ impl Disk {
         }
     }
 
-    /// A version that cannot be opened. It counts as broken, to be dropped, only if nothing says what its files are to be:
-    /// otherwise those that are damaged are fetched again, and all others stay, which may be nowhere else.
+    /// A version that cannot be opened. What of it is damaged is fetched again, be it the manifest; all else stays, which
+    /// may be nowhere else.
     fn not_open(&self, store: &StoreName, version: VersionNumber, error: &FormatError) -> OnDisk {
         let [complete, _] = self.dirs_of(store, version);
-        let manifest = fs::read(complete.join(MANIFEST_FILE)).ok();
-        let has_manifest = manifest.is_some() && !matches!(error, FormatError::CorruptManifest { .. });
         let mut found = OnDisk::unfinished();
         found.problem = Some(error.to_string());
-        match has_manifest {
-            true => found.local.manifest_checksum = manifest.map(|bytes| Checksum::of(&bytes).to_string()),
-            false => found.local.broken = is_damage(error).then(|| error.to_string()),
+        if !matches!(error, FormatError::CorruptManifest { .. }) {
+            let manifest = fs::read(complete.join(MANIFEST_FILE)).ok();
+            found.local.manifest_checksum = manifest.map(|bytes| Checksum::of(&bytes).to_string());
         }
         found
     }
@@ -243,7 +241,6 @@ impl OnDisk {
             local: LocalVersion {
                 manifest_checksum: None,
                 open: PartitionSet::EMPTY,
-                broken: None,
             },
             version: None,
             problem: None,
@@ -285,7 +282,6 @@ fn open(dir: &Path) -> Result<OnDisk, FormatError> {
         local: LocalVersion {
             manifest_checksum: Some(Checksum::of(&manifest).to_string()),
             open: version.held().collect(),
-            broken: None,
         },
         version: Some(Arc::new(version)),
         problem: None,

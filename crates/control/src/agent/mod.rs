@@ -364,6 +364,6 @@ impl Shared {
     /// Why a version is not open here, if that is known.
     fn why_not(&self, store: &StoreName, version: VersionNumber) -> Option<String> {
         let failure = self.status().failures.get(&(store.clone(), version)).cloned();
-        failure.or_else(|| self.disk.broken(store, version))
+        failure.or_else(|| self.disk.problem(store, version))
     }
 }

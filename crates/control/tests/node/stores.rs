@@ -146,7 +146,9 @@ fn a_corrupt_current_version_that_cannot_be_had_again_is_reported_and_others_are
     let source = builds.build(2);
     node.client.push(&source);
     node.stop();
-    std::fs::write(node.dir.path().join("stores/pymk/version-2/manifest.json"), "{}").unwrap();
+    let version = node.dir.path().join("stores/pymk/version-2");
+    let files = names(&version);
+    std::fs::write(version.join("manifest.json"), "{}").unwrap();
     std::fs::remove_dir_all(source).unwrap();
 
     let node = node.restart();
@@ -163,6 +165,7 @@ fn a_corrupt_current_version_that_cannot_be_had_again_is_reported_and_others_are
     );
     let key = "/v1/stores/pymk/keys/member-1";
     assert_eq!(client.refused("GET", key, Value::Null, 409), "version_failed");
+    assert_eq!(names(&version), files, "they may be nowhere else");
 
     let (status, _) = client.call("POST", "/v1/stores/pymk/rollback", Value::Null);
     assert_eq!(status, 200);
@@ -173,18 +176,31 @@ fn a_corrupt_current_version_that_cannot_be_had_again_is_reported_and_others_are
 }
 
 #[test]
-fn a_corrupt_version_is_fetched_again_from_its_source() {
+fn a_damaged_manifest_is_fetched_again_and_nothing_else() {
     let mut node = TestNode::start();
     let builds = Builds::beside();
     node.client.create(1);
-    node.client.push(&builds.build(1));
-    node.stop();
-    std::fs::write(node.dir.path().join("stores/pymk/version-1/manifest.json"), "{}").unwrap();
-    let node = node.restart();
-    wait_for("the version to be there again", || {
-        (node.client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
-    });
-    assert_eq!(node.client.served_build(50), 1);
+    let source = builds.build(1);
+    node.client.push(&source);
+    let version = node.dir.path().join("stores/pymk/version-1");
+    let files = names(&version);
+    for file in names(&source).iter().filter(|name| *name != "manifest.json") {
+        std::fs::remove_file(source.join(file)).unwrap();
+    }
+    for damage in [Some("{}"), None] {
+        node.stop();
+        let manifest = version.join("manifest.json");
+        std::fs::remove_file(&manifest).unwrap();
+        if let Some(damaged) = damage {
+            std::fs::write(&manifest, damaged).unwrap();
+        }
+        node = node.restart();
+        wait_for("the version to be there again", || {
+            (node.client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
+        });
+        assert_eq!(node.client.served_build(50), 1);
+        assert_eq!(names(&version), files);
+    }
 }
 
 #[test]

@@ -75,7 +75,6 @@ impl Node {
         let local = entry.or_insert_with(|| LocalVersion {
             manifest_checksum: Some(checksum.to_owned()),
             open: PartitionSet::EMPTY,
-            broken: None,
         });
         local.open = local.open.with(&partitions);
     }
@@ -323,9 +322,13 @@ fn a_version_that_cannot_be_opened_is_fetched_again() {
     let mut one = Node::new(1);
     one.has("s", current, "a", PartitionSet::EMPTY);
     let local = one.local.versions.get_mut(&(name("s"), current)).unwrap();
-    local.broken = Some("its manifest is not one".to_owned());
-    one.look(&cluster, 0);
-    assert_eq!(fetches(&one.look(&cluster, 0)), [("s", 1)]);
+    local.manifest_checksum = None;
+    let actions = one.look(&cluster, 0);
+    assert_eq!(fetches(&actions), [("s", 1)]);
+    assert!(
+        !actions.iter().any(|action| matches!(action, AgentAction::Drop { .. })),
+        "its files may be nowhere else"
+    );
 }
 
 #[test]

@@ -28,27 +28,26 @@ pub struct FetchPlan {
     indexes: Vec<FileEntry>,
     /// Whether the version has its directory already.
     adds: bool,
+    /// Whether the manifest is to be put there at the end: into a new directory, or in the place of a damaged one.
+    brings_manifest: bool,
     needed_bytes: u64,
     /// The source whose files can be linked, as far as can be told before.
     linkable: Option<usize>,
 }
 
 impl FetchPlan {
-    /// Reads the manifest, from the version's directory if it has one and else from the first source that
-    /// gives the right one, and checks that it fits on the disk. Changes nothing.
+    /// Reads the manifest, from the version's directory if it has one that is not damaged, and else from the first
+    /// source that gives the right one, and checks that it fits on the disk. Changes nothing.
     ///
     /// # Errors
     /// No readable manifest, another version, store or partition count, too little space. If no source has
     /// what is wanted, the first one's error.
     pub fn new(sources: &Sources, target: &FetchTarget<'_>) -> Result<Self, FetchError> {
-        let local = target.version_dir.join(MANIFEST_FILE);
-        let (manifest, manifest_bytes, adds) = match fs::read(&local) {
-            Ok(bytes) => (own_manifest(&bytes, target)?, bytes, true),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                let (manifest, bytes) = manifest_of(sources, target)?;
-                (manifest, bytes, false)
-            }
-            Err(e) => return Err(FetchError::io("read", local)(e)),
+        let own = own_manifest(target)?;
+        let brings_manifest = own.is_none();
+        let (manifest, manifest_bytes) = match own {
+            Some(own) => own,
+            None => manifest_of(sources, target)?,
         };
         let wanted = |partition| target.wanted.is_none_or(|wanted| wanted.contains(partition));
         let chunks = || manifest.chunks.iter().filter(|chunk| wanted(chunk.partition));
@@ -57,7 +56,8 @@ impl FetchPlan {
             data: data.cloned().collect(),
             indexes: chunks().map(|chunk| chunk.index.clone()).collect(),
             manifest,
-            adds,
+            adds: target.version_dir.is_dir(),
+            brings_manifest,
             needed_bytes: 0,
             linkable: None,
             manifest_bytes,
@@ -124,10 +124,12 @@ impl FetchPlan {
         control.check()?;
         // Of earlier tries, for files that were had in another way, or are not wanted any more.
         discard_leftovers(dir)?;
-        match self.adds {
-            // That has synced it.
-            true => {}
-            false => self.complete(target)?,
+        if self.brings_manifest {
+            self.write_manifest(dir)?;
+        }
+        if !self.adds {
+            fs::rename(dir, target.version_dir).map_err(FetchError::io("rename", dir))?;
+            sync_parent(target.version_dir)?;
         }
         drop((batch, reservation));
         Ok(FetchReport {
@@ -156,31 +158,41 @@ impl FetchPlan {
         }
     }
 
-    /// The manifest, and the name of the directory.
-    fn complete(&self, target: &FetchTarget<'_>) -> Result<(), FetchError> {
-        let dir = target.fetching_dir;
+    /// Puts the manifest beside files that are there.
+    fn write_manifest(&self, dir: &Path) -> Result<(), FetchError> {
         sync_dir(dir)?;
         let (manifest, part) = (dir.join(MANIFEST_FILE), dir.join("manifest.json.part"));
         fs::write(&part, &self.manifest_bytes).map_err(FetchError::io("write", &part))?;
         let file = File::open(&part).map_err(FetchError::io("open", &part))?;
         file.sync_all().map_err(FetchError::io("write back", &part))?;
         fs::rename(&part, &manifest).map_err(FetchError::io("rename", &part))?;
-        sync_dir(dir)?;
-        fs::rename(dir, target.version_dir).map_err(FetchError::io("rename", dir))?;
-        sync_parent(target.version_dir)
+        sync_dir(dir)
     }
 }
 
-/// The manifest in the version's own directory.
-fn own_manifest(bytes: &[u8], target: &FetchTarget<'_>) -> Result<Manifest, FetchError> {
-    let found = Checksum::of(bytes);
+/// The manifest in the version's own directory, and its bytes; none if there is no such file, or a damaged one.
+fn own_manifest(target: &FetchTarget<'_>) -> Result<Option<(Manifest, Vec<u8>)>, FetchError> {
+    let path = target.version_dir.join(MANIFEST_FILE);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(FetchError::io("read", path)(e)),
+    };
+    let manifest = match parse(&bytes, target.version_dir.display().to_string(), target) {
+        Err(FetchError::Manifest {
+            source: FormatError::CorruptManifest { .. },
+            ..
+        }) => return Ok(None),
+        manifest => manifest,
+    };
+    let found = Checksum::of(&bytes);
     match target.manifest_checksum {
         Some(expected) if expected != found => Err(FetchError::OtherVersion {
             path: target.version_dir.to_owned(),
             expected,
             found,
         }),
-        _ => parse(bytes, target.version_dir.display().to_string(), target),
+        _ => Ok(Some((manifest?, bytes))),
     }
 }
 

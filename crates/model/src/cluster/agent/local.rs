@@ -34,12 +34,10 @@ pub struct LocalVersioned {
 /// A version on the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalVersion {
-    /// The checksum of its manifest; `None` if there is none yet.
+    /// The checksum of its manifest; `None` if there is none yet, or a damaged one.
     pub manifest_checksum: Option<String>,
     /// The partitions that are complete and open.
     pub open: PartitionSet,
-    /// Why nothing says what its files are to be, if so: it is dropped and fetched again.
-    pub broken: Option<String>,
 }
 
 /// A fetch that runs.
@@ -60,6 +58,6 @@ impl LocalVersion {
     /// number, as that of a store of the same name that was dropped.
     pub(super) fn is_the_one(&self, detail: &VersionDetail) -> bool {
         let same = self.manifest_checksum.as_ref();
-        self.broken.is_none() && same.is_none_or(|checksum| *checksum == detail.manifest_checksum)
+        same.is_none_or(|checksum| *checksum == detail.manifest_checksum)
     }
 }

@@ -167,7 +167,7 @@ impl Agent {
     }
 
     /// What is to be dropped: versions that are not wanted and whose grace is over, other versions under
-    /// a wanted number, versions that cannot be opened, and partitions that went to other nodes.
+    /// a wanted number, and partitions that went to other nodes.
     fn drops(
         &mut self,
         view: &ClusterView,

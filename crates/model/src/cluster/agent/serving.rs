@@ -47,7 +47,7 @@ pub(super) fn serving_set(view: &ClusterView, local: &LocalReplicas, drops: &[Ag
     };
     for ((name, number), version) in &local.versions {
         let store = set.stores.get_mut(name);
-        let Some(store) = store.filter(|_| version.broken.is_none() && !version.open.is_empty()) else {
+        let Some(store) = store.filter(|_| !version.open.is_empty()) else {
             continue;
         };
         // A version of the same number, but not the one that the store keeps, is dropped at once.
