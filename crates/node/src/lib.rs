@@ -28,7 +28,7 @@ pub use catalog::{Catalog, Serving, ServingStore, SharedCatalog, StoreId};
 pub use fetch::{
     Clock, CorruptFile, FetchControl, FetchError, FetchPlan, FetchProgress, FetchReport, FetchSource, FetchTarget,
     FetchTuning, LocationSource, PageCache, PeerClient, PeerSource, SourceError, Sources, SystemClock,
-    discard_leftovers, keep_only,
+    discard_leftovers, discard_partitions, keep_only,
 };
 pub use membership::{Member, Membership};
 pub use metrics::{COUNTERS, Counter, Histogram, HistogramSnapshot, NodeMetrics};

@@ -121,7 +121,7 @@ impl World {
                     peers,
                 );
             }
-            AgentAction::StopFetch { store, version } => {
+            AgentAction::StopFetch { store, version, .. } => {
                 if let Some(node) = self.node(process)
                     && let Some(fetch) = node.fetches.get_mut(&(store, version))
                 {

@@ -164,10 +164,18 @@ struct Contender<'a> {
     target: Loaded<'a>,
     /// How much processor time its processes have used so far.
     cpu_time: Box<dyn Fn() -> Result<Duration> + 'a>,
-    /// What its store is on, called directly.
-    engine: Option<&'a Direct>,
-    /// Whether it does no more than to receive and send.
-    is_bare: bool,
+    role: Role<'a>,
+}
+
+/// What one of them is compared as.
+#[derive(Clone, Copy)]
+enum Role<'a> {
+    /// A server and nothing more.
+    Server,
+    /// Ours, on an engine that is called directly, too.
+    On(&'a Direct),
+    /// What does no more than to receive and send.
+    Bare,
 }
 
 /// Where a load goes.
@@ -184,8 +192,7 @@ impl<'a> Contender<'a> {
             name,
             target: Loaded::Resp(fondaco.resp(), prefix),
             cpu_time: Box::new(|| fondaco.process().cpu_time()),
-            engine: Some(engine),
-            is_bare: false,
+            role: Role::On(engine),
         }
     }
 
@@ -194,8 +201,7 @@ impl<'a> Contender<'a> {
             name: "a server without data",
             target: Loaded::Resp(bare.address(), prefix),
             cpu_time: Box::new(|| bare.process().cpu_time()),
-            engine: None,
-            is_bare: true,
+            role: Role::Bare,
         }
     }
 
@@ -204,8 +210,7 @@ impl<'a> Contender<'a> {
             name,
             target: Loaded::Resp(redis.address(), REDIS_PREFIX),
             cpu_time: Box::new(|| redis.process().cpu_time()),
-            engine: None,
-            is_bare: false,
+            role: Role::Server,
         }
     }
 
@@ -214,8 +219,7 @@ impl<'a> Contender<'a> {
             name,
             target: Loaded::Sql(mariadb.url()),
             cpu_time: Box::new(|| mariadb.cpu_time()),
-            engine: None,
-            is_bare: false,
+            role: Role::Server,
         }
     }
 
@@ -335,7 +339,7 @@ impl<'a> Course<'a> {
                 let before = (contender.cpu_time)()?;
                 let report = contender.load(mix, self.dataset, self.round_time(), round)?;
                 seen.add(mix, &report, settled(&contender.cpu_time)? - before);
-                if let Some(engine) = contender.engine {
+                if let Role::On(engine) = contender.role {
                     rustix::fs::sync();
                     seen.engine_per_cpu_second.rounds.push(engine.per_cpu_second(mix)?);
                 }
@@ -351,7 +355,8 @@ impl<'a> Course<'a> {
         for mix in mixes {
             let able: Vec<&Contender<'_>> = contenders.iter().filter(|contender| contender.takes(mix)).collect();
             let seen = self.compare(mix, &able)?;
-            let bare = able.iter().zip(&seen).find(|(able, _)| able.is_bare);
+            let is_bare = |contender: &Contender<'_>| matches!(contender.role, Role::Bare);
+            let bare = able.iter().zip(&seen).find(|(able, _)| is_bare(able));
             let engines: Vec<_> = able
                 .iter()
                 .zip(&seen)
@@ -359,7 +364,7 @@ impl<'a> Course<'a> {
                 .collect();
             let mut seen = seen.into_iter();
             let own = seen.next().context("nobody was measured")?;
-            let peers = able.iter().skip(1).zip(seen).filter(|(peer, _)| !peer.is_bare);
+            let peers = able.iter().skip(1).zip(seen).filter(|(peer, _)| !is_bare(peer));
             let peers: Vec<_> = peers.map(|(peer, seen)| (peer.name, seen)).collect();
             lines.extend(lines_of(mix, &own, &peers));
             lines.extend(engines);
@@ -421,9 +426,10 @@ fn lines_of(mix: &Mix, ours: &Seen, peers: &[(&'static str, Seen)]) -> Vec<Line>
 /// What a server makes of its engine, by a second of processor time: of the engine alone where there is as much for a
 /// connection to do at a time as for the engine, and of what the engine and receiving and sending take.
 fn of_engine(mix: &Mix, contender: &Contender<'_>, seen: &Seen, bare: Option<&Seen>) -> Vec<Line> {
-    let Some(engine) = contender.engine.map(Direct::engine) else {
+    let Role::On(engine) = contender.role else {
         return Vec::new();
     };
+    let engine = engine.engine();
     let alone = &seen.engine_per_cpu_second;
     let line = |of: &str, peers: Vec<(String, Figure)>| {
         let ratio = peers.last().map(|(_, peer)| seen.per_cpu_second.over(peer));

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use super::{Contender, Course, LOGGED, Loaded, Mix, REDIS_PREFIX, STORE, SYNCED, sync_always};
+use super::{Contender, Course, LOGGED, Loaded, Mix, REDIS_PREFIX, Role, STORE, SYNCED, sync_always};
 use crate::bench::Bench;
 use crate::load;
 use crate::rows::Measured;
@@ -31,8 +31,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
         name: "fondaco",
         target: Loaded::Resp(coordinator, &prefix),
         cpu_time: Box::new(|| cluster.cpu_time_of_nodes()),
-        engine: None,
-        is_bare: false,
+        role: Role::Server,
     };
     mariadb.set_commit(Commit::Written)?;
     let mut lines = course.lines(

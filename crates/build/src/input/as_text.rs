@@ -35,14 +35,38 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 /// How dates, times and decimals are written.
 pub(super) const SCALARS: FormatOptions<'static> = FormatOptions::new();
 
+/// How JSON is written: by these options, and [checked](Self::check) after each value.
+pub(super) struct Json {
+    pub(super) options: EncoderOptions,
+    refused: Arc<Refused>,
+}
+
+impl Default for Json {
+    fn default() -> Self {
+        let refused = Arc::<Refused>::default();
+        let factory = AsText(Arc::clone(&refused));
+        let options = EncoderOptions::default()
+            .with_explicit_nulls(true)
+            .with_encoder_factory(Arc::new(factory));
+        Self { options, refused }
+    }
+}
+
+impl Json {
+    /// Whether what was written last is what was to be written; why not, otherwise.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.refused.take().map_or(Ok(()), Err)
+    }
+}
+
 /// Has binary in JSON written as base64, and UUIDs as they are usually written; `arrow-json` writes both as hexadecimal
 /// digits. Has times that no calendar has noted as [`Refused`], for which it writes an error as if that was the value.
 #[derive(Debug)]
-pub(super) struct AsText(pub(super) Arc<Refused>);
+struct AsText(Arc<Refused>);
 
 /// Why what was written last cannot be: encoders have no other way to say so.
 #[derive(Debug, Default)]
-pub(super) struct Refused(Mutex<Option<String>>);
+struct Refused(Mutex<Option<String>>);
 
 impl Refused {
     fn note(&self, reason: String) {
@@ -50,7 +74,7 @@ impl Refused {
     }
 
     /// What was noted since this was asked last.
-    pub(super) fn take(&self) -> Option<String> {
+    fn take(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }

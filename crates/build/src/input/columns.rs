@@ -24,12 +24,12 @@ use arrow_array::{
     UInt16Array, UInt32Array, UInt64Array,
 };
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
-use arrow_json::writer::{EncoderOptions, NullableEncoder, make_encoder};
+use arrow_json::writer::{NullableEncoder, make_encoder};
 use arrow_schema::{ArrowError, DataType, FieldRef, Schema};
 use fondaco_format::Column;
 use std::sync::Arc;
 
-use super::as_text::{AsText, Refused, SCALARS, is_uuid, no_text, write_uuid};
+use super::as_text::{Json, SCALARS, is_uuid, no_text, write_uuid};
 use super::json::FieldNames;
 use super::rows::RowSink;
 use super::{Chosen, ChosenValue};
@@ -126,30 +126,6 @@ impl RecordMaker {
             }
         }
         Ok(())
-    }
-}
-
-/// How JSON is written.
-struct Json {
-    options: EncoderOptions,
-    refused: Arc<Refused>,
-}
-
-impl Default for Json {
-    fn default() -> Self {
-        let refused = Arc::<Refused>::default();
-        let factory = AsText(Arc::clone(&refused));
-        let options = EncoderOptions::default()
-            .with_explicit_nulls(true)
-            .with_encoder_factory(Arc::new(factory));
-        Self { options, refused }
-    }
-}
-
-impl Json {
-    /// Whether what was written last is what was to be written; why not, otherwise.
-    fn check(&self) -> Result<(), String> {
-        self.refused.take().map_or(Ok(()), Err)
     }
 }
 

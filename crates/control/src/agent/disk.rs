@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Version};
 use fondaco_model::cluster::{LocalVersion, ReplicaKey};
 use fondaco_model::{PartitionSet, StoreName, VersionNumber};
-use fondaco_node::{SharedCatalog, discard_leftovers, keep_only};
+use fondaco_node::{SharedCatalog, discard_leftovers, discard_partitions};
 
 use super::reaper::{Reaper, Remains};
 use crate::data_dir::{DataDir, VersionDir, delete_tree};
@@ -164,25 +164,29 @@ impl Disk {
         version: VersionNumber,
         partitions: &PartitionSet,
     ) -> Result<(), ControlError> {
-        let Some(opened) = self.version(store, version) else {
+        if self.version(store, version).is_none() {
             return Ok(());
-        };
-        let kept: PartitionSet = opened.held().filter(|&held| !partitions.contains(held)).collect();
-        keep_only(&self.dir.version(store, version), &kept)?;
-        drop(opened);
+        }
+        discard_partitions(&self.dir.version(store, version), partitions)?;
         self.look_again(store, version)?;
         tracing::info!(%store, %version, partitions = partitions.len(), "dropped partitions from the disk");
         Ok(())
     }
 
-    /// Deletes what a fetch that is not wanted any more has left beside what is open of a version.
-    pub(crate) fn discard_unopened(&self, store: &StoreName, version: VersionNumber) -> Result<(), ControlError> {
+    /// Deletes what a fetch has left of partitions of an open version that are not wanted any more, but for those that are
+    /// open. What is there of others stays, which may be nowhere else.
+    pub(crate) fn discard_unopened(
+        &self,
+        store: &StoreName,
+        version: VersionNumber,
+        unwanted: &PartitionSet,
+    ) -> Result<(), ControlError> {
         let Some(opened) = self.version(store, version) else {
             return Ok(());
         };
         let dir = self.dir.version(store, version);
         discard_leftovers(&dir)?;
-        keep_only(&dir, &opened.held().collect())?;
+        discard_partitions(&dir, &unwanted.without(&opened.held().collect()))?;
         Ok(())
     }
 

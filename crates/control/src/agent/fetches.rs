@@ -74,6 +74,8 @@ struct Running {
     control: Arc<FetchControl>,
     manifest_checksum: String,
     partitions: PartitionSet,
+    /// What of them is not wanted any more.
+    unwanted: PartitionSet,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -99,6 +101,7 @@ impl Fetches {
             control: Arc::clone(&control),
             manifest_checksum: job.detail.manifest_checksum.clone(),
             partitions: job.partitions.clone(),
+            unwanted: PartitionSet::EMPTY,
             thread: None,
         };
         let inner = Arc::clone(&self.0);
@@ -121,9 +124,10 @@ impl Fetches {
         }
     }
 
-    /// Asks a fetch to stop. It still runs until it has.
-    pub(crate) fn stop(&self, key: &ReplicaKey) {
-        if let Some(running) = self.0.running().get(key) {
+    /// Asks a fetch to stop, since of what it brings these are not wanted any more. It still runs until it has.
+    pub(crate) fn stop(&self, key: &ReplicaKey, unwanted: PartitionSet) {
+        if let Some(running) = self.0.running().get_mut(key) {
+            running.unwanted = unwanted;
             running.control.cancel();
         }
     }
@@ -211,7 +215,9 @@ impl Inner {
                 None
             }
             Err(ControlError::Fetch(FetchError::Cancelled)) => {
-                if let Err(error) = self.parts.disk.discard_unopened(store, *version) {
+                let unwanted = self.running().get(&job.key).map(|running| running.unwanted.clone());
+                let unwanted = unwanted.unwrap_or_default();
+                if let Err(error) = self.parts.disk.discard_unopened(store, *version, &unwanted) {
                     tracing::warn!(%store, %version, %error, "cannot delete what a fetch has left");
                 }
                 None

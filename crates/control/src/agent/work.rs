@@ -282,8 +282,12 @@ impl Work {
                 });
                 Ok(())
             }
-            AgentAction::StopFetch { store, version } => {
-                shared.fetches.stop(&(store, version));
+            AgentAction::StopFetch {
+                store,
+                version,
+                unwanted,
+            } => {
+                shared.fetches.stop(&(store, version), unwanted);
                 Ok(())
             }
             AgentAction::Drop { store, version } => {

@@ -175,9 +175,17 @@ impl Leaf {
 }
 
 impl LeafAt {
-    /// That of an entry of the leaf.
+    /// The spot of an entry of the leaf.
     fn spot(self, place: usize) -> Spot {
         Spot((self.block as u64) << (LEAF_BITS + ENTRY_BITS) | (self.leaf as u64) << ENTRY_BITS | place as u64)
+    }
+
+    /// The leaf, and the place in it, that a spot says.
+    fn of_spot(Spot(spot): Spot) -> (Self, usize) {
+        let bits = |from: u32, count: u32| (spot >> from & ((1 << count) - 1)) as usize;
+        let block = (spot >> (LEAF_BITS + ENTRY_BITS)) as usize;
+        let leaf = bits(ENTRY_BITS, LEAF_BITS);
+        (Self { block, leaf }, bits(0, ENTRY_BITS))
     }
 }
 
@@ -249,14 +257,12 @@ impl Tree {
     }
 
     /// Where an entry is, if that is this spot.
-    fn check(&self, Spot(spot): Spot, head: Head, key: &[u8]) -> Option<(LeafAt, usize)> {
-        let bits = |from: u32, count: u32| (spot >> from & ((1 << count) - 1)) as usize;
-        let block = (spot >> (LEAF_BITS + ENTRY_BITS)) as usize;
-        let (leaf, place) = (bits(ENTRY_BITS, LEAF_BITS), bits(0, ENTRY_BITS));
-        let there = self.blocks.children.get(block)?.children.get(leaf)?;
+    fn check(&self, spot: Spot, head: Head, key: &[u8]) -> Option<(LeafAt, usize)> {
+        let (at, place) = LeafAt::of_spot(spot);
+        let there = self.blocks.children.get(at.block)?.children.get(at.leaf)?;
         // Keys may have the same head.
         let is_it = there.heads.get(place) == Some(&head) && there.entries[place].key() == key;
-        is_it.then_some((LeafAt { block, leaf }, place))
+        is_it.then_some((at, place))
     }
 
     /// The entry of a key, mostly on this spot.

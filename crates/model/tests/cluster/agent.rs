@@ -46,7 +46,7 @@ impl Node {
                     let local = self.local.versions.get_mut(&(store, version)).expect("it is there");
                     local.open = local.open.without(&partitions);
                 }
-                AgentAction::StopFetch { store, version } => _ = self.local.fetches.remove(&(store, version)),
+                AgentAction::StopFetch { store, version, .. } => _ = self.local.fetches.remove(&(store, version)),
                 AgentAction::Fetch { .. } => {}
             }
         }
@@ -264,11 +264,12 @@ fn a_fetch_of_what_a_plan_gave_stops_when_the_plan_is_given_up() {
             one.local.fetches.get_mut(&(name("s"), current)).unwrap().partitions = partitions.clone();
         })
     };
-    let stops = |one: &mut Node, cluster: &Cluster, now_ms: u64| {
+    let stopped = |one: &mut Node, cluster: &Cluster, now_ms: u64| {
         let actions = one.look(cluster, now_ms);
-        actions
-            .iter()
-            .any(|action| matches!(action, AgentAction::StopFetch { .. }))
+        actions.into_iter().find_map(|action| match action {
+            AgentAction::StopFetch { unwanted, .. } => Some(unwanted),
+            _ => None,
+        })
     };
     let plan = operator::RoutingRequest {
         remove: [node(3)].into(),
@@ -277,15 +278,22 @@ fn a_fetch_of_what_a_plan_gave_stops_when_the_plan_is_given_up() {
     let (_, change) = operator::plan_routing(&cluster.view, &plan).unwrap();
     assert!(cluster.apply(&change));
     let planned = begun(&mut one, &cluster, 1_000).expect("it is given more");
-    assert!(!stops(&mut one, &cluster, 2_000));
-    // Meanwhile it loses one of its own, which it wants whatever becomes of the plan.
-    let local = one.local.versions.get_mut(&(name("s"), current)).unwrap();
+    assert_eq!(stopped(&mut one, &cluster, 2_000), None);
+    // Meanwhile it has lost one of its own, which it wants whatever becomes of the plan.
+    let key = (name("s"), current);
+    let local = one.local.versions.get_mut(&key).unwrap();
     let lost: PartitionSet = local.open.iter().take(1).collect();
     local.open = local.open.without(&lost);
+    let fetch = one.local.fetches.get_mut(&key).unwrap();
+    fetch.partitions = fetch.partitions.with(&lost);
     assert!(cluster.apply(&operator::cancel_plan(&cluster.view).unwrap()));
-    assert!(stops(&mut one, &cluster, 3_000));
-    assert_eq!(begun(&mut one, &cluster, 4_000), Some(lost.clone()));
-    assert!(planned.without(&lost) == planned && !stops(&mut one, &cluster, 5_000));
+    assert_eq!(
+        stopped(&mut one, &cluster, 3_000),
+        Some(planned),
+        "and not what it has lost"
+    );
+    assert_eq!(begun(&mut one, &cluster, 4_000), Some(lost));
+    assert_eq!(stopped(&mut one, &cluster, 5_000), None);
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use fondaco_format::{ChunkEntry, Manifest};
-use fondaco_model::PartitionSet;
+use fondaco_format::Manifest;
+use fondaco_model::{PartitionId, PartitionSet};
 
 use super::error::FetchError;
 use super::file::{link_name, part_name, remove};
@@ -40,12 +40,23 @@ pub fn discard_leftovers(version_dir: &Path) -> Result<(), FetchError> {
 /// # Errors
 /// No readable manifest, or what the operating system says; some may then be deleted.
 pub fn keep_only(version_dir: &Path, partitions: &PartitionSet) -> Result<(), FetchError> {
+    discard(version_dir, |partition| !partitions.contains(partition))
+}
+
+/// Deletes the files of these partitions, and no others, as [`keep_only`] does.
+///
+/// # Errors
+/// As for [`keep_only`].
+pub fn discard_partitions(version_dir: &Path, partitions: &PartitionSet) -> Result<(), FetchError> {
+    discard(version_dir, |partition| partitions.contains(partition))
+}
+
+fn discard(version_dir: &Path, goes: impl Fn(PartitionId) -> bool) -> Result<(), FetchError> {
     let manifest = Manifest::read(version_dir).map_err(|source| FetchError::Manifest {
         location: version_dir.display().to_string(),
         source,
     })?;
-    let unwanted = |chunk: &&ChunkEntry| !partitions.contains(chunk.partition);
-    for chunk in manifest.chunks.iter().filter(unwanted) {
+    for chunk in manifest.chunks.iter().filter(|chunk| goes(chunk.partition)) {
         remove(&version_dir.join(&chunk.index.name))?;
         remove(&version_dir.join(&chunk.data.name))?;
     }

@@ -29,7 +29,7 @@ use std::time::Duration;
 use fondaco_format::Checksum;
 use fondaco_model::{AdaptiveRate, FetchWindow, PartitionCount, PartitionSet, StoreName};
 
-pub use discard::{discard_leftovers, keep_only};
+pub use discard::{discard_leftovers, discard_partitions, keep_only};
 pub use error::FetchError;
 pub use pace::{Clock, FetchControl, FetchProgress, SystemClock};
 pub use peer::{PeerClient, PeerSource};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_format::{Checksum, MANIFEST_FILE, Manifest, Version};
 use fondaco_model::PartitionId;
-use fondaco_node::{FetchError, discard_leftovers, keep_only};
+use fondaco_node::{FetchError, discard_leftovers, discard_partitions, keep_only};
 
 use crate::place::{Place, Source, Tuning, control, hurried};
 
@@ -110,6 +110,21 @@ fn partitions_that_are_given_up_are_not_held_any_more_and_can_come_back() {
         .fetch(Arc::clone(&source), &control(), &Tuning::default())
         .unwrap();
     place.assert_whole();
+}
+
+#[test]
+fn what_is_there_of_other_partitions_stays_also_if_they_are_not_whole() {
+    let (source, place) = (Source::new(false), Place::new());
+    place
+        .fetch(Arc::clone(&source), &control(), &Tuning::default())
+        .unwrap();
+    fs::remove_file(place.version().join("p00001-c0000.index")).unwrap();
+    discard_partitions(&place.version(), &[PartitionId::new(0)].into_iter().collect()).unwrap();
+    let there = |name: &str| place.version().join(name).exists();
+    assert_eq!(
+        ["p00000-c0000.data", "p00000-c0000.index", "p00001-c0000.data"].map(there),
+        [false, false, true]
+    );
 }
 
 #[test]

@@ -63,14 +63,17 @@ impl Agent {
     ) {
         for (key, fetch) in &local.fetches {
             // What a plan gave that was given up, too. What else it was to bring is begun again.
-            let is_wanted = wants.get(key).is_some_and(|want| {
-                want.detail.manifest_checksum == fetch.manifest_checksum
-                    && fetch.partitions.without(&want.partitions).is_empty()
-            });
-            if !is_wanted {
+            let want = wants.get(key);
+            let want = want.filter(|want| want.detail.manifest_checksum == fetch.manifest_checksum);
+            let unwanted = match want {
+                Some(want) => fetch.partitions.without(&want.partitions),
+                None => fetch.partitions.clone(),
+            };
+            if want.is_none() || !unwanted.is_empty() {
                 actions.push(AgentAction::StopFetch {
                     store: key.0.clone(),
                     version: key.1,
+                    unwanted,
                 });
             }
         }

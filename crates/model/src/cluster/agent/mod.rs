@@ -56,6 +56,8 @@ pub enum AgentAction {
         store: StoreName,
         /// The version.
         version: VersionNumber,
+        /// What it brings that is not wanted any more: what there is of it beside an open version goes with it.
+        unwanted: PartitionSet,
     },
     /// Let requests see this, and nothing else.
     Publish(ServingSet),
