@@ -3,6 +3,7 @@
 //! Each is set up for the same promises: a batch is in the log of the operating system when its writing returns,
 //! and on the disk when a sync does.
 
+mod fjall;
 mod lmdb;
 pub mod mixed;
 mod ours;
@@ -22,6 +23,8 @@ pub enum Candidate {
     Disk,
     /// Ours, a log with its keys in memory.
     Log,
+    /// What `disk` is built on, alone.
+    Fjall,
     /// RocksDB, if the benchmark was built with it.
     Rocksdb,
     /// LMDB: a tree of pages, not one of runs.
@@ -44,10 +47,16 @@ impl Candidate {
     /// All that this program was built with.
     pub fn all() -> Vec<Self> {
         let rocksdb = cfg!(feature = "rocksdb").then_some(Self::Rocksdb);
-        [Some(Self::Log), Some(Self::Disk), rocksdb, Some(Self::Lmdb)]
-            .into_iter()
-            .flatten()
-            .collect()
+        [
+            Some(Self::Log),
+            Some(Self::Disk),
+            Some(Self::Fjall),
+            rocksdb,
+            Some(Self::Lmdb),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     }
 
     /// The name for people.
@@ -55,6 +64,7 @@ impl Candidate {
         match self {
             Self::Disk => "fondaco's trees (fjall)",
             Self::Log => "fondaco's log",
+            Self::Fjall => "fjall alone",
             Self::Rocksdb => "RocksDB",
             Self::Lmdb => "LMDB",
         }
@@ -65,6 +75,7 @@ impl Candidate {
         match self {
             Self::Disk => "disk",
             Self::Log => "log",
+            Self::Fjall => "fjall",
             Self::Rocksdb => "rocksdb",
             Self::Lmdb => "lmdb",
         }
@@ -76,6 +87,7 @@ impl Candidate {
         Ok(match self {
             Self::Disk => Box::new(ours::Ours::open_trees(dir, cache_bytes)?),
             Self::Log => Box::new(ours::Ours::open_log(dir, cache_bytes)?),
+            Self::Fjall => Box::new(fjall::Trees::open(dir, cache_bytes)?),
             #[cfg(feature = "rocksdb")]
             Self::Rocksdb => Box::new(rocksdb::Rocks::open(dir, cache_bytes)?),
             #[cfg(not(feature = "rocksdb"))]

@@ -172,8 +172,8 @@ struct Contender<'a> {
 enum Role<'a> {
     /// A server and nothing more.
     Server,
-    /// Ours, on an engine that is called directly, too.
-    On(&'a Direct),
+    /// Ours, on an engine that is called directly, too; and what that one is built on, if it is.
+    On(&'a [Direct]),
     /// What does no more than to receive and send.
     Bare,
 }
@@ -187,12 +187,12 @@ enum Loaded<'a> {
 }
 
 impl<'a> Contender<'a> {
-    fn fondaco(fondaco: &'a Fondaco, prefix: &'a str, name: &'static str, engine: &'a Direct) -> Self {
+    fn fondaco(fondaco: &'a Fondaco, prefix: &'a str, name: &'static str, engines: &'a [Direct]) -> Self {
         Self {
             name,
             target: Loaded::Resp(fondaco.resp(), prefix),
             cpu_time: Box::new(|| fondaco.process().cpu_time()),
-            role: Role::On(engine),
+            role: Role::On(engines),
         }
     }
 
@@ -267,14 +267,18 @@ impl<'a> Contender<'a> {
 struct Seen {
     per_second: Figure,
     per_cpu_second: Figure,
-    /// By its engine's own processor time, called directly.
-    engine_per_cpu_second: Figure,
+    /// By the processor time of each engine that is called directly.
+    engines_per_cpu_second: Vec<Figure>,
     /// At the [`PERCENTILES`].
     latencies: [Figure; 3],
 }
 
 impl Seen {
-    fn new(mix: &Mix) -> Self {
+    fn new(mix: &Mix, contender: &Contender<'_>) -> Self {
+        let engines = match contender.role {
+            Role::On(engines) => engines.len(),
+            Role::Server | Role::Bare => 0,
+        };
         let (per_second, per_cpu_second) = match mix.keys {
             1 => ("requests/s", "requests/CPU s"),
             _ => ("keys/s", "keys/CPU s"),
@@ -282,7 +286,7 @@ impl Seen {
         Self {
             per_second: Figure::new(per_second, Vec::new()),
             per_cpu_second: Figure::new(per_cpu_second, Vec::new()),
-            engine_per_cpu_second: Figure::new(per_cpu_second, Vec::new()),
+            engines_per_cpu_second: vec![Figure::new(per_cpu_second, Vec::new()); engines],
             latencies: [(); 3].map(|()| Figure::new("µs", Vec::new())),
         }
     }
@@ -328,7 +332,7 @@ impl<'a> Course<'a> {
 
     /// The contenders under a mix, in turns.
     fn compare(&self, mix: &Mix, contenders: &[&Contender<'_>]) -> Result<Vec<Seen>> {
-        let mut seen = vec![Seen::new(mix); contenders.len()];
+        let mut seen: Vec<_> = contenders.iter().map(|contender| Seen::new(mix, contender)).collect();
         for round in 0..self.rounds() {
             if round > 0 && self.began.elapsed() > ROUNDS_UNTIL {
                 break;
@@ -339,9 +343,13 @@ impl<'a> Course<'a> {
                 let before = (contender.cpu_time)()?;
                 let report = contender.load(mix, self.dataset, self.round_time(), round)?;
                 seen.add(mix, &report, settled(&contender.cpu_time)? - before);
-                if let Role::On(engine) = contender.role {
-                    rustix::fs::sync();
-                    seen.engine_per_cpu_second.rounds.push(engine.per_cpu_second(mix)?);
+                if let Role::On(engines) = contender.role {
+                    // What the engine is built on is compared only where it is alone.
+                    let counted = if mix.is_of_many() { engines } else { &engines[..1] };
+                    for (engine, figure) in counted.iter().zip(&mut seen.engines_per_cpu_second) {
+                        rustix::fs::sync();
+                        figure.rounds.push(engine.per_cpu_second(mix)?);
+                    }
                 }
             }
         }
@@ -423,18 +431,20 @@ fn lines_of(mix: &Mix, ours: &Seen, peers: &[(&'static str, Seen)]) -> Vec<Line>
     lines
 }
 
-/// What a server makes of its engine, by a second of processor time: of the engine alone where there is as much for a
-/// connection to do at a time as for the engine, and of what the engine and receiving and sending take.
+/// What a server makes of its engine, by a second of processor time: of the engine alone, and of what that is built on, where
+/// there is as much for a connection to do at a time as for the engine; and of what the engine and receiving and sending take.
 fn of_engine(mix: &Mix, contender: &Contender<'_>, seen: &Seen, bare: Option<&Seen>) -> Vec<Line> {
-    let Role::On(engine) = contender.role else {
+    let Role::On(engines) = contender.role else {
         return Vec::new();
     };
-    let engine = engine.engine();
-    let alone = &seen.engine_per_cpu_second;
+    let alone = || engines.iter().zip(&seen.engines_per_cpu_second);
+    let Some((own, own_alone)) = alone().next() else {
+        return Vec::new();
+    };
     let line = |of: &str, peers: Vec<(String, Figure)>| {
         let ratio = peers.last().map(|(_, peer)| seen.per_cpu_second.over(peer));
         Line {
-            work: format!("{}, a second of CPU time, engine {engine}", mix.work()),
+            work: format!("{}, a second of CPU time, engine {}", mix.work(), own.engine()),
             ours: seen.per_cpu_second.clone(),
             peers,
             ratio: ratio.map(|ratio| (ratio, of.into())),
@@ -447,17 +457,20 @@ fn of_engine(mix: &Mix, contender: &Contender<'_>, seen: &Seen, bare: Option<&Se
     };
     let mut lines = Vec::new();
     if mix.is_of_many() {
-        lines.push(line(
-            "the engine",
-            vec![("the engine, called directly".into(), alone.clone())],
-        ));
+        lines.extend(alone().map(|(engine, alone)| {
+            let name = engine.engine();
+            line(name, vec![(format!("{name}, called directly"), alone.clone())])
+        }));
     }
     if let Some(bare) = bare.map(|bare| &bare.per_cpu_second) {
-        let both = alone.rounds.iter().zip(&bare.rounds);
+        let both = own_alone.rounds.iter().zip(&bare.rounds);
         let both = both.map(|(alone, bare)| 1.0 / (1.0 / alone + 1.0 / bare));
         let peers = vec![
             ("a server without data".into(), bare.clone()),
-            ("the engine behind it".into(), Figure::new(&alone.unit, both.collect())),
+            (
+                "the engine behind it".into(),
+                Figure::new(&own_alone.unit, both.collect()),
+            ),
         ];
         lines.push(line("both", peers));
     }

@@ -44,8 +44,9 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     let mariadb = MariaDb::start_durable(bench, Some(bench.server_cpu()))?;
     mariadb.load(&parquet, dataset)?;
 
-    let log = Direct::start(&course, Candidate::Log)?;
-    let disk = Direct::start(&course, Candidate::Disk)?;
+    let direct = |candidate| Direct::start(&course, candidate);
+    let log = [direct(Candidate::Log)?];
+    let disk = [direct(Candidate::Disk)?, direct(Candidate::Fjall)?];
     let bare = Bare::start(bench, bench.server_cpu(), &prefix, dataset.value_bytes)?;
 
     mariadb.set_commit(Commit::Written)?;
@@ -87,8 +88,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     drop(redis);
     fondaco.end()?;
     trees.end()?;
-    log.end()?;
-    disk.end()?;
+    log.into_iter().chain(disk).try_for_each(Direct::end)?;
     lines.extend(synced);
     lines.extend(with_rewriting(&lines, dataset.records, rewriting));
     Ok(Measured {
@@ -102,7 +102,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
             ),
             "Durability: what is acknowledged is in a log of the operating system, which is synced about once a second (Redis with appendfsync everysec, MariaDB with innodb_flush_log_at_trx_commit = 2), or, where it says so, on the disk (always, 1). fondaco's durability log is that of everysec with engine log, which is synced four times a second; with engine disk it leaves the syncing to the operating system; fsync is always.".into(),
             "MariaDB: prepared statements, one a transaction, each connection a thread of the client, so that nothing is pipelined; a write is an INSERT … ON DUPLICATE KEY UPDATE of a value that differs. Torn pages are prevented, as by default. All its data is in its buffer pool.".into(),
-            "The engine called directly: right after each round of the server's on it, by one thread on the same core, from memory; reads one by one, writes in batches of 64, as large as what commits together on a busy node, or of as many as the connections have under way, if that is fewer, each synced where it says so. Processor time is that of its process, what it writes out and merges included, until it had nothing more to do, without the making of the requests. It has neither a network nor versions.".into(),
+            "The engine called directly: right after each round of the server's on it, by one thread on the same core, from memory; reads one by one, writes in batches of 64, as large as what commits together on a busy node, or of as many as the connections have under way, if that is fewer, each synced where it says so. Processor time is that of its process, what it writes out and merges included, until it had nothing more to do, without the making of the requests. It has neither a network nor versions. fjall is what the engine disk is built on: called without what ours adds to it, with the same settings, and all memory for its blocks.".into(),
             "The engine behind a server without data: what a request takes the engine called directly, and what one takes a server that receives requests, sends replies of the same lengths, and looks nothing up, by epoll, one recv and one send for what a connection has under way; processor time of both, one after the other. A server over the engine that did nothing of its own, and had nothing of several requests to do together, would take as much.".into(),
             memory,
         ],
