@@ -34,6 +34,7 @@ pub struct ClientBuilder {
     steering: SteeringPolicy,
     transport: Transport,
     replica: Option<Arc<dyn LocalReplica>>,
+    charges_quotas: bool,
     counters: Arc<QuorumCounters>,
 }
 
@@ -61,6 +62,7 @@ impl ClientBuilder {
                 is_local: false,
             },
             replica: None,
+            charges_quotas: false,
             counters: Arc::default(),
         }
     }
@@ -107,6 +109,13 @@ impl ClientBuilder {
     /// What the node holds itself that the client is in: it is asked without a connection.
     pub fn replica(mut self, replica: Arc<dyn LocalReplica>) -> Self {
         self.replica = Some(replica);
+        self
+    }
+
+    /// Says that whatever is written was charged to the quotas of stores before, as nodes and routers do for their clients.
+    /// What others write is charged by the nodes that take it.
+    pub fn charges_quotas(mut self) -> Self {
+        self.charges_quotas = true;
         self
     }
 
@@ -197,6 +206,7 @@ impl ClientBuilder {
             zone: self.zone,
             health: self.health,
             replica: self.replica,
+            charges_quotas: self.charges_quotas,
             counters: self.counters,
             background: AtomicUsize::new(0),
             tasks: OnceLock::new(),

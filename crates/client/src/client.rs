@@ -49,6 +49,8 @@ pub(crate) struct Inner {
     pub(crate) health: HealthPolicy,
     /// What the node that the client is in holds itself.
     pub(crate) replica: Option<Arc<dyn LocalReplica>>,
+    /// Whether quotas were charged with what it writes.
+    pub(crate) charges_quotas: bool,
     pub(crate) counters: Arc<QuorumCounters>,
     /// How many operations on versioned stores go on though they were answered.
     pub(crate) background: AtomicUsize,

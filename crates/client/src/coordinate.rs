@@ -17,7 +17,7 @@ use crate::client::{Client, Inner, Snapshot};
 use crate::drive::next_snapshot;
 use crate::error::ClientError;
 use crate::link::{Call, CallOutcomes, Replies};
-use crate::quorum::{Moment, Operation, Outgoing, ReplicaReply, ReplicaRequest};
+use crate::quorum::{Moment, Operation, Outgoing, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use crate::read::Failure;
 
 /// How many operations may go on after they were answered.
@@ -135,13 +135,16 @@ impl Inner {
     }
 
     /// Sends a request to a replica: the one in this process, or over a connection.
-    fn send_to_replica(&self, outgoing: Outgoing, snapshot: &Snapshot, replies: &Arc<Replies>) {
+    fn send_to_replica(&self, mut outgoing: Outgoing, snapshot: &Snapshot, replies: &Arc<Replies>) {
         let id = outgoing.id;
         if let Some(local) = &self.replica
             && local.node() == Some(outgoing.node)
         {
             let replies = Arc::clone(replies);
             return local.request(outgoing.request, Box::new(move |reply| replies.push(id, Ok(reply))));
+        }
+        if let ReplicaOperation::Put { is_charged, .. } = &mut outgoing.request.operation {
+            *is_charged = self.charges_quotas;
         }
         match snapshot.link(outgoing.node) {
             Some(link) => link.call(Call::new(outgoing, replies)),

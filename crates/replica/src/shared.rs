@@ -146,6 +146,7 @@ impl Shared {
                 key,
                 context,
                 update,
+                is_charged: _,
             } => match place_of(&key) {
                 Ok(place) => {
                     let bytes = key.len() + value_bytes(&update);

@@ -63,7 +63,7 @@ pub struct VersionedArguments {
     #[arg(long, value_name = "MILLISECONDS")]
     tombstone_grace_ms: Option<u64>,
 
-    /// How many keys a second may be written through all routers, and through all nodes; 0 is no limit
+    /// How many keys a second may be written through all routers, and to all nodes; 0 is no limit
     #[arg(long, value_name = "COUNT")]
     write_keys_per_second: Option<u64>,
 }

@@ -79,6 +79,8 @@ pub enum ReplicaErrorCode {
     Refused,
     /// `BADKEY`: no store can hold the key. Others would refuse as well.
     BadKey,
+    /// `QUOTA`: the store's quota of writes is used up. Others would have more of it to give, but not for long.
+    Quota,
     /// Anything else.
     Other,
 }
@@ -98,6 +100,7 @@ impl ReplicaErrorCode {
             Self::Corrupt => "CORRUPT",
             Self::Refused => "NOPERM",
             Self::BadKey => "BADKEY",
+            Self::Quota => "QUOTA",
             Self::Other => "ERR",
         }
     }
@@ -115,6 +118,7 @@ impl ReplicaErrorCode {
             "CORRUPT" => Self::Corrupt,
             "NOPERM" | "NOAUTH" | "WRONGPASS" => Self::Refused,
             "BADKEY" => Self::BadKey,
+            "QUOTA" => Self::Quota,
             "ERR" => Self::Other,
             _ => return None,
         })

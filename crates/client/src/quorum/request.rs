@@ -47,6 +47,8 @@ pub enum ReplicaOperation {
         context: VectorClock,
         /// The value, or the tombstone.
         update: Update,
+        /// Whether the store's quota of writes was charged with it by the node or the router that it comes from.
+        is_charged: bool,
     },
     /// `FONDACO.RMERGE`: join records with those that are held.
     Merge {
@@ -126,7 +128,7 @@ pub enum PutOver {
 pub enum ReplicaCommand {
     /// `FONDACO.RGET store-id timeout-ms epoch FULL|CONTEXT store key…`
     Get,
-    /// `FONDACO.RPUT store-id timeout-ms epoch CONTEXT|ALL|UNCHANGED store key context update`
+    /// `FONDACO.RPUT store-id timeout-ms epoch CONTEXT|ALL|UNCHANGED store key context update [CHARGED]`
     Put,
     /// `FONDACO.RMERGE store-id timeout-ms epoch store (key record)…`
     Merge,

@@ -129,12 +129,12 @@ impl Trouble {
         matches!(self, Self::Error(error) if error.code == ReplicaErrorCode::OldTable)
     }
 
-    /// Whether any other node would refuse as well.
+    /// Whether no other node is to be asked instead: it would refuse as well, or would pay for this one.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(
             self,
             Self::Error(ReplicaError {
-                code: ReplicaErrorCode::Refused | ReplicaErrorCode::BadKey,
+                code: ReplicaErrorCode::Refused | ReplicaErrorCode::BadKey | ReplicaErrorCode::Quota,
                 ..
             })
         )

@@ -67,6 +67,7 @@ impl Held {
                 key,
                 context,
                 update,
+                ..
             } => {
                 let over = match over {
                     PutOver::Context => Over::Context(&context),

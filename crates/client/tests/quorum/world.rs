@@ -391,6 +391,7 @@ impl World {
                 key,
                 context,
                 update,
+                ..
             } => {
                 let over = match over {
                     PutOver::Context => Over::Context(&context),

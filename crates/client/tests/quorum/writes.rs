@@ -221,6 +221,35 @@ fn who_refuses_speaks_for_all() {
 }
 
 #[test]
+fn a_used_up_quota_ends_a_write_unless_another_replica_may_have_taken_it() {
+    for may_have_taken_it in [false, true] {
+        let mut world = World::new(1, &Shape::three(), Some(1));
+        let key = first_key();
+        if may_have_taken_it {
+            world.replica(1).late_us.insert("FONDACO.RPUT", 700_000);
+        }
+        for number in 1 + u32::from(may_have_taken_it)..=3 {
+            world
+                .replica(number)
+                .refuses
+                .insert("FONDACO.RPUT", ReplicaErrorCode::Quota);
+        }
+        let (at, written) = put(&mut world, &key, "v");
+        let asked = world.asked(at).nodes(ReplicaCommand::Put);
+        match may_have_taken_it {
+            true => {
+                assert!(asked.len() > 1, "{asked:?}");
+                written.unwrap();
+            }
+            false => {
+                assert_eq!(asked.len(), 1);
+                assert!(matches!(written, Err(ClientError::Refused { .. })), "{written:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn other_zones_must_answer_where_the_settings_say_so() {
     let shape = Shape::of(4, 4).zones(2).with(|settings| {
         (settings.reads, settings.writes) = (1, 1);

@@ -282,6 +282,7 @@ impl Forwarder {
         let catalog = &self.shared.catalog;
         let mut builder = Client::builder()
             .local()
+            .charges_quotas()
             .topology(catalog.topology())
             .topology_wanted(Arc::clone(catalog.topology_wanted()))
             .quorum_counters(Arc::clone(&self.metrics.quorums));

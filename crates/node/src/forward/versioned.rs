@@ -186,8 +186,8 @@ impl Forwarder {
         UnderWay::of(self, keys)
     }
 
-    /// Charges a store's quota of writes with so many keys. Routers have it together, and so have the nodes
-    /// that clients write to: each its share.
+    /// Charges a store's quota of writes with so many keys. Routers have it together, and so have the nodes that clients
+    /// and applications write to: each its share.
     ///
     /// # Errors
     /// The error to answer with: the quota is used up.

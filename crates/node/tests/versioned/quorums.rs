@@ -1,8 +1,12 @@
 //! Reads and writes as many replicas as the store wants: with nodes away, with too few, and beyond quotas.
 
+use std::sync::Arc;
+
+use fondaco_client::{Client, PutOptions};
 use fondaco_model::versioned::VersionedChange;
 use fondaco_node::{Counter, Setting};
 use redis::{ConnectionLike, Value};
+use tokio::sync::watch;
 
 use crate::harness::{Cluster, Connection, Shape, bulk, until};
 
@@ -82,6 +86,59 @@ fn writes_beyond_the_quota_are_refused_and_reads_are_not() {
     assert_eq!(cluster.nodes[0].count(Counter::QuotaRefusals), refused as u64);
     for _ in 0..50 {
         assert_eq!(connection.send("GET s:1"), Ok(bulk("x")));
+    }
+}
+
+#[test]
+fn applications_that_write_to_replicas_themselves_are_held_to_the_quota() {
+    let cluster = Cluster::start(Shape {
+        nodes: 2,
+        settings: VersionedChange {
+            write_keys_per_second: Some(Some(20)),
+            ..VersionedChange::default()
+        },
+        ..Shape::default()
+    });
+    let (_, topology) = watch::channel(Some(Arc::new(cluster.topology.clone())));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let refused = runtime.unwrap().block_on(async {
+        let client = Client::builder().topology(topology).connect().await.unwrap();
+        let (store, key) = ("s".parse().unwrap(), cluster.key(1, true));
+        let mut refused = Vec::new();
+        for _ in 0..200 {
+            let put = client.put(&store, key.as_bytes(), "x", &PutOptions::default()).await;
+            refused.extend(put.err());
+        }
+        assert_eq!(client.get(&store, key.as_bytes()).await.unwrap().unwrap(), "x");
+        refused
+    });
+    assert!(refused.len() > 100, "{}", refused.len());
+    let error = refused[0].to_string();
+    assert!(error.contains("20 keys a second, 10 through this process"), "{error}");
+    assert_eq!(cluster.nodes[1].count(Counter::QuotaRefusals), refused.len() as u64);
+}
+
+#[test]
+fn a_write_is_charged_once_however_many_nodes_take_part() {
+    let cluster = Cluster::start(Shape {
+        nodes: 3,
+        settings: VersionedChange {
+            write_keys_per_second: Some(Some(300)),
+            ..VersionedChange::default()
+        },
+        ..Shape::default()
+    });
+    // Each node may take a hundred: two of them take sixty each, all for the third.
+    let key = cluster.key(2, true);
+    for node in [0, 1] {
+        let mut connection = cluster.nodes[node].connect();
+        for _ in 0..60 {
+            assert_eq!(connection.send(&format!("SET s:{key} x")), Ok(Value::Okay));
+        }
+    }
+    let mut connection = cluster.nodes[2].connect();
+    for _ in 0..60 {
+        assert_eq!(connection.send(&format!("SET s:{key} x")), Ok(Value::Okay));
     }
 }
 

@@ -312,6 +312,7 @@ pub fn putting(key: &str, update: Update) -> ReplicaOperation {
         key: Bytes::copy_from_slice(key.as_bytes()),
         context: VectorClock::new(),
         update,
+        is_charged: false,
     }
 }
 

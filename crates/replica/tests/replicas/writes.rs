@@ -23,6 +23,7 @@ fn putting_unseen(key: &str, text: &str) -> ReplicaOperation {
         key: Bytes::copy_from_slice(key.as_bytes()),
         context: VectorClock::new(),
         update: value(text),
+        is_charged: false,
     }
 }
 
@@ -106,6 +107,7 @@ fn who_changes_what_it_has_read_is_told_of_a_write_in_between() {
         key: "k".into(),
         context: read.context().clone(),
         update: value(text),
+        is_charged: false,
     };
     assert!(matches!(ask(replicas, unchanged("b")), ReplicaReply::Written(_)));
     assert_eq!(code(ask(replicas, unchanged("c"))), ReplicaErrorCode::Conflict);

@@ -126,6 +126,7 @@ impl Replica {
                 key,
                 context,
                 update,
+                ..
             } => self.put(store, &key, over, &context, update),
             ReplicaOperation::Merge { records } => self.merge_all(store, records, now_unix_ms, is_counted),
             ReplicaOperation::Hint { target, records } => self.hint(target, records),

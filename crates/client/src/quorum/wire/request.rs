@@ -44,6 +44,9 @@ fn invalid(what: &'static str, got: &[u8], allowed: &'static str) -> ReplicaRequ
     }
 }
 
+/// Behind a write that a quota was charged with.
+const CHARGED: &[u8] = b"CHARGED";
+
 impl RecordPart {
     const fn word(self) -> &'static str {
         match self {
@@ -88,8 +91,9 @@ impl ReplicaRequest {
                 key,
                 context,
                 update,
+                is_charged,
             } => {
-                head(writer, 5);
+                head(writer, 5 + usize::from(*is_charged));
                 writer.bulk(over.word().as_bytes());
                 writer.bulk(store);
                 writer.bulk(key);
@@ -98,6 +102,9 @@ impl ReplicaRequest {
                 bytes.clear();
                 update.encode(&mut bytes);
                 writer.bulk(&bytes);
+                if *is_charged {
+                    writer.bulk(CHARGED);
+                }
             }
             ReplicaOperation::Merge { records } => {
                 head(writer, 1 + 2 * records.len());
@@ -169,6 +176,7 @@ impl ReplicaRequest {
                     key: left.key()?,
                     context: left.context()?,
                     update: left.update()?,
+                    is_charged: left.is_charged()?,
                 };
                 left.end()?;
                 operation
@@ -278,7 +286,9 @@ impl<I: Iterator<Item = Bytes>> Left<I> {
             command: self.command.name(),
             takes: match self.command {
                 ReplicaCommand::Get => "store-id timeout-ms epoch FULL|CONTEXT store key…",
-                ReplicaCommand::Put => "store-id timeout-ms epoch CONTEXT|ALL|UNCHANGED store key context update",
+                ReplicaCommand::Put => {
+                    "store-id timeout-ms epoch CONTEXT|ALL|UNCHANGED store key context update [CHARGED]"
+                }
                 ReplicaCommand::Merge => "store-id timeout-ms epoch store (key record)…",
                 ReplicaCommand::Hint => "store-id timeout-ms epoch store target-node (key record)…",
                 ReplicaCommand::Tree => "store-id timeout-ms epoch store partition depth node…",
@@ -315,6 +325,14 @@ impl<I: Iterator<Item = Bytes>> Left<I> {
             .into_iter()
             .find(|over| word.eq_ignore_ascii_case(over.word().as_bytes()));
         over.ok_or_else(|| invalid("condition", &word, "CONTEXT, ALL or UNCHANGED"))
+    }
+
+    fn is_charged(&mut self) -> Result<bool, ReplicaRequestError> {
+        match self.another() {
+            None => Ok(false),
+            Some(word) if word.eq_ignore_ascii_case(CHARGED) => Ok(true),
+            Some(word) => Err(invalid("mark", &word, "CHARGED")),
+        }
     }
 
     fn store(&mut self) -> Result<StoreName, ReplicaRequestError> {
@@ -412,11 +430,12 @@ mod tests {
         let place = (any::<u32>().prop_map(PartitionId::new), any::<u8>());
         prop_oneof![
             (part, prop::collection::vec(key(), 1..5)).prop_map(|(part, keys)| ReplicaOperation::Get { part, keys }),
-            (over, key(), update).prop_map(|(over, key, update)| ReplicaOperation::Put {
+            (over, key(), update, any::<bool>()).prop_map(|(over, key, update, is_charged)| ReplicaOperation::Put {
                 over,
                 key,
                 context: VectorClock::default(),
                 update,
+                is_charged,
             }),
             records().prop_map(|records| ReplicaOperation::Merge { records }),
             (1u32.., records()).prop_map(|(target, records)| ReplicaOperation::Hint {

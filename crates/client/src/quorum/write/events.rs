@@ -88,7 +88,9 @@ impl Write {
             _ => Step::Failed,
         };
         match purpose {
-            Purpose::Context | Purpose::Put { .. } if self.record.is_none() && trouble.is_refusal() => {
+            Purpose::Context | Purpose::Put { .. }
+                if self.record.is_none() && trouble.is_refusal() && !self.may_be_taken_elsewhere(node) =>
+            {
                 let message = trouble.words();
                 return self.fail(ClientError::Refused { node, message });
             }
@@ -164,6 +166,7 @@ impl Operation for Write {
                 key,
                 context: self.context.clone(),
                 update: self.update.clone(),
+                is_charged: false,
             },
             Purpose::Merge => ReplicaOperation::Merge { records: records(key) },
             Purpose::Hint { target } => {

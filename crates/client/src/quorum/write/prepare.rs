@@ -120,6 +120,12 @@ impl Write {
         self.tries.iter().any(|tried| tried.fate == Fate::Unknown)
     }
 
+    /// The same, by another than this one.
+    pub(super) fn may_be_taken_elsewhere(&self, node: NodeId) -> bool {
+        let mut others = self.tries.iter().filter(|tried| tried.node != node);
+        others.any(|tried| tried.fate == Fate::Unknown)
+    }
+
     /// Whether nobody else may take the write while one replica may have: what is added would count twice, and
     /// what is written over all, and late, would take the place of what was acknowledged since.
     pub(super) fn is_made_once(&self) -> bool {

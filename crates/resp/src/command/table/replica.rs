@@ -35,7 +35,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             STORE,
             Argument::new("key", String).multiple(),
         ]),
-    CommandSpec::new(Id::FondacoRPut, "fondaco.rput", 9, Group::Own)
+    CommandSpec::new(Id::FondacoRPut, "fondaco.rput", -9, Group::Own)
         .doc(
             SINCE_WRITES,
             O_1,
@@ -58,6 +58,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             Argument::new("key", String),
             Argument::new("context", String),
             Argument::new("update", String),
+            Argument::word("charged", "CHARGED").optional(),
         ]),
     CommandSpec::new(Id::FondacoRMerge, "fondaco.rmerge", -7, Group::Own)
         .doc(SINCE_WRITES, O_KEYS, "Merges records into those that this replica has")

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{ReplicaCommand, ReplicaRequest};
+use fondaco_client::quorum::{ReplicaCommand, ReplicaOperation, ReplicaRequest};
 use fondaco_model::{PartitionId, Slot};
 use fondaco_resp::Arguments;
 use fondaco_resp::command::CommandId;
@@ -103,7 +103,7 @@ impl Admission<'_> {
     /// The request that other nodes and routers make of this node's own replica.
     ///
     /// # Errors
-    /// The error to answer with: arguments that are none, no right to read or write the store.
+    /// The error to answer with: arguments that are none, no right to read or write the store, a quota that is used up.
     pub(in crate::server) fn replica_request(
         &self,
         command: ReplicaCommand,
@@ -119,11 +119,27 @@ impl Admission<'_> {
             }
         };
         match (is_let_in, command) {
-            (true, _) => Ok(request),
+            (true, _) => {
+                self.charge_application(&request)?;
+                Ok(request)
+            }
             (false, ReplicaCommand::Get | ReplicaCommand::Tree | ReplicaCommand::Sync | ReplicaCommand::OldestHint) => {
                 Err(refusal::no_right_to_read(&request.store))
             }
             (false, _) => Err(refusal::no_right_to_write(&request.store)),
+        }
+    }
+
+    /// Charges the store's quota with a write of an application that has the client library: nobody else has.
+    fn charge_application(&self, request: &ReplicaRequest) -> Result<(), Refusal> {
+        let ReplicaOperation::Put { is_charged: false, .. } = request.operation else {
+            return Ok(());
+        };
+        let place = self.catalog.store_on_wire(request.store.as_str().as_bytes());
+        match place.and_then(|place| self.catalog.versioned(place)) {
+            Some(store) => self.forwarder.charge_writes(self.catalog, store, 1),
+            // It is said elsewhere that there is no such store.
+            None => Ok(()),
         }
     }
 
