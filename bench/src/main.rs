@@ -43,7 +43,8 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 /// As in the program.
 // SAFETY: nothing else has this name, and it is a string of C, as the allocator expects.
 #[unsafe(export_name = "_rjem_malloc_conf")]
-pub static ALLOCATOR_OPTIONS: Option<&'static u8> = Some(&b"thp:always,metadata_thp:auto\0"[0]);
+pub static ALLOCATOR_OPTIONS: Option<&'static u8> =
+    Some(&b"thp:always,metadata_thp:auto,percpu_arena:percpu,narenas:1024\0"[0]);
 
 #[derive(Parser)]
 #[command(about = "Benchmarks of fondaco against its peers")]

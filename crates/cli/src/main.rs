@@ -27,11 +27,16 @@ use output::Output;
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
-/// What the allocator is told, by a name that it looks for: to ask for huge pages. Records are looked up all over memory,
-/// and the processor remembers the places of few pages.
+/// What the allocator is told, by a name that it looks for:
+///
+/// - to ask for huge pages: records are looked up all over memory, and the processor remembers the places of few pages;
+/// - to take memory for each processor apart, and not for each thread: what one thread gives back another uses, and most
+///   records are replaced by other threads than those that brought them. How many of these there may be has to be said, or it
+///   warns where the process may not run on all processors. Only those are made that are used.
 // SAFETY: nothing else has this name, and it is a string of C, as the allocator expects.
 #[unsafe(export_name = "_rjem_malloc_conf")]
-pub static ALLOCATOR_OPTIONS: Option<&'static u8> = Some(&b"thp:always,metadata_thp:auto\0"[0]);
+pub static ALLOCATOR_OPTIONS: Option<&'static u8> =
+    Some(&b"thp:always,metadata_thp:auto,percpu_arena:percpu,narenas:1024\0"[0]);
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
