@@ -134,12 +134,15 @@ impl Inner {
         }
     }
 
+    /// Whether a node's replica is the one in this process.
+    fn is_local(&self, node: NodeId) -> bool {
+        self.replica.as_ref().is_some_and(|local| local.node() == Some(node))
+    }
+
     /// Sends a request to a replica: the one in this process, or over a connection.
     fn send_to_replica(&self, mut outgoing: Outgoing, snapshot: &Snapshot, replies: &Arc<Replies>) {
         let id = outgoing.id;
-        if let Some(local) = &self.replica
-            && local.node() == Some(outgoing.node)
-        {
+        if let Some(local) = self.replica.as_ref().filter(|_| self.is_local(outgoing.node)) {
             let replies = Arc::clone(replies);
             return local.request(outgoing.request, Box::new(move |reply| replies.push(id, Ok(reply))));
         }
@@ -189,15 +192,7 @@ impl<O: Operation> Run<O> {
                 self.snapshot = latest;
             }
             match wake {
-                Wake::Replies(outcomes) => {
-                    let moment = inner.moment(&self.snapshot);
-                    for (id, outcome) in outcomes {
-                        match outcome {
-                            Ok(reply) => self.operation.on_reply(id, reply, &moment),
-                            Err(failure) => self.operation.on_failure(id, failure, &moment),
-                        }
-                    }
-                }
+                Wake::Replies(outcomes) => self.hear(outcomes),
                 Wake::Directory(latest) => {
                     self.snapshot = latest;
                     self.operation.on_directory(&inner.moment(&self.snapshot));
@@ -214,11 +209,30 @@ impl<O: Operation> Run<O> {
         }
     }
 
+    /// Tells the operation what came back.
+    fn hear(&mut self, outcomes: CallOutcomes) {
+        let moment = self.inner.moment(&self.snapshot);
+        for (id, outcome) in outcomes {
+            match outcome {
+                Ok(reply) => self.operation.on_reply(id, reply, &moment),
+                Err(failure) => self.operation.on_failure(id, failure, &moment),
+            }
+        }
+    }
+
     /// Sends what the operation wants sent, and does what else it asks for.
     fn send(&mut self) {
-        let moment = self.inner.moment(&self.snapshot);
-        while let Some(outgoing) = self.operation.next_send(&moment) {
+        loop {
+            let moment = self.inner.moment(&self.snapshot);
+            let Some(outgoing) = self.operation.next_send(&moment) else {
+                break;
+            };
+            let is_local = self.inner.is_local(outgoing.node);
             self.inner.send_to_replica(outgoing, &self.snapshot, &self.replies);
+            if is_local {
+                // What it has in memory it has told already, and others need not.
+                self.hear(self.replies.take());
+            }
         }
         while let Some(node) = self.operation.take_suspended() {
             tracing::warn!(%node, "a node is suspended: others are asked");

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_client::quorum::{
-    KeyRecord, LeafDigests, RecordPart, ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
-    ReplicaRequest,
+    Held, KeyRecord, LeafDigests, RecordPart, ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaOperation,
+    ReplicaReply, ReplicaRequest,
 };
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Record, VectorClock};
@@ -184,9 +184,10 @@ impl Running<'_> {
             }
             for (key, record) in keys.into_iter().zip(records) {
                 match record {
-                    Ok(Some(record)) => pairs.push(KeyRecord { key, record }),
+                    Ok(Held::Record(record)) => pairs.push(KeyRecord { key, record }),
                     // Gone meanwhile, or of no use to anybody.
-                    Ok(None) => {}
+                    Ok(Held::Nothing) => {}
+                    Ok(Held::Same) => return Err(unexpected(self.peer)),
                     Err(error) if error.code == ReplicaErrorCode::Corrupt => {}
                     Err(error) if error.code == ReplicaErrorCode::More => left.push(key),
                     // What it has is not here, and was not compared.

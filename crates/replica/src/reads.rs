@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
-use fondaco_client::quorum::{OnReply, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaReply};
+use fondaco_client::quorum::{Held, OnReply, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaReply};
 use fondaco_engine::{EngineError, Hot};
 use fondaco_model::versioned::Record;
 
@@ -18,8 +18,17 @@ use crate::metrics::ReplicaCounter;
 use crate::shared::{Shared, overloaded};
 use crate::store::{HeldStore, Place};
 
-/// A record as it is read, or why it is not.
-type Read = Result<Option<Bytes>, ReplicaError>;
+/// What is read under a key, or why it is not.
+type Read = Result<Held, ReplicaError>;
+
+/// What is asked of a record.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wanted {
+    /// All of it, or its context.
+    Part(RecordPart),
+    /// All of it, if this is not its digest.
+    OtherThan(u64),
+}
 
 /// What a thread is to do.
 type Reading = Box<dyn FnOnce() + Send>;
@@ -96,7 +105,7 @@ impl AnswerRoom {
     }
 
     fn take(&mut self, read: &Read) {
-        let bytes = read.as_ref().ok().and_then(Option::as_ref).map_or(0, Bytes::len);
+        let bytes = read.as_ref().map_or(0, Held::told_bytes);
         self.0 = self.0.saturating_sub(bytes);
     }
 }
@@ -110,20 +119,19 @@ fn more() -> ReplicaError {
 }
 
 /// Reads keys of a store, where they are: as many as there is room for in one answer.
-pub(crate) fn get(
+pub(crate) fn get<'a>(
     shared: &Arc<Shared>,
     place_of: impl Fn(&Bytes) -> Result<Place, ReplicaError>,
     store: &Arc<HeldStore>,
-    part: RecordPart,
-    keys: &[Bytes],
+    keys: impl ExactSizeIterator<Item = (&'a Bytes, Wanted)>,
     deadline: Option<Instant>,
     answer: OnReply,
 ) {
     shared.metrics.add(ReplicaCounter::Reads, keys.len() as u64);
     let mut found: Vec<Read> = Vec::with_capacity(keys.len());
-    let mut cold: Vec<(usize, Place)> = Vec::new();
+    let mut cold: Vec<(usize, Place, Wanted)> = Vec::new();
     let mut room = AnswerRoom(ANSWER_BYTES_MAX);
-    for key in keys {
+    for (key, wanted) in keys {
         if room.is_used_up() {
             found.push(Err(more()));
             continue;
@@ -131,11 +139,11 @@ pub(crate) fn get(
         let read = match place_of(key) {
             Err(error) => Err(error),
             Ok(place) => match store.table.get_hot(&place.table_key) {
-                Ok(Hot::Found(record)) => taken(shared, &place, part, record),
-                Ok(Hot::Absent) => Ok(None),
+                Ok(Hot::Found(record)) => taken(shared, &place, wanted, record),
+                Ok(Hot::Absent) => Ok(Held::Nothing),
                 Ok(Hot::Cold) => {
-                    cold.push((found.len(), place));
-                    Ok(None)
+                    cold.push((found.len(), place, wanted));
+                    Ok(Held::Nothing)
                 }
                 Err(error) => Err(read_error(shared, &place, &error)),
             },
@@ -159,14 +167,14 @@ pub(crate) fn get(
                 "the time of the request was over before the disk was read: ask for fewer at a time",
             )),
             false => {
-                for (at, place) in cold {
+                for (at, place, wanted) in cold {
                     if room.is_used_up() {
                         found[at] = Err(more());
                         continue;
                     }
                     found[at] = match store.table.get(&place.table_key) {
-                        Ok(Some(record)) => taken(&task_shared, &place, part, record),
-                        Ok(None) => Ok(None),
+                        Ok(Some(record)) => taken(&task_shared, &place, wanted, record),
+                        Ok(None) => Ok(Held::Nothing),
                         Err(error) => Err(read_error(&task_shared, &place, &error)),
                     };
                     room.take(&found[at]);
@@ -191,18 +199,19 @@ pub(crate) fn give(answer: &Mutex<Option<OnReply>>, reply: ReplicaReply) {
     }
 }
 
-/// What is told of a record: all of it, or its context. Never of one that is damaged.
-fn taken(shared: &Shared, place: &Place, part: RecordPart, record: Bytes) -> Read {
+/// What is told of a record. Never of one that is damaged.
+fn taken(shared: &Shared, place: &Place, wanted: Wanted, record: Bytes) -> Read {
     let context = Record::decode_context(&record).map_err(|error| {
         shared.metrics.add(ReplicaCounter::Corruptions, 1);
         tracing::error!(?place, %error, "a stored record is damaged");
         place.partition.found_damaged(place.hash, Record::digest(&record));
         ReplicaError::new(ReplicaErrorCode::Corrupt, error.to_string())
     })?;
-    Ok(Some(match part {
-        RecordPart::Full => record,
-        RecordPart::Context => context.to_bytes().into(),
-    }))
+    Ok(match wanted {
+        Wanted::Part(RecordPart::Context) => Held::Record(context.to_bytes().into()),
+        Wanted::OtherThan(digest) if digest == Record::stated_digest(&record) => Held::Same,
+        Wanted::Part(RecordPart::Full) | Wanted::OtherThan(_) => Held::Record(record),
+    })
 }
 
 fn read_error(shared: &Shared, place: &Place, error: &EngineError) -> ReplicaError {

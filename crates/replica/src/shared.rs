@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use fondaco_client::quorum::{
-    KeyRecord, OnReply, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest,
+    KeyRecord, KnownKey, OnReply, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
+    ReplicaRequest,
 };
 use fondaco_engine::{Engine, Table};
 use fondaco_model::versioned::{Change, EngineKind, Update};
@@ -24,7 +25,7 @@ use crate::metrics::{ReplicaCounter, ReplicaMetrics};
 use crate::options::{ReplicaOptions, ReplicatedStore};
 use crate::peers::{self, Peers};
 use crate::queue::Queue;
-use crate::reads::Readers;
+use crate::reads::{Readers, Wanted};
 use crate::space::Space;
 use crate::store::{HeldStore, Holding, Place};
 use crate::worker::Signal;
@@ -139,7 +140,15 @@ impl Shared {
         let admit = |partition| holding.admit(partition, command, epoch).inspect_err(counted);
         match request.operation {
             ReplicaOperation::Get { part, keys } => {
-                crate::reads::get(self, place_of, store, part, &keys, deadline, answer);
+                let keys = keys.iter().map(|key| (key, Wanted::Part(part)));
+                crate::reads::get(self, place_of, store, keys, deadline, answer);
+            }
+            ReplicaOperation::GetOther { keys } => {
+                let keys = keys.iter().map(|KnownKey { key, digest }| {
+                    let wanted = digest.map_or(Wanted::Part(RecordPart::Full), Wanted::OtherThan);
+                    (key, wanted)
+                });
+                crate::reads::get(self, place_of, store, keys, deadline, answer);
             }
             ReplicaOperation::Put {
                 over,

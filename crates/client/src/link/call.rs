@@ -4,7 +4,7 @@
 //! own. However it ends, whoever waits for it hears of it, once.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -36,7 +36,7 @@ struct Inbox {
 impl Replies {
     /// Takes what has come, if anything has.
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<CallOutcomes> {
-        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inbox = self.inbox();
         if !inbox.outcomes.is_empty() {
             return Poll::Ready(std::mem::take(&mut inbox.outcomes));
         }
@@ -47,16 +47,25 @@ impl Replies {
         Poll::Pending
     }
 
+    /// Takes what has come by now.
+    pub(crate) fn take(&self) -> CallOutcomes {
+        std::mem::take(&mut self.inbox().outcomes)
+    }
+
     /// Something came back.
     pub(crate) fn push(&self, id: AskId, outcome: CallOutcome) {
         let waker = {
-            let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut inbox = self.inbox();
             inbox.outcomes.push((id, outcome));
             inbox.waker.take()
         };
         if let Some(waker) = waker {
             waker.wake();
         }
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

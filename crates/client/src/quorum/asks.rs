@@ -121,6 +121,11 @@ impl<P> Asks<P> {
         &self.list[id as usize]
     }
 
+    /// What one is for, to be added to.
+    pub(super) fn purpose_mut(&mut self, id: AskId) -> &mut P {
+        &mut self.list[id as usize].purpose
+    }
+
     /// All of them.
     pub(super) fn all(&self) -> impl Iterator<Item = &Ask<P>> {
         self.list.iter()

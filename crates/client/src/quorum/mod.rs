@@ -26,8 +26,10 @@ pub use get::Get;
 pub use local::{LocalReplica, OnReply};
 pub use operation::{AskId, Moment, Operation, Outgoing};
 pub use replicas::Home;
-pub use reply::{ReplicaError, ReplicaErrorCode, ReplicaReply};
-pub use request::{KeyRecord, LeafDigests, PutOver, RecordPart, ReplicaCommand, ReplicaOperation, ReplicaRequest};
+pub use reply::{Held, ReplicaError, ReplicaErrorCode, ReplicaReply};
+pub use request::{
+    KeyRecord, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaCommand, ReplicaOperation, ReplicaRequest,
+};
 pub use shortfall::{MissingReplica, NoQuorum, QuorumPart};
 pub use update::{AddedMeanwhile, Decide, Edit, EditOptions, Expiry, Update, Updated};
 pub use wire::ReplicaRequestError;

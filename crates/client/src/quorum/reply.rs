@@ -10,9 +10,8 @@ use super::request::KeyRecord;
 /// What came of a [`ReplicaRequest`](super::ReplicaRequest).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicaReply {
-    /// To `Get`: for each key in order the encoded record, or its encoded context where that was asked for;
-    /// nothing if none is held.
-    Records(Vec<Result<Option<Bytes>, ReplicaError>>),
+    /// To `Get` and `GetOther`: for each key in order what is held.
+    Records(Vec<Result<Held, ReplicaError>>),
     /// To `Put`: the record that is held now, encoded, to be merged by the other replicas.
     Written(Bytes),
     /// To `Merge` and `Hint`: it is held now, as durably as the store's settings say.
@@ -43,6 +42,33 @@ pub enum ReplicaReply {
     },
     /// To any: why nothing was done.
     Error(ReplicaError),
+}
+
+/// What a replica holds under a key. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Held {
+    /// Nothing.
+    Nothing,
+    /// To `GetOther`: what the one who asks has already.
+    Same,
+    /// The encoded record, or its encoded context where that was asked for.
+    Record(Bytes),
+}
+
+impl Held {
+    /// How long the record is that is told, or its context.
+    pub fn told_bytes(&self) -> usize {
+        match self {
+            Self::Record(record) => record.len(),
+            Self::Nothing | Self::Same => 0,
+        }
+    }
+}
+
+impl From<Option<Bytes>> for Held {
+    fn from(record: Option<Bytes>) -> Self {
+        record.map_or(Self::Nothing, Self::Record)
+    }
 }
 
 /// Why a replica did not do what it was asked. Cheap to clone.

@@ -37,6 +37,11 @@ pub enum ReplicaOperation {
         /// The keys, all of one store, in any order and of any partitions.
         keys: Vec<Bytes>,
     },
+    /// `FONDACO.RGET … OTHER`: tell what is held under keys, if it is other than what the one who asks has already.
+    GetOther {
+        /// The keys, as of `Get`.
+        keys: Vec<KnownKey>,
+    },
     /// `FONDACO.RPUT`: give a value a new dot, and tell the record that comes of it.
     Put {
         /// What the value takes the place of.
@@ -84,6 +89,16 @@ pub enum ReplicaOperation {
     OldestHint,
 }
 
+/// A key, and what the one who asks has under it already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownKey {
+    /// The key, without the name of the store.
+    pub key: Bytes,
+    /// The [digest](fondaco_model::versioned::Record::digest) of the record that need not be told; nothing if there is
+    /// none.
+    pub digest: Option<u64>,
+}
+
 /// A key and the record under it, encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRecord {
@@ -126,7 +141,7 @@ pub enum PutOver {
 /// The commands between nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaCommand {
-    /// `FONDACO.RGET store-id timeout-ms epoch FULL|CONTEXT store key…`
+    /// `FONDACO.RGET store-id timeout-ms epoch FULL|CONTEXT store key…`, or `… OTHER store (key digest)…`
     Get,
     /// `FONDACO.RPUT store-id timeout-ms epoch CONTEXT|ALL|UNCHANGED store key context update [CHARGED]`
     Put,
@@ -161,7 +176,7 @@ impl ReplicaOperation {
     /// The command that it travels as.
     pub const fn command(&self) -> ReplicaCommand {
         match self {
-            Self::Get { .. } => ReplicaCommand::Get,
+            Self::Get { .. } | Self::GetOther { .. } => ReplicaCommand::Get,
             Self::Put { .. } => ReplicaCommand::Put,
             Self::Merge { .. } => ReplicaCommand::Merge,
             Self::Hint { .. } => ReplicaCommand::Hint,

@@ -218,6 +218,12 @@ async fn the_replica_in_the_process_is_asked_without_a_connection() {
     let expected = [ReplicaCommand::Get, ReplicaCommand::Put, ReplicaCommand::Get];
     assert_eq!(asked, expected);
     assert_eq!(cluster.nodes[1].state(|state| state.held.asked.len()), 0);
+    let not_told = cluster.nodes.iter().map(|node| node.state(|state| state.held.not_told));
+    assert_eq!(
+        not_told.sum::<usize>(),
+        1,
+        "another one has the same, and need not send it"
+    );
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use fondaco_client::quorum::{
-    KeyRecord, LocalReplica, OnReply, PutOver, RecordPart, ReplicaCommand, ReplicaError, ReplicaErrorCode,
-    ReplicaOperation, ReplicaReply, ReplicaRequest,
+    self, KeyRecord, KnownKey, LocalReplica, OnReply, PutOver, RecordPart, ReplicaCommand, ReplicaError,
+    ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest,
 };
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{DotSource, Over, Record, ReplicaId};
@@ -19,6 +19,8 @@ pub struct Held {
     pub hints: BTreeMap<(NodeId, Bytes), Record>,
     dots: DotSource,
     pub asked: Vec<ReplicaCommand>,
+    /// How many records it has not told since they were known.
+    pub not_told: usize,
     /// What it answers to these instead.
     pub refuses: BTreeMap<&'static str, ReplicaErrorCode>,
 }
@@ -41,6 +43,7 @@ impl Held {
             hints: BTreeMap::new(),
             dots: DotSource::new(replica, 0),
             asked: Vec::new(),
+            not_told: 0,
             refuses: BTreeMap::new(),
         }
     }
@@ -60,7 +63,19 @@ impl Held {
                         RecordPart::Context => record.context().to_bytes().into(),
                     })
                 };
-                ReplicaReply::Records(keys.iter().map(|key| Ok(record(key))).collect())
+                ReplicaReply::Records(keys.iter().map(|key| Ok(record(key).into())).collect())
+            }
+            ReplicaOperation::GetOther { keys } => {
+                let held = |KnownKey { key, digest }: &KnownKey| {
+                    let record = self.records.get(key).map(|record| Bytes::from(record.to_bytes()));
+                    match digest.is_some() && record.as_deref().map(Record::stated_digest) == *digest {
+                        true => quorum::Held::Same,
+                        false => record.into(),
+                    }
+                };
+                let found: Vec<quorum::Held> = keys.iter().map(held).collect();
+                self.not_told += found.iter().filter(|held| **held == quorum::Held::Same).count();
+                ReplicaReply::Records(found.into_iter().map(Ok).collect())
             }
             ReplicaOperation::Put {
                 over,
@@ -137,7 +152,11 @@ impl LocalReplica for Within {
 
     fn request(&self, request: ReplicaRequest, answer: OnReply) {
         let held = Arc::clone(&self.held);
-        // As in a node: what answers is another thread.
+        // As in a node: what is in memory is told at once, and all else by another thread.
+        if request.operation.command() == ReplicaCommand::Get {
+            let reply = held.lock().unwrap().answer(request);
+            return answer(reply);
+        }
         std::thread::spawn(move || {
             let reply = held.lock().unwrap().answer(request);
             answer(reply);

@@ -160,7 +160,12 @@ fn run(seed: u64, shape: &Shape, faults: Faults, home: Option<u32>, operations: 
 
 #[test]
 fn replicas_that_do_not_do_what_they_say_are_noticed() {
-    for flaw in [Flaw::ForgetMerges, Flaw::HideContexts, Flaw::HideRecords] {
+    for flaw in [
+        Flaw::ForgetMerges,
+        Flaw::HideContexts,
+        Flaw::HideRecords,
+        Flaw::SayTheSame,
+    ] {
         let faults = Faults {
             unsent: 300,
             ..Faults::default()

@@ -1,8 +1,8 @@
 //! Reads, each case by itself: who is asked, who must answer, and what is said when they do not.
 
-use fondaco_client::quorum::{Intent, QuorumPart, ReplicaCommand, ReplicaErrorCode};
+use fondaco_client::quorum::{Intent, KnownKey, QuorumPart, ReplicaCommand, ReplicaErrorCode, ReplicaOperation};
 use fondaco_client::{ClientError, WireKey};
-use fondaco_model::versioned::Handoff;
+use fondaco_model::versioned::{Handoff, Record};
 
 use crate::script::{begin_get, begin_write, get, no_quorum, put, read, value, values, with_value, written};
 use crate::world::{Shape, World, id, key};
@@ -15,7 +15,7 @@ fn a_read_asks_as_many_as_are_preferred_and_the_nearest_first() {
     assert_eq!(values(&record.unwrap()), ["old"]);
     assert_eq!(
         world.asked(at).nodes(ReplicaCommand::Get),
-        [1, 3],
+        [3, 1],
         "its own replica, and the next"
     );
 
@@ -27,6 +27,44 @@ fn a_read_asks_as_many_as_are_preferred_and_the_nearest_first() {
     let (mut world, key) = with_value(&zones.with(|settings| settings.preferred_reads = 1), Some(2));
     let (at, _) = get(&mut world, &key);
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Get), [2]);
+}
+
+#[test]
+fn what_the_own_replica_has_told_others_need_not() {
+    let (mut world, key) = with_value(&Shape::three(), Some(1));
+    let (at, record) = get(&mut world, &key);
+    assert_eq!(values(&record.unwrap()), ["old"]);
+    let digest = |world: &World, number| {
+        let record = world.replicas[&id(number)].records[key.key()].to_bytes();
+        Record::stated_digest(&record)
+    };
+    let other_than = |world: &World| ReplicaOperation::GetOther {
+        keys: vec![KnownKey {
+            key: key.key().to_vec().into(),
+            digest: Some(digest(world, 1)),
+        }],
+    };
+    let asked = &world.asked(at).list;
+    assert!(matches!(&asked[0], (node, _, ReplicaOperation::Get { .. }) if *node == id(1)));
+    let second = (id(2), ReplicaCommand::Get, other_than(&world));
+    assert_eq!(asked[1..], [second], "and nobody is to be repaired");
+
+    // What another replica has besides is told, and joined.
+    let update = value(&world, "new");
+    world.write_at(2, &key, update);
+    let known = other_than(&world);
+    let (at, record) = get(&mut world, &key);
+    assert_eq!(values(&record.unwrap()), ["new"]);
+    let asked = &world.asked(at).list;
+    assert_eq!(asked[1], (id(2), ReplicaCommand::Get, known));
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [1]);
+    assert_eq!(digest(&world, 1), digest(&world, 2));
+
+    // A replica that has nothing says so, and gets it.
+    world.replica(2).records.clear();
+    let (at, record) = get(&mut world, &key);
+    assert_eq!(values(&record.unwrap()), ["new"]);
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [2]);
 }
 
 #[test]

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use fastrand::Rng;
 use fondaco_client::WireKey;
 use fondaco_client::quorum::{
-    AskId, Home, KeyRecord, Moment, Operation, Outgoing, PutOver, QuorumCounters, RecordPart, ReplicaCommand,
-    ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest, WriteTimes,
+    AskId, Held, Home, KeyRecord, KnownKey, Moment, Operation, Outgoing, PutOver, QuorumCounters, RecordPart,
+    ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest, WriteTimes,
 };
 use fondaco_client::read::{Directory, Failure, HealthPolicy, Steering, SteeringPolicy};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
@@ -47,6 +47,8 @@ pub enum Flaw {
     HideContexts,
     /// They say that they have nothing under a key.
     HideRecords,
+    /// They say that they have what they are told that another one has.
+    SayTheSame,
 }
 
 /// What a replica holds.
@@ -301,6 +303,16 @@ impl World {
             let command = request.operation.command();
             let asked = (node, command, request.operation.clone());
             self.running[at].asked.list.push(asked);
+            let replica = &self.replicas[&node];
+            let delays = [replica.late_us.get(command.name()), Some(&replica.delay_us)];
+            let is_at_once = delays.into_iter().flatten().all(|&delay_us| delay_us == 0);
+            if command == ReplicaCommand::Get && self.home.node == Some(node) && replica.is_up && is_at_once {
+                // The own replica has it in memory, and tells it before others are asked.
+                let reply = self.serve(node, request);
+                let moment = self::moment(&self.directory, &self.steering, &self.counts, self.now_us);
+                self.running[at].operation.on_reply(id, reply, &moment);
+                continue;
+            }
             self.deliver(at, id, node, request);
         }
     }
@@ -384,7 +396,18 @@ impl World {
                         RecordPart::Context => record.context().to_bytes().into(),
                     })
                 };
-                ReplicaReply::Records(keys.iter().map(|key| Ok(record(key))).collect())
+                ReplicaReply::Records(keys.iter().map(|key| Ok(record(key).into())).collect())
+            }
+            ReplicaOperation::GetOther { keys } => {
+                let held = |KnownKey { key, digest }: &KnownKey| {
+                    let record = replica.records.get(key).filter(|_| flaw != Some(Flaw::HideRecords));
+                    let record = record.map(|record| Bytes::from(record.to_bytes()));
+                    match record.as_deref().map(Record::stated_digest) == *digest || flaw == Some(Flaw::SayTheSame) {
+                        true if digest.is_some() => Held::Same,
+                        _ => record.into(),
+                    }
+                };
+                ReplicaReply::Records(keys.iter().map(|key| Ok(held(key))).collect())
             }
             ReplicaOperation::Put {
                 over,
@@ -440,7 +463,10 @@ impl World {
         let timer = self.running.iter().filter(|running| open(running));
         let timer = timer.map(|running| running.operation.wake_at_us()).min();
         let event = self.events.peek().map(|(Reverse(at_us), _)| *at_us);
+        // What is answered as it is begun is told first.
+        let is_untold = |running: &Running| running.operation.is_answered() && !running.is_told;
         let next_us = match (timer, event) {
+            _ if self.running.iter().any(is_untold) => self.now_us,
             (None, _) => return None,
             (Some(timer), event) => timer.min(event.unwrap_or(u64::MAX)),
         };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fondaco_client::quorum::{
-    KeyRecord, OnReply, PutOver, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
+    Held, KeyRecord, OnReply, PutOver, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
     ReplicaRequest,
 };
 use fondaco_engine::{CacheEngine, Engine, MemoryEngine};
@@ -262,10 +262,11 @@ impl Cluster {
             keys: vec![Bytes::copy_from_slice(key.as_bytes())],
         };
         match ask(self.node(number), operation) {
-            ReplicaReply::Records(mut records) => {
-                let record = records.pop().unwrap().unwrap();
-                record.map(|record| Record::decode(record).unwrap())
-            }
+            ReplicaReply::Records(mut records) => match records.pop().unwrap().unwrap() {
+                Held::Record(record) => Some(Record::decode(record).unwrap()),
+                Held::Nothing => None,
+                Held::Same => panic!("nothing was said to be known"),
+            },
             other => panic!("{other:?}"),
         }
     }

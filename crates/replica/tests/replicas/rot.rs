@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
+use fondaco_client::quorum::{Held, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 use fondaco_engine::{CacheBudget, DamagedLog, Engine, LogEngine, LogOptions, MemoryEngine, WriteBatch};
 use fondaco_model::versioned::Record;
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
@@ -39,7 +39,7 @@ fn rot(engine: &MemoryEngine) {
     engine.write(batch).unwrap();
 }
 
-fn read(cluster: &Cluster, part: RecordPart) -> Result<Option<Bytes>, ReplicaErrorCode> {
+fn read(cluster: &Cluster, part: RecordPart) -> Result<Held, ReplicaErrorCode> {
     let operation = ReplicaOperation::Get {
         part,
         keys: vec!["k".into()],
@@ -203,7 +203,7 @@ fn rotten_records_that_a_scan_finds_are_fetched_again_and_never_given_away() {
             let ReplicaReply::Records(found) = ask(cluster.node(1), operation) else {
                 panic!()
             };
-            matches!(&found[..], [Ok(Some(_))]) && cluster.values(2, &key) == ["a"]
+            matches!(&found[..], [Ok(Held::Record(_))]) && cluster.values(2, &key) == ["a"]
         })
     });
     assert_eq!(cluster.values(1, "k49"), ["a"]);
@@ -254,7 +254,7 @@ fn what_rots_on_the_disk_is_no_obstacle_to_all_else_and_is_fetched_again() {
             part: RecordPart::Full,
             keys: vec![key.clone().into()],
         };
-        matches!(ask(cluster.node(1), operation), ReplicaReply::Records(found) if matches!(found[..], [Ok(Some(_))]))
+        matches!(ask(cluster.node(1), operation), ReplicaReply::Records(found) if matches!(found[..], [Ok(Held::Record(_))]))
     };
     until("healing", || keys.iter().all(is_whole));
     // Also while it runs, once it is read.

@@ -3,7 +3,9 @@
 use std::sync::mpsc;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{PutOver, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
+use fondaco_client::quorum::{
+    Held, KnownKey, PutOver, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest,
+};
 use fondaco_model::versioned::{Record, Resolution, SIBLINGS_MAX, Update, VectorClock};
 use fondaco_replica::{REPLICA_KEY_BYTES_MAX, ReplicaCounter, ReplicaOptions};
 
@@ -257,10 +259,42 @@ fn a_context_is_told_without_the_values() {
     let ReplicaReply::Records(found) = ask(cluster.node(1), operation) else {
         panic!()
     };
-    let [Ok(Some(context)), Ok(None)] = &found[..] else {
+    let [Ok(Held::Record(context)), Ok(Held::Nothing)] = &found[..] else {
         panic!("{found:?}")
     };
     assert_eq!(&VectorClock::decode(context).unwrap(), record.context());
+}
+
+#[test]
+fn what_the_one_who_asks_has_already_is_not_told_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    let record = put(cluster.node(1), "k", value("a"));
+    let digest = Record::stated_digest(&record);
+    let known = |key: &'static str, digest| KnownKey {
+        key: key.into(),
+        digest,
+    };
+    let operation = ReplicaOperation::GetOther {
+        keys: vec![
+            known("k", Some(digest)),
+            known("k", Some(digest ^ 1)),
+            known("k", None),
+            known("absent", Some(digest)),
+            known("absent", None),
+        ],
+    };
+    let held = || Ok(Held::Record(record.clone()));
+    assert_eq!(
+        ask(cluster.node(1), operation),
+        ReplicaReply::Records(vec![
+            Ok(Held::Same),
+            held(),
+            held(),
+            Ok(Held::Nothing),
+            Ok(Held::Nothing)
+        ])
+    );
 }
 
 #[test]

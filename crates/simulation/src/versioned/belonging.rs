@@ -66,6 +66,7 @@ impl Replica {
         let partition_of = |key: &Bytes| store.place(key).0;
         let partitions: Vec<u32> = match &request.operation {
             ReplicaOperation::Get { keys, .. } => keys.iter().map(partition_of).collect(),
+            ReplicaOperation::GetOther { keys } => keys.iter().map(|known| partition_of(&known.key)).collect(),
             ReplicaOperation::Put { key, .. } => vec![partition_of(key)],
             ReplicaOperation::Merge { records } => records.iter().map(|pair| partition_of(&pair.key)).collect(),
             ReplicaOperation::Tree { partition, .. } | ReplicaOperation::Sync { partition, .. } => {

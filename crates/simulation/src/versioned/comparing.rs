@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{KeyRecord, LeafDigests, RecordPart, ReplicaOperation, ReplicaReply};
+use fondaco_client::quorum::{Held, KeyRecord, LeafDigests, RecordPart, ReplicaOperation, ReplicaReply};
 use fondaco_model::versioned::{Durability, VectorClock};
 use fondaco_model::{NodeId, PartitionId};
 use fondaco_replica::exchange::{Exchange, Hashes, LeafEntry, Own, Step};
@@ -185,7 +185,10 @@ impl World {
                 let pairs = pairs.filter_map(|(key, record)| {
                     Some(KeyRecord {
                         key,
-                        record: record.ok()??,
+                        record: match record.ok()? {
+                            Held::Record(record) => record,
+                            Held::Nothing | Held::Same => return None,
+                        },
                     })
                 });
                 if is_held {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use fondaco_client::ClientError;
 use fondaco_client::quorum::{
-    AskId, Get, Home, Moment, Operation, Outgoing, PutOver, QuorumCounters, ReplicaOperation, ReplicaReply, Update,
-    Write,
+    AskId, Get, Home, Moment, Operation, Outgoing, PutOver, QuorumCounters, ReplicaCommand, ReplicaOperation,
+    ReplicaReply, Update, Write,
 };
 use fondaco_client::read::{Directory, Failure, HealthPolicy, Steering, SteeringPolicy};
 use fondaco_model::cluster::Topology;
@@ -18,7 +18,8 @@ use super::history::WriteNumber;
 use super::message::{Asker, Event, Happening, Matter};
 use super::scenario::Flaw;
 use super::sums::AddNumber;
-use super::world::World;
+use super::topology::id;
+use super::world::{Process, World};
 
 /// Coordinates the operations of one process.
 #[derive(Debug)]
@@ -238,14 +239,24 @@ impl World {
     fn drive(&mut self, process: usize, number: u64) {
         let (now_us, now_unix_ms) = (self.now_us, self.unix_ms(process));
         let life = self.processes[process].life;
-        let coordinator = &mut self.processes[process].coordinator;
+        let Process {
+            coordinator, replica, ..
+        } = &mut self.processes[process];
         let Some((running, moment)) = coordinator.running(number, now_us, now_unix_ms) else {
             return;
         };
         let operation = running.work.operation();
         let mut outgoing = Vec::new();
         while let Some(next) = operation.next_send(&moment) {
-            outgoing.push(next);
+            let is_read = next.request.operation.command() == ReplicaCommand::Get;
+            match replica {
+                // What the own replica has in memory it tells at once, before others are asked.
+                Some(replica) if is_read && next.node == id(process) && self.rng.bool() => {
+                    let reply = replica.serve(&self.store, next.request, now_unix_ms);
+                    operation.on_reply(next.id, reply, &moment);
+                }
+                _ => outgoing.push(next),
+            }
         }
         let wants_topology = operation.take_refresh();
         while operation.take_suspended().is_some() {}

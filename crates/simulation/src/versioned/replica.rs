@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fondaco_client::WireKey;
 use fondaco_client::quorum::{
-    KeyRecord, LeafDigests, PutOver, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
-    ReplicaRequest,
+    Held, KeyRecord, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation,
+    ReplicaReply, ReplicaRequest,
 };
 use fondaco_model::versioned::{
     DotSource, HashTree, Horizon, Record, ReplicaId, Update, VectorClock, VersionedSettings, record_hash,
@@ -118,7 +118,11 @@ impl Replica {
         }
         let done = match request.operation {
             ReplicaOperation::Get { part, keys } => {
-                let records = keys.iter().map(|key| Ok(self.get(store, key, part))).collect();
+                let records = keys.iter().map(|key| Ok(self.get(store, key, part).into())).collect();
+                Ok(ReplicaReply::Records(records))
+            }
+            ReplicaOperation::GetOther { keys } => {
+                let records = keys.iter().map(|known| Ok(self.get_other(store, known))).collect();
                 Ok(ReplicaReply::Records(records))
             }
             ReplicaOperation::Put {
@@ -160,6 +164,19 @@ impl Replica {
             RecordPart::Full => Some(record.clone()),
             RecordPart::Context if store.flaw == Some(Flaw::TellsNoContext) => None,
             RecordPart::Context => Some(decode(record).ok()?.context().to_bytes().into()),
+        }
+    }
+
+    fn get_other(&self, store: &Store, KnownKey { key, digest }: &KnownKey) -> Held {
+        let record = self.get(store, key, RecordPart::Full);
+        let is_same = match digest {
+            Some(_) if store.flaw == Some(Flaw::AlwaysHasTheSame) => true,
+            Some(digest) => record.as_deref().map(Record::stated_digest) == Some(*digest),
+            None => false,
+        };
+        match is_same {
+            true => Held::Same,
+            false => record.into(),
         }
     }
 

@@ -61,6 +61,8 @@ pub enum Flaw {
     CollectsEarly,
     /// Replicas say that they have seen nothing when they are asked for contexts.
     TellsNoContext,
+    /// Replicas that are told what another one has say that they have the same.
+    AlwaysHasTheSame,
     /// Replicas do not look at the context that a client has read.
     IgnoresClientContext,
     /// A node that comes back goes on with its incarnation.
@@ -83,12 +85,13 @@ pub enum Flaw {
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::CountsOneWriteTooFew,
         Self::CountsOneReadTooFew,
         Self::MergesByTime,
         Self::CollectsEarly,
         Self::TellsNoContext,
+        Self::AlwaysHasTheSame,
         Self::IgnoresClientContext,
         Self::KeepsIncarnation,
         Self::AcknowledgesUnsynced,

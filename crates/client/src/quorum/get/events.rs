@@ -8,14 +8,14 @@ use fondaco_model::NodeId;
 use fondaco_model::versioned::Record;
 
 use super::plan::Cause;
-use super::{Answer, Get, KeyPlaces, Purpose};
+use super::{Answer, Get, KeyPlaces, KnownRecords, Purpose};
 use crate::error::ClientError;
 use crate::quorum::asks::{Conduct, Due, NEVER, Stage};
 use crate::quorum::counts::count;
 use crate::quorum::operation::{AskId, Moment, Operation, Outgoing};
 use crate::quorum::replicas::Store;
-use crate::quorum::reply::{ReplicaErrorCode, ReplicaReply};
-use crate::quorum::request::{RecordPart, ReplicaOperation, ReplicaRequest};
+use crate::quorum::reply::{Held, ReplicaErrorCode, ReplicaReply};
+use crate::quorum::request::{KnownKey, RecordPart, ReplicaOperation, ReplicaRequest};
 use crate::quorum::shortfall::Trouble;
 use crate::read::Failure;
 
@@ -59,6 +59,19 @@ impl Get {
         self.states[key].troubles.add(node, trouble);
     }
 
+    /// Of each of these keys a record that a replica has told, if any has: nothing at all where none has for any.
+    fn known(&self, keys: &[u32]) -> KnownRecords {
+        let told = |&key: &u32| {
+            let answers = &self.states[key as usize].answers;
+            answers.iter().find_map(|answer| answer.record.clone())
+        };
+        let known: KnownRecords = keys.iter().map(told).collect();
+        match known.iter().any(Option::is_some) {
+            true => known,
+            false => KnownRecords::new(),
+        }
+    }
+
     /// Takes the keys of a read that ends, and who was asked for them from those that are counted on.
     fn keys_of(&mut self, id: AskId) -> Option<(NodeId, KeyPlaces)> {
         let ask = self.asks.get(id);
@@ -97,16 +110,29 @@ impl Operation for Get {
     fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing> {
         let id = self.asks.next(moment.now_us)?;
         count(&moment.counts.requests);
+        if let Purpose::Read { keys, .. } = &self.asks.get(id).purpose {
+            let known_by_now = self.known(keys);
+            if let Purpose::Read { known, .. } = self.asks.purpose_mut(id) {
+                *known = known_by_now;
+            }
+        }
         let ask = self.asks.get(id);
         let (store, epoch, operation) = match &ask.purpose {
-            Purpose::Read { store, keys, .. } => {
-                let key = |&place: &u32| {
+            Purpose::Read { store, keys, known, .. } => {
+                let keys = keys.iter().map(|&place| {
                     let key = &self.keys[place as usize];
                     key.as_bytes().slice_ref(key.key())
-                };
-                let operation = ReplicaOperation::Get {
-                    part: RecordPart::Full,
-                    keys: keys.iter().map(key).collect(),
+                });
+                let operation = match known.is_empty() {
+                    true => ReplicaOperation::Get {
+                        part: RecordPart::Full,
+                        keys: keys.collect(),
+                    },
+                    false => {
+                        let digests = known.iter().map(|known| known.as_deref().map(Record::stated_digest));
+                        let keys = keys.zip(digests).map(|(key, digest)| KnownKey { key, digest });
+                        ReplicaOperation::GetOther { keys: keys.collect() }
+                    }
                 };
                 (store, NonZeroU64::new(self.epoch), operation)
             }
@@ -163,12 +189,20 @@ impl Operation for Get {
         };
         match reply {
             ReplicaReply::Records(records) if records.len() == keys.len() => {
-                for (&key, record) in keys.iter().zip(records) {
+                let mut known = match &self.asks.get(id).purpose {
+                    Purpose::Read { known, .. } => known.clone(),
+                    Purpose::Repair { .. } => KnownRecords::new(),
+                };
+                known.resize(keys.len(), None);
+                for ((&key, held), known) in keys.iter().zip(records).zip(known) {
                     if self.states[key as usize].outcome.is_some() {
                         continue;
                     }
-                    let taken = match record {
-                        Ok(record) => self.take(key as usize, node, record),
+                    let taken = match held {
+                        Ok(Held::Record(record)) => self.take(key as usize, node, Some(record)),
+                        Ok(Held::Nothing) => self.take(key as usize, node, None),
+                        Ok(Held::Same) if known.is_some() => self.take(key as usize, node, known),
+                        Ok(Held::Same) => Err(Trouble::Nonsense),
                         // The rest is in another answer.
                         Err(error) if error.code == ReplicaErrorCode::More && has_some => {
                             self.states[key as usize].candidates.push(node);

@@ -2,7 +2,9 @@
 //!
 //! Each key is asked of as many replicas as its store prefers, the nearest first, and of further ones as these
 //! fail or are late, until as many have answered as it requires; what they hold is joined. Afterwards those that
-//! answered less are sent the join: read repair. The invariants: a node is asked for a key once, until a newer
+//! answered less are sent the join: read repair. Who is asked when somebody has answered, as the replica in the
+//! coordinator's own process mostly does at once, hears what is known, and tells only what is other than that. The
+//! invariants: a node is asked for a key once, until a newer
 //! topology makes it worth asking again, or it has left the key out of an answer that had enough; every key is
 //! answered by the deadline; what is answered is the join of what `reads` replicas hold, each of them another node.
 //!
@@ -37,6 +39,9 @@ use crate::read::{HeldRoom, KEYS_MAX};
 /// Places of keys in the operation.
 type KeyPlaces = SmallVec<[u32; 4]>;
 
+/// Encoded records, or none, of keys.
+type KnownRecords = SmallVec<[Option<Bytes>; 1]>;
+
 /// A read of keys at the quorums of their stores.
 #[derive(Debug)]
 pub struct Get {
@@ -68,6 +73,9 @@ enum Purpose {
     Read {
         store: u16,
         keys: KeyPlaces,
+        /// For each key the record of another replica that was there when it was sent: who has the same need not tell it.
+        /// Empty where there was none.
+        known: KnownRecords,
         /// Whether what it takes tells how long reads take: others are asked in bad times.
         teaches: bool,
     },

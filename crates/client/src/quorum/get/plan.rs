@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use fondaco_model::NodeId;
 use smallvec::SmallVec;
 
-use super::{Get, KeyPlaces, Purpose};
+use super::{Get, KeyPlaces, KnownRecords, Purpose};
 use crate::error::ClientError;
 use crate::quorum::operation::Moment;
 use crate::quorum::replicas::{Nodes, is_well};
@@ -44,7 +44,9 @@ impl Get {
             let store = self.states[key as usize].store;
             wanted.extend(nodes.into_iter().map(|node| (store, node, key)));
         }
-        wanted.sort_unstable();
+        // The replica in this process first: what it tells need not be told by others.
+        let home = self.home.node;
+        wanted.sort_unstable_by_key(|&(store, node, key)| (Some(node) != home, store, node, key));
         for group in wanted.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
             for part in group.chunks(SUB_REQUEST_KEYS_MAX) {
                 let (store, node, _) = part[0];
@@ -57,8 +59,13 @@ impl Get {
                             .flatten();
                         keys.iter()
                             .for_each(|&key| self.states[key as usize].pending.push(node));
-                        let teaches = cause == Cause::First;
-                        self.asks.plan(node, Purpose::Read { store, keys, teaches }, late_us);
+                        let purpose = Purpose::Read {
+                            store,
+                            keys,
+                            known: KnownRecords::new(),
+                            teaches: cause == Cause::First,
+                        };
+                        self.asks.plan(node, purpose, late_us);
                     }
                     false if cause == Cause::Retry => {
                         let troubles = keys.iter().map(|&key| key as usize);

@@ -13,8 +13,11 @@ use bytes::Bytes;
 use fondaco_resp::{Reply, ReplyItem};
 
 use super::request::digests_of;
-use crate::quorum::reply::{ReplicaError, ReplicaReply};
+use crate::quorum::reply::{Held, ReplicaError, ReplicaReply};
 use crate::quorum::request::{KeyRecord, ReplicaCommand};
+
+/// In the place of a record that the one who asks has already.
+const SAME: &str = "SAME";
 
 impl ReplicaReply {
     /// Writes the reply.
@@ -24,8 +27,9 @@ impl ReplicaReply {
                 writer.array(records.len());
                 for record in records {
                     match record {
-                        Ok(Some(record)) => writer.bulk(record),
-                        Ok(None) => writer.null(),
+                        Ok(Held::Record(record)) => writer.bulk(record),
+                        Ok(Held::Nothing) => writer.null(),
+                        Ok(Held::Same) => writer.simple(SAME),
                         Err(error) => writer.error(&error.to_string()),
                     }
                 }
@@ -84,8 +88,9 @@ impl ReplicaReply {
         match (command, first) {
             (ReplicaCommand::Get, ReplyItem::Array(_)) => {
                 let record = |item: &ReplyItem| match item {
-                    ReplyItem::Bulk(place) => Some(Ok(Some(received.slice(place.range())))),
-                    ReplyItem::Null => Some(Ok(None)),
+                    ReplyItem::Bulk(place) => Some(Ok(Held::Record(received.slice(place.range())))),
+                    ReplyItem::Null => Some(Ok(Held::Nothing)),
+                    ReplyItem::Status(place) if received[place.range()] == *SAME.as_bytes() => Some(Ok(Held::Same)),
                     ReplyItem::Error(place) => Some(Err(ReplicaError::parse(&received[place.range()]))),
                     _ => None,
                 };
@@ -177,7 +182,12 @@ mod tests {
         vec![
             (
                 ReplicaCommand::Get,
-                ReplicaReply::Records(vec![Ok(Some(record.clone())), Ok(None), Err(error.clone())]),
+                ReplicaReply::Records(vec![
+                    Ok(Held::Record(record.clone())),
+                    Ok(Held::Nothing),
+                    Ok(Held::Same),
+                    Err(error.clone()),
+                ]),
             ),
             (ReplicaCommand::Put, ReplicaReply::Written(record)),
             (ReplicaCommand::Merge, ReplicaReply::Done),
@@ -232,14 +242,14 @@ mod tests {
             ),
             (
                 ReplicaCommand::Tree,
-                ReplicaReply::Records(vec![Ok(Some(Bytes::from_static(b"short")))]),
+                ReplicaReply::Records(vec![Ok(Held::Record(Bytes::from_static(b"short")))]),
             ),
             (ReplicaCommand::OldestHint, ReplicaReply::Done),
-            (ReplicaCommand::Sync, ReplicaReply::Records(vec![Ok(None)])),
+            (ReplicaCommand::Sync, ReplicaReply::Records(vec![Ok(Held::Nothing)])),
             (ReplicaCommand::Sync, ReplicaReply::Records(vec![])),
             (
                 ReplicaCommand::Sync,
-                ReplicaReply::Records(vec![Ok(Some(Bytes::new())), Ok(Some(Bytes::new()))]),
+                ReplicaReply::Records(vec![Ok(Held::Record(Bytes::new())), Ok(Held::Record(Bytes::new()))]),
             ),
         ] {
             assert_eq!(received(command, written(&reply)), None, "{reply:?} to {command:?}");

@@ -10,7 +10,7 @@ use fondaco_resp::{Reply, parse_integer};
 use thiserror::Error;
 
 use crate::quorum::request::{
-    KeyRecord, LeafDigests, PutOver, RecordPart, ReplicaCommand, ReplicaOperation, ReplicaRequest,
+    KeyRecord, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaCommand, ReplicaOperation, ReplicaRequest,
 };
 
 /// Why arguments are no [`ReplicaRequest`].
@@ -46,6 +46,15 @@ fn invalid(what: &'static str, got: &[u8], allowed: &'static str) -> ReplicaRequ
 
 /// Behind a write that a quota was charged with.
 const CHARGED: &[u8] = b"CHARGED";
+
+/// In the place of the part of records that is asked for: those that are other than what is known.
+const OTHER: &[u8] = b"OTHER";
+
+/// What is asked for of records.
+enum Wanted {
+    Part(RecordPart),
+    Other,
+}
 
 impl RecordPart {
     const fn word(self) -> &'static str {
@@ -85,6 +94,18 @@ impl ReplicaRequest {
                 writer.bulk(part.word().as_bytes());
                 writer.bulk(store);
                 keys.iter().for_each(|key| writer.bulk(key));
+            }
+            ReplicaOperation::GetOther { keys } => {
+                head(writer, 2 + 2 * keys.len());
+                writer.bulk(OTHER);
+                writer.bulk(store);
+                for KnownKey { key, digest } in keys {
+                    writer.bulk(key);
+                    match digest {
+                        Some(digest) => writer.bulk(&digest.to_be_bytes()),
+                        None => writer.bulk(b""),
+                    }
+                }
             }
             ReplicaOperation::Put {
                 over,
@@ -160,8 +181,8 @@ impl ReplicaRequest {
         let store_id = left.number("store-id", u16::MAX.into())? as u16;
         let timeout_ms = left.number("timeout-ms", u64::MAX)?;
         let epoch = NonZeroU64::new(left.number("epoch", u64::MAX)?);
-        let part = match command {
-            ReplicaCommand::Get => Some(left.part()?),
+        let wanted = match command {
+            ReplicaCommand::Get => Some(left.wanted()?),
             _ => None,
         };
         let over = match command {
@@ -169,7 +190,7 @@ impl ReplicaRequest {
             _ => None,
         };
         let store = left.store()?;
-        let operation = match (command, part, over) {
+        let operation = match (command, wanted, over) {
             (ReplicaCommand::Put, _, Some(over)) => {
                 let operation = ReplicaOperation::Put {
                     over,
@@ -181,7 +202,14 @@ impl ReplicaRequest {
                 left.end()?;
                 operation
             }
-            (ReplicaCommand::Get, Some(part), _) => {
+            (ReplicaCommand::Get, Some(Wanted::Other), _) => {
+                let mut keys = vec![left.known_key()?.ok_or_else(|| left.wrong_count())?];
+                while let Some(key) = left.known_key()? {
+                    keys.push(key);
+                }
+                ReplicaOperation::GetOther { keys }
+            }
+            (ReplicaCommand::Get, Some(Wanted::Part(part)), _) => {
                 let mut keys = vec![left.key()?];
                 while let Some(key) = left.another_key()? {
                     keys.push(key);
@@ -285,7 +313,9 @@ impl<I: Iterator<Item = Bytes>> Left<I> {
         ReplicaRequestError::Count {
             command: self.command.name(),
             takes: match self.command {
-                ReplicaCommand::Get => "store-id timeout-ms epoch FULL|CONTEXT store key…",
+                ReplicaCommand::Get => {
+                    "store-id timeout-ms epoch FULL|CONTEXT store key…, or … OTHER store (key digest)…"
+                }
                 ReplicaCommand::Put => {
                     "store-id timeout-ms epoch CONTEXT|ALL|UNCHANGED store key context update [CHARGED]"
                 }
@@ -309,13 +339,30 @@ impl<I: Iterator<Item = Bytes>> Left<I> {
         number_of(what, &self.next()?, max)
     }
 
-    fn part(&mut self) -> Result<RecordPart, ReplicaRequestError> {
+    fn wanted(&mut self) -> Result<Wanted, ReplicaRequestError> {
         let word = self.next()?;
+        if word.eq_ignore_ascii_case(OTHER) {
+            return Ok(Wanted::Other);
+        }
         let parts = [RecordPart::Full, RecordPart::Context];
         let part = parts
             .into_iter()
             .find(|part| word.eq_ignore_ascii_case(part.word().as_bytes()));
-        part.ok_or_else(|| invalid("part", &word, "FULL or CONTEXT"))
+        part.map(Wanted::Part)
+            .ok_or_else(|| invalid("part", &word, "FULL, CONTEXT or OTHER"))
+    }
+
+    fn known_key(&mut self) -> Result<Option<KnownKey>, ReplicaRequestError> {
+        let Some(key) = self.another_key()? else {
+            return Ok(None);
+        };
+        let digest = self.next()?;
+        let digest = match (digest.is_empty(), <[u8; 8]>::try_from(&*digest)) {
+            (true, _) => None,
+            (false, Ok(digest)) => Some(u64::from_be_bytes(digest)),
+            (false, Err(_)) => return Err(invalid("digest", &digest, "8 bytes, or none")),
+        };
+        Ok(Some(KnownKey { key, digest }))
     }
 
     fn over(&mut self) -> Result<PutOver, ReplicaRequestError> {
@@ -430,6 +477,10 @@ mod tests {
         let place = (any::<u32>().prop_map(PartitionId::new), any::<u8>());
         prop_oneof![
             (part, prop::collection::vec(key(), 1..5)).prop_map(|(part, keys)| ReplicaOperation::Get { part, keys }),
+            prop::collection::vec((key(), any::<Option<u64>>()), 1..5).prop_map(|keys| {
+                let keys = keys.into_iter().map(|(key, digest)| KnownKey { key, digest });
+                ReplicaOperation::GetOther { keys: keys.collect() }
+            }),
             (over, key(), update, any::<bool>()).prop_map(|(over, key, update, is_charged)| ReplicaOperation::Put {
                 over,
                 key,
@@ -485,7 +536,12 @@ mod tests {
                 ReplicaCommand::OldestHint,
             ]),
             arguments in prop::collection::vec(
-                prop_oneof![Just(b"1".to_vec()), Just(b"FULL".to_vec()), prop::collection::vec(any::<u8>(), 0..9)],
+                prop_oneof![
+                    Just(b"1".to_vec()),
+                    Just(b"FULL".to_vec()),
+                    Just(b"OTHER".to_vec()),
+                    prop::collection::vec(any::<u8>(), 0..9),
+                ],
                 0..9,
             ),
         ) {
@@ -502,9 +558,14 @@ mod tests {
         };
         assert_eq!(
             parse(ReplicaCommand::Get, "1 50 7 SOME s k"),
-            r#"invalid part "SOME": use FULL or CONTEXT"#
+            r#"invalid part "SOME": use FULL, CONTEXT or OTHER"#
         );
-        assert!(parse(ReplicaCommand::Get, "1 50 0 FULL s").ends_with("FULL|CONTEXT store key…"));
+        assert_eq!(
+            parse(ReplicaCommand::Get, "1 50 7 OTHER s k seven"),
+            r#"invalid digest "seven": use 8 bytes, or none"#
+        );
+        assert!(parse(ReplicaCommand::Get, "1 50 7 OTHER s k").starts_with("wrong number of arguments: FONDACO.RGET"));
+        assert!(parse(ReplicaCommand::Get, "1 50 0 FULL s").ends_with("OTHER store (key digest)…"));
         assert!(parse(ReplicaCommand::Merge, "1 50 0 s key").starts_with("wrong number of arguments: FONDACO.RMERGE"));
         assert!(parse(ReplicaCommand::Hint, "1 50 0 s 0 key record").starts_with(r#"invalid target-node "0""#));
         assert!(parse(ReplicaCommand::Tree, "65536 50 0 s 0 0 0").starts_with(r#"invalid store-id "65536""#));

@@ -13,7 +13,7 @@ use crate::quorum::asks::{Conduct, Due};
 use crate::quorum::counts::count;
 use crate::quorum::operation::{AskId, Moment, Operation, Outgoing};
 use crate::quorum::replicas::Store;
-use crate::quorum::reply::{ReplicaErrorCode, ReplicaReply};
+use crate::quorum::reply::{Held, ReplicaErrorCode, ReplicaReply};
 use crate::quorum::request::{KeyRecord, RecordPart, ReplicaOperation, ReplicaRequest};
 use crate::quorum::shortfall::{QuorumPart, Trouble};
 use crate::read::Failure;
@@ -31,7 +31,11 @@ impl Write {
             (_, ReplicaReply::Error(error)) => Err(Trouble::Error(error)),
             (Purpose::Context, ReplicaReply::Records(records)) => {
                 let [context] = <[_; 1]>::try_from(records).map_err(|_| Trouble::Nonsense)?;
-                let context = context.map_err(Trouble::Error)?.unwrap_or_default();
+                let context = match context.map_err(Trouble::Error)? {
+                    Held::Record(context) => context,
+                    Held::Nothing => Bytes::new(),
+                    Held::Same => return Err(Trouble::Nonsense),
+                };
                 let context = VectorClock::decode(&context).map_err(|_| Trouble::Unreadable)?;
                 // Whoever takes the write is to give it the same time.
                 if !self.may_be_taken() {

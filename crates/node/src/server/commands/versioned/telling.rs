@@ -5,8 +5,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use bytes::Bytes;
-use fondaco_client::quorum::ReplicaReply;
+use fondaco_client::quorum::{Held, ReplicaReply};
 
 use super::operation::Answer;
 
@@ -40,10 +39,7 @@ impl Finding {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Key(answer) => answer.bytes(),
-            Self::Replica(ReplicaReply::Records(records)) => {
-                let found = records.iter().filter_map(|record| record.as_ref().ok()?.as_ref());
-                found.map(Bytes::len).sum()
-            }
+            Self::Replica(ReplicaReply::Records(records)) => records.iter().flatten().map(Held::told_bytes).sum(),
             Self::Replica(ReplicaReply::Written(record)) => record.len(),
             Self::Replica(_) | Self::Lost => 0,
         }
