@@ -41,6 +41,9 @@ struct Stored {
     /// Whether a start has begun since, and has not come to the end.
     #[serde(default)]
     starting: bool,
+    /// Whether something that was acknowledged is lost here, and was not had from others yet.
+    #[serde(default)]
+    behind: bool,
 }
 
 /// Whether what a store holds outlives the process.
@@ -67,6 +70,7 @@ struct Numbers {
     volatile: u32,
     /// The last counter given under `durable` in an earlier life.
     counted: u64,
+    behind: bool,
 }
 
 impl Incarnation {
@@ -84,8 +88,9 @@ impl Incarnation {
         };
         let numbers = Numbers {
             durable,
-            volatile: other_than(stored.map_or(0, |stored| stored.volatile)),
+            volatile: other_than(stored.as_ref().map_or(0, |stored| stored.volatile)),
             counted,
+            behind: has_lost || stored.is_none_or(|stored| stored.behind),
         };
         numbers.write(&path, 0, false)?;
         Ok(Self {
@@ -105,10 +110,32 @@ impl Incarnation {
             durable: other_than(numbers.durable),
             volatile: other_than(numbers.volatile),
             counted: 0,
+            behind: numbers.behind,
         };
         others.write(&self.path, 0, false)?;
         *numbers = others;
         self.renewed.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Whether something that was acknowledged may be lost here, since the directory is new, or an engine has lost what was
+    /// written, and was not had from others yet.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.numbers().behind
+    }
+
+    /// All of that was had from others.
+    ///
+    /// # Errors
+    /// A file that cannot be written: then nothing has changed.
+    pub(crate) fn caught_up(&self) -> Result<(), ReplicasError> {
+        let mut numbers = self.numbers();
+        let whole = Numbers {
+            behind: false,
+            ..*numbers
+        };
+        whole.write(&self.path, 0, false)?;
+        *numbers = whole;
         Ok(())
     }
 
@@ -150,6 +177,7 @@ impl Numbers {
             counted,
             ended,
             starting: false,
+            behind: self.behind,
         };
         stored.write(path)
     }

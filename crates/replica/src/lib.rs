@@ -7,8 +7,9 @@
 //!   this node alone has, and need not wait for a disk, an event loop commits itself while nothing waits (`direct`).
 //!   Who has the turn at a shard (`write_turn`) reads, changes and writes records without another lock;
 //! - reads: at once what memory has, on threads of their own what it has not (`reads`);
-//! - [`admitted()`]: by which routing tables it may be asked, [`written()`]: what a write makes of a record, and
-//!   [`exchange`]: how two replicas of a partition are compared; all without I/O, for those who simulate them too;
+//! - [`admitted()`]: by which routing tables it may be asked, [`has_caught_up()`]: whether it may be counted on after it
+//!   has lost something, [`written()`]: what a write makes of a record, and [`exchange`]: how two replicas of a
+//!   partition are compared; all without I/O, for those who simulate them too;
 //! - in the background: hints are handed over (`handoff`), hash trees made (`growing`), partitions compared with
 //!   other nodes' (`reconciling`), and deletions forgotten (`sweeper`).
 //!
@@ -19,6 +20,7 @@
 
 mod admitted;
 mod answer;
+mod catching_up;
 mod client_peers;
 mod commit;
 mod committer;
@@ -56,6 +58,7 @@ mod write_turn;
 mod written;
 
 pub use admitted::admitted;
+pub use catching_up::has_caught_up;
 pub use client_peers::ClientPeers;
 pub use direct::{DirectEnd, DirectPlace, DirectWrites};
 pub use error::ReplicasError;

@@ -38,7 +38,8 @@ pub struct RecordsPage {
 
 impl Replicas {
     /// Keys of a partition that have a value, from a hash on: about so many, or fewer at the end. It reads the
-    /// disk. `None` if this node does not own the partition: one that it is to own may lack what others have.
+    /// disk. `None` if this node does not own the partition, or has lost something of it: one that it is to own may lack what
+    /// others have, too.
     ///
     /// # Errors
     /// What the engine says.
@@ -51,7 +52,7 @@ impl Replicas {
     ) -> Result<Option<KeysListed>, String> {
         let holding = self.holding();
         let held = holding.stores.get(&store);
-        let Some(held) = held.filter(|held| holding.is_owner(held, partition)) else {
+        let Some(held) = held.filter(|held| holding.may_tell(held, partition)) else {
             return Ok(None);
         };
         let first = range(partition, 64, hash).0;
@@ -82,8 +83,8 @@ impl Replicas {
 
     /// What there is of a partition, keys with their records as they are stored, those of deleted keys included,
     /// in the order of hashes and keys: from the beginning, or behind a place that an earlier page told. It
-    /// reads the disk. `None` if this node does not own the partition, or others do that are not known to who goes by
-    /// the routing table of `epoch`.
+    /// reads the disk. `None` if this node does not own the partition, has lost something of it, or others own it that are
+    /// not known to who goes by the routing table of `epoch`.
     ///
     /// # Errors
     /// What the engine says.
@@ -98,7 +99,7 @@ impl Replicas {
         let holding = self.holding();
         let held = holding.stores.get(&store);
         let is_admitted = holding.admit(partition, ReplicaCommand::Get, epoch).is_ok();
-        let Some(held) = held.filter(|held| is_admitted && holding.is_owner(held, partition)) else {
+        let Some(held) = held.filter(|held| is_admitted && holding.may_tell(held, partition)) else {
             return Ok(None);
         };
         let (first, end) = range(partition, 0, 0);

@@ -25,6 +25,8 @@ pub enum ReplicaCounter {
     Overloads,
     /// Requests refused because a routing table was too old for them, be it that of who asked or this node's.
     OldTables,
+    /// Requests refused since what was held is lost, and is not here again.
+    Behind,
     /// Writes refused for want of space.
     FullDisk,
     /// Records found damaged.
@@ -58,7 +60,7 @@ pub enum ReplicaCounter {
 }
 
 /// All of them, with their names and meanings.
-pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 24] = [
+pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 25] = [
     (ReplicaCounter::Reads, "replica_reads", "records read for coordinators"),
     (
         ReplicaCounter::ColdReads,
@@ -95,6 +97,11 @@ pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 24] = [
         ReplicaCounter::OldTables,
         "replica_old_tables",
         "requests to replicas refused because a routing table was too old for them",
+    ),
+    (
+        ReplicaCounter::Behind,
+        "replica_behind",
+        "reads of replicas refused until what was lost here is had from others again",
     ),
     (
         ReplicaCounter::FullDisk,
@@ -178,8 +185,10 @@ impl ReplicaMetrics {
 
     /// A request was refused for this reason, if it is one that is counted where requests are let in.
     pub(crate) fn refused(&self, error: &ReplicaError) {
-        if error.code == ReplicaErrorCode::OldTable {
-            self.add(ReplicaCounter::OldTables, 1);
+        match error.code {
+            ReplicaErrorCode::OldTable => self.add(ReplicaCounter::OldTables, 1),
+            ReplicaErrorCode::Behind => self.add(ReplicaCounter::Behind, 1),
+            _ => {}
         }
     }
 

@@ -5,7 +5,7 @@
 //! change is in exactly one of both.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,8 @@ pub(crate) struct Partition {
     is_held: AtomicBool,
     /// Whether all of it was deleted, since it is not held.
     is_cleared: AtomicBool,
+    /// Whether what was acknowledged here may be on other nodes alone.
+    is_behind: AtomicBool,
     tree: Mutex<Tree>,
     /// Damaged records that were found: the hashes of their keys, and the digests of what they are now.
     damaged: Mutex<HashSet<(u64, u64)>>,
@@ -89,6 +91,7 @@ impl Partition {
             id,
             is_held: AtomicBool::new(true),
             is_cleared: AtomicBool::new(false),
+            is_behind: AtomicBool::new(false),
             tree: Mutex::default(),
             damaged: Mutex::default(),
             exchanges: Mutex::default(),
@@ -124,6 +127,21 @@ impl Partition {
         self.is_cleared.store(false, Relaxed);
         self.is_held.store(false, Relaxed);
         self.exchanges().begin_turn();
+    }
+
+    /// Whether what was acknowledged here may be on other nodes alone: reads are not to count on it.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind.load(Acquire)
+    }
+
+    /// What was acknowledged here is lost, until it was compared with others.
+    pub(crate) fn fall_behind(&self) {
+        self.is_behind.store(true, Release);
+    }
+
+    /// It was compared with enough others.
+    pub(crate) fn caught_up(&self) {
+        self.is_behind.store(false, Release);
     }
 
     /// Whether all of it was deleted.

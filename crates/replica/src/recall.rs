@@ -19,7 +19,7 @@ impl Replicas {
     pub fn recall(&self, store: u16, partition: PartitionId, key: &[u8], epoch: u64) -> Option<Option<Record>> {
         let holding = self.holding();
         let store = holding.stores.get(&store)?;
-        if !holding.may_tell(store, partition, epoch) {
+        if !holding.may_tell_by(store, partition, epoch) {
             return None;
         }
         match with_record_key(partition, key_hash(key), key, |key| store.table.get_hot(key)).ok()? {
@@ -44,7 +44,7 @@ impl Replicas {
             return;
         };
         let mut joined = JoinedKeys::default();
-        keys.take_while(|(partition, _)| holding.may_tell(store, *partition, epoch))
+        keys.take_while(|(partition, _)| holding.may_tell_by(store, *partition, epoch))
             .for_each(|(partition, key)| joined.push(partition, key_hash(key), key));
         // What cannot be looked at is looked up by who says why.
         let _ = store
@@ -69,11 +69,11 @@ impl Replicas {
 }
 
 impl Holding {
-    /// Whether this node may say what is in a partition of a store: it owns it, and knows no more than who goes by the
-    /// routing table of this epoch.
-    fn may_tell(&self, store: &HeldStore, partition: PartitionId, epoch: u64) -> bool {
+    /// Whether this node may say what is in a partition of a store to who goes by the routing table of this epoch, and
+    /// knows no less than it.
+    fn may_tell_by(&self, store: &HeldStore, partition: PartitionId, epoch: u64) -> bool {
         let epoch = NonZeroU64::new(epoch);
         let admits = || self.admit(partition, ReplicaCommand::Get, epoch).is_ok();
-        epoch.is_some() && self.is_owner(store, partition) && admits()
+        epoch.is_some() && self.may_tell(store, partition) && admits()
     }
 }

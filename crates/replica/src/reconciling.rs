@@ -12,6 +12,7 @@ use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode, ReplicaReply};
 use crate::answer::Answer;
 use crate::commit::{Task, engine_error};
 use crate::comparing::exchange;
+use crate::incarnation::Lasting;
 use crate::pace::Pace;
 use crate::partition::Partition;
 use crate::shared::Shared;
@@ -43,15 +44,41 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
                     let outcome = exchange(shared, store, partition, peer, &mut pace, signal);
                     turns.had(&holding, store, partition, peer, outcome.is_ok());
                 }
+                if partition.is_behind() && holding.has_caught_up(store, partition) {
+                    partition.caught_up();
+                    tracing::info!(store = %store.name, partition = %partition.id(), "has what was lost of it again");
+                }
             }
             for partition in store.surplus.iter() {
                 give_away(shared, &holding, store, partition, &mut pace, signal);
             }
         }
+        note_if_whole(shared, &holding);
         drop(holding);
         if !signal.sleep(LOOK_EVERY) {
             return;
         }
+    }
+}
+
+/// When all that was lost is here again, the next start need not ask for it.
+fn note_if_whole(shared: &Shared, holding: &Holding) {
+    let is_certain = holding.cluster.as_ref().is_some_and(|cluster| !cluster.is_remembered);
+    let durable = holding
+        .stores
+        .values()
+        .filter(|store| store.lasting() == Lasting::Durable);
+    let is_whole = || {
+        durable
+            .flat_map(|store| store.partitions.values())
+            .all(|partition| !partition.is_behind())
+    };
+    if shared.incarnation.is_behind()
+        && is_certain
+        && is_whole()
+        && let Err(error) = shared.incarnation.caught_up()
+    {
+        tracing::warn!(%error, "the next start compares all partitions before it answers reads");
     }
 }
 

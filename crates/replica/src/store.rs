@@ -17,6 +17,7 @@ use fondaco_model::versioned::{Durability, EngineKind, VersionedSettings};
 use fondaco_model::{NodeId, PartitionCount, PartitionId, RoutingTable, StoreName, slot_of_key};
 
 use crate::admitted::admitted;
+use crate::catching_up::has_caught_up;
 use crate::incarnation::Lasting;
 use crate::partition::Partition;
 use crate::table_key::{REPLICA_KEY_BYTES_MAX, key_hash, record_key};
@@ -99,7 +100,7 @@ impl Holding {
     /// Where a key of a store is, for a command of who goes by the table of an epoch.
     ///
     /// # Errors
-    /// `NOTHERE`, `OLDTABLE`, or `BADKEY`.
+    /// `NOTHERE`, `OLDTABLE`, `BEHIND`, or `BADKEY`.
     pub(crate) fn place(
         &self,
         store: &HeldStore,
@@ -111,6 +112,9 @@ impl Holding {
         let id = self.partition_of(&store.name, key);
         let partition = store.partition(id)?;
         self.admit(id, command, epoch)?;
+        if command == ReplicaCommand::Get && epoch.is_some() && partition.is_behind() {
+            return Err(behind(&store.name, id));
+        }
         Ok(place_in(partition, key))
     }
 
@@ -151,6 +155,13 @@ impl Holding {
             ),
             _ => Ok(()),
         }
+    }
+
+    /// Whether what this node holds of a partition may be told for what a replica of it has: it owns it, and has lost
+    /// nothing of it that it has not had again.
+    pub(crate) fn may_tell(&self, store: &HeldStore, partition: PartitionId) -> bool {
+        let is_whole = || store.partition(partition).is_ok_and(|held| !held.is_behind());
+        self.is_owner(store, partition) && is_whole()
     }
 
     /// Whether this node owns a partition of a store.
@@ -209,6 +220,25 @@ impl Holding {
         owners.contains(&cluster.node)
             || !store.is_compared()
             || (live.peek().is_some() && live.all(|&owner| partition.exchanged_with(owner).is_some()))
+    }
+
+    /// Whether a partition that had lost what it held has enough of it again, as this node knows for certain.
+    pub(crate) fn has_caught_up(&self, store: &HeldStore, partition: &Partition) -> bool {
+        let Some(cluster) = self.cluster.as_ref().filter(|cluster| !cluster.is_remembered) else {
+            return false;
+        };
+        has_caught_up(
+            &store.settings,
+            self.owners(store, partition.id()),
+            cluster.node,
+            |node| self.is_live(node),
+            |node| partition.exchanged_with(node).is_some(),
+        )
+    }
+
+    /// Whether a partition is to be compared before anything else: somebody waits for it.
+    pub(crate) fn is_waited_for(&self, store: &HeldStore, partition: &Partition) -> bool {
+        partition.is_behind() || !self.is_synchronised(store, partition)
     }
 
     /// Whether a node is there.
@@ -296,6 +326,17 @@ pub(crate) fn not_here(store: &StoreName, id: PartitionId) -> ReplicaError {
     ReplicaError::new(
         ReplicaErrorCode::NotHere,
         format!("this node does not hold partition {id} of store {store:?}: ask for a newer topology"),
+    )
+}
+
+/// The error of who is asked what it holds of a partition of which it has lost something.
+fn behind(store: &StoreName, id: PartitionId) -> ReplicaError {
+    ReplicaError::new(
+        ReplicaErrorCode::Behind,
+        format!(
+            "this node has lost what it held of partition {id} of store {store:?}, and is being compared with the others: \
+             ask another one"
+        ),
     )
 }
 

@@ -21,6 +21,9 @@ const RETRY_IN_PLAN: Duration = Duration::from_millis(200);
 /// the partition is compared by others: mostly both saw the other return, and then all is the same.
 const LATER: Duration = Duration::from_secs(2);
 
+/// For how long what was lost is left to others to give.
+const GIVEN_WITHIN: Duration = Duration::from_secs(10);
+
 /// When partitions have their turns.
 pub(crate) struct Turns {
     period: Duration,
@@ -28,6 +31,8 @@ pub(crate) struct Turns {
     next: HashMap<(u16, u32), Instant>,
     /// Comparisons that are due besides: with nodes that came back, and those that failed.
     owed: HashMap<(u16, u32, NodeId), Instant>,
+    /// Since when partitions that have lost something have not been compared, as others compare them.
+    put_off: HashMap<(u16, u32), Instant>,
 }
 
 impl Turns {
@@ -37,6 +42,7 @@ impl Turns {
             period,
             next: HashMap::new(),
             owed: HashMap::new(),
+            put_off: HashMap::new(),
         }
     }
 
@@ -72,13 +78,18 @@ impl Turns {
             owed.is_some_and(|owed| *owed <= now) && !is_compared
         };
         let mut due: BTreeSet<NodeId> = live.iter().copied().filter(is_due).collect();
-        let first = || match holding.is_synchronised(store, partition) {
+        let first = || match holding.is_waited_for(store, partition) {
+            true => now,
             // Not all at the same time.
-            true => now + self.period.mul_f64(fastrand::f64()),
-            false => now,
+            false => now + self.period.mul_f64(fastrand::f64()),
         };
         let turn = self.next.entry((store.id, id.get())).or_insert_with(first);
-        if *turn <= now {
+        // What has lost much is given it by the other, and need not ask for it meanwhile.
+        let is_put_off = is_compared && partition.is_behind() && {
+            let since = *self.put_off.entry((store.id, id.get())).or_insert(now);
+            now - since < GIVEN_WITHIN
+        };
+        if *turn <= now && !is_put_off {
             *turn = now + self.period.mul_f64(fastrand::f64() / 2.0 + 0.75);
             // One that it was never compared with comes first.
             let began_ms = |&node: &NodeId| partition.exchanged_with(node).map_or(0, |began_ms| began_ms + 1);
@@ -98,7 +109,7 @@ impl Turns {
     ) {
         let id = partition.id().get();
         let owed = (store.id, id, peer);
-        let is_waited_for = !holding.is_synchronised(store, partition);
+        let is_waited_for = holding.is_waited_for(store, partition);
         let retry = if is_waited_for { RETRY_IN_PLAN } else { RETRY };
         match is_done {
             true => drop(self.owed.remove(&owed)),

@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, mpsc};
 use bytes::Bytes;
 use fondaco_engine::Table;
 use fondaco_model::NodeId;
+use fondaco_model::versioned::EngineKind;
 
 use crate::error::ReplicasError;
 use crate::options::{ReplicaView, ReplicatedStore};
@@ -74,6 +75,12 @@ impl Replicas {
         }
     }
 
+    /// Whether nothing certain is known of the cluster yet.
+    fn is_told_first(&self) -> bool {
+        let holding = self.shared.holding.load();
+        holding.cluster.as_ref().is_none_or(|cluster| cluster.is_remembered)
+    }
+
     /// The part of a store that this node holds.
     fn hold(
         &self,
@@ -89,6 +96,11 @@ impl Replicas {
             Some(before) => Arc::clone(&before.table),
             None => engine.open_table(&name)?,
         };
+        // What this process has held from the start may lack what an earlier one acknowledged.
+        let is_first = before.is_none() && self.is_told_first();
+        let is_behind = is_first
+            && store.settings.engine != EngineKind::Cache
+            && (!engine.is_durable() || self.shared.incarnation.is_behind());
         // Most changes of a cluster are about something else.
         let unchanged = before.filter(|before| before.epoch == view.table.epoch() && before.replicas == store.replicas);
         let (partitions, surplus) = match unchanged {
@@ -105,6 +117,15 @@ impl Replicas {
                 divided(view, store, known)
             }
         };
+        if is_behind {
+            for partition in partitions.values() {
+                let owners = view.table.owners(partition.id());
+                let mut owners = owners.iter().take(store.replicas);
+                if owners.len() > 1 && owners.any(|&owner| owner == view.node) {
+                    partition.fall_behind();
+                }
+            }
+        }
         Ok(HeldStore {
             id: store.id,
             name: store.name.clone(),

@@ -89,6 +89,8 @@ pub enum ReplicaErrorCode {
     NotHere,
     /// `OLDTABLE`: the routing table that the request goes by, or that of the replica, is too old for it.
     OldTable,
+    /// `BEHIND`: the replica has lost what it held, and does not answer reads until it was compared with others.
+    Behind,
     /// `NOSTORE`: there is no such store, or it has another number.
     NoStore,
     /// `OVERLOADED`: too much is queued already.
@@ -118,6 +120,7 @@ impl ReplicaErrorCode {
             Self::Timeout => "TIMEOUT",
             Self::NotHere => "NOTHERE",
             Self::OldTable => "OLDTABLE",
+            Self::Behind => "BEHIND",
             Self::NoStore => "NOSTORE",
             Self::Overloaded => "OVERLOADED",
             Self::DiskFull => "DISKFULL",
@@ -136,6 +139,7 @@ impl ReplicaErrorCode {
             "TIMEOUT" => Self::Timeout,
             "NOTHERE" => Self::NotHere,
             "OLDTABLE" => Self::OldTable,
+            "BEHIND" => Self::Behind,
             "NOSTORE" => Self::NoStore,
             "OVERLOADED" | "BUSY" => Self::Overloaded,
             "DISKFULL" => Self::DiskFull,

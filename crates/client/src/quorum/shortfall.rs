@@ -124,6 +124,11 @@ impl Trouble {
         )
     }
 
+    /// Whether the node has to catch up first: others are asked instead, and it says nothing against them.
+    pub(super) fn is_behind(&self) -> bool {
+        matches!(self, Self::Error(error) if error.code == ReplicaErrorCode::Behind)
+    }
+
     /// Whether the node is a replica all the same, and would have done it by a newer topology.
     pub(super) fn is_old_table(&self) -> bool {
         matches!(self, Self::Error(error) if error.code == ReplicaErrorCode::OldTable)

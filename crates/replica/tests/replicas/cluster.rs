@@ -181,12 +181,23 @@ impl Cluster {
             replicas: nodes as usize,
         };
         for id in owners {
-            cluster.start(dir, id, options, &engine);
+            let is_new = !dir.join(id.to_string()).exists();
+            let replicas = cluster.open(dir, id, options, &engine);
+            if is_new {
+                // It is there before the store is: it has lost nothing of it.
+                let before = ReplicaView {
+                    nodes: BTreeMap::from([(id, true)]),
+                    stores: Vec::new(),
+                    ..cluster.view(id)
+                };
+                replicas.set_view(&before).unwrap();
+            }
+            cluster.connect(id, replicas);
         }
         cluster
     }
 
-    /// Starts a node, for the first time or again.
+    /// Starts a node again.
     pub fn start(
         &mut self,
         dir: &Path,
@@ -194,6 +205,17 @@ impl Cluster {
         options: &ReplicaOptions,
         engine: impl Fn(&Path) -> Arc<dyn Engine>,
     ) {
+        let replicas = self.open(dir, id, options, engine);
+        self.connect(id, replicas);
+    }
+
+    fn open(
+        &self,
+        dir: &Path,
+        id: NodeId,
+        options: &ReplicaOptions,
+        engine: impl Fn(&Path) -> Arc<dyn Engine>,
+    ) -> Arc<Replicas> {
         let dir = dir.join(id.to_string());
         std::fs::create_dir_all(&dir).unwrap();
         let way = Way {
@@ -202,7 +224,10 @@ impl Cluster {
         };
         let cache = Arc::new(CacheEngine::new(CACHE_BYTES));
         let engines = Engines::new(engine(&dir)).with(EngineKind::Cache, cache);
-        let replicas = Arc::new(Replicas::open(&dir, &engines, Arc::new(way), options.clone()).unwrap());
+        Arc::new(Replicas::open(&dir, &engines, Arc::new(way), options.clone()).unwrap())
+    }
+
+    fn connect(&mut self, id: NodeId, replicas: Arc<Replicas>) {
         replicas.set_view(&self.view(id)).unwrap();
         self.network.nodes.lock().unwrap().insert(id, Arc::downgrade(&replicas));
         self.nodes.insert(id, replicas);

@@ -8,6 +8,7 @@ mod full_disk;
 mod handoff;
 mod kills;
 mod loops;
+mod losses;
 mod moves;
 mod pages;
 mod panics;

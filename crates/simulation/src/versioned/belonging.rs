@@ -1,12 +1,13 @@
 //! Which partitions a simulated replica holds, by the routing table that it goes by, and what it lets itself be asked of
 //! them: by the rule of real ones.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaRequest};
+use fondaco_client::quorum::{ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaRequest};
 use fondaco_model::{NodeId, PartitionId, RoutingTable};
-use fondaco_replica::admitted;
+use fondaco_replica::{admitted, has_caught_up};
 
 use super::disk::RecordKey;
 use super::replica::{Partition, Replica, Store};
@@ -52,6 +53,21 @@ impl Replica {
         is_held && !self.table.owners(PartitionId::new(number)).contains(&self.node)
     }
 
+    /// Answers reads of what it had lost, and has enough of again. These are the nodes that it takes to be there.
+    pub(super) fn catch_up(&mut self, store: &Store, live: &BTreeSet<NodeId>) {
+        for (&number, partition) in self.partitions.iter_mut().filter(|(_, partition)| partition.is_behind) {
+            let owners = self.table.owners(PartitionId::new(number));
+            partition.is_behind = !has_caught_up(
+                &store.settings,
+                owners,
+                self.node,
+                |node| live.contains(&node),
+                |node| partition.exchanged.contains_key(&node),
+            );
+        }
+        self.is_behind &= self.partitions.values().any(|partition| partition.is_behind);
+    }
+
     /// Deletes a partition that is no longer held.
     pub(super) fn clear(&mut self, number: u32) {
         let records = self.disk.records().range((number, 0, Bytes::new())..);
@@ -80,6 +96,13 @@ impl Replica {
             let is_held = self.partitions.get(&number).is_some_and(|partition| partition.is_held);
             if !is_held {
                 return Err(ReplicaError::new(ReplicaErrorCode::NotHere, "others hold it"));
+            }
+            let is_behind = self
+                .partitions
+                .get(&number)
+                .is_some_and(|partition| partition.is_behind);
+            if is_behind && command == ReplicaCommand::Get && epoch.is_some() {
+                return Err(ReplicaError::new(ReplicaErrorCode::Behind, "it has lost what it held"));
             }
             admitted(&self.table, PartitionId::new(number), command, epoch)
         })

@@ -94,7 +94,7 @@ impl World {
         let may_lose_disk = self.scenario.loses_disk && !self.has_lost_disk;
         let loses_disk = may_lose_disk && self.rng.u8(..8) < if is_another_away { 4 } else { 1 };
         if let Some(replica) = self.processes[process].replica.as_mut().filter(|_| loses_disk) {
-            replica.disk = Disk::default();
+            (replica.disk, replica.is_behind) = (Disk::default(), true);
             self.has_lost_disk = true;
             self.note(|| format!("{process} loses its disk"));
         }

@@ -54,6 +54,8 @@ pub(super) struct Partition {
     pub(super) is_held: bool,
     /// How often the routing table has changed what it is to the node: exchanges that this fell into do not count.
     pub(super) turn: u64,
+    /// Whether what was acknowledged here may be on other nodes alone.
+    pub(super) is_behind: bool,
 }
 
 /// A replica.
@@ -62,6 +64,8 @@ pub(super) struct Replica {
     pub(super) node: NodeId,
     pub(super) disk: Disk,
     pub(super) is_full: bool,
+    /// Whether its disk was lost, and what was on it has not been had from others yet.
+    pub(super) is_behind: bool,
     pub(super) partitions: BTreeMap<u32, Partition>,
     pub(super) chores: BTreeMap<u64, Chore>,
     pub(super) sweep_at_us: u64,
@@ -80,6 +84,7 @@ impl Replica {
             node,
             disk: Disk::default(),
             is_full: false,
+            is_behind: false,
             partitions: table.partitions_of(node, replicas).map(partition).collect(),
             table: Arc::clone(table),
             chores: BTreeMap::new(),
@@ -99,8 +104,12 @@ impl Replica {
         self.chores.clear();
         self.sweep_at_us = 0;
         let held = self.table.partitions_of(self.node, store.replicas);
-        let held = held.map(|id| (id.get(), Partition::new(self.tree_keys)));
-        self.partitions = held.collect();
+        let is_behind = self.is_behind && store.flaw != Some(Flaw::AnswersForWhatItLost);
+        let partition = |id: PartitionId| Partition {
+            is_behind: is_behind && self.table.owners(id).contains(&self.node),
+            ..Partition::new(self.tree_keys)
+        };
+        self.partitions = held.map(|id| (id.get(), partition(id))).collect();
         for ((number, hash, _), record) in self.disk.records() {
             let partition = self.partitions.entry(*number).or_insert_with(|| Partition {
                 is_held: false,
@@ -362,6 +371,7 @@ impl Partition {
             exchange_at_us: 0,
             is_held: true,
             turn: 0,
+            is_behind: false,
         }
     }
 }

@@ -61,6 +61,8 @@ pub enum Flaw {
     CollectsEarly,
     /// Replicas say that they have seen nothing when they are asked for contexts.
     TellsNoContext,
+    /// Replicas that have lost their disk answer reads before they have everything again.
+    AnswersForWhatItLost,
     /// Replicas that are told what another one has say that they have the same.
     AlwaysHasTheSame,
     /// Replicas do not look at the context that a client has read.
@@ -85,13 +87,14 @@ pub enum Flaw {
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::CountsOneWriteTooFew,
         Self::CountsOneReadTooFew,
         Self::MergesByTime,
         Self::CollectsEarly,
         Self::TellsNoContext,
         Self::AlwaysHasTheSame,
+        Self::AnswersForWhatItLost,
         Self::IgnoresClientContext,
         Self::KeepsIncarnation,
         Self::AcknowledgesUnsynced,
@@ -170,8 +173,7 @@ impl Scenario {
         let settings = &self.settings;
         let overlaps = settings.reads + settings.writes > self.replicas && !settings.sloppy;
         Promise {
-            // A node that has lost its disk takes part in quorums before it has everything again.
-            reads_see_writes: overlaps && !self.loses_disk,
+            reads_see_writes: overlaps,
             writes_stay: settings.durability == Durability::Fsync || !self.loses_power,
         }
     }

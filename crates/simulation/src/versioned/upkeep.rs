@@ -189,9 +189,10 @@ impl World {
     fn begin_exchanges(&mut self, process: usize) {
         let live = self.processes[process].coordinator.live();
         let now_us = self.now_us;
-        let Some(replica) = &self.processes[process].replica else {
+        let Some(replica) = &mut self.processes[process].replica else {
             return;
         };
+        replica.catch_up(&self.store, &live);
         let is_due = |(&number, partition): (&u32, &super::replica::Partition)| {
             let owners = replica.table.owners(PartitionId::new(number));
             let is_compared_with_all = owners.iter().all(|owner| partition.exchanged.contains_key(owner));
@@ -211,8 +212,13 @@ impl World {
         for (number, peer) in due {
             let mut next_us = now_us + self.rng.u64(EXCHANGE_EVERY_US / 2..EXCHANGE_EVERY_US * 3 / 2);
             let replica = self.processes[process].replica.as_ref();
-            let is_waited_for =
-                |replica: &Replica| !replica.table.owners(PartitionId::new(number)).contains(&replica.node);
+            let is_waited_for = |replica: &Replica| {
+                !replica.table.owners(PartitionId::new(number)).contains(&replica.node)
+                    || replica
+                        .partitions
+                        .get(&number)
+                        .is_some_and(|partition| partition.is_behind)
+            };
             if replica.is_some_and(is_waited_for) {
                 next_us = now_us + EXCHANGE_IN_PLAN_US;
             }

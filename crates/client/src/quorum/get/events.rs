@@ -182,7 +182,7 @@ impl Operation for Get {
         let mut is_more = false;
         let mut cause = Cause::Retry;
         let mut had_trouble = |get: &mut Self, key: u32, trouble: Trouble| {
-            if trouble.is_elsewhere() {
+            if trouble.is_elsewhere() || trouble.is_behind() {
                 cause = Cause::Redirect;
             }
             get.trouble(key as usize, node, trouble);
