@@ -16,7 +16,7 @@ use crate::incarnation::Lasting;
 use crate::pace::Pace;
 use crate::partition::Partition;
 use crate::shared::Shared;
-use crate::store::{HeldStore, Holding};
+use crate::store::{Cluster, HeldStore, Holding};
 use crate::table_key::range;
 use crate::turns::Turns;
 use crate::worker::Signal;
@@ -63,7 +63,8 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
 
 /// When all that was lost is here again, the next start need not ask for it.
 fn note_if_whole(shared: &Shared, holding: &Holding) {
-    let is_certain = holding.cluster.as_ref().is_some_and(|cluster| !cluster.is_remembered);
+    let is_held = |store: &u16| holding.stores.contains_key(store);
+    let is_certain = |cluster: &Cluster| !cluster.is_remembered && cluster.stores.iter().all(is_held);
     let durable = holding
         .stores
         .values()
@@ -74,7 +75,7 @@ fn note_if_whole(shared: &Shared, holding: &Holding) {
             .all(|partition| !partition.is_behind())
     };
     if shared.incarnation.is_behind()
-        && is_certain
+        && holding.cluster.as_ref().is_some_and(is_certain)
         && is_whole()
         && let Err(error) = shared.incarnation.caught_up()
     {

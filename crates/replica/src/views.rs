@@ -75,10 +75,12 @@ impl Replicas {
         }
     }
 
-    /// Whether nothing certain is known of the cluster yet.
-    fn is_told_first(&self) -> bool {
+    /// Whether an earlier process may have acknowledged something of a store that this one does not hold yet: it was there
+    /// when this one heard of the cluster first, or could not be opened then.
+    fn may_have_had(&self, store: &ReplicatedStore) -> bool {
         let holding = self.shared.holding.load();
-        holding.cluster.as_ref().is_none_or(|cluster| cluster.is_remembered)
+        let is_old = |cluster: &Cluster| cluster.is_remembered || cluster.stores.contains(&store.id);
+        holding.cluster.as_ref().is_none_or(is_old)
     }
 
     /// The part of a store that this node holds.
@@ -96,9 +98,8 @@ impl Replicas {
             Some(before) => Arc::clone(&before.table),
             None => engine.open_table(&name)?,
         };
-        // What this process has held from the start may lack what an earlier one acknowledged.
-        let is_first = before.is_none() && self.is_told_first();
-        let is_behind = is_first
+        let is_behind = before.is_none()
+            && self.may_have_had(store)
             && store.settings.engine != EngineKind::Cache
             && (!engine.is_durable() || self.shared.incarnation.is_behind());
         // Most changes of a cluster are about something else.
