@@ -138,13 +138,16 @@ impl Cluster {
             joint: BTreeMap::new(),
             nodes: ids.iter().copied().zip(described).collect(),
             routers: 1,
-            stores: [("s".parse().unwrap(), store), ("b".parse().unwrap(), batch)].into(),
+            stores: BTreeMap::new(),
         };
-        let cluster = Self {
+        let mut cluster = Self {
             topology,
             nodes,
             _dir: dir,
         };
+        // The nodes are there before the stores are: they have lost nothing of them.
+        cluster.publish();
+        cluster.topology.stores = [("s".parse().unwrap(), store), ("b".parse().unwrap(), batch)].into();
         cluster.publish();
         cluster
     }
