@@ -175,6 +175,13 @@ impl Replicas {
         self.shared.hint_book.oldest_unix_ms()
     }
 
+    /// Of how many partitions something was lost here that was acknowledged, and is not here again.
+    pub fn partitions_behind(&self) -> usize {
+        let holding = self.shared.holding.load();
+        let partitions = holding.stores.values().flat_map(|store| store.partitions.values());
+        partitions.filter(|partition| partition.is_behind()).count()
+    }
+
     /// How many nodes hints wait for.
     pub fn hinted_nodes(&self) -> usize {
         self.shared.hint_book.nodes().len()

@@ -132,7 +132,12 @@ fn a_node_that_was_away_gets_what_it_missed_and_one_that_lost_its_disk_gets_all(
     cluster.stop("node-2");
     fs::remove_dir_all(cluster.data("node-2").join("versioned")).unwrap();
     cluster.start_again("node-2");
+    // Whoever reads counts on the others until it has enough again.
+    writer.check();
     writer.write(80..110, "c");
+    wait_for("what was lost", || {
+        (cluster.metric("node-2", "fondaco_partitions_behind") == 0).then_some(())
+    });
     // Any two of the three have all of it.
     for away in ["node-1", "node-2", "node-3"] {
         wait_for("hints to be delivered", || {
