@@ -1,8 +1,8 @@
 //! Finds a command by its name, for every request.
 //!
 //! A hash table made by the compiler. A name of up to 16 bytes is packed into two integers that overlap in
-//! the middle; with the length they tell it from every other name, so nothing is compared byte by byte,
-//! and one `or` makes all letters lower case.
+//! the middle, and one `or` makes all letters lower case. With the length they tell it from every other name of letters;
+//! a name that has anything else in it is compared byte by byte then.
 
 use super::CommandSpec;
 use super::table::FAMILIES;
@@ -61,6 +61,7 @@ impl PackedName {
 #[derive(Clone, Copy)]
 struct Slot {
     name: PackedName,
+    is_of_letters: bool,
     spec: &'static CommandSpec,
 }
 
@@ -78,7 +79,12 @@ static SLOTS: [Option<Slot>; SLOT_COUNT] = {
             while slots[slot].is_some() {
                 slot = (slot + 1) % SLOT_COUNT;
             }
-            slots[slot] = Some(Slot { name, spec });
+            let is_of_letters = is_of_letters(spec.name.as_bytes());
+            slots[slot] = Some(Slot {
+                name,
+                is_of_letters,
+                spec,
+            });
             index += 1;
         }
         family += 1;
@@ -86,14 +92,25 @@ static SLOTS: [Option<Slot>; SLOT_COUNT] = {
     slots
 };
 
+const fn is_of_letters(name: &[u8]) -> bool {
+    let mut rest = name;
+    while let [first, others @ ..] = rest {
+        if !first.is_ascii_alphabetic() {
+            return false;
+        }
+        rest = others;
+    }
+    true
+}
+
 /// The command called `name`, in letters of any case. Subcommands are found in their containers.
 #[inline]
 pub fn find(name: &[u8]) -> Option<&'static CommandSpec> {
-    let name = PackedName::new(name)?;
-    let mut slot = name.slot();
+    let packed = PackedName::new(name)?;
+    let mut slot = packed.slot();
     // The table is never full, so there is an empty slot to stop at.
     while let Some(known) = &SLOTS[slot] {
-        if known.name == name {
+        if known.name == packed && (known.is_of_letters || known.spec.name.as_bytes().eq_ignore_ascii_case(name)) {
             return Some(known.spec);
         }
         slot = (slot + 1) % SLOT_COUNT;
@@ -144,6 +161,7 @@ mod tests {
             "ge\0",
             "getgetgetgetgetget",
             "gets",
+            "fondaco\x0erget",
         ] {
             assert!(find(name.as_bytes()).is_none(), "{name:?}");
         }
