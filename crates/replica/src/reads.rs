@@ -28,6 +28,8 @@ pub(crate) enum Wanted {
     Part(RecordPart),
     /// All of it, if this is not its digest.
     OtherThan(u64),
+    /// Its digest.
+    Digest,
 }
 
 /// What a thread is to do.
@@ -207,9 +209,11 @@ fn taken(shared: &Shared, place: &Place, wanted: Wanted, record: Bytes) -> Read 
         place.partition.found_damaged(place.hash, Record::digest(&record));
         ReplicaError::new(ReplicaErrorCode::Corrupt, error.to_string())
     })?;
+    let digest = Record::stated_digest(&record);
     Ok(match wanted {
         Wanted::Part(RecordPart::Context) => Held::Record(context.to_bytes().into()),
-        Wanted::OtherThan(digest) if digest == Record::stated_digest(&record) => Held::Same,
+        Wanted::Digest => Held::Record(Bytes::copy_from_slice(&digest.to_be_bytes())),
+        Wanted::OtherThan(known) if known == digest => Held::Same,
         Wanted::Part(RecordPart::Full) | Wanted::OtherThan(_) => Held::Record(record),
     })
 }

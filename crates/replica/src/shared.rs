@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use fondaco_client::quorum::{
-    KeyRecord, KnownKey, OnReply, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
+    KeyRecord, Known, KnownKey, OnReply, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
     ReplicaRequest,
 };
 use fondaco_engine::{Engine, Table};
@@ -144,9 +144,10 @@ impl Shared {
                 crate::reads::get(self, place_of, store, keys, deadline, answer);
             }
             ReplicaOperation::GetOther { keys } => {
-                let keys = keys.iter().map(|KnownKey { key, digest }| {
-                    let wanted = digest.map_or(Wanted::Part(RecordPart::Full), Wanted::OtherThan);
-                    (key, wanted)
+                let keys = keys.iter().map(|KnownKey { key, known }| match known {
+                    Known::Nothing => (key, Wanted::Part(RecordPart::Full)),
+                    Known::Digest(digest) => (key, Wanted::OtherThan(*digest)),
+                    Known::Awaited => (key, Wanted::Digest),
                 });
                 crate::reads::get(self, place_of, store, keys, deadline, answer);
             }

@@ -28,7 +28,7 @@ pub use operation::{AskId, Moment, Operation, Outgoing};
 pub use replicas::Home;
 pub use reply::{Held, ReplicaError, ReplicaErrorCode, ReplicaReply};
 pub use request::{
-    KeyRecord, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaCommand, ReplicaOperation, ReplicaRequest,
+    KeyRecord, Known, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaCommand, ReplicaOperation, ReplicaRequest,
 };
 pub use shortfall::{MissingReplica, NoQuorum, QuorumPart};
 pub use update::{AddedMeanwhile, Decide, Edit, EditOptions, Expiry, Update, Updated};

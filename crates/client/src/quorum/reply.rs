@@ -51,12 +51,13 @@ pub enum Held {
     Nothing,
     /// To `GetOther`: what the one who asks has already.
     Same,
-    /// The encoded record, or its encoded context where that was asked for.
+    /// The encoded record; or, where that was asked for, its encoded context, or the 8 bytes of its digest, the highest
+    /// first.
     Record(Bytes),
 }
 
 impl Held {
-    /// How long the record is that is told, or its context.
+    /// How much of the record is told.
     pub fn told_bytes(&self) -> usize {
         match self {
             Self::Record(record) => record.len(),

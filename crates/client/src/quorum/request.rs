@@ -37,7 +37,7 @@ pub enum ReplicaOperation {
         /// The keys, all of one store, in any order and of any partitions.
         keys: Vec<Bytes>,
     },
-    /// `FONDACO.RGET … OTHER`: tell what is held under keys, if it is other than what the one who asks has already.
+    /// `FONDACO.RGET … OTHER`: tell what is held under keys, as far as the one who asks does not have it from another.
     GetOther {
         /// The keys, as of `Get`.
         keys: Vec<KnownKey>,
@@ -89,14 +89,24 @@ pub enum ReplicaOperation {
     OldestHint,
 }
 
-/// A key, and what the one who asks has under it already.
+/// A key, and what the one who asks has from others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownKey {
     /// The key, without the name of the store.
     pub key: Bytes,
-    /// The [digest](fondaco_model::versioned::Record::digest) of the record that need not be told; nothing if there is
-    /// none.
-    pub digest: Option<u64>,
+    /// What it has.
+    pub known: Known,
+}
+
+/// What is known of the record under a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
+    /// Nothing: the record is to be told.
+    Nothing,
+    /// A record with this [digest](fondaco_model::versioned::Record::digest): another one is to be told.
+    Digest(u64),
+    /// Another replica is asked for the record: its digest is to be told.
+    Awaited,
 }
 
 /// A key and the record under it, encoded.
@@ -141,7 +151,7 @@ pub enum PutOver {
 /// The commands between nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaCommand {
-    /// `FONDACO.RGET store-id timeout-ms epoch FULL|CONTEXT store key…`, or `… OTHER store (key digest)…`
+    /// `FONDACO.RGET store-id timeout-ms epoch FULL|CONTEXT store key…`, or `… OTHER store (key known)…`
     Get,
     /// `FONDACO.RPUT store-id timeout-ms epoch CONTEXT|ALL|UNCHANGED store key context update [CHARGED]`
     Put,

@@ -218,12 +218,37 @@ async fn the_replica_in_the_process_is_asked_without_a_connection() {
     let expected = [ReplicaCommand::Get, ReplicaCommand::Put, ReplicaCommand::Get];
     assert_eq!(asked, expected);
     assert_eq!(cluster.nodes[1].state(|state| state.held.asked.len()), 0);
-    let not_told = cluster.nodes.iter().map(|node| node.state(|state| state.held.not_told));
-    assert_eq!(
-        not_told.sum::<usize>(),
-        1,
-        "another one has the same, and need not send it"
-    );
+    assert_eq!(not_told(&cluster), 1, "another one has the same, and need not send it");
+}
+
+#[tokio::test]
+async fn a_value_that_all_replicas_hold_is_sent_by_one() {
+    let (cluster, client) = three(VersionedSettings {
+        writes: 3,
+        ..VersionedSettings::of(3)
+    })
+    .await;
+    let keys = ["a", "b", "c", "d", "e"];
+    for key in keys {
+        let options = PutOptions::default();
+        client.put(&name("v"), key.as_bytes(), key, &options).await.unwrap();
+    }
+    assert_eq!(not_told(&cluster), 0);
+    for (place, key) in keys.into_iter().enumerate() {
+        assert_eq!(client.get(&name("v"), key.as_bytes()).await.unwrap().unwrap(), key);
+        assert_eq!(not_told(&cluster), place + 1, "two are asked");
+    }
+    let all = keys.map(|key| (name("v"), key));
+    let reply = client.get_many(&all, &ReadOptions::default()).await.unwrap();
+    let values = reply.values.into_iter().map(|value| value.unwrap().unwrap());
+    assert!(values.eq(keys), "those that were asked for");
+    assert_eq!(not_told(&cluster), 2 * keys.len());
+}
+
+/// How many records were not sent, since whoever asked had them from another one.
+fn not_told(cluster: &Cluster) -> usize {
+    let of = cluster.nodes.iter().map(|node| node.state(|state| state.held.not_told));
+    of.sum()
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use fondaco_client::quorum::{
-    self, KeyRecord, KnownKey, LocalReplica, OnReply, PutOver, RecordPart, ReplicaCommand, ReplicaError,
+    self, KeyRecord, Known, KnownKey, LocalReplica, OnReply, PutOver, RecordPart, ReplicaCommand, ReplicaError,
     ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest,
 };
 use fondaco_model::NodeId;
@@ -66,15 +66,24 @@ impl Held {
                 ReplicaReply::Records(keys.iter().map(|key| Ok(record(key).into())).collect())
             }
             ReplicaOperation::GetOther { keys } => {
-                let held = |KnownKey { key, digest }: &KnownKey| {
-                    let record = self.records.get(key).map(|record| Bytes::from(record.to_bytes()));
-                    match digest.is_some() && record.as_deref().map(Record::stated_digest) == *digest {
-                        true => quorum::Held::Same,
-                        false => record.into(),
+                let held = |KnownKey { key, known }: &KnownKey| {
+                    let Some(record) = self.records.get(key) else {
+                        return quorum::Held::Nothing;
+                    };
+                    let record = Bytes::from(record.to_bytes());
+                    let digest = Record::stated_digest(&record);
+                    match known {
+                        Known::Digest(known) if *known == digest => quorum::Held::Same,
+                        Known::Awaited => quorum::Held::Record(digest.to_be_bytes().to_vec().into()),
+                        Known::Digest(_) | Known::Nothing => quorum::Held::Record(record),
                     }
                 };
                 let found: Vec<quorum::Held> = keys.iter().map(held).collect();
-                self.not_told += found.iter().filter(|held| **held == quorum::Held::Same).count();
+                let not_told = found
+                    .iter()
+                    .zip(&keys)
+                    .filter(|(held, key)| **held == quorum::Held::Same || key.known == Known::Awaited);
+                self.not_told += not_told.count();
                 ReplicaReply::Records(found.into_iter().map(Ok).collect())
             }
             ReplicaOperation::Put {

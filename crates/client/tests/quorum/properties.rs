@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use fondaco_client::ClientError;
-use fondaco_client::quorum::{Edit, Expiry, Intent, ReplicaCommand};
+use fondaco_client::quorum::{Edit, Expiry, Intent, Known, ReplicaCommand, ReplicaOperation};
+use fondaco_model::NodeId;
 use fondaco_model::versioned::{Handoff, Record, Resolution, VectorClock, resolve};
 use proptest::prelude::*;
 
@@ -184,8 +185,20 @@ fn bound_asks(world: &World, at: usize, shape: &Shape, what: &Doing) {
         .iter()
         .map(|node| node.get())
         .collect();
-    for command in [ReplicaCommand::Get, ReplicaCommand::Put] {
-        let mut nodes = asked.nodes(command);
+    let is_digest = |operation: &ReplicaOperation| match operation {
+        ReplicaOperation::GetOther { keys } => keys.iter().all(|key| key.known == Known::Awaited),
+        _ => false,
+    };
+    // Who has told a digest may be asked for the record.
+    for (command, digest) in [
+        (ReplicaCommand::Get, true),
+        (ReplicaCommand::Get, false),
+        (ReplicaCommand::Put, false),
+    ] {
+        let of = |(_, of, operation): &&(NodeId, ReplicaCommand, ReplicaOperation)| {
+            *of == command && is_digest(operation) == digest
+        };
+        let mut nodes: Vec<u32> = asked.list.iter().filter(of).map(|(node, ..)| node.get()).collect();
         assert!(
             nodes.iter().all(|node| owners.contains(node)),
             "{nodes:?} of {owners:?}"

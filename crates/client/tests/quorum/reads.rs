@@ -1,6 +1,6 @@
 //! Reads, each case by itself: who is asked, who must answer, and what is said when they do not.
 
-use fondaco_client::quorum::{Intent, KnownKey, QuorumPart, ReplicaCommand, ReplicaErrorCode, ReplicaOperation};
+use fondaco_client::quorum::{Intent, Known, KnownKey, QuorumPart, ReplicaCommand, ReplicaErrorCode, ReplicaOperation};
 use fondaco_client::{ClientError, WireKey};
 use fondaco_model::versioned::{Handoff, Record};
 
@@ -41,7 +41,7 @@ fn what_the_own_replica_has_told_others_need_not() {
     let other_than = |world: &World| ReplicaOperation::GetOther {
         keys: vec![KnownKey {
             key: key.key().to_vec().into(),
-            digest: Some(digest(world, 1)),
+            known: Known::Digest(digest(world, 1)),
         }],
     };
     let asked = &world.asked(at).list;
@@ -65,6 +65,89 @@ fn what_the_own_replica_has_told_others_need_not() {
     let (at, record) = get(&mut world, &key);
     assert_eq!(values(&record.unwrap()), ["new"]);
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [2]);
+}
+
+/// Who was asked for a record, and for its digest alone; and what is known of it if that was said.
+fn questions(world: &World, at: usize) -> Vec<(u32, Known)> {
+    let known = |operation: &ReplicaOperation| match operation {
+        ReplicaOperation::Get { .. } => Some(Known::Nothing),
+        ReplicaOperation::GetOther { keys } => Some(keys[0].known),
+        _ => None,
+    };
+    let asked = world.asked(at).list.iter();
+    asked
+        .filter_map(|(node, _, operation)| Some((node.get(), known(operation)?)))
+        .collect()
+}
+
+#[test]
+fn of_those_who_are_asked_at_the_same_time_one_tells_the_record() {
+    let (mut world, key) = with_value(&Shape::three(), None);
+    let (at, record) = get(&mut world, &key);
+    assert_eq!(values(&record.unwrap()), ["old"]);
+    assert_eq!(questions(&world, at), [(1, Known::Nothing), (2, Known::Awaited)]);
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [0; 0]);
+
+    // All three are needed, and hold the same.
+    let (mut world, key) = with_value(&Shape::three().with(|settings| settings.reads = 3), None);
+    let (at, record) = get(&mut world, &key);
+    assert_eq!(values(&record.unwrap()), ["old"]);
+    let asked = [(1, Known::Nothing), (2, Known::Awaited), (3, Known::Awaited)];
+    assert_eq!(questions(&world, at), asked);
+
+    // Where not all are needed, any of them may be late.
+    let (mut world, key) = with_value(&Shape::three().with(|settings| settings.preferred_reads = 3), None);
+    let (at, _) = get(&mut world, &key);
+    assert!(questions(&world, at).iter().all(|asked| asked.1 == Known::Nothing));
+}
+
+#[test]
+fn who_has_told_the_digest_of_another_record_is_asked_for_it() {
+    for late in [1, 2] {
+        let (mut world, key) = with_value(&Shape::three(), None);
+        let update = value(&world, "new");
+        world.write_at(2, &key, update);
+        world.replica(late).delay_us = 1_000;
+        let known = Record::stated_digest(&world.replicas[&id(1)].records[key.key()].to_bytes());
+        let (at, record) = get(&mut world, &key);
+        assert_eq!(values(&record.unwrap()), ["new"]);
+        let asked = [(1, Known::Nothing), (2, Known::Awaited), (2, Known::Digest(known))];
+        assert_eq!(questions(&world, at), asked);
+        assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [1]);
+    }
+    // There is nothing that could be the same.
+    let (mut world, key) = with_value(&Shape::three(), None);
+    world.replica(1).records.clear();
+    let (at, record) = get(&mut world, &key);
+    assert_eq!(values(&record.unwrap()), ["old"]);
+    let asked = [(1, Known::Nothing), (2, Known::Awaited), (2, Known::Nothing)];
+    assert_eq!(questions(&world, at), asked);
+    assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [1]);
+    // Nobody has anything.
+    world.replicas.values_mut().for_each(|replica| replica.records.clear());
+    let (at, record) = get(&mut world, &key);
+    assert!(record.unwrap().is_empty());
+    assert_eq!(questions(&world, at), [(1, Known::Nothing), (2, Known::Awaited)]);
+}
+
+#[test]
+fn if_the_one_who_is_to_tell_a_record_fails_another_one_tells_it() {
+    let (mut world, key) = with_value(&Shape::three(), None);
+    world.replica(1).is_up = false;
+    let (at, record) = get(&mut world, &key);
+    assert_eq!(values(&record.unwrap()), ["old"]);
+    let asked = [(1, Known::Nothing), (2, Known::Awaited), (3, Known::Nothing)];
+    assert_eq!(questions(&world, at), asked);
+
+    // It may still answer, but is not waited for: there is nobody else who could.
+    let (mut world, key) = with_value(&Shape::three(), None);
+    world.replica(1).delay_us = 700_000;
+    world.replica(3).is_up = false;
+    let (at, record) = get(&mut world, &key);
+    assert_eq!(values(&record.unwrap()), ["old"]);
+    let asked = questions(&world, at);
+    assert_eq!(asked[..2], [(1, Known::Nothing), (2, Known::Awaited)]);
+    assert!(asked[2..].contains(&(2, Known::Nothing)), "{asked:?}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 use fondaco_client::WireKey;
 use fondaco_client::quorum::{
-    AskId, Held, Home, KeyRecord, KnownKey, Moment, Operation, Outgoing, PutOver, QuorumCounters, RecordPart,
+    AskId, Held, Home, KeyRecord, Known, KnownKey, Moment, Operation, Outgoing, PutOver, QuorumCounters, RecordPart,
     ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest, WriteTimes,
 };
 use fondaco_client::read::{Directory, Failure, HealthPolicy, Steering, SteeringPolicy};
@@ -399,12 +399,14 @@ impl World {
                 ReplicaReply::Records(keys.iter().map(|key| Ok(record(key).into())).collect())
             }
             ReplicaOperation::GetOther { keys } => {
-                let held = |KnownKey { key, digest }: &KnownKey| {
+                let held = |KnownKey { key, known }: &KnownKey| {
                     let record = replica.records.get(key).filter(|_| flaw != Some(Flaw::HideRecords));
                     let record = record.map(|record| Bytes::from(record.to_bytes()));
-                    match record.as_deref().map(Record::stated_digest) == *digest || flaw == Some(Flaw::SayTheSame) {
-                        true if digest.is_some() => Held::Same,
-                        _ => record.into(),
+                    let digest = record.as_deref().map(Record::stated_digest);
+                    match known {
+                        Known::Digest(known) if digest == Some(*known) || flaw == Some(Flaw::SayTheSame) => Held::Same,
+                        Known::Awaited => digest.map(|digest| digest.to_be_bytes().to_vec().into()).into(),
+                        Known::Digest(_) | Known::Nothing => record.into(),
                     }
                 };
                 ReplicaReply::Records(keys.iter().map(|key| Ok(held(key))).collect())

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use bytes::Bytes;
 use fondaco_client::quorum::{
-    Held, KnownKey, PutOver, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest,
+    Held, Known, KnownKey, PutOver, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest,
 };
 use fondaco_model::versioned::{Record, Resolution, SIBLINGS_MAX, Update, VectorClock};
 use fondaco_replica::{REPLICA_KEY_BYTES_MAX, ReplicaCounter, ReplicaOptions};
@@ -271,26 +271,28 @@ fn what_the_one_who_asks_has_already_is_not_told_again() {
     let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
     let record = put(cluster.node(1), "k", value("a"));
     let digest = Record::stated_digest(&record);
-    let known = |key: &'static str, digest| KnownKey {
-        key: key.into(),
-        digest,
-    };
+    let known = |key: &'static str, known| KnownKey { key: key.into(), known };
     let operation = ReplicaOperation::GetOther {
         keys: vec![
-            known("k", Some(digest)),
-            known("k", Some(digest ^ 1)),
-            known("k", None),
-            known("absent", Some(digest)),
-            known("absent", None),
+            known("k", Known::Digest(digest)),
+            known("k", Known::Digest(digest ^ 1)),
+            known("k", Known::Nothing),
+            known("k", Known::Awaited),
+            known("absent", Known::Digest(digest)),
+            known("absent", Known::Nothing),
+            known("absent", Known::Awaited),
         ],
     };
     let held = || Ok(Held::Record(record.clone()));
+    let stated = Bytes::copy_from_slice(&digest.to_be_bytes());
     assert_eq!(
         ask(cluster.node(1), operation),
         ReplicaReply::Records(vec![
             Ok(Held::Same),
             held(),
             held(),
+            Ok(Held::Record(stated)),
+            Ok(Held::Nothing),
             Ok(Held::Nothing),
             Ok(Held::Nothing)
         ])

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fondaco_client::WireKey;
 use fondaco_client::quorum::{
-    Held, KeyRecord, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation,
-    ReplicaReply, ReplicaRequest,
+    Held, KeyRecord, Known, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaError, ReplicaErrorCode,
+    ReplicaOperation, ReplicaReply, ReplicaRequest,
 };
 use fondaco_model::versioned::{
     DotSource, HashTree, Horizon, Record, ReplicaId, Update, VectorClock, VersionedSettings, record_hash,
@@ -176,16 +176,14 @@ impl Replica {
         }
     }
 
-    fn get_other(&self, store: &Store, KnownKey { key, digest }: &KnownKey) -> Held {
+    fn get_other(&self, store: &Store, KnownKey { key, known }: &KnownKey) -> Held {
         let record = self.get(store, key, RecordPart::Full);
-        let is_same = match digest {
-            Some(_) if store.flaw == Some(Flaw::AlwaysHasTheSame) => true,
-            Some(digest) => record.as_deref().map(Record::stated_digest) == Some(*digest),
-            None => false,
-        };
-        match is_same {
-            true => Held::Same,
-            false => record.into(),
+        let digest = record.as_deref().map(Record::stated_digest);
+        match known {
+            Known::Digest(_) if store.flaw == Some(Flaw::AlwaysHasTheSame) => Held::Same,
+            Known::Digest(known) if digest == Some(*known) => Held::Same,
+            Known::Awaited => digest.map(|digest| digest.to_be_bytes().to_vec().into()).into(),
+            Known::Digest(_) | Known::Nothing => record.into(),
         }
     }
 

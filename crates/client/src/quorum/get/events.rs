@@ -8,14 +8,14 @@ use fondaco_model::NodeId;
 use fondaco_model::versioned::Record;
 
 use super::plan::Cause;
-use super::{Answer, Get, KeyPlaces, KnownRecords, Purpose};
+use super::{Answer, Get, KeyPlaces, Purpose, Question, Questions};
 use crate::error::ClientError;
 use crate::quorum::asks::{Conduct, Due, NEVER, Stage};
 use crate::quorum::counts::count;
 use crate::quorum::operation::{AskId, Moment, Operation, Outgoing};
 use crate::quorum::replicas::Store;
 use crate::quorum::reply::{Held, ReplicaErrorCode, ReplicaReply};
-use crate::quorum::request::{KnownKey, RecordPart, ReplicaOperation, ReplicaRequest};
+use crate::quorum::request::{Known, KnownKey, RecordPart, ReplicaOperation, ReplicaRequest};
 use crate::quorum::shortfall::Trouble;
 use crate::read::Failure;
 
@@ -59,16 +59,16 @@ impl Get {
         self.states[key].troubles.add(node, trouble);
     }
 
-    /// Of each of these keys a record that a replica has told, if any has: nothing at all where none has for any.
-    fn known(&self, keys: &[u32]) -> KnownRecords {
-        let told = |&key: &u32| {
-            let answers = &self.states[key as usize].answers;
-            answers.iter().find_map(|answer| answer.record.clone())
+    /// Asks for nothing that was told since it was planned.
+    fn spare(&mut self, id: AskId) {
+        let Purpose::Read { keys, questions, .. } = self.asks.purpose_mut(id) else {
+            return;
         };
-        let known: KnownRecords = keys.iter().map(told).collect();
-        match known.iter().any(Option::is_some) {
-            true => known,
-            false => KnownRecords::new(),
+        for (&key, question) in keys.iter().zip(questions) {
+            let answers = &self.states[key as usize].answers;
+            if let Some(record) = answers.iter().find_map(|answer| answer.record.clone()) {
+                *question = Question::Other(record);
+            }
         }
     }
 
@@ -84,6 +84,7 @@ impl Get {
             let state = &mut self.states[key as usize];
             state.pending.retain(|pending| *pending != node);
             state.given_up.retain(|given_up| *given_up != node);
+            state.teller = state.teller.filter(|&teller| teller != node);
         }
         Some((node, keys))
     }
@@ -110,27 +111,29 @@ impl Operation for Get {
     fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing> {
         let id = self.asks.next(moment.now_us)?;
         count(&moment.counts.requests);
-        if let Purpose::Read { keys, .. } = &self.asks.get(id).purpose {
-            let known_by_now = self.known(keys);
-            if let Purpose::Read { known, .. } = self.asks.purpose_mut(id) {
-                *known = known_by_now;
-            }
-        }
+        self.spare(id);
         let ask = self.asks.get(id);
         let (store, epoch, operation) = match &ask.purpose {
-            Purpose::Read { store, keys, known, .. } => {
+            Purpose::Read {
+                store, keys, questions, ..
+            } => {
                 let keys = keys.iter().map(|&place| {
                     let key = &self.keys[place as usize];
                     key.as_bytes().slice_ref(key.key())
                 });
-                let operation = match known.is_empty() {
+                let known = |question: &Question| match question {
+                    Question::Record => Known::Nothing,
+                    Question::Other(record) => Known::Digest(Record::stated_digest(record)),
+                    Question::Digest => Known::Awaited,
+                };
+                let operation = match questions.iter().all(|question| matches!(question, Question::Record)) {
                     true => ReplicaOperation::Get {
                         part: RecordPart::Full,
                         keys: keys.collect(),
                     },
                     false => {
-                        let digests = known.iter().map(|known| known.as_deref().map(Record::stated_digest));
-                        let keys = keys.zip(digests).map(|(key, digest)| KnownKey { key, digest });
+                        let keys = keys.zip(questions.iter().map(known));
+                        let keys = keys.map(|(key, known)| KnownKey { key, known });
                         ReplicaOperation::GetOther { keys: keys.collect() }
                     }
                 };
@@ -189,27 +192,27 @@ impl Operation for Get {
         };
         match reply {
             ReplicaReply::Records(records) if records.len() == keys.len() => {
-                let mut known = match &self.asks.get(id).purpose {
-                    Purpose::Read { known, .. } => known.clone(),
-                    Purpose::Repair { .. } => KnownRecords::new(),
+                let questions = match self.asks.purpose_mut(id) {
+                    Purpose::Read { questions, .. } => std::mem::take(questions),
+                    Purpose::Repair { .. } => Questions::new(),
                 };
-                known.resize(keys.len(), None);
-                for ((&key, held), known) in keys.iter().zip(records).zip(known) {
+                for ((&key, held), question) in keys.iter().zip(records).zip(questions) {
                     if self.states[key as usize].outcome.is_some() {
                         continue;
                     }
-                    let taken = match held {
-                        Ok(Held::Record(record)) => self.take(key as usize, node, Some(record)),
-                        Ok(Held::Nothing) => self.take(key as usize, node, None),
-                        Ok(Held::Same) if known.is_some() => self.take(key as usize, node, known),
-                        Ok(Held::Same) => Err(Trouble::Nonsense),
+                    let taken = match (held, question) {
+                        (Ok(Held::Record(digest)), Question::Digest) => self.take_digest(key as usize, node, &digest),
+                        (Ok(Held::Record(record)), _) => self.take(key as usize, node, Some(record)),
+                        (Ok(Held::Nothing), _) => self.take(key as usize, node, None),
+                        (Ok(Held::Same), Question::Other(known)) => self.take(key as usize, node, Some(known)),
+                        (Ok(Held::Same), _) => Err(Trouble::Nonsense),
                         // The rest is in another answer.
-                        Err(error) if error.code == ReplicaErrorCode::More && has_some => {
+                        (Err(error), _) if error.code == ReplicaErrorCode::More && has_some => {
                             self.states[key as usize].candidates.push(node);
                             is_more = true;
                             Ok(())
                         }
-                        Err(error) => Err(Trouble::Error(error)),
+                        (Err(error), _) => Err(Trouble::Error(error)),
                     };
                     if let Err(trouble) = taken {
                         had_trouble(self, key, trouble);

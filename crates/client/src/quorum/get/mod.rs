@@ -2,14 +2,21 @@
 //!
 //! Each key is asked of as many replicas as its store prefers, the nearest first, and of further ones as these
 //! fail or are late, until as many have answered as it requires; what they hold is joined. Afterwards those that
-//! answered less are sent the join: read repair. Who is asked when somebody has answered, as the replica in the
-//! coordinator's own process mostly does at once, hears what is known, and tells only what is other than that. The
-//! invariants: a node is asked for a key once, until a newer
-//! topology makes it worth asking again, or it has left the key out of an answer that had enough; every key is
-//! answered by the deadline; what is answered is the join of what `reads` replicas hold, each of them another node.
+//! answered less are sent the join: read repair.
 //!
-//! Who is asked is in `plan`, what comes from outside in `events`, what follows for replicas in `repair`.
+//! Where all hold the same, a record travels once. Who is asked when somebody has answered, as the replica in the
+//! coordinator's own process mostly does at once, hears what is known, and tells only what is other than that. Of
+//! those that are asked at the same time, and are all needed, the nearest tells the record, and the others its
+//! digest; who has another one is asked for it then, and so is somebody else if the nearest fails.
+//!
+//! The invariants: a node is asked for the record of a key once, until a newer topology makes it worth asking again, or
+//! it has left the key out of an answer that had enough; every key is answered by the deadline; what is answered is the
+//! join of what `reads` replicas hold, each of them another node.
+//!
+//! Who is asked is in `plan`, what comes from outside in `events`, what is told by digests alone in `digests`, and what
+//! follows for replicas in `repair`.
 
+mod digests;
 mod events;
 mod plan;
 mod repair;
@@ -39,8 +46,8 @@ use crate::read::{HeldRoom, KEYS_MAX};
 /// Places of keys in the operation.
 type KeyPlaces = SmallVec<[u32; 4]>;
 
-/// Encoded records, or none, of keys.
-type KnownRecords = SmallVec<[Option<Bytes>; 1]>;
+/// What a replica is asked of each of several keys.
+type Questions = SmallVec<[Question; 1]>;
 
 /// A read of keys at the quorums of their stores.
 #[derive(Debug)]
@@ -73,14 +80,24 @@ enum Purpose {
     Read {
         store: u16,
         keys: KeyPlaces,
-        /// For each key the record of another replica that was there when it was sent: who has the same need not tell it.
-        /// Empty where there was none.
-        known: KnownRecords,
+        /// What is asked of each of these.
+        questions: Questions,
         /// Whether what it takes tells how long reads take: others are asked in bad times.
         teaches: bool,
     },
     /// To take records.
     Repair { store: u16, records: Vec<KeyRecord> },
+}
+
+/// What a replica is asked of a key.
+#[derive(Debug, Clone)]
+enum Question {
+    /// The record.
+    Record,
+    /// The record if it is another one than this, which a replica has told.
+    Other(Bytes),
+    /// The digest of the record: another replica is asked for all of it.
+    Digest,
 }
 
 /// What is known of one key.
@@ -96,6 +113,10 @@ struct KeyState {
     given_up: Nodes,
     /// Who was asked as a replica, and is none any more: its answer is joined, and makes up no quorum.
     former: Nodes,
+    /// Somebody who is asked for the record, and counted on.
+    teller: Option<NodeId>,
+    /// Who has told the digest of its record alone. They are among `pending` until somebody has told a record.
+    told: SmallVec<[(NodeId, u64); 1]>,
     answers: SmallVec<[Answer; 3]>,
     /// The join of all answers.
     merged: Record,
@@ -226,6 +247,10 @@ impl Get {
         // A quorum of two tables is a quorum of none.
         state.answers.retain(|answer| nodes.contains(&answer.node));
         state.former.retain(|node| !nodes.contains(node));
+        // Whose digest alone was heard is asked anew.
+        for (node, _) in state.told.drain(..) {
+            state.pending.retain(|pending| *pending != node);
+        }
         for asked in [&mut state.pending, &mut state.given_up] {
             state
                 .former
@@ -279,17 +304,19 @@ impl Get {
         }
         count(&moment.counts.no_quorum);
         let store = &self.stores[usize::from(state.store)];
-        let has_answered = |node: NodeId| state.answers.iter().any(|answer| answer.node == node);
+        // A digest is an answer, too, though it is not enough where no record is.
+        let told = state.told.iter().map(|&(node, _)| node);
+        let had: Nodes = state.answers.iter().map(|answer| answer.node).chain(told).collect();
+        let has_answered = |node: NodeId| had.contains(&node);
         let owners = store.owners(moment.latest, PartitionId::new(state.partition));
         // Who may still answer, when it is clear that this would not be enough, is not to blame.
         let is_late = moment.now_us >= self.deadline_us;
         let is_missing = |node: NodeId| !has_answered(node) && (is_late || !state.pending.contains(&node));
         let (silent, others): (Nodes, Nodes) = owners.into_iter().partition(|&node| is_missing(node));
-        let had: Nodes = state.answers.iter().map(|answer| answer.node).collect();
         let asked = |node: NodeId| state.pending.contains(&node) || state.given_up.contains(&node);
         ClientError::NoQuorum(Arc::new(NoQuorum {
             part: QuorumPart::Reads,
-            had: state.answers.len() as u32,
+            had: had.len() as u32,
             required: store.settings.reads,
             zones_had: self.home.other_zones(had.iter().copied(), moment.latest),
             zones_required: store.settings.zone_reads,

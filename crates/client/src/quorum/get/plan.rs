@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use fondaco_model::NodeId;
 use smallvec::SmallVec;
 
-use super::{Get, KeyPlaces, KnownRecords, Purpose};
+use super::{Get, KeyPlaces, Purpose, Question};
 use crate::error::ClientError;
 use crate::quorum::operation::Moment;
 use crate::quorum::replicas::{Nodes, is_well};
@@ -24,6 +24,18 @@ pub(super) enum Cause {
     Hedge,
 }
 
+/// A key that a node is to be asked for.
+#[derive(Debug)]
+pub(super) struct WantedKey {
+    pub(super) store: u16,
+    pub(super) node: NodeId,
+    pub(super) key: u32,
+    /// Its digest alone is to be told.
+    pub(super) is_digest: bool,
+}
+
+pub(super) type Wanted = SmallVec<[WantedKey; 4]>;
+
 impl Get {
     /// Plans to ask for all keys that are not answered and have nobody under way.
     pub(super) fn plan_all(&mut self, cause: Cause, moment: &Moment<'_>) {
@@ -38,32 +50,56 @@ impl Get {
     /// Plans to ask for keys, of as many replicas as they need besides those that are counted on. Those that
     /// cannot have enough fail, or, where a newer topology may help, wait.
     fn plan(&mut self, keys: &[u32], cause: Cause, moment: &Moment<'_>) {
-        let mut wanted: SmallVec<[(u16, NodeId, u32); 4]> = SmallVec::new();
+        let mut wanted = Wanted::new();
         for &key in keys {
             let nodes = self.choose(key as usize, cause, moment);
             let store = self.states[key as usize].store;
-            wanted.extend(nodes.into_iter().map(|node| (store, node, key)));
+            // Where not all are needed, whoever is asked for the record may turn out to be the one who is late.
+            let reads = self.stores[usize::from(store)].settings.reads;
+            let are_all_needed = cause == Cause::First && nodes.len() as u32 == reads;
+            wanted.extend(nodes.into_iter().enumerate().map(|(at, node)| WantedKey {
+                store,
+                node,
+                key,
+                is_digest: are_all_needed && at > 0,
+            }));
         }
+        self.ask(wanted, cause, moment);
+        keys.iter().for_each(|&key| self.check(key as usize, moment));
+    }
+
+    /// Plans to ask for these, as far as the budgets allow.
+    pub(super) fn ask(&mut self, mut wanted: Wanted, cause: Cause, moment: &Moment<'_>) {
         // The replica in this process first: what it tells need not be told by others.
         let home = self.home.node;
-        wanted.sort_unstable_by_key(|&(store, node, key)| (Some(node) != home, store, node, key));
-        for group in wanted.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+        wanted.sort_unstable_by_key(|wanted| (Some(wanted.node) != home, wanted.store, wanted.node, wanted.key));
+        for group in wanted.chunk_by(|a, b| (a.store, a.node) == (b.store, b.node)) {
             for part in group.chunks(SUB_REQUEST_KEYS_MAX) {
-                let (store, node, _) = part[0];
-                let keys: KeyPlaces = part.iter().map(|&(_, _, key)| key).collect();
+                let WantedKey { store, node, .. } = part[0];
+                let keys: KeyPlaces = part.iter().map(|wanted| wanted.key).collect();
                 match self.may(cause, moment) {
                     true => {
                         let late_us = self.options.hedge && cause != Cause::Hedge;
                         let late_us = late_us
                             .then(|| moment.steering.hedge_threshold_us(keys.len()))
                             .flatten();
-                        keys.iter()
-                            .for_each(|&key| self.states[key as usize].pending.push(node));
+                        for wanted in part {
+                            let state = &mut self.states[wanted.key as usize];
+                            state.pending.push(node);
+                            if !wanted.is_digest {
+                                state.teller = state.teller.or(Some(node));
+                            }
+                        }
+                        let question = |wanted: &WantedKey| match wanted.is_digest {
+                            true => Question::Digest,
+                            false => Question::Record,
+                        };
                         let purpose = Purpose::Read {
                             store,
                             keys,
-                            known: KnownRecords::new(),
-                            teaches: cause == Cause::First,
+                            questions: part.iter().map(question).collect(),
+                            // Digests are there sooner.
+                            teaches: cause == Cause::First && part.iter().any(|wanted| !wanted.is_digest),
                         };
                         self.asks.plan(node, purpose, late_us);
                     }
@@ -77,7 +113,6 @@ impl Get {
                 }
             }
         }
-        keys.iter().for_each(|&key| self.check(key as usize, moment));
     }
 
     /// Whether the budgets allow another request.
@@ -154,7 +189,9 @@ impl Get {
         for (key, error) in refused {
             self.fail(key as usize, error);
         }
+        self.count_digests(&keys);
         self.plan(&keys, cause, moment);
+        self.ask_for_others(&keys, moment);
         self.finish(moment);
     }
 }

@@ -10,7 +10,7 @@ use fondaco_resp::{Reply, parse_integer};
 use thiserror::Error;
 
 use crate::quorum::request::{
-    KeyRecord, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaCommand, ReplicaOperation, ReplicaRequest,
+    KeyRecord, Known, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaCommand, ReplicaOperation, ReplicaRequest,
 };
 
 /// Why arguments are no [`ReplicaRequest`].
@@ -49,6 +49,9 @@ const CHARGED: &[u8] = b"CHARGED";
 
 /// In the place of the part of records that is asked for: those that are other than what is known.
 const OTHER: &[u8] = b"OTHER";
+
+/// In the place of a digest that is known: the one that is asked for.
+const AWAITED: &[u8] = b"?";
 
 /// What is asked for of records.
 enum Wanted {
@@ -99,11 +102,12 @@ impl ReplicaRequest {
                 head(writer, 2 + 2 * keys.len());
                 writer.bulk(OTHER);
                 writer.bulk(store);
-                for KnownKey { key, digest } in keys {
+                for KnownKey { key, known } in keys {
                     writer.bulk(key);
-                    match digest {
-                        Some(digest) => writer.bulk(&digest.to_be_bytes()),
-                        None => writer.bulk(b""),
+                    match known {
+                        Known::Nothing => writer.bulk(b""),
+                        Known::Digest(digest) => writer.bulk(&digest.to_be_bytes()),
+                        Known::Awaited => writer.bulk(AWAITED),
                     }
                 }
             }
@@ -314,7 +318,7 @@ impl<I: Iterator<Item = Bytes>> Left<I> {
             command: self.command.name(),
             takes: match self.command {
                 ReplicaCommand::Get => {
-                    "store-id timeout-ms epoch FULL|CONTEXT store key…, or … OTHER store (key digest)…"
+                    "store-id timeout-ms epoch FULL|CONTEXT store key…, or … OTHER store (key known)…"
                 }
                 ReplicaCommand::Put => {
                     "store-id timeout-ms epoch CONTEXT|ALL|UNCHANGED store key context update [CHARGED]"
@@ -356,13 +360,14 @@ impl<I: Iterator<Item = Bytes>> Left<I> {
         let Some(key) = self.another_key()? else {
             return Ok(None);
         };
-        let digest = self.next()?;
-        let digest = match (digest.is_empty(), <[u8; 8]>::try_from(&*digest)) {
-            (true, _) => None,
-            (false, Ok(digest)) => Some(u64::from_be_bytes(digest)),
-            (false, Err(_)) => return Err(invalid("digest", &digest, "8 bytes, or none")),
+        let known = self.next()?;
+        let known = match (&*known, <[u8; 8]>::try_from(&*known)) {
+            (b"", _) => Known::Nothing,
+            (AWAITED, _) => Known::Awaited,
+            (_, Ok(digest)) => Known::Digest(u64::from_be_bytes(digest)),
+            (_, Err(_)) => return Err(invalid("digest", &known, "8 bytes, ? or none")),
         };
-        Ok(Some(KnownKey { key, digest }))
+        Ok(Some(KnownKey { key, known }))
     }
 
     fn over(&mut self) -> Result<PutOver, ReplicaRequestError> {
@@ -464,6 +469,11 @@ mod tests {
 
     fn operation() -> impl Strategy<Value = ReplicaOperation> {
         let part = prop_oneof![Just(RecordPart::Full), Just(RecordPart::Context)];
+        let known = prop_oneof![
+            Just(Known::Nothing),
+            Just(Known::Awaited),
+            any::<u64>().prop_map(Known::Digest)
+        ];
         let over = prop_oneof![Just(PutOver::Context), Just(PutOver::All), Just(PutOver::Unchanged)];
         let time = 0..TIME_UNIX_MS_MAX;
         let expires = prop::option::of(time.clone());
@@ -477,8 +487,8 @@ mod tests {
         let place = (any::<u32>().prop_map(PartitionId::new), any::<u8>());
         prop_oneof![
             (part, prop::collection::vec(key(), 1..5)).prop_map(|(part, keys)| ReplicaOperation::Get { part, keys }),
-            prop::collection::vec((key(), any::<Option<u64>>()), 1..5).prop_map(|keys| {
-                let keys = keys.into_iter().map(|(key, digest)| KnownKey { key, digest });
+            prop::collection::vec((key(), known), 1..5).prop_map(|keys| {
+                let keys = keys.into_iter().map(|(key, known)| KnownKey { key, known });
                 ReplicaOperation::GetOther { keys: keys.collect() }
             }),
             (over, key(), update, any::<bool>()).prop_map(|(over, key, update, is_charged)| ReplicaOperation::Put {
@@ -540,6 +550,7 @@ mod tests {
                     Just(b"1".to_vec()),
                     Just(b"FULL".to_vec()),
                     Just(b"OTHER".to_vec()),
+                    Just(b"?".to_vec()),
                     prop::collection::vec(any::<u8>(), 0..9),
                 ],
                 0..9,
@@ -562,10 +573,10 @@ mod tests {
         );
         assert_eq!(
             parse(ReplicaCommand::Get, "1 50 7 OTHER s k seven"),
-            r#"invalid digest "seven": use 8 bytes, or none"#
+            r#"invalid digest "seven": use 8 bytes, ? or none"#
         );
         assert!(parse(ReplicaCommand::Get, "1 50 7 OTHER s k").starts_with("wrong number of arguments: FONDACO.RGET"));
-        assert!(parse(ReplicaCommand::Get, "1 50 0 FULL s").ends_with("OTHER store (key digest)…"));
+        assert!(parse(ReplicaCommand::Get, "1 50 0 FULL s").ends_with("OTHER store (key known)…"));
         assert!(parse(ReplicaCommand::Merge, "1 50 0 s key").starts_with("wrong number of arguments: FONDACO.RMERGE"));
         assert!(parse(ReplicaCommand::Hint, "1 50 0 s 0 key record").starts_with(r#"invalid target-node "0""#));
         assert!(parse(ReplicaCommand::Tree, "65536 50 0 s 0 0 0").starts_with(r#"invalid store-id "65536""#));

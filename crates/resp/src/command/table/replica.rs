@@ -21,7 +21,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             SINCE_WRITES,
             O_KEYS,
-            "Reads the records of keys, or only their contexts, as this replica has them",
+            "Reads the records of keys, only their contexts, or what of them is not known from others, as this replica has them",
         )
         .flags(Flags::READONLY.and(Flags::FAST))
         .arguments(&[
@@ -29,11 +29,33 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             TIMEOUT_MS,
             EPOCH,
             Argument::one_of(
-                "part",
-                &[Argument::word("full", "FULL"), Argument::word("context", "CONTEXT")],
+                "wanted",
+                &[
+                    Argument::block(
+                        "part_keys",
+                        &[
+                            Argument::one_of(
+                                "part",
+                                &[Argument::word("full", "FULL"), Argument::word("context", "CONTEXT")],
+                            ),
+                            STORE,
+                            Argument::new("key", String).multiple(),
+                        ],
+                    ),
+                    Argument::block(
+                        "other_keys",
+                        &[
+                            Argument::word("other", "OTHER"),
+                            STORE,
+                            Argument::block(
+                                "key_known",
+                                &[Argument::new("key", String), Argument::new("known", String)],
+                            )
+                            .multiple(),
+                        ],
+                    ),
+                ],
             ),
-            STORE,
-            Argument::new("key", String).multiple(),
         ]),
     CommandSpec::new(Id::FondacoRPut, "fondaco.rput", -9, Group::Own)
         .doc(
