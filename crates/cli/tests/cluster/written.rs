@@ -110,6 +110,15 @@ impl Shared {
 
 #[test]
 fn a_node_dies_and_comes_back_under_load_and_no_client_sees_an_error() {
+    lose_and_return("disk");
+}
+
+#[test]
+fn a_node_that_comes_back_with_nothing_costs_no_error_and_no_earlier_value() {
+    lose_and_return("memory");
+}
+
+fn lose_and_return(engine: &str) {
     let mut cluster = Cluster::start(Shape {
         replicas: 3,
         ..Shape::default()
@@ -123,6 +132,8 @@ fn a_node_dies_and_comes_back_under_load_and_no_client_sees_an_error() {
         "2",
         "--writes",
         "2",
+        "--engine",
+        engine,
     ];
     cluster.create(&options);
     let survivors = ["node-1", "node-2", "router-1"].map(|name| cluster.get(name).resp.clone());
