@@ -115,8 +115,8 @@ enum Command {
         #[arg(long)]
         milliseconds: u64,
     },
-    /// Fill our engine in an empty directory, call it as a store would, by the mixes on standard input (`0.05/40`,
-    /// `1/64s`, `0.05/3z`), and print what a second of processor time did.
+    /// Fill our engine in an empty directory, call it as a store would, by the mixes on standard input (`0.05/40 1500`,
+    /// `1/64s 5000`, `0.05/3z 1500`), and print what a second of processor time did.
     #[command(hide = true)]
     MixEngine {
         #[arg(long)]
@@ -129,8 +129,6 @@ enum Command {
         value_bytes: usize,
         #[arg(long)]
         cache_bytes: u64,
-        #[arg(long)]
-        milliseconds: u64,
     },
 }
 
@@ -199,11 +197,9 @@ fn main() -> ExitCode {
             records,
             value_bytes,
             cache_bytes,
-            milliseconds,
         } => {
             let dataset = Dataset { records, value_bytes };
-            let phase = Duration::from_millis(milliseconds);
-            mixed::run(engine, &dir, dataset, cache_bytes, phase).map(|()| true)
+            mixed::run(engine, &dir, dataset, cache_bytes).map(|()| true)
         }
     };
     match done {

@@ -37,13 +37,15 @@ pub struct EngineMix {
     pub synced: bool,
     /// How many writes are one batch.
     pub batch: u64,
+    /// For how long, counted in milliseconds.
+    pub lasts: Duration,
 }
 
 impl EngineMix {
-    /// The mix as a line: the share of writes, the size of batches, `z` if Zipfian, `s` if synced.
+    /// The mix as a line: the share of writes, the size of batches, `z` if Zipfian, `s` if synced, and the milliseconds.
     pub fn line(self) -> String {
         let (zipf, synced) = (if self.zipf { "z" } else { "" }, if self.synced { "s" } else { "" });
-        format!("{}/{}{zipf}{synced}", self.writes, self.batch)
+        format!("{}/{}{zipf}{synced} {}", self.writes, self.batch, self.lasts.as_millis())
     }
 }
 
@@ -52,31 +54,33 @@ impl FromStr for EngineMix {
 
     fn from_str(text: &str) -> Result<Self> {
         let without = |text, end| str::strip_suffix(text, end).map_or((text, false), |rest| (rest, true));
-        let (rest, synced) = without(text, 's');
-        let (writes, zipf) = without(rest, 'z');
         let no_mix = || format!("{text:?} is no mix");
+        let (rest, lasts) = text.split_once(' ').with_context(no_mix)?;
+        let (rest, synced) = without(rest, 's');
+        let (writes, zipf) = without(rest, 'z');
         let (writes, batch) = writes.split_once('/').with_context(no_mix)?;
         Ok(Self {
             writes: writes.parse().with_context(no_mix)?,
             zipf,
             synced,
             batch: batch.parse().with_context(no_mix)?,
+            lasts: Duration::from_millis(lasts.parse().with_context(no_mix)?),
         })
     }
 }
 
 /// Fills an engine in an empty directory, and tries a mix for each line on standard input, until that ends. Answers
 /// by a line with the requests in a second of processor time.
-pub fn run(candidate: Candidate, dir: &Path, dataset: Dataset, cache_bytes: u64, phase: Duration) -> Result<()> {
+pub fn run(candidate: Candidate, dir: &Path, dataset: Dataset, cache_bytes: u64) -> Result<()> {
     let engine = candidate.open(dir, cache_bytes)?;
     fill(&*engine, dataset)?;
     for (seed, mix) in (0..).zip(std::io::stdin().lock().lines()) {
-        println!("{}", per_cpu_second(&*engine, dataset, mix?.parse()?, seed, phase)?);
+        println!("{}", per_cpu_second(&*engine, dataset, mix?.parse()?, seed)?);
     }
     Ok(())
 }
 
-fn per_cpu_second(engine: &dyn Tried, dataset: Dataset, mix: EngineMix, seed: u64, phase: Duration) -> Result<f64> {
+fn per_cpu_second(engine: &dyn Tried, dataset: Dataset, mix: EngineMix, seed: u64) -> Result<f64> {
     let Dataset { records, .. } = dataset;
     let choice = match mix.zipf {
         true => KeyChoice::Zipf { records },
@@ -87,7 +91,7 @@ fn per_cpu_second(engine: &dyn Tried, dataset: Dataset, mix: EngineMix, seed: u6
     // What was written before is not of this one.
     engine.sync()?;
     rustix::fs::sync();
-    let end = Instant::now() + phase;
+    let end = Instant::now() + mix.lasts;
     let before = process_time();
     let requests = requests(
         keys.reseeded(seed),
@@ -211,10 +215,11 @@ mod tests {
                 zipf,
                 synced,
                 batch,
+                lasts: Duration::from_millis(1500),
             };
             assert_eq!(mix.line().parse::<EngineMix>().unwrap(), mix);
         }
-        for text in ["much", "0.5", "0.5/z", "/64"] {
+        for text in ["much", "0.5 9", "0.5/z 9", "/64 9", "0.5/64", "0.5/64 z"] {
             assert!(text.parse::<EngineMix>().is_err(), "{text}");
         }
     }
@@ -238,7 +243,7 @@ mod tests {
         let values = Values::new(20);
         let keys = Keys::new(KeyChoice::Uniform { records: 100 }, 1);
         let (mut reads, mut written) = (0, 0);
-        let mix = "0.5/40".parse::<EngineMix>().unwrap();
+        let mix = "0.5/40 9".parse::<EngineMix>().unwrap();
         let made = requests(
             keys,
             mix,

@@ -14,9 +14,9 @@ use crate::machine::process::Launch;
 
 /// All records fit, as they do into the memory that a node takes of a machine of 24 GiB.
 const CACHE_BYTES: u64 = 3 << 30;
-/// How often it is written to before it counts: until it cleans or merges as it does for good. A log that has just been
+/// For how long it is written to before it counts: until it cleans or merges as it does for good. A log that has just been
 /// filled has no garbage to be cleaned; servers have been written to, too, when they are compared with it.
-const WARM_UP_CALLS: usize = 3;
+const WARM_UP: Duration = Duration::from_secs(5);
 /// The largest batch: as much as commits together in a group on a busy node.
 const BATCH_MAX: u64 = 64;
 /// The first mix waits until the engine is filled.
@@ -41,7 +41,6 @@ impl Direct {
             .args(["--records", &dataset.records.to_string()])
             .args(["--value-bytes", &dataset.value_bytes.to_string()])
             .args(["--cache-bytes", &CACHE_BYTES.to_string()])
-            .args(["--milliseconds", &course.round_time().as_millis().to_string()])
             .on_cpus(&bench.server_cpu().to_string())
             .log_to(bench.log(&name));
         let direct = Self {
@@ -54,10 +53,9 @@ impl Direct {
             zipf: false,
             synced: false,
             batch: BATCH_MAX,
+            lasts: WARM_UP.min(bench.round_time() * 2),
         };
-        for _ in 0..WARM_UP_CALLS {
-            direct.ask(mix)?;
-        }
+        direct.ask(mix)?;
         Ok(direct)
     }
 
@@ -68,13 +66,14 @@ impl Direct {
 
     /// Requests in a second of its processor time under a mix, in batches as large as connections may have writes under
     /// way. Each is synced where each write is.
-    pub(super) fn per_cpu_second(&self, mix: &Mix) -> Result<f64> {
+    pub(super) fn per_cpu_second(&self, mix: &Mix, lasts: Duration) -> Result<f64> {
         let under_way = (CONNECTIONS * mix.pipeline) as f64 * mix.writes;
         self.ask(EngineMix {
             batch: (under_way.round() as u64).clamp(1, BATCH_MAX),
             writes: mix.writes,
             zipf: mix.zipf,
             synced: mix.synced,
+            lasts,
         })
     }
 
