@@ -45,7 +45,12 @@ impl EngineMix {
     /// The mix as a line: the share of writes, the size of batches, `z` if Zipfian, `s` if synced, and the milliseconds.
     pub fn line(self) -> String {
         let (zipf, synced) = (if self.zipf { "z" } else { "" }, if self.synced { "s" } else { "" });
-        format!("{}/{}{zipf}{synced} {}", self.writes, self.batch, self.lasts.as_millis())
+        format!(
+            "{}/{}{zipf}{synced} {}",
+            self.writes,
+            self.batch,
+            self.lasts.as_millis()
+        )
     }
 }
 

@@ -12,7 +12,8 @@ use crate::commands::{
 };
 
 /// A derived-data store: datasets are built offline into immutable versions, pushed to nodes,
-/// swapped in atomically, served over the Redis protocol, and rolled back in an instant.
+/// swapped in atomically, and rolled back in an instant; others are written to at any time, and
+/// replicated. All are served over the Redis protocol.
 #[derive(Debug, Parser)]
 #[command(name = "fondaco", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "\

@@ -54,7 +54,7 @@ pub struct Config {
     pub tls: Option<TlsConfig>,
     /// Serve beyond loopback even without users or token.
     pub allow_insecure: bool,
-    /// How much of the disk a push leaves free, in bytes.
+    /// How much of the disk pushes, and writes to versioned stores, leave free, in bytes.
     pub disk_reserve_bytes: u64,
     /// How versioned stores are kept.
     pub versioned: VersionedConfig,
@@ -71,6 +71,10 @@ pub struct VersionedConfig {
     pub mysql: Option<String>,
     /// How often each partition is compared with one of its other replicas; a minute unless said.
     pub exchange_period: Option<Duration>,
+    /// How fast comparing goes, and what it finds to be sent, in bytes a second; 0 is no limit, 32 MiB unless said.
+    pub exchange_bytes_per_second: Option<u64>,
+    /// How fast hints are handed over, in bytes a second; 0 is no limit, 32 MiB unless said.
+    pub handoff_bytes_per_second: Option<u64>,
 }
 
 impl fmt::Debug for VersionedConfig {
@@ -79,6 +83,8 @@ impl fmt::Debug for VersionedConfig {
         f.debug_struct("VersionedConfig")
             .field("cache_bytes", &self.cache_bytes)
             .field("exchange_period", &self.exchange_period)
+            .field("exchange_bytes_per_second", &self.exchange_bytes_per_second)
+            .field("handoff_bytes_per_second", &self.handoff_bytes_per_second)
             .finish_non_exhaustive()
     }
 }

@@ -137,7 +137,7 @@ pub const SETTINGS: [SettingSpec; 10] = [
         default: 256 * 1024 * 1024,
         min: 1,
         max: 1 << 40,
-        summary: "how many bytes of other nodes' values may wait to be sent to clients; beyond it requests are refused",
+        summary: "how many bytes of other nodes' values, and of records of versioned stores, may wait to be sent to clients; beyond it requests are refused",
     },
     SettingSpec {
         setting: Setting::RouterCacheBytes,

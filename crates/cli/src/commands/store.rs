@@ -104,7 +104,8 @@ pub struct AlterOptions {
     #[arg(long, value_name = "COUNT")]
     backups: Option<u32>,
 
-    /// How many nodes hold each partition; 0 is as many as the cluster gives
+    /// How many nodes hold each partition; 0 is as many as the cluster gives. That of a
+    /// versioned store cannot be altered
     #[arg(long, value_name = "COUNT")]
     replicas: Option<u32>,
 

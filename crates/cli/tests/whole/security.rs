@@ -79,6 +79,8 @@ fn a_user_reads_only_the_stores_that_are_its_own() {
     assert_eq!(redis::cmd("DBSIZE").query(&mut reader), Ok(1));
     let set: redis::RedisResult<()> = redis::cmd("CONFIG").arg(&["SET", "maxclients", "5"]).query(&mut reader);
     assert_eq!(set.unwrap_err().code(), Some("NOPERM"));
+    let others: redis::RedisResult<String> = redis::cmd("CLIENT").arg("LIST").query(&mut reader);
+    assert_eq!(others.unwrap_err().code(), Some("NOPERM"));
 
     let mut operator = node.redis_as(":operator-password@");
     assert_eq!(get(&mut operator, "b:1"), Ok("value in b".to_owned()));

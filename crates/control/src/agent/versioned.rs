@@ -98,9 +98,15 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
         builder = builder.zone(zone);
     }
     let defaults = ReplicaOptions::default();
+    let rate = |said: Option<u64>, default| said.map_or(default, |bytes| (bytes > 0).then_some(bytes));
     let options = ReplicaOptions {
         reserve_bytes: parts.reserve_bytes,
         exchange_period: parts.config.exchange_period.unwrap_or(defaults.exchange_period),
+        exchange_bytes_per_second: rate(
+            parts.config.exchange_bytes_per_second,
+            defaults.exchange_bytes_per_second,
+        ),
+        handoff_bytes_per_second: rate(parts.config.handoff_bytes_per_second, defaults.handoff_bytes_per_second),
         ..defaults
     };
     let peers = Arc::new(ClientPeers::start(builder)?);

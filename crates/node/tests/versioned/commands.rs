@@ -351,17 +351,16 @@ fn an_increment_is_done_once_whichever_node_it_goes_to() {
 }
 
 #[test]
-fn what_concerns_several_keys_at_once_is_refused() {
+fn what_concerns_several_keys_at_once_is_refused_and_what_no_store_does() {
     let cluster = Cluster::start(Shape::default());
     let mut connection = cluster.nodes[0].connect();
-    for command in [
-        "RENAME s:1 s:2",
-        "COPY s:1 s:2",
-        "MSETNX s:1 x s:2 y",
-        "INCRBYFLOAT s:1 0.5",
-    ] {
+    for command in ["RENAME s:1 s:2", "COPY s:1 s:2", "MSETNX s:1 x s:2 y"] {
         let error = connection.send(command).unwrap_err();
-        assert!(error.starts_with("ERR versioned stores"), "{command}: {error}");
+        assert!(error.ends_with("write the keys one by one"), "{command}: {error}");
+    }
+    for command in ["INCRBYFLOAT s:1 0.5", "MOVE s:1 1", "RESTORE s:1 0 x"] {
+        let error = connection.send(command).unwrap_err();
+        assert!(error.starts_with("ERR versioned stores have no"), "{command}: {error}");
     }
     assert_eq!(connection.code("FLUSHALL"), "READONLY");
     assert_eq!(connection.code("SET none:1 x"), "NOSTORE");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use fondaco_control::{ClusterConfig, Config, MemberConfig, PeerConfig, Role, TlsConfig, UserConfig, ZooKeeperConfig};
 use fondaco_model::{NodeId, Placement};
 use serde::Deserialize;
@@ -84,6 +84,8 @@ struct VersionedSection {
     cache: Option<String>,
     mysql: Option<String>,
     exchange_every_seconds: Option<u64>,
+    exchange_rate: Option<String>,
+    handoff_rate: Option<String>,
 }
 
 impl fmt::Debug for VersionedSection {
@@ -92,6 +94,8 @@ impl fmt::Debug for VersionedSection {
         f.debug_struct("VersionedSection")
             .field("cache", &self.cache)
             .field("exchange_every_seconds", &self.exchange_every_seconds)
+            .field("exchange_rate", &self.exchange_rate)
+            .field("handoff_rate", &self.handoff_rate)
             .finish_non_exhaustive()
     }
 }
@@ -182,14 +186,17 @@ impl ConfigurationFile {
         config.loops = self.loops.unwrap_or(0);
         config.token = self.token;
         config.allow_insecure = self.allow_insecure;
-        if let Some(reserve) = &self.disk_reserve {
-            config.disk_reserve_bytes =
-                parse_bytes(reserve).map_err(|reason| anyhow::anyhow!("invalid disk-reserve {reserve:?}: {reason}"))?;
+        let bytes = |name: &str, text: &Option<String>| {
+            let parse =
+                |text: &String| parse_bytes(text).map_err(|reason| anyhow!("invalid {name} {text:?}: {reason}"));
+            text.as_ref().map(parse).transpose()
+        };
+        if let Some(reserve) = bytes("disk-reserve", &self.disk_reserve)? {
+            config.disk_reserve_bytes = reserve;
         }
-        if let Some(cache) = &self.versioned.cache {
-            let bytes = parse_bytes(cache).map_err(|reason| anyhow::anyhow!("invalid cache {cache:?}: {reason}"))?;
-            config.versioned.cache_bytes = Some(bytes);
-        }
+        config.versioned.cache_bytes = bytes("cache", &self.versioned.cache)?;
+        config.versioned.exchange_bytes_per_second = bytes("exchange-rate", &self.versioned.exchange_rate)?;
+        config.versioned.handoff_bytes_per_second = bytes("handoff-rate", &self.versioned.handoff_rate)?;
         config.versioned.mysql = self.versioned.mysql;
         if let Some(seconds) = self.versioned.exchange_every_seconds {
             if !(1..=EXCHANGE_SECONDS_MAX).contains(&seconds) {
@@ -295,6 +302,8 @@ mod tests {
         cache = "1GiB"
         mysql = "mysql://user:password@database.example:3306/node"
         exchange-every-seconds = 5
+        exchange-rate = "64MiB"
+        handoff-rate = "0"
         [log]
         filter = "debug"
         format = "json"
@@ -320,6 +329,8 @@ mod tests {
         assert_eq!(config.versioned.cache_bytes, Some(1 << 30));
         assert!(config.versioned.mysql.unwrap().starts_with("mysql://user"));
         assert_eq!(config.versioned.exchange_period, Some(Duration::from_secs(5)));
+        assert_eq!(config.versioned.exchange_bytes_per_second, Some(64 << 20));
+        assert_eq!(config.versioned.handoff_bytes_per_second, Some(0));
         assert_eq!(config.tls.unwrap().key, Path::new("b.pem"));
         assert_eq!(config.users[0].stores, ["pymk", "feature-*"]);
         assert_eq!(config.users[0].writes, ["cart-*"]);

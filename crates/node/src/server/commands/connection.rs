@@ -185,6 +185,9 @@ pub(super) fn client(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusa
 }
 
 fn list(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    if !call.session.may_administer() {
+        return Err("NOPERM this user may not see other clients".into());
+    }
     let shared = &call.context.shared;
     let ids: Option<Vec<i64>> = match call.arguments[2..] {
         [] => None,

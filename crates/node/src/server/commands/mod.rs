@@ -137,9 +137,13 @@ fn no_writes(call: &Call<'_>) -> Refusal {
     };
     let store = &catalog.stores()[place as usize].name;
     if catalog.versioned(place).is_some() {
-        return format!(
-            "ERR versioned stores do what concerns one key, and {name} does more: write the keys one by one"
-        );
+        use CommandId as Id;
+        return match call.command {
+            Id::Rename | Id::RenameNx | Id::Copy | Id::MSetNx => format!(
+                "ERR versioned stores do what concerns one key, and {name} does more: write the keys one by one"
+            ),
+            _ => format!("ERR versioned stores have no {name}"),
+        };
     }
     if call.command == CommandId::FondacoGet {
         return format!("ERR {name} reads versioned stores, and {store:?} is a batch store: use GET");

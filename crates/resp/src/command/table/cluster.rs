@@ -23,7 +23,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .doc(
             "3.0.0",
             O_1,
-            "Takes READONLY back, which changes nothing: no node writes",
+            "Says that this connection may be sent elsewhere, as READONLY does: all replicas read and write",
         )
         .flags(FOR_ALL)
         .categories_are(Categories::CONNECTION),

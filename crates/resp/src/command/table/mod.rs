@@ -33,8 +33,7 @@ pub(super) const FAMILIES: [&[CommandSpec]; 9] = [
 const KEY: Argument = Argument::key("key", 0);
 
 /// The commands that Redis does not have came with fondaco, not with a version of Redis.
-const SINCE_READS: &str = "0.2.0";
-const SINCE_WRITES: &str = "0.3.0";
+const SINCE: &str = "0.1.0";
 
 const O_1: &str = "O(1)";
 const O_KEYS: &str = "O(N), N being the number of keys";

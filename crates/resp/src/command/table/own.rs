@@ -7,7 +7,7 @@ use crate::command::ArgumentKind::{Integer, String};
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec::new(Id::FondacoRead, "fondaco.read", -6, Group::Own)
         .doc(
-            SINCE_READS,
+            SINCE,
             O_KEYS,
             "Reads keys of the store with this number, 0 for any, from this version, 0 for the current one, as held here",
         )
@@ -21,7 +21,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         ]),
     CommandSpec::new(Id::FondacoScan, "fondaco.scan", 5, Group::Own)
         .doc(
-            SINCE_READS,
+            SINCE,
             O_SCAN,
             "Lists keys of one partition that this node holds, from a hash on",
         )
@@ -34,7 +34,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         ]),
     CommandSpec::new(Id::FondacoTopology, "fondaco.topology", -1, Group::Own)
         .doc(
-            SINCE_READS,
+            SINCE,
             O_NODES,
             "Describes the cluster as a tag and JSON; null if that still is what the tag stands for",
         )

@@ -19,7 +19,7 @@ const DEPTH: Argument = Argument::new("depth", Integer);
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec::new(Id::FondacoRGet, "fondaco.rget", -7, Group::Own)
         .doc(
-            SINCE_WRITES,
+            SINCE,
             O_KEYS,
             "Reads the records of keys, only their contexts, or what of them is not known from others, as this replica has them",
         )
@@ -59,7 +59,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         ]),
     CommandSpec::new(Id::FondacoRPut, "fondaco.rput", -9, Group::Own)
         .doc(
-            SINCE_WRITES,
+            SINCE,
             O_1,
             "Writes to a key as this replica, and gives the record for the others to merge",
         )
@@ -83,12 +83,12 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             Argument::word("charged", "CHARGED").optional(),
         ]),
     CommandSpec::new(Id::FondacoRMerge, "fondaco.rmerge", -7, Group::Own)
-        .doc(SINCE_WRITES, O_KEYS, "Merges records into those that this replica has")
+        .doc(SINCE, O_KEYS, "Merges records into those that this replica has")
         .flags(Flags::WRITE.and(Flags::DENY_OOM))
         .arguments(&[STORE_ID, TIMEOUT_MS, EPOCH, STORE, KEYS_AND_RECORDS]),
     CommandSpec::new(Id::FondacoRHint, "fondaco.rhint", -8, Group::Own)
         .doc(
-            SINCE_WRITES,
+            SINCE,
             O_KEYS,
             "Keeps records for another node, until it is there to be given them",
         )
@@ -103,7 +103,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         ]),
     CommandSpec::new(Id::FondacoRTree, "fondaco.rtree", -8, Group::Own)
         .doc(
-            SINCE_WRITES,
+            SINCE,
             O_KEYS,
             "Gives the hashes below nodes of the hash tree of a partition",
         )
@@ -119,7 +119,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         ]),
     CommandSpec::new(Id::FondacoRSync, "fondaco.rsync", -7, Group::Own)
         .doc(
-            SINCE_WRITES,
+            SINCE,
             O_KEYS,
             "Compares leaves of the hash tree of a partition, and gives the records that the asker lacks",
         )
@@ -140,7 +140,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         ]),
     CommandSpec::new(Id::FondacoRHints, "fondaco.rhints", 5, Group::Own)
         .doc(
-            SINCE_WRITES,
+            SINCE,
             O_1,
             "Gives the time of the oldest record that is kept for another node",
         )

@@ -8,7 +8,7 @@ const CONTEXT: Argument = Argument::new("context", String);
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec::new(Id::FondacoGet, "fondaco.get", 2, Group::Own)
         .doc(
-            SINCE_WRITES,
+            SINCE,
             O_1,
             "Reads all concurrent values of a key, and the context to write over them with",
         )
@@ -17,7 +17,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .arguments(&[KEY]),
     CommandSpec::new(Id::FondacoPut, "fondaco.put", -4, Group::Own)
         .doc(
-            SINCE_WRITES,
+            SINCE,
             O_1,
             "Writes a value in the place of those that a context covers, and gives the context after it",
         )
@@ -31,7 +31,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         ]),
     CommandSpec::new(Id::FondacoDel, "fondaco.del", 3, Group::Own)
         .doc(
-            SINCE_WRITES,
+            SINCE,
             O_1,
             "Deletes the values that a context covers, and gives the context after it",
         )
