@@ -192,21 +192,22 @@ impl Stored {
 }
 
 /// To be called before engines are opened in what is to be the directory of [`Replicas`](crate::Replicas): what they find
-/// damaged, and cut off, they find once. If the start then fails, the next one begins another incarnation, since it cannot
-/// know.
+/// damaged, and cut off, they find once. If the start then fails, the next one begins another incarnation, and takes
+/// something for lost, since it cannot know.
 ///
 /// # Errors
 /// A file that cannot be read, understood or written.
 pub fn begin_start(dir: &Path) -> Result<(), ReplicasError> {
     let path = dir.join(FILE);
     match read(&path)? {
-        Some(stored) if stored.ended => Stored {
-            ended: !stored.starting,
+        Some(stored) => Stored {
+            ended: stored.ended && !stored.starting,
+            behind: stored.behind || stored.starting,
             starting: true,
             ..stored
         }
         .write(&path),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
@@ -303,10 +304,11 @@ mod tests {
     }
 
     #[test]
-    fn after_a_start_that_failed_another_incarnation_counts() {
+    fn after_a_start_that_failed_another_incarnation_counts_and_something_may_be_lost() {
         let dir = tempfile::tempdir().unwrap();
         begin_start(dir.path()).unwrap();
         let first = Incarnation::open(dir.path(), false).unwrap();
+        first.caught_up().unwrap();
         first.end(7).unwrap();
         begin_start(dir.path()).unwrap();
         let second = Incarnation::open(dir.path(), false).unwrap();
@@ -314,12 +316,23 @@ mod tests {
             begins(&second, Lasting::Durable),
             (begins(&first, Lasting::Durable).0, 7)
         );
+        assert!(!second.is_behind());
         second.end(8).unwrap();
         // It is not known what the engines found then.
         begin_start(dir.path()).unwrap();
         begin_start(dir.path()).unwrap();
         let third = Incarnation::open(dir.path(), false).unwrap();
         assert_ne!(begins(&third, Lasting::Durable).0, begins(&second, Lasting::Durable).0);
+        assert!(third.is_behind());
+        // Nor where the process before did not come to an orderly end.
+        third.caught_up().unwrap();
+        begin_start(dir.path()).unwrap();
+        let fourth = Incarnation::open(dir.path(), false).unwrap();
+        assert!(!fourth.is_behind());
+        drop(fourth);
+        begin_start(dir.path()).unwrap();
+        begin_start(dir.path()).unwrap();
+        assert!(Incarnation::open(dir.path(), false).unwrap().is_behind());
     }
 
     #[test]

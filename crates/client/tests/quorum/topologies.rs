@@ -133,3 +133,30 @@ fn nodes_that_the_cluster_does_not_see_are_asked_in_need_only() {
         "as many as are needed"
     );
 }
+
+#[test]
+fn who_is_asked_twice_since_it_was_no_replica_meanwhile_is_counted_once() {
+    let shape = Shape::of(4, 3);
+    let (mut world, key) = (World::new(1, &shape, None), first_key());
+    world.replica(1).delay_us = 200_000;
+    for number in 2..=4 {
+        let replica = world.replica(number);
+        replica.refuses.insert("FONDACO.RGET", ReplicaErrorCode::NotHere);
+    }
+    let at = begin_get(&mut world, std::slice::from_ref(&key));
+    while world.now_us < 50_000 {
+        world.step();
+    }
+    move_on(&mut world, &shape);
+    while world.now_us < 100_000 {
+        world.step();
+    }
+    let mut topology = shape.topology(|_| true);
+    topology.epoch = 3;
+    world.adopt(topology);
+    world.answer(at);
+    let of_first = world.asked(at).nodes(ReplicaCommand::Get).into_iter();
+    assert_eq!(of_first.filter(|&node| node == 1).count(), 2);
+    let shortfall = no_quorum(read(&mut world, at).pop().unwrap());
+    assert_eq!((shortfall.had, shortfall.required), (1, 2));
+}

@@ -160,11 +160,32 @@ impl Cluster {
         Self::of(dir, nodes, partitions, options, |_| Arc::new(MemoryEngine::new()))
     }
 
+    /// The same, with a store that forgets.
+    pub fn forgetting(dir: &Path, nodes: u32, partitions: u32, options: &ReplicaOptions) -> Self {
+        let settings = VersionedSettings {
+            engine: EngineKind::Cache,
+            ..VersionedSettings::of(nodes)
+        };
+        let engine = |_: &Path| Arc::new(MemoryEngine::new()) as Arc<dyn Engine>;
+        Self::with_settings(dir, nodes, partitions, options, settings, engine)
+    }
+
     pub fn of(
         dir: &Path,
         nodes: u32,
         partitions: u32,
         options: &ReplicaOptions,
+        engine: impl Fn(&Path) -> Arc<dyn Engine>,
+    ) -> Self {
+        Self::with_settings(dir, nodes, partitions, options, VersionedSettings::of(nodes), engine)
+    }
+
+    fn with_settings(
+        dir: &Path,
+        nodes: u32,
+        partitions: u32,
+        options: &ReplicaOptions,
+        settings: VersionedSettings,
         engine: impl Fn(&Path) -> Arc<dyn Engine>,
     ) -> Self {
         let partitions = PartitionCount::try_from(partitions).unwrap();
@@ -176,7 +197,7 @@ impl Cluster {
             nodes: BTreeMap::new(),
             live: owners.iter().copied().collect(),
             table: Arc::new(table),
-            settings: VersionedSettings::of(nodes),
+            settings,
             stores: vec![(STORE_ID, "s")],
             replicas: nodes as usize,
         };

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use fondaco_client::quorum::{RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_engine::{Engine, MemoryEngine};
-use fondaco_model::versioned::EngineKind;
 use fondaco_model::{NodeId, PartitionId};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
@@ -301,12 +300,8 @@ fn memory_tells_nobody_of_a_partition_that_the_node_does_not_own_or_not_by_the_s
 #[test]
 fn what_forgets_by_itself_is_not_compared_and_moves_without() {
     let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster::in_memory(dir.path(), 3, 2, &busy());
+    let mut cluster = Cluster::forgetting(dir.path(), 3, 2, &busy());
     cluster.replicas = 2;
-    let stores = std::mem::take(&mut cluster.stores);
-    cluster.tell();
-    cluster.stores = stores;
-    cluster.settings.engine = EngineKind::Cache;
     cluster.tell();
     let long = "v".repeat(4096);
     for round in 0..3 {

@@ -13,8 +13,10 @@ impl Get {
     pub(super) fn take_digest(&mut self, key: usize, node: NodeId, digest: &[u8]) -> Result<(), Trouble> {
         let digest = <[u8; 8]>::try_from(digest).map_err(|_| Trouble::Nonsense)?;
         let state = &mut self.states[key];
-        // Who makes up no quorum may as well be left out.
-        if !state.former.contains(&node) {
+        // Who makes up no quorum may as well be left out, and who was asked twice counts once.
+        let is_counted = state.answers.iter().any(|answer| answer.node == node);
+        let has_told = state.told.iter().any(|(told, _)| *told == node);
+        if !is_counted && !has_told && !state.former.contains(&node) {
             state.pending.push(node);
             state.told.push((node, u64::from_be_bytes(digest)));
         }

@@ -44,7 +44,10 @@ impl Get {
                 false => state.merged.merge(&record),
             };
         }
-        if !state.former.contains(&node) {
+        // It may have been asked twice, as an owner that was none meanwhile: it counts once.
+        state.told.retain(|(told, _)| *told != node);
+        let is_counted = state.answers.iter().any(|answer| answer.node == node);
+        if !is_counted && !state.former.contains(&node) {
             state.answers.push(Answer { node, record });
         }
         Ok(())

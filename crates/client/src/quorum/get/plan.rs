@@ -182,13 +182,14 @@ impl Get {
             let state = &self.states[key as usize];
             state.outcome.is_none() && !state.waiting
         };
-        let keys: KeyPlaces = keys.iter().filter(open).copied().collect();
+        let mut keys: KeyPlaces = keys.iter().filter(open).copied().collect();
         let refused = |key: &u32| self.states[*key as usize].troubles.refusal();
         let refused: SmallVec<[(u32, ClientError); 1]> =
             keys.iter().filter_map(|key| Some((*key, refused(key)?))).collect();
         for (key, error) in refused {
             self.fail(key as usize, error);
         }
+        keys.retain(|key| self.states[*key as usize].outcome.is_none());
         self.count_digests(&keys);
         self.plan(&keys, cause, moment);
         self.ask_for_others(&keys, moment);
