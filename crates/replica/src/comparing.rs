@@ -11,13 +11,14 @@ use fondaco_client::quorum::{
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Record, VectorClock};
 
+use crate::catching_up::Compared;
 use crate::commit::engine_error;
 use crate::exchange::{Exchange, Hashes, LeafEntry, Own, Step};
 use crate::metrics::ReplicaCounter;
 use crate::pace::Pace;
 use crate::partition::Partition;
 use crate::peers::unexpected;
-use crate::serving::{SYNC_ENTRIES_MAX, hashes, leaf_entries};
+use crate::serving::{Leaf, SYNC_ENTRIES_MAX, hashes, leaf_entries};
 use crate::shared::Shared;
 use crate::store::{HeldStore, record_key_of};
 use crate::worker::Signal;
@@ -33,6 +34,8 @@ struct Running<'a> {
     peer: NodeId,
     /// The epoch of the table that the other is to know, if this node is to have by it all that the other has.
     epoch: Option<NonZeroU64>,
+    /// Whether nothing is known to be missing of what the other ever acknowledged.
+    is_whole: bool,
     /// What was sent and received since the last pause.
     bytes: u64,
 }
@@ -55,12 +58,17 @@ pub(crate) fn exchange(
         partition,
         peer,
         epoch: NonZeroU64::new(began.epoch).filter(|_| is_to_own),
+        is_whole: true,
         bytes: 0,
     };
     let outcome = running.run(pace, signal);
     match &outcome {
         Ok(()) => {
-            partition.exchanged(peer, began);
+            let compared = match running.is_whole {
+                true => Compared::Whole,
+                false => Compared::InPart,
+            };
+            partition.exchanged(peer, began, compared);
             shared.metrics.add(ReplicaCounter::Exchanges, 1);
         }
         Err(error) => {
@@ -113,7 +121,9 @@ impl Running<'_> {
             ReplicaReply::Hashes {
                 leaf_depth,
                 nodes: hashes,
+                is_whole,
             } if (1..=nodes.len()).contains(&hashes.len()) => {
+                self.is_whole &= is_whole;
                 self.bytes += (4 * nodes.len() + 128 * hashes.len()) as u64;
                 Ok(Hashes {
                     leaf_depth,
@@ -129,7 +139,7 @@ impl Running<'_> {
         let mut digests = Vec::with_capacity(leaves.len());
         for &leaf in leaves {
             let room = SYNC_ENTRIES_MAX - own.len();
-            let entries = leaf_entries(self.shared, self.store, self.partition.id(), depth, leaf, room)?;
+            let Leaf { entries, .. } = leaf_entries(self.shared, self.store, self.partition.id(), depth, leaf, room)?;
             digests.push(LeafDigests {
                 leaf,
                 digests: entries.iter().map(|entry| entry.digest).collect(),
@@ -146,10 +156,12 @@ impl Running<'_> {
             records,
             contexts,
             lacking,
+            is_whole,
         } = self.ask(operation)?
         else {
             return Err(unexpected(self.peer));
         };
+        self.is_whole &= is_whole;
         self.bytes += pairs_bytes(&records) + pairs_bytes(&contexts) + 8 * lacking.len() as u64;
         self.merge(records)?;
         let differing: Vec<(Bytes, Own)> = contexts.into_iter().map(|pair| self.compared(pair)).collect();
@@ -185,10 +197,11 @@ impl Running<'_> {
             for (key, record) in keys.into_iter().zip(records) {
                 match record {
                     Ok(Held::Record(record)) => pairs.push(KeyRecord { key, record }),
-                    // Gone meanwhile, or of no use to anybody.
-                    Ok(Held::Nothing) => {}
+                    // Gone meanwhile, be it with all that the other had.
+                    Ok(Held::Nothing) => self.is_whole = false,
                     Ok(Held::Same) => return Err(unexpected(self.peer)),
-                    Err(error) if error.code == ReplicaErrorCode::Corrupt => {}
+                    // Of no use to anybody.
+                    Err(error) if error.code == ReplicaErrorCode::Corrupt => self.is_whole = false,
                     Err(error) if error.code == ReplicaErrorCode::More => left.push(key),
                     // What it has is not here, and was not compared.
                     Err(error) => return Err(error),

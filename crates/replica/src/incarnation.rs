@@ -71,6 +71,8 @@ struct Numbers {
     /// The last counter given under `durable` in an earlier life.
     counted: u64,
     behind: bool,
+    /// How often something was found to be lost while the process runs.
+    falls: u64,
 }
 
 impl Incarnation {
@@ -91,6 +93,7 @@ impl Incarnation {
             volatile: other_than(stored.as_ref().map_or(0, |stored| stored.volatile)),
             counted,
             behind: has_lost || stored.is_none_or(|stored| stored.behind),
+            falls: 0,
         };
         numbers.write(&path, 0, false)?;
         Ok(Self {
@@ -110,7 +113,7 @@ impl Incarnation {
             durable: other_than(numbers.durable),
             volatile: other_than(numbers.volatile),
             counted: 0,
-            behind: numbers.behind,
+            ..*numbers
         };
         others.write(&self.path, 0, false)?;
         *numbers = others;
@@ -124,12 +127,39 @@ impl Incarnation {
         self.numbers().behind
     }
 
-    /// All of that was had from others.
+    /// Something that was acknowledged may be lost here.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub(crate) fn fall_behind(&self) -> Result<(), ReplicasError> {
+        let mut numbers = self.numbers();
+        numbers.falls += 1;
+        if !numbers.behind {
+            let fallen = Numbers {
+                behind: true,
+                ..*numbers
+            };
+            fallen.write(&self.path, 0, false)?;
+            *numbers = fallen;
+        }
+        Ok(())
+    }
+
+    /// How often [`fall_behind`](Self::fall_behind) was called.
+    pub(crate) fn falls(&self) -> u64 {
+        self.numbers().falls
+    }
+
+    /// All that was lost was had from others, as it was seen when there had been so many [`falls`](Self::falls). It was not
+    /// if there were more since.
     ///
     /// # Errors
     /// A file that cannot be written: then nothing has changed.
-    pub(crate) fn caught_up(&self) -> Result<(), ReplicasError> {
+    pub(crate) fn caught_up(&self, falls: u64) -> Result<(), ReplicasError> {
         let mut numbers = self.numbers();
+        if numbers.falls > falls {
+            return Ok(());
+        }
         let whole = Numbers {
             behind: false,
             ..*numbers
@@ -308,7 +338,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         begin_start(dir.path()).unwrap();
         let first = Incarnation::open(dir.path(), false).unwrap();
-        first.caught_up().unwrap();
+        first.caught_up(0).unwrap();
         first.end(7).unwrap();
         begin_start(dir.path()).unwrap();
         let second = Incarnation::open(dir.path(), false).unwrap();
@@ -325,7 +355,7 @@ mod tests {
         assert_ne!(begins(&third, Lasting::Durable).0, begins(&second, Lasting::Durable).0);
         assert!(third.is_behind());
         // Nor where the process before did not come to an orderly end.
-        third.caught_up().unwrap();
+        third.caught_up(0).unwrap();
         begin_start(dir.path()).unwrap();
         let fourth = Incarnation::open(dir.path(), false).unwrap();
         assert!(!fourth.is_behind());

@@ -58,7 +58,7 @@ mod write_turn;
 mod written;
 
 pub use admitted::admitted;
-pub use catching_up::has_caught_up;
+pub use catching_up::{Compared, Other, has_enough};
 pub use client_peers::ClientPeers;
 pub use direct::{DirectEnd, DirectPlace, DirectWrites};
 pub use error::ReplicasError;

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use fondaco_model::versioned::HashTree;
 use fondaco_model::{NodeId, PartitionId};
 
+use crate::catching_up::Compared;
+
 /// How many changes are remembered while a tree is made. If there are more, it is made again.
 const MISSED_MAX: usize = 1 << 20;
 
@@ -60,7 +62,16 @@ pub(crate) struct Exchanges {
     turn: u64,
     /// The epoch of the routing table that gave the partition to this node last.
     epoch: u64,
-    by_node: BTreeMap<NodeId, u64>,
+    by_node: BTreeMap<NodeId, Exchanged>,
+}
+
+/// Exchanges with another replica that came to their end.
+#[derive(Debug, Clone, Copy)]
+struct Exchanged {
+    /// When the last of them began.
+    began_ms: u64,
+    /// The most that was compared in any.
+    compared: Compared,
 }
 
 impl Exchanges {
@@ -137,6 +148,7 @@ impl Partition {
     /// What was acknowledged here is lost, until it was compared with others.
     pub(crate) fn fall_behind(&self) {
         self.is_behind.store(true, Release);
+        self.exchanges().begin_turn();
     }
 
     /// It was compared with enough others.
@@ -248,17 +260,30 @@ impl Partition {
     }
 
     /// An exchange has come to its end: this replica and that of the node have seen the same.
-    pub(crate) fn exchanged(&self, node: NodeId, began: Began) {
+    pub(crate) fn exchanged(&self, node: NodeId, began: Began, compared: Compared) {
         let mut exchanges = self.exchanges();
         if exchanges.turn == began.turn {
-            let last = exchanges.by_node.entry(node).or_default();
-            *last = began.ms.max(*last);
+            let before = exchanges.by_node.get(&node).copied();
+            let exchanged = Exchanged {
+                began_ms: before.map_or(began.ms, |before| began.ms.max(before.began_ms)),
+                // What was had once is not lost with the other.
+                compared: match before {
+                    Some(before) if before.compared == Compared::Whole => Compared::Whole,
+                    _ => compared,
+                },
+            };
+            exchanges.by_node.insert(node, exchanged);
         }
     }
 
     /// When the last exchange with a node began.
     pub(crate) fn exchanged_with(&self, node: NodeId) -> Option<u64> {
-        self.exchanges().by_node.get(&node).copied()
+        self.exchanges().by_node.get(&node).map(|exchanged| exchanged.began_ms)
+    }
+
+    /// What was compared with a node, if anything was.
+    pub(crate) fn compared_with(&self, node: NodeId) -> Option<Compared> {
+        self.exchanges().by_node.get(&node).map(|exchanged| exchanged.compared)
     }
 
     /// Since when there has been an exchange with each of these nodes: the earliest of the last ones. `None`
@@ -267,7 +292,7 @@ impl Partition {
         let exchanges = self.exchanges();
         nodes.iter().try_fold(u64::MAX, |earliest, node| {
             let last = exchanges.by_node.get(node)?;
-            Some(earliest.min(*last))
+            Some(earliest.min(last.began_ms))
         })
     }
 
@@ -326,13 +351,31 @@ mod tests {
         let partition = Partition::new(PartitionId::new(0));
         let [one, two] = [1, 2].map(|number| NodeId::new(number).unwrap());
         assert_eq!(partition.exchanged_with_all(&[]), Some(u64::MAX));
-        let exchanged = |node, began_ms| partition.exchanged(node, partition.begin_exchange(began_ms));
+        let exchanged = |node, began_ms| {
+            partition.exchanged(node, partition.begin_exchange(began_ms), Compared::Whole);
+        };
         exchanged(one, 50);
         assert_eq!(partition.exchanged_with_all(&[one, two]), None);
         exchanged(two, 70);
         exchanged(one, 40);
         assert_eq!(partition.exchanged_with_all(&[one, two]), Some(50));
         assert_eq!(partition.exchanged_with(two), Some(70));
+    }
+
+    #[test]
+    fn what_was_had_from_a_node_that_had_all_is_not_lost_with_it() {
+        let partition = Partition::new(PartitionId::new(0));
+        let one = NodeId::FIRST;
+        let mut expected = Compared::InPart;
+        for compared in [Compared::InPart, Compared::Whole, Compared::InPart] {
+            partition.exchanged(one, partition.begin_exchange(1), compared);
+            if compared == Compared::Whole {
+                expected = compared;
+            }
+            assert_eq!(partition.compared_with(one), Some(expected));
+        }
+        partition.fall_behind();
+        assert_eq!(partition.compared_with(one), None);
     }
 
     #[test]
@@ -345,14 +388,15 @@ mod tests {
             (Partition::give_up as fn(&Partition), 0),
             (take_back, 2),
             (begin_anew, 3),
+            (Partition::fall_behind, 3),
         ] {
             let began = partition.begin_exchange(1);
             change(&partition);
             assert_eq!(partition.begin_exchange(1).epoch, epoch);
-            partition.exchanged(one, began);
+            partition.exchanged(one, began, Compared::Whole);
             assert_eq!(partition.exchanged_with(one), None);
         }
-        partition.exchanged(one, partition.begin_exchange(2));
+        partition.exchanged(one, partition.begin_exchange(2), Compared::Whole);
         assert_eq!(partition.exchanged_with(one), Some(2));
     }
 

@@ -32,6 +32,8 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
     let mut pace = Pace::new(shared.options.exchange_bytes_per_second);
     let mut turns = Turns::new(shared.options.exchange_period);
     loop {
+        // Before it is looked what is lost: what falls behind meanwhile is not had again.
+        let falls = shared.incarnation.falls();
         let holding = shared.holding.load_full();
         turns.forget_others(&holding);
         turns.owe(&holding, &shared.take_returned());
@@ -53,7 +55,7 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
                 give_away(shared, &holding, store, partition, &mut pace, signal);
             }
         }
-        note_if_whole(shared, &holding);
+        note_if_whole(shared, &holding, falls);
         drop(holding);
         if !signal.sleep(LOOK_EVERY) {
             return;
@@ -62,7 +64,7 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
 }
 
 /// When all that was lost is here again, the next start need not ask for it.
-fn note_if_whole(shared: &Shared, holding: &Holding) {
+fn note_if_whole(shared: &Shared, holding: &Holding, falls: u64) {
     let is_held = |store: &u16| holding.stores.contains_key(store);
     let is_certain = |cluster: &Cluster| !cluster.is_remembered && cluster.stores.iter().all(is_held);
     let durable = holding
@@ -77,7 +79,7 @@ fn note_if_whole(shared: &Shared, holding: &Holding) {
     if shared.incarnation.is_behind()
         && holding.cluster.as_ref().is_some_and(is_certain)
         && is_whole()
-        && let Err(error) = shared.incarnation.caught_up()
+        && let Err(error) = shared.incarnation.caught_up(falls)
     {
         tracing::warn!(%error, "the next start compares all partitions before it answers reads");
     }

@@ -54,7 +54,11 @@ pub(crate) fn tree(
     }
     on_reader(shared, store, partition, answer, move |shared, store, partition| {
         let Hashes { leaf_depth, nodes } = hashes(shared, store, partition, depth, &nodes)?;
-        Ok(ReplicaReply::Hashes { leaf_depth, nodes })
+        Ok(ReplicaReply::Hashes {
+            leaf_depth,
+            nodes,
+            is_whole: is_whole(shared, store, partition),
+        })
     });
 }
 
@@ -84,6 +88,12 @@ pub(crate) fn sync(
     on_reader(shared, store, partition, answer, move |shared, store, partition| {
         compare(shared, store, partition, depth, &leaves)
     });
+}
+
+/// Whether who compares this has by it all that an owner of the partition has acknowledged. To be asked when it is read:
+/// something may be found to be lost meanwhile.
+fn is_whole(shared: &Shared, store: &HeldStore, partition: &Partition) -> bool {
+    shared.holding.load().may_tell(store, partition.id())
 }
 
 fn on_reader(
@@ -173,6 +183,13 @@ fn scan_children(
     Ok(children)
 }
 
+/// What is held in a leaf.
+pub(crate) struct Leaf {
+    pub(crate) entries: Vec<LeafEntry>,
+    /// Whether all of it can be read.
+    pub(crate) is_readable: bool,
+}
+
 /// What is held in a leaf, if that is no more than there is room for.
 ///
 /// # Errors
@@ -184,10 +201,10 @@ pub(crate) fn leaf_entries(
     depth: u8,
     leaf: u32,
     room: usize,
-) -> Result<Vec<LeafEntry>, ReplicaError> {
+) -> Result<Leaf, ReplicaError> {
     let now_unix_ms = unix_ms();
-    let mut entries = Vec::new();
-    scan(shared, store, partition, depth, leaf, |hash, key, record| {
+    let (mut entries, mut is_readable) = (Vec::new(), true);
+    let damaged = scan(shared, store, partition, depth, leaf, |hash, key, record| {
         if entries.len() == room {
             return Err(overloaded(format!(
                 "leaf {leaf} of depth {depth} of partition {partition} of store {:?}, and those compared with it, have \
@@ -196,6 +213,7 @@ pub(crate) fn leaf_entries(
             )));
         }
         let decoded = Record::decode(record.clone());
+        is_readable &= decoded.is_ok();
         entries.push(LeafEntry {
             key,
             digest: leaf_digest(hash, Record::digest(record)),
@@ -203,9 +221,13 @@ pub(crate) fn leaf_entries(
         });
         Ok(())
     })?;
-    Ok(entries)
+    Ok(Leaf {
+        entries,
+        is_readable: is_readable && damaged == 0,
+    })
 }
 
+/// Tells what is below a node. The number of those that cannot be told.
 fn scan(
     shared: &Shared,
     store: &HeldStore,
@@ -213,20 +235,24 @@ fn scan(
     depth: u8,
     node: u32,
     mut each: impl FnMut(u64, Bytes, &Bytes) -> Result<(), ReplicaError>,
-) -> Result<(), ReplicaError> {
+) -> Result<usize, ReplicaError> {
     let (from, to) = range(partition, u32::from(depth), node.into());
+    let mut damaged = 0;
     let failed = |error| engine_error(shared, &error);
     for entry in store.table.scan(&from, to.as_deref()).map_err(failed)? {
         let (table_key, record) = match entry {
             // As in the tree, it is not there.
-            Err(error) if error.damaged_key().is_some() => continue,
+            Err(error) if error.damaged_key().is_some() => {
+                damaged += 1;
+                continue;
+            }
             entry => entry.map_err(failed)?,
         };
         if let Some((_, hash, key)) = parse_record_key(&table_key) {
             each(hash, key, &record)?;
         }
     }
-    Ok(())
+    Ok(damaged)
 }
 
 /// Compares leaves with what the other side holds of them.
@@ -247,11 +273,13 @@ fn compare(
         return Err(ReplicaError::new(ReplicaErrorCode::Other, message));
     }
     let (mut records, mut contexts, mut lacking) = (Vec::new(), Vec::new(), Vec::new());
+    let mut is_readable = true;
     let (mut bytes, mut context_bytes, mut entries) = (0, 0, 0);
     for LeafDigests { leaf, digests } in leaves {
         let own = leaf_entries(shared, store, partition.id(), depth, *leaf, SYNC_ENTRIES_MAX - entries)?;
-        entries += own.len();
-        let found = differences(&own, digests);
+        entries += own.entries.len();
+        is_readable &= own.is_readable;
+        let found = differences(&own.entries, digests);
         lacking.extend(found.lacked_here);
         let lacked = found.lacked_there.into_iter().map(|key| (key, false));
         let differing = found.differing.into_iter().map(|key| (key, true));
@@ -265,6 +293,7 @@ fn compare(
             let Some(record) = record else { continue };
             let Ok(context) = Record::decode_context(&record) else {
                 // The next read will say so; the other side's record will take its place.
+                is_readable = false;
                 continue;
             };
             match is_differing || bytes >= ANSWER_BYTES_MAX {
@@ -288,5 +317,6 @@ fn compare(
         records,
         contexts,
         lacking,
+        is_whole: is_readable && is_whole(shared, store, partition),
     })
 }

@@ -17,7 +17,7 @@ use fondaco_model::versioned::{Durability, EngineKind, VersionedSettings};
 use fondaco_model::{NodeId, PartitionCount, PartitionId, RoutingTable, StoreName, slot_of_key};
 
 use crate::admitted::admitted;
-use crate::catching_up::has_caught_up;
+use crate::catching_up::{Other, has_enough};
 use crate::incarnation::Lasting;
 use crate::partition::Partition;
 use crate::table_key::{REPLICA_KEY_BYTES_MAX, key_hash, record_key};
@@ -38,6 +38,8 @@ pub(crate) struct Cluster {
     pub(crate) stores: BTreeSet<u16>,
     /// Whether it is what the process remembers: then nothing is given up by it.
     pub(crate) is_remembered: bool,
+    /// Those that are neither there nor hold anything when the plan under way is over: what only they have is given up.
+    pub(crate) given_up: BTreeSet<NodeId>,
     /// How many shards may still commit what was let in by an earlier table.
     pub(crate) unsettled: Arc<AtomicUsize>,
 }
@@ -112,10 +114,18 @@ impl Holding {
         let id = self.partition_of(&store.name, key);
         let partition = store.partition(id)?;
         self.admit(id, command, epoch)?;
-        if command == ReplicaCommand::Get && epoch.is_some() && partition.is_behind() {
+        let is_counted_read = command == ReplicaCommand::Get && epoch.is_some();
+        if is_counted_read && (partition.is_behind() || self.is_yet_to_own(store, partition, epoch)) {
             return Err(behind(&store.name, id));
         }
         Ok(place_in(partition, key))
+    }
+
+    /// Whether who asks may take this node for an owner of a partition, by a table that it has not heard of, and it has
+    /// not got what owners have: it was about to be one, and has lost it since.
+    fn is_yet_to_own(&self, store: &HeldStore, partition: &Partition, epoch: Option<NonZeroU64>) -> bool {
+        let known = self.cluster.as_ref().map_or(0, |cluster| cluster.table.epoch());
+        epoch.is_some_and(|epoch| epoch.get() > known) && !self.is_synchronised(store, partition)
     }
 
     /// Lets a command of who goes by the table of an epoch be done for a partition.
@@ -212,28 +222,25 @@ impl Holding {
     }
 
     /// Whether a partition has what the owners had when it came to this node: it is an owner, or was compared
-    /// with all of them that are there.
+    /// with enough of them.
     pub(crate) fn is_synchronised(&self, store: &HeldStore, partition: &Partition) -> bool {
         let Some(cluster) = &self.cluster else { return false };
-        let owners = self.owners(store, partition.id());
-        let mut live = owners.iter().filter(|&&owner| self.is_live(owner)).peekable();
-        owners.contains(&cluster.node)
-            || !store.is_compared()
-            || (live.peek().is_some() && live.all(|&owner| partition.exchanged_with(owner).is_some()))
+        self.is_owner(store, partition.id()) || !store.is_compared() || self.has_enough(cluster, store, partition)
     }
 
     /// Whether a partition that had lost what it held has enough of it again, as this node knows for certain.
     pub(crate) fn has_caught_up(&self, store: &HeldStore, partition: &Partition) -> bool {
-        let Some(cluster) = self.cluster.as_ref().filter(|cluster| !cluster.is_remembered) else {
-            return false;
-        };
-        has_caught_up(
-            &store.settings,
-            self.owners(store, partition.id()),
-            cluster.node,
-            |node| self.is_live(node),
-            |node| partition.exchanged_with(node).is_some(),
-        )
+        let cluster = self.cluster.as_ref().filter(|cluster| !cluster.is_remembered);
+        cluster.is_some_and(|cluster| self.has_enough(cluster, store, partition))
+    }
+
+    fn has_enough(&self, cluster: &Cluster, store: &HeldStore, partition: &Partition) -> bool {
+        let owners = self.owners(store, partition.id());
+        has_enough(&store.settings, owners, cluster.node, |node| Other {
+            is_live: self.is_live(node),
+            is_given_up: cluster.given_up.contains(&node),
+            compared: partition.compared_with(node),
+        })
     }
 
     /// Whether a partition is to be compared before anything else: somebody waits for it.

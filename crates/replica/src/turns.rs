@@ -133,5 +133,6 @@ impl Turns {
         };
         self.next.retain(|(store, partition), _| is_held(store, partition));
         self.owed.retain(|(store, partition, _), _| is_held(store, partition));
+        self.put_off.retain(|(store, partition), _| is_held(store, partition));
     }
 }

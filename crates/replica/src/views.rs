@@ -7,8 +7,7 @@ use std::sync::{Arc, PoisonError, mpsc};
 
 use bytes::Bytes;
 use fondaco_engine::Table;
-use fondaco_model::NodeId;
-use fondaco_model::versioned::EngineKind;
+use fondaco_model::{NodeId, PartitionId};
 
 use crate::error::ReplicasError;
 use crate::options::{ReplicaView, ReplicatedStore};
@@ -43,9 +42,13 @@ impl Replicas {
             stores: HashMap::new(),
         };
         let mut failed = Ok(());
+        let mut has_fallen = false;
         for store in &view.stores {
-            match self.hold(view, store, before.stores.get(&store.id)) {
-                Ok(held) => drop(holding.stores.insert(held.id, Arc::new(held))),
+            match self.hold(view, store, &before) {
+                Ok(held) => {
+                    has_fallen |= self.fall_behind(view, &before, &held);
+                    holding.stores.insert(held.id, Arc::new(held));
+                }
                 Err(error) => failed = failed.and(Err(error)),
             }
         }
@@ -59,6 +62,10 @@ impl Replicas {
         let returned: BTreeSet<NodeId> = live.filter(|node| !was_live(node)).collect();
         let is_new_table = settling.is_none();
         self.shared.holding.store(Arc::new(holding));
+        // Who sees that now sees what has fallen, too.
+        if has_fallen {
+            failed = failed.and(self.shared.incarnation.fall_behind());
+        }
         if is_new_table {
             self.settle(&unsettled);
         }
@@ -75,22 +82,43 @@ impl Replicas {
         }
     }
 
-    /// Whether an earlier process may have acknowledged something of a store that this one does not hold yet: it was there
-    /// when this one heard of the cluster first, or could not be opened then.
-    fn may_have_had(&self, store: &ReplicatedStore) -> bool {
-        let holding = self.shared.holding.load();
+    /// Lets those partitions of a store fall behind that the node owns, and of which this process, by what it held before,
+    /// may lack what their owners acknowledged. Whether that is to be remembered.
+    fn fall_behind(&self, view: &ReplicaView, before: &Holding, store: &HeldStore) -> bool {
+        let held = before.stores.get(&store.id);
+        let held = held.filter(|held| held.table.name() == store.table.name());
+        if !store.is_compared() || held.is_some_and(|held| Arc::ptr_eq(&held.partitions, &store.partitions)) {
+            return false;
+        }
+        let is_durable = store.engine.is_durable();
+        // An earlier process may have acknowledged something of it: it was there when this one heard of the cluster first,
+        // or could not be opened then.
         let is_old = |cluster: &Cluster| cluster.is_remembered || cluster.stores.contains(&store.id);
-        holding.cluster.as_ref().is_none_or(is_old)
+        let has_lost =
+            (!is_durable || self.shared.incarnation.is_behind()) && before.cluster.as_ref().is_none_or(is_old);
+        let is_whole = |id: PartitionId| match held {
+            None => !has_lost,
+            // Who starts while a plan is under way may be given what only the process before it had.
+            Some(held) => {
+                let known = held.partitions.get(&id.get());
+                known.is_some_and(|partition| before.is_synchronised(held, partition))
+            }
+        };
+        let is_shared = |partition: &&Arc<Partition>| {
+            let owners = view.table.owners(partition.id());
+            let owners = &owners[..owners.len().min(store.replicas)];
+            owners.len() > 1 && owners.contains(&view.node)
+        };
+        let owned = store.partitions.values().filter(is_shared);
+        let fallen: Vec<_> = owned.filter(|partition| !is_whole(partition.id())).collect();
+        fallen.iter().for_each(|partition| partition.fall_behind());
+        is_durable && !fallen.is_empty()
     }
 
     /// The part of a store that this node holds.
-    fn hold(
-        &self,
-        view: &ReplicaView,
-        store: &ReplicatedStore,
-        before: Option<&Arc<HeldStore>>,
-    ) -> Result<HeldStore, ReplicasError> {
+    fn hold(&self, view: &ReplicaView, store: &ReplicatedStore, holding: &Holding) -> Result<HeldStore, ReplicasError> {
         let name = table_name(store);
+        let before = holding.stores.get(&store.id);
         let before = before.filter(|before| before.table.name() == name);
         let engine_at = self.shared.engine_at(store)?;
         let engine = &self.shared.engines[engine_at];
@@ -98,10 +126,6 @@ impl Replicas {
             Some(before) => Arc::clone(&before.table),
             None => engine.open_table(&name)?,
         };
-        let is_behind = before.is_none()
-            && self.may_have_had(store)
-            && store.settings.engine != EngineKind::Cache
-            && (!engine.is_durable() || self.shared.incarnation.is_behind());
         // Most changes of a cluster are about something else.
         let unchanged = before.filter(|before| before.epoch == view.table.epoch() && before.replicas == store.replicas);
         let (partitions, surplus) = match unchanged {
@@ -118,15 +142,6 @@ impl Replicas {
                 divided(view, store, known)
             }
         };
-        if is_behind {
-            for partition in partitions.values() {
-                let owners = view.table.owners(partition.id());
-                let mut owners = owners.iter().take(store.replicas);
-                if owners.len() > 1 && owners.any(|&owner| owner == view.node) {
-                    partition.fall_behind();
-                }
-            }
-        }
         Ok(HeldStore {
             id: store.id,
             name: store.name.clone(),
@@ -219,8 +234,20 @@ fn cluster_of(view: &ReplicaView, unsettled: &Arc<AtomicUsize>) -> Cluster {
             .collect(),
         stores: view.stores.iter().map(|store| store.id).collect(),
         is_remembered: view.is_remembered,
+        given_up: given_up(view),
         unsettled: Arc::clone(unsettled),
     }
+}
+
+/// The owners that are not there, and own nothing by the plan under way: nobody by a view that is only remembered.
+fn given_up(view: &ReplicaView) -> BTreeSet<NodeId> {
+    let Some(next) = view.table.next().filter(|_| !view.is_remembered) else {
+        return BTreeSet::new();
+    };
+    let kept: BTreeSet<NodeId> = next.iter().flatten().copied().collect();
+    let owners = view.table.all_owners().iter().flatten().copied();
+    let is_live = |node: &NodeId| view.nodes.get(node).copied().unwrap_or(false);
+    owners.filter(|node| !kept.contains(node) && !is_live(node)).collect()
 }
 
 /// The partitions that the node holds of a store, and those that it has and does not hold.

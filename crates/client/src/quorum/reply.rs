@@ -22,6 +22,8 @@ pub enum ReplicaReply {
         leaf_depth: u8,
         /// For each node that was asked about those of its 16 descendants four levels below.
         nodes: Vec<[u64; 16]>,
+        /// Whether all is there that the one who answers has acknowledged.
+        is_whole: bool,
     },
     /// To `Sync`: where the two differ.
     Differences {
@@ -32,6 +34,8 @@ pub enum ReplicaReply {
         contexts: Vec<KeyRecord>,
         /// The digests, of those sent, of what the one who answers lacks.
         lacking: Vec<u64>,
+        /// Whether all is there that the one who answers has acknowledged, and all of it can be read.
+        is_whole: bool,
     },
     /// To `OldestHint`, in milliseconds since 1970.
     OldestHint {
@@ -90,7 +94,8 @@ pub enum ReplicaErrorCode {
     NotHere,
     /// `OLDTABLE`: the routing table that the request goes by, or that of the replica, is too old for it.
     OldTable,
-    /// `BEHIND`: the replica has lost what it held, and does not answer reads until it was compared with others.
+    /// `BEHIND`: the replica has lost what it held, or is only to own it, and does not answer reads until it was compared
+    /// with others.
     Behind,
     /// `NOSTORE`: there is no such store, or it has another number.
     NoStore,

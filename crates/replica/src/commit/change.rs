@@ -9,6 +9,8 @@ use fondaco_model::NodeId;
 use fondaco_model::versioned::{RECORD_BYTES_MAX, Record, RecordError};
 
 use super::{Group, HINTS_ENGINE_AT, Put, engine_error};
+use crate::error::ReplicasError;
+use crate::incarnation::Lasting;
 use crate::metrics::ReplicaCounter;
 use crate::partition::{Change, Partition};
 use crate::store::{HeldStore, Place, not_here};
@@ -81,10 +83,11 @@ impl Group<'_> {
         is_counted: bool,
     ) -> Result<(), ReplicaError> {
         self.shared.metrics.add(ReplicaCounter::Merges, 1);
+        let mut is_damaged = false;
         let before = match self.current(store.engine_at, &*store.table, &place.table_key) {
             // What is rotten is replaced by what others have of it.
             Err(error) if error.code == ReplicaErrorCode::Corrupt => {
-                self.replace_damaged(place)?;
+                is_damaged = true;
                 place.partition.forget_tree();
                 None
             }
@@ -102,7 +105,7 @@ impl Group<'_> {
                     (merged != local).then_some(Stored::Record(&merged))
                 }
                 Err(_) => {
-                    self.replace_damaged(place)?;
+                    is_damaged = true;
                     // A tree that was made since then has counted what is there.
                     digest = Some(Record::digest(bytes));
                     Some(Stored::Bytes(&record))
@@ -110,7 +113,12 @@ impl Group<'_> {
             },
         };
         match after {
-            Some(after) => self.change(store, place, digest, after).map(drop),
+            Some(after) => {
+                if is_damaged {
+                    self.replace_damaged(store, place)?;
+                }
+                self.change(store, place, digest, after).map(drop)
+            }
             None => {
                 self.shared.metrics.add(ReplicaCounter::IdleMerges, 1);
                 Ok(())
@@ -118,13 +126,20 @@ impl Group<'_> {
         }
     }
 
-    /// What takes the place of a damaged record may not have the last of the dots that this node gave its key: further
-    /// ones must not be taken for such as come after these.
-    fn replace_damaged(&mut self, place: &Place) -> Result<(), ReplicaError> {
+    /// What takes the place of a damaged record may be older than what was acknowledged here, and found by who reads: the
+    /// partition is to be compared with others first. Nor may it have the last of the dots that this node gave its key:
+    /// further ones must not be taken for such as come after these.
+    fn replace_damaged(&mut self, store: &HeldStore, place: &Place) -> Result<(), ReplicaError> {
+        let failed = |error: ReplicasError| ReplicaError::new(ReplicaErrorCode::Other, error.to_string());
+        if store.is_compared() && self.shared.holding.load().has_others(store, place.partition.id()) {
+            place.partition.fall_behind();
+            if store.lasting() == Lasting::Durable {
+                self.shared.incarnation.fall_behind().map_err(failed)?;
+            }
+        }
         place.partition.replaced_damaged(place.hash);
         if self.dots.may_have_given(place.hash) {
-            let renewed = self.shared.incarnation.renew();
-            renewed.map_err(|error| ReplicaError::new(ReplicaErrorCode::Other, error.to_string()))?;
+            self.shared.incarnation.renew().map_err(failed)?;
             self.dots.follow(&self.shared.incarnation);
         }
         Ok(())

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use fondaco_client::quorum::{Held, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_engine::{DiskEngine, DiskOptions, Engine, MemoryEngine};
-use fondaco_model::versioned::Record;
-use fondaco_model::{NodeId, PartitionId};
+use fondaco_model::PartitionId;
+use fondaco_model::versioned::{Record, VersionedSettings};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
 use crate::cluster::{Cluster, PATIENCE, STORE_ID, ask, merging, node, put, quiet, request, until, value};
@@ -26,7 +26,7 @@ fn on_disk(dir: &Path) -> Arc<dyn Engine> {
 }
 
 /// What a coordinator is told that counts on it.
-fn counted(cluster: &Cluster, number: u32) -> Result<Held, ReplicaErrorCode> {
+pub fn counted(cluster: &Cluster, number: u32) -> Result<Held, ReplicaErrorCode> {
     let operation = ReplicaOperation::Get {
         part: RecordPart::Full,
         keys: vec!["k".into()],
@@ -45,11 +45,12 @@ fn counted(cluster: &Cluster, number: u32) -> Result<Held, ReplicaErrorCode> {
     }
 }
 
-fn written_everywhere(cluster: &Cluster, but: NodeId) -> Record {
+/// Writes to node 1, and lets these have it, too.
+fn written_by(cluster: &Cluster, others: &[u32]) -> Record {
     let record = put(cluster.node(1), "k", value("a"));
-    for &id in cluster.nodes.keys().filter(|&&id| id != node(1) && id != but) {
+    for &number in others {
         assert_eq!(
-            ask(cluster.node(id.get()), merging("k", record.clone())),
+            ask(cluster.node(number), merging("k", record.clone())),
             ReplicaReply::Done
         );
     }
@@ -66,7 +67,7 @@ fn what_was_in_memory_is_had_from_others_before_reads_count_on_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::of(dir.path(), 3, 1, &quiet(), in_memory);
     // Acknowledged by 1 and 2: a read of 1 and 3 is to see it.
-    let record = written_everywhere(&cluster, node(3));
+    let record = written_by(&cluster, &[2]);
     assert!(matches!(counted(&cluster, 1), Ok(Held::Record(_))));
     cluster.stop(node(1));
     cluster.set_live(node(1), false);
@@ -90,7 +91,7 @@ fn what_was_in_memory_is_had_from_others_before_reads_count_on_it() {
 fn a_lost_disk_is_lost_until_all_is_there_again_however_often_the_node_starts_meanwhile() {
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::of(dir.path(), 2, 1, &quiet(), on_disk);
-    written_everywhere(&cluster, node(9));
+    written_by(&cluster, &[2]);
     until("a file that says that nothing is lost", || {
         let path = dir.path().join("1/incarnation.json");
         std::fs::read_to_string(path).unwrap().contains(r#""behind":false"#)
@@ -141,17 +142,157 @@ fn who_is_alone_or_promises_nothing_waits_for_nobody_that_is_not_there() {
 #[test]
 fn two_that_have_lost_all_at_once_wait_for_neither_for_ever() {
     let dir = tempfile::tempdir().unwrap();
-    let options = ReplicaOptions {
-        exchange_period: Duration::from_millis(30),
-        ..quiet()
-    };
-    let mut cluster = Cluster::of(dir.path(), 2, 1, &options, in_memory);
+    let mut cluster = Cluster::of(dir.path(), 2, 1, &often(), in_memory);
     for id in [node(1), node(2)] {
         cluster.stop(id);
-        cluster.start(dir.path(), id, &options, in_memory);
+        cluster.start(dir.path(), id, &often(), in_memory);
     }
     cluster.tell();
     until("answers", || {
         (1..=2).all(|number| counted(&cluster, number) == Ok(Held::Nothing))
     });
+}
+
+/// Nodes that compare often, and of which the first so many own one partition.
+fn of_owners(dir: &Path, nodes: u32, owners: u32) -> Cluster {
+    let mut cluster = Cluster::of(dir, nodes, 1, &often(), in_memory);
+    (cluster.replicas, cluster.settings) = (owners as usize, VersionedSettings::of(owners));
+    cluster.tell();
+    cluster
+}
+
+fn often() -> ReplicaOptions {
+    ReplicaOptions {
+        exchange_period: Duration::from_millis(30),
+        ..quiet()
+    }
+}
+
+/// A node dies, with all that it had in memory.
+fn kill(cluster: &mut Cluster, number: u32) {
+    cluster.stop(node(number));
+    cluster.set_live(node(number), false);
+}
+
+fn start_again(cluster: &mut Cluster, dir: &Path, number: u32) {
+    cluster.start(dir, node(number), &often(), in_memory);
+    cluster.set_live(node(number), true);
+}
+
+fn plan(cluster: &mut Cluster, next: &[u32]) {
+    let next = next.iter().map(|&number| node(number)).collect();
+    cluster.table = Arc::new(cluster.table.with_plan(vec![next]).unwrap());
+    cluster.tell();
+}
+
+fn is_synchronised(cluster: &Cluster, number: u32) -> bool {
+    cluster.node(number).status(STORE_ID).unwrap().synchronised.len() == 1
+}
+
+/// Waits until a node has been compared with others so often since now.
+fn wait_for_exchanges(cluster: &Cluster, number: u32, count: u64) {
+    let exchanges = || cluster.node(number).counter(ReplicaCounter::Exchanges);
+    let before = exchanges();
+    until("comparisons", || exchanges() >= before + count);
+}
+
+#[test]
+fn who_has_lost_something_too_makes_nobody_whole_while_another_is_away_that_may_have_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = of_owners(dir.path(), 5, 5);
+    // Acknowledged by three of five.
+    written_by(&cluster, &[2, 4]);
+    for number in [4, 1, 2] {
+        kill(&mut cluster, number);
+    }
+    for number in [1, 2] {
+        start_again(&mut cluster, dir.path(), number);
+    }
+    // With two that are whole there would be three.
+    wait_for_exchanges(&cluster, 1, 6);
+    for number in [1, 2] {
+        assert_eq!(counted(&cluster, number), Err(ReplicaErrorCode::Behind));
+    }
+    // It has lost all, too: there is nobody left who could have more.
+    start_again(&mut cluster, dir.path(), 4);
+    until("an answer", || counted(&cluster, 1).is_ok());
+}
+
+#[test]
+fn what_an_owner_has_lost_is_not_lost_by_a_plan_unless_the_others_are_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = of_owners(dir.path(), 4, 3);
+    // Acknowledged by 1 and 2: the one loses it, the other is away.
+    written_by(&cluster, &[2]);
+    kill(&mut cluster, 2);
+    kill(&mut cluster, 1);
+    start_again(&mut cluster, dir.path(), 1);
+    plan(&mut cluster, &[1, 4, 3, 2]);
+    wait_for_exchanges(&cluster, 4, 6);
+    assert!(!is_synchronised(&cluster, 4), "it was compared with 1 and 3 only");
+    assert_eq!(counted(&cluster, 1), Err(ReplicaErrorCode::Behind));
+    // An operator knows that it will not come back.
+    cluster.table = Arc::new(cluster.table.cancelled());
+    plan(&mut cluster, &[1, 4, 3]);
+    until("what there is", || is_synchronised(&cluster, 4));
+    until("an answer", || counted(&cluster, 1).is_ok());
+}
+
+#[test]
+fn who_was_given_a_partition_for_what_it_has_lost_since_is_compared_before_it_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = of_owners(dir.path(), 4, 3);
+    let record = written_by(&cluster, &[2]);
+    plan(&mut cluster, &[1, 4, 3, 2]);
+    until("synchronisation", || is_synchronised(&cluster, 4));
+    let begun = Arc::clone(&cluster.table);
+    let switched = Arc::new(begun.switched());
+    // Coordinators may hear of the switch first.
+    cluster.table = Arc::clone(&switched);
+    assert!(matches!(counted(&cluster, 4), Ok(Held::Record(_))));
+    // The controller goes on with what it was told before.
+    cluster.table = begun;
+    kill(&mut cluster, 4);
+    cluster.network.cut(node(4));
+    start_again(&mut cluster, dir.path(), 4);
+    assert!(!is_synchronised(&cluster, 4));
+    cluster.table = switched;
+    assert_eq!(
+        counted(&cluster, 4),
+        Err(ReplicaErrorCode::Behind),
+        "as coordinators know, and it does not"
+    );
+    cluster.tell();
+    assert_eq!(counted(&cluster, 4), Err(ReplicaErrorCode::Behind));
+    cluster.network.mend(node(4));
+    until("what the others have", || {
+        matches!(counted(&cluster, 4), Ok(Held::Record(_)))
+    });
+    assert_eq!(cluster.record(4, "k"), Some(record));
+}
+
+#[test]
+fn who_is_given_a_partition_and_starts_again_remembers_that_it_was_not_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::of(dir.path(), 3, 1, &quiet(), on_disk);
+    cluster.replicas = 2;
+    cluster.settings = VersionedSettings::of(2);
+    cluster.tell();
+    put(cluster.node(1), "k", value("a"));
+    until("a file that says that nothing is lost", || {
+        let path = dir.path().join("3/incarnation.json");
+        std::fs::read_to_string(path).unwrap().contains(r#""behind":false"#)
+    });
+    cluster.network.cut(node(3));
+    plan(&mut cluster, &[1, 3]);
+    cluster.table = Arc::new(cluster.table.finished());
+    cluster.tell();
+    for _ in 0..2 {
+        assert_eq!(counted(&cluster, 3), Err(ReplicaErrorCode::Behind));
+        cluster.stop(node(3));
+        cluster.start(dir.path(), node(3), &quiet(), on_disk);
+        cluster.tell();
+    }
+    cluster.network.mend(node(3));
+    until("what 1 has", || matches!(counted(&cluster, 3), Ok(Held::Record(_))));
 }

@@ -265,6 +265,7 @@ fn requests_by_a_table_that_is_too_old_are_refused_by_name() {
         "it is not counted"
     );
     assert_eq!(refused(&cluster, 3, write(), 2), None);
+    until("synchronisation", || synchronised(&cluster, 3) == 2);
     cluster.table = Arc::new(cluster.table.switched());
     cluster.tell();
     for number in [1, 2, 3] {
@@ -292,6 +293,7 @@ fn memory_tells_nobody_of_a_partition_that_the_node_does_not_own_or_not_by_the_s
     assert!(tells(&cluster, 1, 1));
     plan(&mut cluster, &[3, 1]);
     assert!(tells(&cluster, 2, 1) && !tells(&cluster, 3, 2));
+    until("synchronisation", || synchronised(&cluster, 3) == 2);
     cluster.table = Arc::new(cluster.table.switched());
     cluster.tell();
     assert!(tells(&cluster, 3, 3) && !tells(&cluster, 3, 2) && !tells(&cluster, 2, 3));

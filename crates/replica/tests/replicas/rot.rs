@@ -50,6 +50,11 @@ fn read(cluster: &Cluster, part: RecordPart) -> Result<Held, ReplicaErrorCode> {
     }
 }
 
+/// What a coordinator is told that counts on node 1.
+fn counted(cluster: &Cluster) -> Result<Held, ReplicaErrorCode> {
+    crate::losses::counted(cluster, 1)
+}
+
 #[test]
 fn a_rotten_record_is_an_error_to_who_reads_or_writes_and_is_healed_by_a_merge() {
     let dir = tempfile::tempdir().unwrap();
@@ -90,6 +95,28 @@ fn what_is_written_after_a_rotten_record_was_replaced_by_an_older_one_hides_noth
         values.len() == 2 && values.contains(&"b".into()) && values.contains(&"c".into()),
         "{values:?}"
     );
+}
+
+#[test]
+fn what_takes_the_place_of_a_rotten_record_is_compared_before_reads_count_on_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cluster, engine) = cluster(dir.path(), &quiet());
+    let older = put(cluster.node(1), "k", value("a"));
+    // Acknowledged by both.
+    let newer = put(cluster.node(1), "k", value("b"));
+    assert_eq!(ask(cluster.node(2), merging("k", newer)), ReplicaReply::Done);
+    until("a comparison", || counted(&cluster).is_ok());
+    cluster.network.cut(node(2));
+    rot(&engine);
+    assert_eq!(counted(&cluster), Err(ReplicaErrorCode::Corrupt));
+    // A late copy.
+    assert_eq!(ask(cluster.node(1), merging("k", older)), ReplicaReply::Done);
+    assert_eq!(cluster.values(1, "k"), ["a"]);
+    assert_eq!(counted(&cluster), Err(ReplicaErrorCode::Behind));
+    assert_eq!(cluster.node(1).partitions_behind(), 1);
+    cluster.network.mend(node(2));
+    until("what the other has", || counted(&cluster).is_ok());
+    assert_eq!(cluster.values(1, "k"), ["b"]);
 }
 
 #[test]

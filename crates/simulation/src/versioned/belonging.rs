@@ -7,33 +7,93 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaRequest};
 use fondaco_model::{NodeId, PartitionId, RoutingTable};
-use fondaco_replica::{admitted, has_caught_up};
+use fondaco_replica::{Compared, Other, admitted, has_enough};
 
 use super::disk::RecordKey;
 use super::replica::{Partition, Replica, Store};
 use super::scenario::Flaw;
 
 impl Replica {
-    /// Goes by a newer routing table from now on.
-    pub(super) fn adopt(&mut self, table: &Arc<RoutingTable>, replicas: usize) {
+    /// Goes by a newer routing table from now on. These are the nodes that it takes to be there.
+    pub(super) fn adopt(&mut self, store: &Store, table: &Arc<RoutingTable>, live: &BTreeSet<NodeId>) {
         if table.epoch() <= self.table.epoch() {
             return;
         }
+        let held = self.partitions.keys().copied();
+        let synchronised: BTreeSet<u32> = held
+            .filter(|&number| self.is_synchronised(store, number, live))
+            .collect();
         self.table = Arc::clone(table);
         for id in table.partitions().partitions() {
-            let is_held = table.holds(self.node, id, replicas);
+            let is_held = table.holds(self.node, id, store.replicas);
             match self.partitions.get_mut(&id.get()) {
                 Some(partition) if is_held && partition.is_held && table.owners(id).contains(&self.node) => {}
                 Some(partition) => {
                     (partition.is_held, partition.exchange_at_us) = (is_held, 0);
                     partition.turn += 1;
                     partition.exchanged.clear();
+                    partition.whole.clear();
                     partition.found.clear();
                 }
                 None if is_held => drop(self.partitions.insert(id.get(), Partition::new(self.tree_keys))),
                 None => {}
             }
+            let is_owner = is_held && table.owners(id).contains(&self.node);
+            if is_owner && !synchronised.contains(&id.get()) && store.flaw != Some(Flaw::OwnsWhatItLost) {
+                self.fall_behind(id.get());
+            }
         }
+    }
+
+    fn fall_behind(&mut self, number: u32) {
+        if let Some(partition) = self.partitions.get_mut(&number) {
+            self.is_behind = true;
+            partition.is_behind = true;
+            partition.turn += 1;
+            partition.exchanged.clear();
+            partition.whole.clear();
+        }
+    }
+
+    /// Whether it owns a partition, or was compared with enough of those who do.
+    fn is_synchronised(&self, store: &Store, number: u32, live: &BTreeSet<NodeId>) -> bool {
+        let owners = self.table.owners(PartitionId::new(number));
+        let Some(partition) = self.partitions.get(&number).filter(|partition| partition.is_held) else {
+            return false;
+        };
+        owners.contains(&self.node) || self.has_enough(store, number, partition, live)
+    }
+
+    /// Whether it has what a plan gives it.
+    pub(super) fn has_all_planned(&self, store: &Store, live: &BTreeSet<NodeId>) -> bool {
+        let held = self.partitions.iter().filter(|(_, partition)| partition.is_held);
+        held.map(|(&number, _)| number)
+            .all(|number| self.is_synchronised(store, number, live))
+    }
+
+    /// Who is away comes back: nobody is given up.
+    fn has_enough(&self, store: &Store, number: u32, partition: &Partition, live: &BTreeSet<NodeId>) -> bool {
+        let owners = self.table.owners(PartitionId::new(number));
+        has_enough(&store.settings, owners, self.node, |node| Other {
+            is_live: live.contains(&node),
+            is_given_up: false,
+            compared: partition.exchanged.contains_key(&node).then(|| {
+                match partition.whole.contains(&node) || store.flaw == Some(Flaw::CountsWhoIsBehind) {
+                    true => Compared::Whole,
+                    false => Compared::InPart,
+                }
+            }),
+        })
+    }
+
+    /// Whether who compares a partition with it has all then that an owner acknowledged.
+    pub(super) fn is_whole(&self, number: u32) -> bool {
+        let is_owner = self.table.owners(PartitionId::new(number)).contains(&self.node);
+        is_owner
+            && self
+                .partitions
+                .get(&number)
+                .is_some_and(|partition| !partition.is_behind)
     }
 
     /// The other nodes that hold a partition, or are to, or take its writes until a plan is finished.
@@ -55,17 +115,15 @@ impl Replica {
 
     /// Answers reads of what it had lost, and has enough of again. These are the nodes that it takes to be there.
     pub(super) fn catch_up(&mut self, store: &Store, live: &BTreeSet<NodeId>) {
-        for (&number, partition) in self.partitions.iter_mut().filter(|(_, partition)| partition.is_behind) {
-            let owners = self.table.owners(PartitionId::new(number));
-            partition.is_behind = !has_caught_up(
-                &store.settings,
-                owners,
-                self.node,
-                |node| live.contains(&node),
-                |node| partition.exchanged.contains_key(&node),
-            );
+        let behind = self.partitions.iter().filter(|(_, partition)| partition.is_behind);
+        let enough = behind.filter(|&(&number, partition)| self.has_enough(store, number, partition, live));
+        for number in enough.map(|(&number, _)| number).collect::<Vec<_>>() {
+            if let Some(partition) = self.partitions.get_mut(&number) {
+                partition.is_behind = false;
+            }
         }
         self.is_behind &= self.partitions.values().any(|partition| partition.is_behind);
+        self.has_lost &= self.is_behind || !self.has_all_planned(store, live);
     }
 
     /// Deletes a partition that is no longer held.
@@ -77,8 +135,13 @@ impl Replica {
         self.partitions.remove(&number);
     }
 
-    /// Whether it may do what it is asked.
-    pub(super) fn admit(&self, store: &Store, request: &ReplicaRequest) -> Result<(), ReplicaError> {
+    /// Whether it may do what it is asked. These are the nodes that it takes to be there.
+    pub(super) fn admit(
+        &self,
+        store: &Store,
+        request: &ReplicaRequest,
+        live: &BTreeSet<NodeId>,
+    ) -> Result<(), ReplicaError> {
         let partition_of = |key: &Bytes| store.place(key).0;
         let partitions: Vec<u32> = match &request.operation {
             ReplicaOperation::Get { keys, .. } => keys.iter().map(partition_of).collect(),
@@ -101,7 +164,9 @@ impl Replica {
                 .partitions
                 .get(&number)
                 .is_some_and(|partition| partition.is_behind);
-            if is_behind && command == ReplicaCommand::Get && epoch.is_some() {
+            let is_newer = epoch.is_some_and(|epoch| epoch.get() > self.table.epoch());
+            let is_yet_to_own = is_newer && !self.is_synchronised(store, number, live);
+            if (is_behind || is_yet_to_own) && command == ReplicaCommand::Get && epoch.is_some() {
                 return Err(ReplicaError::new(ReplicaErrorCode::Behind, "it has lost what it held"));
             }
             admitted(&self.table, PartitionId::new(number), command, epoch)

@@ -22,6 +22,8 @@ pub(super) struct Comparing {
     turn: u64,
     began_ms: u64,
     exchange: Exchange,
+    /// Whether the other has lost nothing, as far as it says.
+    is_whole: bool,
     waits_for: Waiting,
 }
 
@@ -49,6 +51,7 @@ impl World {
             turn: replica.partitions.get(&partition).map_or(0, |partition| partition.turn),
             began_ms: self.now_us / 1000,
             exchange: Exchange::new(),
+            is_whole: true,
             waits_for: Waiting::Nothing,
         };
         self.go_on_comparing(process, Box::new(comparing), None);
@@ -123,6 +126,9 @@ impl World {
                 if let Some(partition) = partition.filter(|partition| partition.turn == comparing.turn) {
                     let last = partition.exchanged.entry(comparing.peer).or_default();
                     *last = comparing.began_ms.max(*last);
+                    if comparing.is_whole {
+                        partition.whole.insert(comparing.peer);
+                    }
                 }
                 self.outcome.exchanges += 1;
                 return;
@@ -148,8 +154,10 @@ impl World {
                 Some(ReplicaReply::Hashes {
                     leaf_depth,
                     nodes: hashes,
+                    is_whole,
                 }),
             ) => {
+                comparing.is_whole &= is_whole;
                 let theirs = Hashes {
                     leaf_depth,
                     nodes: hashes,
@@ -163,8 +171,10 @@ impl World {
                     records,
                     contexts,
                     lacking,
+                    is_whole,
                 }),
             ) => {
+                comparing.is_whole &= is_whole;
                 // What is not held any more is only given away.
                 if is_held {
                     replica.merge_all(store, records, now_unix_ms, false).ok()?;
@@ -181,6 +191,7 @@ impl World {
                 comparing.exchange.synced(&own, differing, &lacking);
             }
             (Waiting::Records { keys }, Some(ReplicaReply::Records(records))) => {
+                comparing.is_whole &= !records.contains(&Ok(Held::Nothing));
                 let pairs = keys.into_iter().zip(records);
                 let pairs = pairs.filter_map(|(key, record)| {
                     Some(KeyRecord {

@@ -242,6 +242,7 @@ impl World {
         let Process {
             coordinator, replica, ..
         } = &mut self.processes[process];
+        let live = coordinator.live();
         let Some((running, moment)) = coordinator.running(number, now_us, now_unix_ms) else {
             return;
         };
@@ -252,7 +253,7 @@ impl World {
             match replica {
                 // What the own replica has in memory it tells at once, before others are asked.
                 Some(replica) if is_read && next.node == id(process) && self.rng.bool() => {
-                    let reply = replica.serve(&self.store, next.request, now_unix_ms);
+                    let reply = replica.serve(&self.store, next.request, &live, now_unix_ms);
                     operation.on_reply(next.id, reply, &moment);
                 }
                 _ => outgoing.push(next),

@@ -15,6 +15,7 @@ impl World {
     pub(super) fn serve(&mut self, process: usize, asker: Asker, request: ReplicaRequest) {
         let now_unix_ms = self.unix_ms(process);
         let life = self.processes[process].life;
+        let live = self.processes[process].coordinator.live();
         let Some(replica) = &mut self.processes[process].replica else {
             return;
         };
@@ -22,7 +23,7 @@ impl World {
             request.operation,
             ReplicaOperation::Put { .. } | ReplicaOperation::Merge { .. } | ReplicaOperation::Hint { .. }
         );
-        let reply = replica.serve(&self.store, request, now_unix_ms);
+        let reply = replica.serve(&self.store, request, &live, now_unix_ms);
         let mark = replica.disk.mark();
         let syncs = self.store.settings.durability == Durability::Fsync;
         if !(is_write && syncs && !matches!(reply, ReplicaReply::Error(_))) {

@@ -8,6 +8,9 @@ use super::world::World;
 /// had more of them are none of the rules here.
 const DEATHS_MAX: u32 = 20;
 
+/// The most disks that are lost in a run.
+const DISKS_MAX: usize = 4;
+
 /// How wrong clocks may be, in milliseconds: by more than the time for which deletions are remembered.
 const OFFSET_MS_MAX: i64 = 40_000;
 
@@ -17,6 +20,10 @@ impl World {
         let process = self.rng.usize(..self.processes.len());
         let other = self.rng.usize(..self.processes.len());
         let second_us = 1_000_000;
+        let relied_on = (0..self.scenario.nodes).find(|&node| self.scenario.loses_disk && self.is_relied_on(node));
+        if let Some(node) = relied_on.filter(|_| self.rng.bool()) {
+            return self.end(node);
+        }
         let kinds = if self.scenario.plan_every_ms.is_some() { 17 } else { 10 };
         match self.rng.u8(..kinds) {
             0..3 => self.end(process),
@@ -79,8 +86,9 @@ impl World {
             return;
         }
         self.deaths += 1;
-        // A disk is lost best when there is the least else.
-        let is_another_away = self.processes[..self.scenario.nodes].iter().any(|node| !node.is_up);
+        // A disk is lost best when there is the least else, or others rely on what was on it.
+        let nodes = &self.processes[..self.scenario.nodes];
+        let is_missed = nodes.iter().any(|node| !node.is_up) || self.is_relied_on(process);
         let loses_power = self.scenario.loses_power && self.rng.bool();
         let ended = &mut self.processes[process];
         (ended.is_up, ended.stopped_until_us) = (false, 0);
@@ -91,11 +99,11 @@ impl World {
         if let Some(replica) = self.processes[process].replica.as_mut().filter(|_| loses_power) {
             replica.disk.lose_power(kept);
         }
-        let may_lose_disk = self.scenario.loses_disk && !self.has_lost_disk;
-        let loses_disk = may_lose_disk && self.rng.u8(..8) < if is_another_away { 4 } else { 1 };
+        let may_lose_disk = self.scenario.loses_disk && self.survives_the_disk_of(process);
+        let loses_disk = may_lose_disk && self.rng.u8(..8) < if is_missed { 4 } else { 1 };
         if let Some(replica) = self.processes[process].replica.as_mut().filter(|_| loses_disk) {
-            (replica.disk, replica.is_behind) = (Disk::default(), true);
-            self.has_lost_disk = true;
+            (replica.disk, replica.is_behind, replica.has_lost) = (Disk::default(), true, true);
+            self.lost_disks += 1;
             self.note(|| format!("{process} loses its disk"));
         }
         self.note(|| match loses_power {
@@ -109,6 +117,23 @@ impl World {
         }
         let away_us = self.rng.u64(100_000..15_000_000);
         self.after(away_us, Happening::Restart(process));
+    }
+
+    /// Whether what was acknowledged is there if a disk is lost: another node has it that has not lost its own, or has had
+    /// from others what was on it.
+    fn survives_the_disk_of(&self, process: usize) -> bool {
+        if !self.scenario.promise().reads_see_writes {
+            return self.lost_disks == 0;
+        }
+        let others = (0..self.scenario.nodes).filter(|&other| other != process);
+        let has_lost = |&other: &usize| {
+            self.processes[other]
+                .replica
+                .as_ref()
+                .is_some_and(|replica| replica.has_lost)
+        };
+        let lost = others.filter(has_lost).count() + 1;
+        self.lost_disks < DISKS_MAX && lost < self.scenario.settings.writes as usize
     }
 
     /// A process starts again.

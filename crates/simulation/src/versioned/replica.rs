@@ -1,7 +1,7 @@
 //! A simulated replica: what a node does with requests. Records, dots and hash trees are real; what is not is
 //! the disk under them, and that one thing happens after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -47,6 +47,8 @@ pub(super) struct Partition {
     pub(super) tree: HashTree,
     /// When the last exchange with each other replica began that came to its end, in milliseconds.
     pub(super) exchanged: BTreeMap<NodeId, u64>,
+    /// Those of them that had all that they ever acknowledged.
+    pub(super) whole: BTreeSet<NodeId>,
     /// What sweeps found: digests of records, and when, in milliseconds.
     pub(super) found: BTreeMap<RecordKey, (u64, u64)>,
     pub(super) exchange_at_us: u64,
@@ -64,8 +66,10 @@ pub(super) struct Replica {
     pub(super) node: NodeId,
     pub(super) disk: Disk,
     pub(super) is_full: bool,
-    /// Whether its disk was lost, and what was on it has not been had from others yet.
+    /// Whether what was on its disk may be lost, and has not been had from others yet, as it knows.
     pub(super) is_behind: bool,
+    /// Whether its disk was lost, and something of what it holds, or is to own, has not been had from others yet.
+    pub(super) has_lost: bool,
     pub(super) partitions: BTreeMap<u32, Partition>,
     pub(super) chores: BTreeMap<u64, Chore>,
     pub(super) sweep_at_us: u64,
@@ -85,6 +89,7 @@ impl Replica {
             disk: Disk::default(),
             is_full: false,
             is_behind: false,
+            has_lost: false,
             partitions: table.partitions_of(node, replicas).map(partition).collect(),
             table: Arc::clone(table),
             chores: BTreeMap::new(),
@@ -119,10 +124,16 @@ impl Replica {
         }
     }
 
-    /// Does what it is asked.
-    pub(super) fn serve(&mut self, store: &Store, request: ReplicaRequest, now_unix_ms: u64) -> ReplicaReply {
+    /// Does what it is asked. These are the nodes that it takes to be there.
+    pub(super) fn serve(
+        &mut self,
+        store: &Store,
+        request: ReplicaRequest,
+        live: &BTreeSet<NodeId>,
+        now_unix_ms: u64,
+    ) -> ReplicaReply {
         let is_counted = request.epoch.is_some();
-        if let Err(error) = self.admit(store, &request) {
+        if let Err(error) = self.admit(store, &request, live) {
             return ReplicaReply::Error(error);
         }
         let done = match request.operation {
@@ -149,7 +160,11 @@ impl Replica {
                 nodes,
             } => {
                 let Hashes { leaf_depth, nodes } = self.hashes(partition.get(), depth, &nodes);
-                Ok(ReplicaReply::Hashes { leaf_depth, nodes })
+                Ok(ReplicaReply::Hashes {
+                    leaf_depth,
+                    nodes,
+                    is_whole: self.is_whole(partition.get()),
+                })
             }
             ReplicaOperation::Sync {
                 partition,
@@ -351,6 +366,7 @@ impl Replica {
             records,
             contexts,
             lacking,
+            is_whole: self.is_whole(partition),
         }
     }
 
@@ -365,6 +381,7 @@ impl Partition {
         Self {
             tree: HashTree::for_keys(tree_keys),
             exchanged: BTreeMap::new(),
+            whole: BTreeSet::new(),
             found: BTreeMap::new(),
             exchange_at_us: 0,
             is_held: true,

@@ -29,7 +29,7 @@ pub struct Scenario {
     pub keys: usize,
     /// Whether nodes lose power, and not only their processes.
     pub loses_power: bool,
-    /// Whether a node once loses all that is on its disk.
+    /// Whether nodes lose all that is on their disks.
     pub loses_disk: bool,
     /// How long clients work and faults happen, in milliseconds.
     pub busy_ms: u64,
@@ -63,6 +63,10 @@ pub enum Flaw {
     TellsNoContext,
     /// Replicas that have lost their disk answer reads before they have everything again.
     AnswersForWhatItLost,
+    /// Replicas that have lost their disk count what they were compared with that has lost something, too.
+    CountsWhoIsBehind,
+    /// Replicas that lose their disk while they are to own a partition answer reads when they own it.
+    OwnsWhatItLost,
     /// Replicas that are told what another one has say that they have the same.
     AlwaysHasTheSame,
     /// Replicas do not look at the context that a client has read.
@@ -87,7 +91,7 @@ pub enum Flaw {
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::CountsOneWriteTooFew,
         Self::CountsOneReadTooFew,
         Self::MergesByTime,
@@ -95,6 +99,8 @@ impl Flaw {
         Self::TellsNoContext,
         Self::AlwaysHasTheSame,
         Self::AnswersForWhatItLost,
+        Self::CountsWhoIsBehind,
+        Self::OwnsWhatItLost,
         Self::IgnoresClientContext,
         Self::KeepsIncarnation,
         Self::AcknowledgesUnsynced,
@@ -135,7 +141,7 @@ impl Scenario {
             settings,
             keys: [rng.usize(1..=6), rng.usize(8..=40)][rng.usize(..2)],
             loses_power,
-            loses_disk: relies_on_hints || (settings.writes > 1 && rng.u8(..6) == 0),
+            loses_disk: relies_on_hints || (settings.writes > 1 && rng.u8(..4) == 0),
             busy_ms: rng.u64(20_000..=90_000),
             fault_every_ms: rng.u64(1_000..=8_000),
             plan_every_ms: None,
@@ -144,9 +150,15 @@ impl Scenario {
             settle_ms: 600_000,
             flaw: None,
         };
-        // Who has lost its disk is compared with, and cannot know what it had.
-        if !scenario.loses_disk && rng.u8(..3) == 0 {
+        if !relies_on_hints && rng.u8(..3) == 0 {
             scenario.let_partitions_move(&mut rng);
+        }
+        if scenario.loses_disk && !relies_on_hints && rng.u8(..3) == 0 {
+            // Each replica answers alone: what one lacks is missed at once, until it is written again.
+            let settings = &mut scenario.settings;
+            (settings.reads, settings.writes, settings.sloppy) = (1, replicas, false);
+            (settings.preferred_reads, settings.preferred_writes) = (1, replicas);
+            scenario.keys = rng.usize(8..=40);
         }
         scenario
     }

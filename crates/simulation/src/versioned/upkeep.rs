@@ -13,7 +13,7 @@ use fondaco_model::{NodeId, PartitionId};
 use super::comparing::Comparing;
 use super::disk::HintKey;
 use super::message::{Asker, Event, Happening, Matter};
-use super::replica::{Replica, decode, horizon};
+use super::replica::{decode, horizon};
 use super::scenario::Flaw;
 use super::world::World;
 
@@ -210,22 +210,23 @@ impl World {
         };
         let due: Vec<(u32, NodeId)> = replica.partitions.iter().filter_map(is_due).collect();
         for (number, peer) in due {
-            let mut next_us = now_us + self.rng.u64(EXCHANGE_EVERY_US / 2..EXCHANGE_EVERY_US * 3 / 2);
-            let replica = self.processes[process].replica.as_ref();
-            let is_waited_for = |replica: &Replica| {
-                !replica.table.owners(PartitionId::new(number)).contains(&replica.node)
-                    || replica
-                        .partitions
-                        .get(&number)
-                        .is_some_and(|partition| partition.is_behind)
+            let every_us = EXCHANGE_EVERY_US / 2..EXCHANGE_EVERY_US * 3 / 2;
+            let (first_us, next_us) = (self.rng.u64(..EXCHANGE_EVERY_US), self.rng.u64(every_us));
+            let Some(replica) = &mut self.processes[process].replica else {
+                continue;
             };
-            if replica.is_some_and(is_waited_for) {
-                next_us = now_us + EXCHANGE_IN_PLAN_US;
-            }
-            if let Some(replica) = &mut self.processes[process].replica
-                && let Some(partition) = replica.partitions.get_mut(&number)
-            {
-                partition.exchange_at_us = next_us;
+            let is_owner = replica.table.owners(PartitionId::new(number)).contains(&replica.node);
+            let Some(partition) = replica.partitions.get_mut(&number) else {
+                continue;
+            };
+            let is_waited_for = !is_owner || partition.is_behind;
+            let is_first = partition.exchange_at_us == 0;
+            partition.exchange_at_us = match (is_waited_for, is_first) {
+                (true, _) => now_us + EXCHANGE_IN_PLAN_US,
+                (false, true) => now_us + first_us.max(1),
+                (false, false) => now_us + next_us,
+            };
+            if is_waited_for || !is_first {
                 self.begin_comparing(process, number, peer);
             }
         }

@@ -110,7 +110,9 @@ pub(super) struct World {
     pub(super) sums: Sums,
     pub(super) outcome: Outcome,
     pub(super) deaths: u32,
-    pub(super) has_lost_disk: bool,
+    pub(super) lost_disks: usize,
+    /// What nodes said last: the epoch of the table that they go by, and whether they have what that gives them.
+    pub(super) reports: BTreeMap<NodeId, (u64, bool)>,
     /// The last number of an operation, a piece of work or a value.
     pub(super) last_number: u64,
     is_calm: bool,
@@ -145,7 +147,8 @@ impl World {
             sums: Sums::new(scenario.promise()),
             outcome: Outcome::default(),
             deaths: 0,
-            has_lost_disk: false,
+            lost_disks: 0,
+            reports: BTreeMap::new(),
             last_number: 0,
             is_calm: false,
             agenda: BinaryHeap::new(),
@@ -311,6 +314,7 @@ impl World {
                 .filter(|&node| self.is_seen(node))
                 .collect();
             self.hear(process, &live);
+            self.report(process);
         }
         for node in self.processes[process].coordinator.to_probe(now_us) {
             let place = node.get() as usize - 1;

@@ -5,8 +5,8 @@
 //! | `RGET` | an array: for each key a string, null, or an error |
 //! | `RPUT` | a string |
 //! | `RMERGE`, `RHINT` | `OK` |
-//! | `RTREE` | an array: the depth of the leaves, then strings of 16 × 8 bytes |
-//! | `RSYNC` | an array: a string of 8 bytes for each digest that is lacking, the number of records, then keys and records in turn, then keys and contexts |
+//! | `RTREE` | an array: the depth of the leaves, 1 if nothing is lost there or 0, then strings of 16 × 8 bytes |
+//! | `RSYNC` | an array: a string of 8 bytes for each digest that is lacking, 1 if nothing is lost there or 0, the number of records, then keys and records in turn, then keys and contexts |
 //! | `RHINTS` | an array: the time there, and an integer, or null |
 
 use bytes::Bytes;
@@ -36,9 +36,14 @@ impl ReplicaReply {
             }
             Self::Written(record) => writer.bulk(record),
             Self::Done => writer.ok(),
-            Self::Hashes { leaf_depth, nodes } => {
-                writer.array(1 + nodes.len());
+            Self::Hashes {
+                leaf_depth,
+                nodes,
+                is_whole,
+            } => {
+                writer.array(2 + nodes.len());
                 writer.integer((*leaf_depth).into());
+                writer.integer((*is_whole).into());
                 for children in nodes {
                     let bytes: Vec<u8> = children.iter().flat_map(|hash| hash.to_be_bytes()).collect();
                     writer.bulk(&bytes);
@@ -48,10 +53,12 @@ impl ReplicaReply {
                 records,
                 contexts,
                 lacking,
+                is_whole,
             } => {
-                writer.array(2 + 2 * records.len() + 2 * contexts.len());
+                writer.array(3 + 2 * records.len() + 2 * contexts.len());
                 let bytes: Vec<u8> = lacking.iter().flat_map(|digest| digest.to_be_bytes()).collect();
                 writer.bulk(&bytes);
+                writer.integer((*is_whole).into());
                 writer.integer(records.len() as i64);
                 for KeyRecord { key, record } in records.iter().chain(contexts) {
                     writer.bulk(key);
@@ -104,17 +111,22 @@ impl ReplicaReply {
                     let digests = digests_of(&bulk(item)?)?;
                     <[u64; 16]>::try_from(digests).ok()
                 };
-                let (ReplyItem::Integer(leaf_depth), nodes) = elements.split_first()? else {
+                let ([ReplyItem::Integer(leaf_depth), ReplyItem::Integer(is_whole)], nodes) =
+                    elements.split_first_chunk::<2>()?
+                else {
                     return None;
                 };
                 let nodes: Option<Vec<_>> = nodes.iter().map(children).collect();
                 Some(Self::Hashes {
                     leaf_depth: u8::try_from(*leaf_depth).ok()?,
                     nodes: nodes?,
+                    is_whole: *is_whole == 1,
                 })
             }
             (ReplicaCommand::Sync, ReplyItem::Array(_)) => {
-                let ([lacking, ReplyItem::Integer(count)], pairs) = elements.split_first_chunk::<2>()? else {
+                let ([lacking, ReplyItem::Integer(is_whole), ReplyItem::Integer(count)], pairs) =
+                    elements.split_first_chunk::<3>()?
+                else {
                     return None;
                 };
                 let (pairs, rest) = pairs.as_chunks::<2>();
@@ -132,6 +144,7 @@ impl ReplicaReply {
                     records,
                     contexts,
                     lacking: digests_of(&bulk(lacking)?)?,
+                    is_whole: *is_whole == 1,
                 })
             }
             (ReplicaCommand::OldestHint, ReplyItem::Array(_)) => {
@@ -197,6 +210,7 @@ mod tests {
                 ReplicaReply::Hashes {
                     leaf_depth: 7,
                     nodes: vec![[u64::MAX; 16], [1; 16]],
+                    is_whole: true,
                 },
             ),
             (
@@ -205,6 +219,7 @@ mod tests {
                     records: vec![pair.clone(), pair.clone()],
                     contexts: vec![pair],
                     lacking: vec![1, u64::MAX],
+                    is_whole: false,
                 },
             ),
             (ReplicaCommand::OldestHint, oldest(Some(1 << 62))),
