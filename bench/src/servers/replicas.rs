@@ -209,9 +209,9 @@ impl Replicas {
         request.arg(self.store.as_str()).arg(partition.get()).arg(0).arg(0);
         let answer = self
             .connection(node)
-            .and_then(|connection| Ok(request.query::<(u8, Vec<u8>)>(connection)?));
+            .and_then(|connection| Ok(request.query::<(u8, u8, Vec<u8>)>(connection)?));
         match answer {
-            Ok((leaf_bits, hashes)) => Some(Tree { leaf_bits, hashes }),
+            Ok((leaf_bits, _is_whole, hashes)) => Some(Tree { leaf_bits, hashes }),
             Err(_) => {
                 // It may have ended.
                 self.connections.remove(&node);
