@@ -23,7 +23,7 @@ test-rust: ## Run the tests in Rust: units, properties, simulations, whole progr
 	tests/set-up
 	$(CARGO) test --no-fail-fast
 
-test-clients: ## Run other people's clients against a node and a cluster, unmodified: redis-py and Jedis
+test-clients: ## Run other people's clients against a node and a cluster, unmodified: redis-py, Jedis, Lettuce, go-redis, ioredis, …
 	@# Not "cargo build -p fondaco": with other features it would compile half of the dependencies again.
 	$(CARGO) test --no-run
 	tests/clients/run
