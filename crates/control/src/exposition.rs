@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use fondaco_coordination::Coordination;
-use fondaco_model::cluster::{ClusterView, StoreRecord, VersionDetail};
+use fondaco_model::PartitionSet;
+use fondaco_model::cluster::{ClusterView, StoreRecord, Topology, VersionDetail};
 use fondaco_node::{COUNTERS, FetchProgress, NodeMetrics};
 use fondaco_replica::REPLICA_COUNTERS;
 use fondaco_resp::command;
@@ -301,6 +302,7 @@ impl Observed {
         let late = |store: &StoreRecord| Some(store.late.len() as u64);
         let help = "nodes that do not have the current version yet";
         by_store(encoder, "store_late_nodes", help, each(&view, late))?;
+        without_quorum(encoder, &view)?;
         let pushing = |store: &StoreRecord| Some(u64::from(store.pushing().is_some()));
         by_store(
             encoder,
@@ -347,6 +349,30 @@ fn each(view: &ClusterView, number: impl Fn(&StoreRecord) -> Option<u64>) -> Vec
     stores
         .map(|(name, store)| (name.as_str(), number(&store.record)))
         .collect()
+}
+
+/// How many partitions of each store have too few live replicas.
+fn without_quorum(encoder: &mut DescriptorEncoder<'_>, view: &ClusterView) -> fmt::Result {
+    let Some(topology) = Topology::of(view) else {
+        return Ok(());
+    };
+    let lost = topology.lost_quorums();
+    let name = "store_partitions_without_quorum";
+    let help = "partitions with too few live replicas for a read, or for a write";
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (store, record) in &topology.stores {
+        let lost = lost.iter().find(|(name, _)| *name == store).map(|(_, lost)| lost);
+        let mut one = |operation, lost: Option<&PartitionSet>| {
+            let labels = [("store", store.as_str()), ("operation", operation)];
+            let count = lost.map_or(0, PartitionSet::len) as u64;
+            family.encode_family(&labels)?.encode_gauge(&count)
+        };
+        one("read", lost.map(|lost| &lost.reads))?;
+        if record.versioned.is_some() {
+            one("write", lost.map(|lost| &lost.writes))?;
+        }
+    }
+    Ok(())
 }
 
 fn process_metrics(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use fondaco_model::cluster::{
-    ClusterView, PushRecord, ReplicaReport, ReplicaState, StoreRecord, VersionDetail, unready_partition,
+    ClusterView, LostQuorum, PushRecord, ReplicaReport, ReplicaState, StoreRecord, Topology, VersionDetail,
+    unready_partition,
 };
 use fondaco_model::{NodeId, StoreDefinition, VersionNumber};
 use fondaco_node::FetchProgress;
@@ -27,6 +28,10 @@ pub(crate) struct StoreStatus {
     pub(crate) push: Option<PushStatus>,
     /// Nodes that do not have the current version yet.
     pub(crate) late: Vec<NodeId>,
+    /// About how many keys a versioned store has; `None` if no node has said.
+    pub(crate) keys: Option<u64>,
+    /// The partitions that have too few live replicas; `None` if it is not known which nodes are live.
+    pub(crate) lost: Option<LostQuorum>,
 }
 
 /// A version as it is now.
@@ -86,8 +91,14 @@ pub(crate) struct DryRun {
 }
 
 impl StoreStatus {
-    /// What a view with reports says of a store, and the agent of this process, if it has one.
-    pub(crate) fn of(view: &ClusterView, record: &StoreRecord, agent: Option<&AgentWork>) -> Self {
+    /// What a view with reports says of a store, the topology of that view, and the agent of this process, if it has
+    /// one.
+    pub(crate) fn of(
+        view: &ClusterView,
+        topology: Option<&Topology>,
+        record: &StoreRecord,
+        agent: Option<&AgentWork>,
+    ) -> Self {
         let name = &record.definition.name;
         let versions = record.versions.kept().map(|version| {
             let nodes = reports(view, record, version);
@@ -114,8 +125,62 @@ impl StoreStatus {
             versions: versions.collect(),
             push: PushStatus::of(view, record, agent),
             late: record.late.iter().copied().collect(),
+            keys: keys(view, record),
+            lost: topology.and_then(|topology| Some(topology.lost_quorum(topology.stores.get(name)?))),
         }
     }
+}
+
+/// About how many keys a versioned store has, by what nodes report of the partitions that they hold.
+fn keys(view: &ClusterView, record: &StoreRecord) -> Option<u64> {
+    record.definition.versioned?;
+    let partitions = view.cluster.as_ref()?.partitions.get();
+    let reports = view.reports.values();
+    let reports = reports.filter_map(|report| report.stores.get(&record.definition.name));
+    let (keys, held) = reports
+        .filter(|report| report.id == record.id)
+        .fold((0, 0), |(keys, held), report| {
+            (keys + u128::from(report.keys), held + u128::from(report.held))
+        });
+    (held > 0).then(|| (keys * u128::from(partitions) / held) as u64)
+}
+
+/// How many stores are named of those that cannot be read or written everywhere.
+const LOST_SHOWN_MAX: usize = 10;
+
+/// What is to be said of stores that have partitions without a quorum, each with what helps.
+pub(crate) fn lost_quorums(view: &ClusterView) -> Vec<String> {
+    let Some(topology) = Topology::of(view) else {
+        return Vec::new();
+    };
+    let partitions = topology.partitions.get();
+    let lost = topology.lost_quorums();
+    let absent = topology.nodes.iter().filter(|(_, node)| !node.live);
+    let absent: Vec<String> = absent.map(|(id, _)| format!("node {id}")).collect();
+    let remedy = match absent.as_slice() {
+        [] => "check the replicas and zones that the store requires".to_owned(),
+        absent => format!("start {}", absent.join(", ")),
+    };
+    let mut said: Vec<String> = lost
+        .iter()
+        .take(LOST_SHOWN_MAX)
+        .map(|(name, lost)| {
+            let (reads, writes) = (lost.reads.len(), lost.writes.len());
+            let what = match topology.stores[*name].versioned {
+                None => format!("{reads} of {partitions} partitions have no live replica"),
+                Some(settings) => format!(
+                    "{reads} of {partitions} partitions have no read quorum and {writes} no write quorum \
+                     (N {}, R {}, W {})",
+                    topology.stores[*name].replicas, settings.reads, settings.writes
+                ),
+            };
+            format!("store \"{name}\": {what}: {remedy}")
+        })
+        .collect();
+    if lost.len() > LOST_SHOWN_MAX {
+        said.push(format!("the same of {} more stores", lost.len() - LOST_SHOWN_MAX));
+    }
+    said
 }
 
 impl PushStatus {

@@ -3,10 +3,10 @@
 //! A value: it is published together with the [`Catalog`](crate::Catalog), so that a request sees one
 //! state of both, and replaced whole when the cluster changes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fondaco_model::cluster::{Topology, TopologyNode};
-use fondaco_model::{Identity, NodeId, PartitionId, Slot, StoreName};
+use fondaco_model::{Identity, NodeId, PartitionId, PartitionSet, Slot, StoreName};
 use sha2::{Digest, Sha256};
 
 /// The cluster, and who this process is in it.
@@ -18,6 +18,8 @@ pub struct Membership {
     json: String,
     /// Another one stands for another topology.
     tag: String,
+    /// Computed when it is first asked for.
+    without_quorum: OnceLock<PartitionSet>,
 }
 
 /// Who a process is in a cluster.
@@ -41,6 +43,7 @@ impl Membership {
             member,
             json,
             tag,
+            without_quorum: OnceLock::new(),
         }
     }
 
@@ -91,6 +94,16 @@ impl Membership {
             .flatten()
             .filter_map(known)
             .filter(|(_, node)| node.live)
+    }
+
+    /// The partitions that cannot be read or written of some store, because too few of their replicas are live.
+    pub fn without_quorum(&self) -> &PartitionSet {
+        self.without_quorum.get_or_init(|| {
+            let lost = self.topology.lost_quorums().into_iter();
+            lost.fold(PartitionSet::EMPTY, |all, (_, lost)| {
+                all.with(&lost.reads).with(&lost.writes)
+            })
+        })
     }
 
     /// How many partitions clients that ask for whole slots ask this process for.

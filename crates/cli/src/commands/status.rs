@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use fondaco_control::http::{
     ClusterNode, ClusterResource, NodeStatus, PlacementName, PushStateName, ReplicaStateName, RoleName, StoreList,
-    StoreResource, VersionResource,
+    StoreResource, VersionResource, VersionedResource, WithoutQuorum,
 };
 use serde::Serialize;
 
@@ -60,7 +60,7 @@ fn text(status: &Status) -> String {
     let mut text = process_text(&status.process);
     match &status.cluster {
         Some(_) if status.process.role == RoleName::Single => {}
-        Some(cluster) => text.push_str(&cluster_text(cluster)),
+        Some(cluster) => text.push_str(&cluster_text(cluster, &status.process.warnings)),
         None => text.push_str("\nno cluster yet: nobody has made one\n"),
     }
     if !status.stores.is_empty() {
@@ -84,9 +84,9 @@ fn process_text(process: &NodeStatus) -> String {
         [] => "yes".to_owned(),
         reasons => format!("no: {}", reasons.join("; ")),
     };
-    let mut lines = vec![
-        ("process", role),
-        ("ready", ready),
+    let mut lines = vec![("process", role), ("ready", ready)];
+    lines.extend(process.warnings.iter().map(|warning| ("problem", warning.clone())));
+    lines.extend([
         (
             "program",
             format!("fondaco {}, pid {}", process.program_version, process.pid),
@@ -98,7 +98,7 @@ fn process_text(process: &NodeStatus) -> String {
             format!("{} resident, mapped files included", known(process.resident_bytes)),
         ),
         ("partitions", process.partitions.to_string()),
-    ];
+    ]);
     if let Some(resp) = &process.resp_addr {
         lines.push(("RESP", format!("{resp}, {} clients", process.clients)));
     }
@@ -116,7 +116,7 @@ fn process_text(process: &NodeStatus) -> String {
         .collect()
 }
 
-fn cluster_text(cluster: &ClusterResource) -> String {
+fn cluster_text(cluster: &ClusterResource, warnings: &[String]) -> String {
     let placement = match cluster.placement {
         PlacementName::Ring => "ring",
         PlacementName::Zoned => "zoned",
@@ -140,7 +140,8 @@ fn cluster_text(cluster: &ClusterResource) -> String {
     if !routers.is_empty() {
         text.push_str(&format!("routers    {}\n", routers.join(", ")));
     }
-    for problem in &cluster.problems {
+    // The process says some of them, too.
+    for problem in cluster.problems.iter().filter(|problem| !warnings.contains(problem)) {
         text.push_str(&format!("problem    {problem}\n"));
     }
     text.push('\n');
@@ -148,13 +149,41 @@ fn cluster_text(cluster: &ClusterResource) -> String {
     text
 }
 
+/// A table of batch stores, and one of versioned stores: little that is said of the one is said of the other.
 fn stores_text(stores: &[StoreResource], nodes: &[ClusterNode]) -> String {
-    let rows: Vec<Vec<String>> = stores.iter().map(|store| store_row(store, nodes)).collect();
-    table(
-        &["STORE", "VERSION", "NODES", "LATE", "LAST PUSH"],
-        &rows,
-        &[false, true, false, false, false],
-    )
+    let (versioned, batch): (Vec<_>, Vec<_>) = stores.iter().partition(|store| store.versioned.is_some());
+    let mut tables = Vec::new();
+    if !batch.is_empty() {
+        let rows: Vec<Vec<String>> = batch.iter().map(|store| store_row(store, nodes)).collect();
+        let header = ["BATCH STORE", "VERSION", "NODES", "LATE", "LAST PUSH"];
+        tables.push(table(&header, &rows, &[false, true, false, false, false]));
+    }
+    if !versioned.is_empty() {
+        let rows: Vec<Vec<String>> = versioned.iter().map(|store| versioned_row(store)).collect();
+        let header = ["VERSIONED STORE", "N", "R", "W", "KEYS", "WITHOUT QUORUM"];
+        tables.push(table(&header, &rows, &[false, true, true, true, true, false]));
+    }
+    tables.join("\n")
+}
+
+fn versioned_row(store: &StoreResource) -> Vec<String> {
+    let settings = |number: fn(&VersionedResource) -> u32| {
+        let settings = store.versioned.as_ref();
+        settings.map_or_else(String::new, |settings| number(settings).to_string())
+    };
+    let without_quorum = match store.without_quorum {
+        None => "unknown".to_owned(),
+        Some(WithoutQuorum { reads: 0, writes: 0 }) => "-".to_owned(),
+        Some(WithoutQuorum { reads, writes }) => format!("{reads} partitions to read, {writes} to write"),
+    };
+    vec![
+        store.name.clone(),
+        store.replicas.to_string(),
+        settings(|settings| settings.reads),
+        settings(|settings| settings.writes),
+        store.keys.map_or_else(|| "-".to_owned(), output::count),
+        without_quorum,
+    ]
 }
 
 fn store_row(store: &StoreResource, nodes: &[ClusterNode]) -> Vec<String> {

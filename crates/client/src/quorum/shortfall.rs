@@ -18,11 +18,12 @@ use crate::read::{Directory, Failure};
 pub struct NoQuorum {
     /// What was wanted.
     pub part: QuorumPart,
-    /// How many replicas did it.
+    /// How many replicas did it, or had been asked and could still do it when the operation failed: it fails as soon as
+    /// these cannot be enough.
     pub had: u32,
     /// How many were to do it.
     pub required: u32,
-    /// In how many other zones replicas did it.
+    /// In how many other zones these replicas are.
     pub zones_had: u32,
     /// In how many other zones replicas were to do it.
     pub zones_required: u32,

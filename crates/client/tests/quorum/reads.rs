@@ -191,6 +191,27 @@ fn a_read_without_enough_replicas_says_who_was_missing_and_why() {
 }
 
 #[test]
+fn a_replica_that_has_yet_to_answer_counts_when_the_others_are_known_to_be_missing() {
+    let (mut world, key) = with_value(&Shape::three(), None);
+    world.replica(1).is_up = false;
+    world.replica(3).is_up = false;
+    world.replica(2).delay_us = 5_000;
+    let began_us = world.now_us;
+    let shortfall = no_quorum(get(&mut world, &key).1);
+    assert!(world.now_us - began_us < 5_000, "nobody waits for it");
+    let missing: Vec<u32> = shortfall.missing.iter().map(|missing| missing.node.get()).collect();
+    assert_eq!((shortfall.had, shortfall.required, missing), (1, 2, vec![1, 3]));
+
+    // One that does not answer in time is missing.
+    let (mut world, key) = with_value(&Shape::three(), None);
+    world.replica(1).is_up = false;
+    world.replica(2).delay_us = 10_000_000;
+    world.replica(3).delay_us = 10_000_000;
+    let shortfall = no_quorum(get(&mut world, &key).1);
+    assert_eq!((shortfall.had, shortfall.missing.len()), (0, 3));
+}
+
+#[test]
 fn a_read_of_many_keys_asks_each_node_once_and_answers_those_that_it_can() {
     let mut world = World::new(1, &Shape::of(4, 2), None);
     let keys: Vec<WireKey> = (0..40u32)

@@ -204,6 +204,18 @@ fn a_write_without_enough_replicas_fails_and_says_who_was_missing() {
 }
 
 #[test]
+fn a_replica_that_has_yet_to_answer_counts_for_a_write_when_the_others_are_known_to_be_missing() {
+    let mut world = World::new(1, &Shape::three(), None);
+    world.replica(1).is_up = false;
+    world.replica(3).is_up = false;
+    world.replica(2).delay_us = 5_000;
+    let shortfall = no_quorum(put(&mut world, &first_key(), "v").1);
+    let missing: Vec<u32> = shortfall.missing.iter().map(|missing| missing.node.get()).collect();
+    assert_eq!((shortfall.part, shortfall.had), (QuorumPart::Reads, 1), "{shortfall}");
+    assert_eq!(missing, [1, 3]);
+}
+
+#[test]
 fn who_refuses_speaks_for_all() {
     let mut world = World::new(1, &Shape::three(), None);
     let key = first_key();

@@ -163,10 +163,12 @@ impl VersionedStores {
         let stores = view.stores.values().map(|store| &store.record);
         let held = stores.filter(|record| record.definition.versioned.is_some());
         let local = held.filter_map(|record| {
-            let synchronised = self.replicas.status(record.id)?.synchronised;
+            let status = self.replicas.status(record.id)?;
             let local = LocalVersioned {
                 id: record.id,
-                synchronised,
+                held: status.held.len() as u64,
+                keys: status.keys,
+                synchronised: status.synchronised,
             };
             Some((record.definition.name.clone(), local))
         });

@@ -16,6 +16,7 @@ use super::resources::{ClusterNode, ClusterResource, ClusterRouter, NewPlan, Nod
 use crate::controller::Candidate;
 use crate::error::ControlError;
 use crate::layout::ELECTION;
+use crate::status::lost_quorums;
 
 /// Show the cluster: its nodes, its routers, who leads.
 #[utoipa::path(get, path = "/v1/cluster", tag = "cluster", responses(
@@ -101,6 +102,7 @@ fn cluster(app: &App) -> Result<ClusterResource, ControlError> {
     if let Some(controller) = &app.controller {
         problems.extend(controller.problems());
     }
+    problems.extend(lost_quorums(&view));
     if view.routing.is_none() {
         problems.push(no_routing(&view).to_string());
     }

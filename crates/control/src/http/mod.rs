@@ -53,6 +53,7 @@ use crate::operator::Operator;
 use crate::process;
 use crate::router::RouterWork;
 use crate::settings::LiveSettings;
+use crate::status::lost_quorums;
 use error::ApiError;
 
 /// The longest body of a request, in bytes: a look-up of many long keys.
@@ -184,6 +185,7 @@ impl App {
             stores: view.stores.len() as u64,
             coordination_silent_ms: mirror.stale_since().map(|since| since.elapsed().as_millis() as u64),
             not_ready: self.not_ready(),
+            warnings: lost_quorums(&view),
         }
     }
 }

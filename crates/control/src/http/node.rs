@@ -11,6 +11,7 @@ use super::body::JsonBody;
 use super::error::{ApiError, ErrorResource};
 use super::resources::{Health, NodeStatus, Readiness, SettingList};
 use crate::settings::SettingChanges;
+use crate::status::lost_quorums;
 
 /// Show the process that answers.
 #[utoipa::path(get, path = "/v1/status", tag = "node", responses(
@@ -58,13 +59,26 @@ pub(super) async fn healthz() -> Json<Health> {
     (status = "default", description = "An error", body = ErrorResource),
 ))]
 pub(super) async fn readyz(State(app): State<App>) -> Result<Response, ApiError> {
-    let reasons = app.blocking(|app| Ok(app.not_ready())).await?;
+    let readiness = app.blocking(|app| {
+        let reasons = app.not_ready();
+        let warnings = lost_quorums(&app.operator.mirror().view());
+        Ok((reasons, warnings))
+    });
+    let (reasons, warnings) = readiness.await?;
     let status = match reasons.is_empty() {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
     let ready = reasons.is_empty();
-    Ok((status, Json(Readiness { ready, reasons })).into_response())
+    Ok((
+        status,
+        Json(Readiness {
+            ready,
+            reasons,
+            warnings,
+        }),
+    )
+        .into_response())
 }
 
 /// Metrics, as Prometheus reads them.

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use fondaco_model::cluster::Topology;
 use fondaco_model::cluster::operator::StoreChange as Change;
 use fondaco_model::{StoreDefinition, StoreName, VersionNumber};
 
@@ -21,8 +22,10 @@ use crate::status::StoreStatus;
 pub(super) async fn list(State(app): State<App>) -> Result<Json<StoreList>, ApiError> {
     let stores = app.blocking(|app| {
         let view = app.operator.view_with_reports()?;
+        let topology = Topology::of(&view);
         let stores = view.stores.values();
-        let stores = stores.map(|store| StoreStatus::of(&view, &store.record, app.agent.as_deref()));
+        let agent = app.agent.as_deref();
+        let stores = stores.map(|store| StoreStatus::of(&view, topology.as_ref(), &store.record, agent));
         Ok(stores.map(Into::into).collect())
     });
     Ok(Json(StoreList { stores: stores.await? }))
@@ -176,7 +179,9 @@ fn swapped(app: &App, name: &StoreName, wait: Wait) -> Result<StoreStatus, Contr
 fn status(app: &App, name: &StoreName) -> Result<StoreStatus, ControlError> {
     let record = app.operator.store(name)?;
     let view = app.operator.view_with_reports()?;
-    Ok(StoreStatus::of(&view, &record, app.agent.as_deref()))
+    let topology = Topology::of(&view);
+    let agent = app.agent.as_deref();
+    Ok(StoreStatus::of(&view, topology.as_ref(), &record, agent))
 }
 
 fn version(number: u64) -> Result<VersionNumber, ApiError> {

@@ -16,5 +16,6 @@ mod failures;
 mod outages;
 mod plans;
 mod pushes;
+mod quorums;
 mod versioned;
 mod zones;

@@ -13,17 +13,17 @@ use crate::harness::{TestCluster, zookeeper};
 use crate::single::wait_for;
 
 /// A client that writes and reads over one connection.
-struct Writer {
+pub struct Writer {
     stream: BufReader<TcpStream>,
     written: BTreeMap<String, String>,
 }
 
 impl Writer {
-    fn new(cluster: &TestCluster) -> Self {
+    pub fn new(cluster: &TestCluster) -> Self {
         Self::over(cluster.resp())
     }
 
-    fn over(stream: TcpStream) -> Self {
+    pub fn over(stream: TcpStream) -> Self {
         Self {
             stream: BufReader::new(stream),
             written: BTreeMap::new(),
@@ -36,7 +36,7 @@ impl Writer {
         line.trim_end().to_owned()
     }
 
-    fn ask(&mut self, command: &str) -> String {
+    pub fn ask(&mut self, command: &str) -> String {
         writeln!(self.stream.get_mut(), "{command}\r").unwrap();
         match self.line() {
             length if length.starts_with('$') && length != "$-1" => self.line(),
@@ -45,7 +45,7 @@ impl Writer {
     }
 
     /// Sends a request whose arguments may be long. All strings of its answer.
-    fn ask_long(&mut self, arguments: &[&str]) -> Vec<String> {
+    pub fn ask_long(&mut self, arguments: &[&str]) -> Vec<String> {
         let mut request = format!("*{}\r\n", arguments.len());
         for argument in arguments {
             request += &format!("${}\r\n{argument}\r\n", argument.len());
@@ -69,7 +69,7 @@ impl Writer {
     }
 
     /// Writes some keys anew.
-    fn write(&mut self, keys: std::ops::Range<usize>, value: &str) {
+    pub fn write(&mut self, keys: std::ops::Range<usize>, value: &str) {
         for key in keys {
             let (key, value) = (format!("cart:{key}"), format!("{value}-{key}"));
             let answer = self.ask(&format!("SET {key} {value}"));
@@ -86,7 +86,7 @@ impl Writer {
     }
 }
 
-fn create(cluster: &TestCluster, settings: Value) {
+pub fn create(cluster: &TestCluster, settings: Value) {
     let store = json!({"name": "cart", "kind": "versioned", "versioned": settings});
     let (status, answer) = cluster.client.call("POST", "/v1/stores", store);
     assert_eq!(status, 201, "{answer}");

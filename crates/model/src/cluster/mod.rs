@@ -3,6 +3,7 @@
 //! - [`record`](self): the entries, one type each, as they are stored (JSON);
 //! - [`ClusterView`]: all entries as someone saw them at one moment;
 //! - [`Topology`]: what those who send requests need of it;
+//! - [`LostQuorum`]: which partitions of a versioned store cannot be read or written;
 //! - [`Controller`]: what the leading controller does next;
 //! - [`Agent`]: what a data node does next;
 //! - [`Membership`]: whether a process may be a node at all;
@@ -19,6 +20,7 @@ mod clock;
 mod controller;
 mod layout;
 pub mod operator;
+mod quorum;
 mod readiness;
 mod record;
 mod topology;
@@ -32,6 +34,7 @@ pub use agent::{
 pub use change::{Change, Record, RecordPath, Write};
 pub use clock::Moment;
 pub use controller::{Controller, Patience};
+pub use quorum::LostQuorum;
 pub use readiness::{not_serving, unready_partition};
 pub use record::{
     Announcement, ClusterRecord, NodeRecord, Numbers, PushRecord, ReplicaReport, ReplicaState, ReportRecord,

@@ -239,6 +239,12 @@ pub struct StoreReport {
     /// included, have all that their owners had.
     #[serde(default, skip_serializing_if = "is_false")]
     pub synchronised: bool,
+    /// Of a versioned store: how many partitions the node holds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub held: u64,
+    /// Of a versioned store: about how many keys these partitions have, to three digits.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub keys: u64,
 }
 
 /// A version of a store on a node.

@@ -207,6 +207,8 @@ impl Cluster {
             replicas,
             versions: Default::default(),
             synchronised: false,
+            held: 0,
+            keys: 0,
         });
         (of_store.id, of_store.replicas) = (record.id, replicas);
         of_store.versions.insert(version, replica);

@@ -7,4 +7,5 @@ mod nodes;
 mod operator;
 mod plans;
 mod pushes;
+mod quorums;
 mod versioned;

@@ -183,7 +183,15 @@ fn a_plan_is_finished_when_all_who_get_partitions_have_what_is_in_them() {
     let report = |cluster: &Cluster, number: u32, synchronised: PartitionSet| -> ReportRecord {
         let id = cluster.store("v").id;
         let mut local = LocalReplicas::default();
-        local.versioned.insert(name("v"), LocalVersioned { id, synchronised });
+        local.versioned.insert(
+            name("v"),
+            LocalVersioned {
+                id,
+                synchronised,
+                held: 0,
+                keys: 0,
+            },
+        );
         let actions = Agent::new(node(number)).decide(&cluster.view, &local, 0);
         let report = actions.into_iter().find_map(|action| match action {
             AgentAction::Report(report) => Some(report),

@@ -306,13 +306,13 @@ impl Get {
         let store = &self.stores[usize::from(state.store)];
         // A digest is an answer, too, though it is not enough where no record is.
         let told = state.told.iter().map(|&(node, _)| node);
-        let had: Nodes = state.answers.iter().map(|answer| answer.node).chain(told).collect();
-        let has_answered = |node: NodeId| had.contains(&node);
+        let answered: Nodes = state.answers.iter().map(|answer| answer.node).chain(told).collect();
+        let has_answered = |node: NodeId| answered.contains(&node);
         let owners = store.owners(moment.latest, PartitionId::new(state.partition));
-        // Who may still answer, when it is clear that this would not be enough, is not to blame.
+        // A replica that may still answer is not missing: the read fails early because its answer would not be enough.
         let is_late = moment.now_us >= self.deadline_us;
         let is_missing = |node: NodeId| !has_answered(node) && (is_late || !state.pending.contains(&node));
-        let (silent, others): (Nodes, Nodes) = owners.into_iter().partition(|&node| is_missing(node));
+        let (silent, had): (Nodes, Nodes) = owners.into_iter().partition(|&node| is_missing(node));
         let asked = |node: NodeId| state.pending.contains(&node) || state.given_up.contains(&node);
         ClientError::NoQuorum(Arc::new(NoQuorum {
             part: QuorumPart::Reads,
@@ -320,7 +320,7 @@ impl Get {
             required: store.settings.reads,
             zones_had: self.home.other_zones(had.iter().copied(), moment.latest),
             zones_required: store.settings.zone_reads,
-            zones_missing: self.home.zones_missing(&silent, &others, moment.latest),
+            zones_missing: self.home.zones_missing(&silent, &had, moment.latest),
             missing: state.troubles.missing(silent.into_iter(), asked, moment.latest),
         }))
     }

@@ -350,25 +350,24 @@ impl Write {
         };
         let group = group.unwrap_or(&self.current);
         let in_group = |owner: &&Owner| group.contains(&owner.node);
-        let (had, required, zones_required): (Nodes, u32, u32) = match part {
-            QuorumPart::Reads => {
-                let told = self.owners.iter().filter(in_group).filter(|owner| did(owner));
-                (told.map(|owner| owner.node).collect(), settings.reads, 0)
-            }
+        let (mut had, required, zones_required): (Nodes, u32, u32) = match part {
+            QuorumPart::Reads => (Nodes::new(), settings.reads, 0),
             QuorumPart::Writes => (self.holders(group), settings.writes, settings.zone_writes),
         };
-        // Who may still do it, when it is clear that this would not be enough, is not to blame.
+        // A replica that may still do it is not missing: the write fails early because it would not be enough.
         let is_late = moment.now_us >= self.deadline_us;
         let is_asked = |owner: &Owner| match part {
             QuorumPart::Reads => owner.seen == Step::Asked,
             QuorumPart::Writes => owner.kept == Step::Asked,
         };
-        let missing = self
-            .owners
-            .iter()
-            .filter(in_group)
-            .filter(|owner| !did(owner) && (is_late || !is_asked(owner)));
-        let missing: Nodes = missing.map(|owner| owner.node).collect();
+        let mut missing = Nodes::new();
+        for owner in self.owners.iter().filter(in_group) {
+            if !did(owner) && (is_late || !is_asked(owner)) {
+                missing.push(owner.node);
+            } else if !had.contains(&owner.node) {
+                had.push(owner.node);
+            }
+        }
         let others = self.owners.iter().map(|owner| owner.node);
         let others = others.filter(|node| !missing.contains(node));
         let others: Nodes = others.chain(had.iter().copied()).collect();

@@ -15,7 +15,7 @@ pub use cluster::{
 pub use lookup::{LookupRequest, LookupResponse, LookupValue};
 pub use node::{Health, NodeStatus, Readiness, RoleName, SettingList, SettingResource};
 pub use push::{DryRunResource, NewPush, PushResource, PushStateName};
-pub use store::{NewStore, StoreChange, StoreKindName, StoreList, StoreResource};
+pub use store::{NewStore, StoreChange, StoreKindName, StoreList, StoreResource, WithoutQuorum};
 pub use version::{
     ReplicaResource, ReplicaStateName, RollbackRequest, SwapRequest, VersionList, VersionResource, VersionState,
 };

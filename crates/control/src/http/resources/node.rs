@@ -52,15 +52,20 @@ pub struct NodeStatus {
     pub coordination_silent_ms: Option<u64>,
     /// Why the process is not ready to serve all that it should; empty if it is.
     pub not_ready: Vec<String>,
+    /// What keeps the cluster from doing all that it should, though this process does its part.
+    pub warnings: Vec<String>,
 }
 
-/// Whether the process serves all that it should.
+/// Whether the process serves all that it should: it does if it does its own part. That other processes are absent is
+/// a warning: to take this one out too would help nobody.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Readiness {
     /// Whether it does.
     pub ready: bool,
     /// Why it does not.
     pub reasons: Vec<String>,
+    /// What keeps the cluster from doing all that it should, though this process does its part: stores without a quorum.
+    pub warnings: Vec<String>,
 }
 
 /// A sign of life.

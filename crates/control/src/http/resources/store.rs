@@ -128,6 +128,19 @@ pub struct StoreResource {
     pub push: Option<PushResource>,
     /// Nodes that do not have the current version yet, and are not asked for this store.
     pub late: Vec<u32>,
+    /// About how many keys a versioned store has, by what nodes report; null of other stores, and if no node reports.
+    pub keys: Option<u64>,
+    /// How many partitions have too few live replicas; null if it is not known yet where partitions are.
+    pub without_quorum: Option<WithoutQuorum>,
+}
+
+/// How many partitions of a store have too few live replicas. A node that has to catch up first counts as live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WithoutQuorum {
+    /// Partitions that cannot be read: without a read quorum, or, of a batch store, without any live replica.
+    pub reads: u64,
+    /// Partitions that cannot be written; none of a batch store.
+    pub writes: u64,
 }
 
 impl From<StoreStatus> for StoreResource {
@@ -150,6 +163,11 @@ impl From<StoreStatus> for StoreResource {
             versions,
             push: status.push.map(Into::into),
             late: status.late.into_iter().map(|node| node.get()).collect(),
+            keys: status.keys,
+            without_quorum: status.lost.map(|lost| WithoutQuorum {
+                reads: lost.reads.len() as u64,
+                writes: lost.writes.len() as u64,
+            }),
         }
     }
 }

@@ -29,6 +29,10 @@ pub struct LocalVersioned {
     /// The partitions that have all that their owners had when they were given to the node: it has owned them
     /// since there is the store, or has compared them with an owner, to the end, since they were empty.
     pub synchronised: PartitionSet,
+    /// How many partitions the node holds.
+    pub held: u64,
+    /// How many keys they have.
+    pub keys: u64,
 }
 
 /// A version on the disk.

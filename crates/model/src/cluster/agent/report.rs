@@ -50,6 +50,8 @@ impl Agent {
                 replicas: view.replicas(want.store) as u32,
                 versions: BTreeMap::new(),
                 synchronised: false,
+                held: 0,
+                keys: 0,
             });
             store.versions.insert(*version, self.replica(view, local, key, want));
         }
@@ -75,6 +77,8 @@ impl Agent {
                 replicas: view.replicas(store) as u32,
                 versions: BTreeMap::new(),
                 synchronised: table.next().is_some() && held.is_some_and(|held| held.synchronised.covers(planned)),
+                held: held.map_or(0, |held| held.held),
+                keys: held.map_or(0, |held| three_digits(held.keys)),
             };
             report.stores.insert(name.clone(), store);
         }
@@ -111,5 +115,12 @@ fn without_progress(report: &ReportRecord) -> ReportRecord {
         replica.bytes_done = 0;
         replica.bytes_total = 0;
     }
+    report.stores.values_mut().for_each(|store| store.keys = 0);
     report
+}
+
+/// A number rounded down to three digits, so that a report is not written anew for every few keys.
+fn three_digits(number: u64) -> u64 {
+    let unit = 10_u64.pow(number.checked_ilog10().unwrap_or(0).saturating_sub(2));
+    number / unit * unit
 }

@@ -59,7 +59,9 @@ pub(super) fn cluster(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refus
             call.session.follows_slots = true;
             reply.verbatim(&overview.lines());
         }
-        CommandId::ClusterInfo => reply.verbatim(&overview.summary()),
+        CommandId::ClusterInfo => {
+            reply.verbatim(&overview.summary(catalog.membership().map(|membership| &**membership)))
+        }
         // A node is in as many groups as there are lists of owners with it: it stands for its own.
         CommandId::ClusterMyId | CommandId::ClusterMyShardId => reply.bulk(me().as_bytes()),
         CommandId::ClusterKeySlot => reply.integer(i64::from(slot_of_wire_key(call.arguments[2]).get())),
@@ -301,8 +303,19 @@ impl Overview {
         text
     }
 
-    fn summary(&self) -> String {
-        let served: u32 = self.ranges.iter().map(|range| range.last - range.first + 1).sum();
+    /// `CLUSTER INFO`. Slots count as failed if no live node owns them, and if a store cannot be read or written there.
+    fn summary(&self, membership: Option<&Membership>) -> String {
+        let mut is_ok = vec![false; SLOT_COUNT as usize];
+        for range in &self.ranges {
+            is_ok[range.first as usize..=range.last as usize].fill(true);
+        }
+        if let Some(membership) = membership {
+            for partition in membership.without_quorum().iter() {
+                let slots = membership.topology().partitions.slots_of(partition);
+                is_ok[slots.start as usize..slots.end as usize].fill(false);
+            }
+        }
+        let served = is_ok.iter().filter(|&&is_ok| is_ok).count() as u32;
         let leading = self.nodes.iter().filter(|node| self.led_by(node).next().is_some());
         let state = if served == SLOT_COUNT { "ok" } else { "fail" };
         let lines = [
