@@ -56,6 +56,8 @@ pub struct Config {
     pub allow_insecure: bool,
     /// How much of the disk pushes, and writes to versioned stores, leave free, in bytes.
     pub disk_reserve_bytes: u64,
+    /// How much memory the process may have, in bytes; the machine's or its control group's if `None`.
+    pub memory_bytes: Option<u64>,
     /// How versioned stores are kept.
     pub versioned: VersionedConfig,
 }
@@ -190,6 +192,7 @@ impl Config {
             tls: None,
             allow_insecure: false,
             disk_reserve_bytes: Self::DISK_RESERVE_BYTES_DEFAULT,
+            memory_bytes: None,
             versioned: VersionedConfig::default(),
         }
     }

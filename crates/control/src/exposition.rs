@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use fondaco_coordination::Coordination;
 use fondaco_model::PartitionSet;
 use fondaco_model::cluster::{ClusterView, StoreRecord, Topology, VersionDetail};
-use fondaco_node::{COUNTERS, FetchProgress, NodeMetrics};
+use fondaco_node::{BufferBudget, COUNTERS, FetchProgress, NodeMetrics};
 use fondaco_replica::REPLICA_COUNTERS;
 use fondaco_resp::command;
 use prometheus_client::collector::Collector;
@@ -47,6 +47,7 @@ pub(crate) struct Observed {
     pub(crate) controller: Option<Arc<ControllerWork>>,
     pub(crate) metrics: Arc<NodeMetrics>,
     pub(crate) traffic: Arc<Traffic>,
+    pub(crate) buffers: BufferBudget,
 }
 
 impl Exposition {
@@ -95,6 +96,12 @@ impl Collector for Observed {
         gauge(&mut encoder, "forwards", help, self.metrics.forwards())?;
         let help = "bytes of hot keys that a router keeps";
         gauge(&mut encoder, "cache_bytes", help, self.metrics.cache_bytes())?;
+        let help = "bytes that buffers of clients take of their budget, over RESP and HTTP";
+        gauge(&mut encoder, "buffer_bytes", help, self.buffers.charged_bytes())?;
+        let help = "the budget of the buffers of clients";
+        gauge(&mut encoder, "buffer_bytes_max", help, self.buffers.bytes_max())?;
+        let help = "times that a client had to wait for memory";
+        counter(&mut encoder, "buffer_waits", help, self.buffers.waits())?;
         self.http(&mut encoder)?;
         self.cluster(&mut encoder)?;
         self.agent(&mut encoder)?;

@@ -28,6 +28,7 @@ mod hearsay;
 pub mod http;
 mod intake;
 mod layout;
+mod memory;
 mod mirror;
 mod operator;
 mod process;

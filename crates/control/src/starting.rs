@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_coordination::{Coordination, EmbeddedCoordination, ZooKeeperCoordination, ZooKeeperSettings};
 use fondaco_model::cluster::{Announcement, Patience, RouterRecord};
-use fondaco_node::{Access, Listening, NodeMetrics, Server, ServerConfig, Settings, SharedCatalog};
+use fondaco_node::{Access, BufferBudget, Listening, NodeMetrics, Server, ServerConfig, Settings, SharedCatalog};
 use tokio::sync::{Semaphore, watch};
 
 use crate::agent::{AgentParts, AgentWork, Memory, NodeFile, new_identity};
@@ -22,6 +22,7 @@ use crate::exposition::{Exposition, Observed};
 use crate::founding::Founding;
 use crate::http::{self, App, AppParts, Elsewhere, FILES_AT_ONCE_MAX, PAGES_AT_ONCE_MAX, Traffic};
 use crate::intake::Intake;
+use crate::memory::MemoryPlan;
 use crate::mirror::Mirror;
 use crate::operator::Operator;
 use crate::process;
@@ -93,6 +94,8 @@ impl Fondaco {
         let users = config.users()?;
         let peer_access = config.peer_access()?;
         process::raise_open_files_limit();
+        let memory = MemoryPlan::of_process(config.memory_bytes);
+        let buffers = BufferBudget::new(memory.buffer_bytes);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let loops = if config.loops == 0 { cores } else { config.loops };
         let settings = Arc::new(Settings::default());
@@ -128,6 +131,8 @@ impl Fondaco {
             coordination,
             counts,
             session_timeout: place.session_timeout,
+            memory,
+            buffers: buffers.clone(),
         };
         let stores_dir = place.data_dir.as_ref().map(DataDir::stores);
         let controller = starting.controller()?.map(Arc::new);
@@ -140,7 +145,7 @@ impl Fondaco {
         };
         let (ended, watch) = watch::channel(false);
         let app = starting.app(&works, stores_dir, place.dev)?;
-        let router = http::router(app, config.token.as_deref());
+        let router = http::router(app, config.token.as_deref(), buffers.clone());
         let http = serve(listener, tls.clone(), router, watch)?;
         let mut running = Running {
             resp_addr: starting.resp_addr,
@@ -161,6 +166,7 @@ impl Fondaco {
             access: Access::new(users),
             peers: peer_access,
             replicas: running.agent.as_ref().map(|agent| Arc::clone(agent.replicas())),
+            buffers,
             program_version: env!("CARGO_PKG_VERSION"),
         };
         // Clients that connect before the first sight wait for it: nobody is told that there is no store.
@@ -202,6 +208,9 @@ struct Starting<'a> {
     coordination: Arc<dyn Coordination>,
     counts: Arc<Counts>,
     session_timeout: Duration,
+    memory: MemoryPlan,
+    /// What all connections may take together.
+    buffers: BufferBudget,
 }
 
 impl Starting<'_> {
@@ -255,7 +264,7 @@ impl Starting<'_> {
             versioned: self.config.versioned.clone(),
             peer_access: self.config.peer_access()?,
             reserve_bytes: self.config.disk_reserve_bytes,
-            memory_bytes: process::memory_bytes().unwrap_or(0),
+            memory: self.memory,
             session_timeout: self.session_timeout,
             remembers: self.config.role == Role::Node,
         })?;
@@ -301,6 +310,7 @@ impl Starting<'_> {
             controller: works.controller.clone(),
             metrics: Arc::clone(&self.metrics),
             traffic: Arc::clone(&traffic),
+            buffers: self.buffers.clone(),
         };
         Ok(App::new(AppParts {
             role: self.config.role,

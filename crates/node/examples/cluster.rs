@@ -18,8 +18,8 @@ use fondaco_format::{Compression, MANIFEST_FILE, Manifest, Version};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::{Identity, NodeId, PartitionCount, StoreKind, VersionNumber};
 use fondaco_node::{
-    Access, Catalog, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Serving, ServingStore,
-    Settings, SharedCatalog, StoreId,
+    Access, BufferBudget, Catalog, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Serving,
+    ServingStore, Settings, SharedCatalog, StoreId,
 };
 
 #[path = "../../format/tests/written/mod.rs"]
@@ -114,6 +114,7 @@ fn start() -> Result<(Server, Arc<SharedCatalog>), Box<dyn Error>> {
         access: Access::default(),
         replicas: None,
         peers: PeerAccess::default(),
+        buffers: BufferBudget::new(1 << 30),
         program_version: env!("CARGO_PKG_VERSION"),
     };
     let metrics = Arc::new(NodeMetrics::new(config.loops));

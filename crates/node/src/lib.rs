@@ -32,5 +32,5 @@ pub use fetch::{
 };
 pub use membership::{Member, Membership};
 pub use metrics::{COUNTERS, Counter, Histogram, HistogramSnapshot, NodeMetrics};
-pub use server::{Listening, Server, ServerConfig, ServerError};
+pub use server::{BufferBudget, Listening, Server, ServerConfig, ServerError};
 pub use settings::{SETTINGS, Setting, SettingError, SettingSpec, Settings};

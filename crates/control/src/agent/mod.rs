@@ -34,6 +34,7 @@ use crate::data_dir::DataDir;
 use crate::error::ControlError;
 use crate::founding::Founding;
 use crate::hearsay::Hearsay;
+use crate::memory::MemoryPlan;
 use crate::mirror::{Mirror, Origin, Sighting};
 use crate::worker::Worker;
 use disk::Disk;
@@ -70,8 +71,7 @@ pub(crate) struct AgentParts {
     pub(crate) peer_access: PeerAccess,
     /// How much of the disk must stay free, in bytes.
     pub(crate) reserve_bytes: u64,
-    /// How much memory there is for the page cache to use, in bytes.
-    pub(crate) memory_bytes: u64,
+    pub(crate) memory: MemoryPlan,
     /// How long a session outlives its process.
     pub(crate) session_timeout: Duration,
     /// Whether to remember the view for a start without coordination.
@@ -122,7 +122,7 @@ impl AgentWork {
             config: parts.versioned,
             peers: parts.peer_access.clone(),
             reserve_bytes: parts.reserve_bytes,
-            memory_bytes: parts.memory_bytes,
+            memory: parts.memory,
         })?;
         let disk = Arc::new(Disk::open(parts.data_dir, &parts.catalog)?);
         let fetches = Fetches::new(FetchesParts {
@@ -131,7 +131,7 @@ impl AgentWork {
             metrics: parts.metrics,
             peers: parts.peers,
             reserve_bytes: parts.reserve_bytes,
-            memory_bytes: parts.memory_bytes,
+            memory_bytes: parts.memory.memory_bytes,
             bell: Arc::clone(&bell),
         });
         let shared = Arc::new(Shared {

@@ -22,13 +22,7 @@ use fondaco_replica::{
 
 use crate::config::VersionedConfig;
 use crate::error::ControlError;
-
-/// Which part of the memory that a process can have the caches of versioned stores may take, one over this.
-const CACHE_PART: u64 = 8;
-
-/// The least that they may take, in bytes, and the most.
-const CACHE_BYTES_MIN: u64 = 16 << 20;
-const CACHE_BYTES_MAX: u64 = 64 << 30;
+use crate::memory::MemoryPlan;
 
 /// What the replicas of a node are opened with.
 pub(crate) struct ReplicasParts<'a> {
@@ -39,8 +33,7 @@ pub(crate) struct ReplicasParts<'a> {
     pub(crate) peers: PeerAccess,
     /// How much of the disk must stay free, in bytes.
     pub(crate) reserve_bytes: u64,
-    /// How much memory there is, in bytes.
-    pub(crate) memory_bytes: u64,
+    pub(crate) memory: MemoryPlan,
 }
 
 /// Opens what the node holds of versioned stores. It is served once the cluster is known.
@@ -48,8 +41,7 @@ pub(crate) struct ReplicasParts<'a> {
 /// # Errors
 /// What is on the disk cannot be opened, or threads cannot be had.
 pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlError> {
-    let part_bytes = (parts.memory_bytes / CACHE_PART).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX);
-    let cache_bytes = parts.config.cache_bytes.unwrap_or(part_bytes);
+    let cache_bytes = parts.config.cache_bytes.unwrap_or(parts.memory.cache_bytes);
     let cache = CacheBudget::new(cache_bytes / 2);
     // Replicas refuse what makes records longer when less than the reserve is left; engines also what makes them shorter,
     // which needs room before it gives some back.
@@ -57,6 +49,8 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
     let disk = DiskOptions {
         cache: cache.clone(),
         block_cache_bytes: cache_bytes / 2,
+        log_bytes_max: parts.memory.unflushed_bytes,
+        table_buffer_bytes: parts.memory.table_buffer_bytes(),
         disk_reserve_bytes: engine_reserve_bytes,
         // What a loss of power took is with the other replicas, and the node counts anew.
         damaged_log: DamagedLog::CutOff,
@@ -100,6 +94,7 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
     let defaults = ReplicaOptions::default();
     let rate = |said: Option<u64>, default| said.map_or(default, |bytes| (bytes > 0).then_some(bytes));
     let options = ReplicaOptions {
+        queue_bytes_max: parts.memory.queue_bytes as usize,
         reserve_bytes: parts.reserve_bytes,
         exchange_period: parts.config.exchange_period.unwrap_or(defaults.exchange_period),
         exchange_bytes_per_second: rate(

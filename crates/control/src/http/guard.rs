@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use fondaco_node::BufferBudget;
 use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
 
@@ -31,6 +33,7 @@ pub(super) struct Guard {
     token: Option<Arc<str>>,
     requests: Arc<Semaphore>,
     traffic: Arc<Traffic>,
+    buffers: BufferBudget,
 }
 
 /// How many requests were answered, by the first digit of their status.
@@ -51,9 +54,10 @@ impl Traffic {
 }
 
 impl Guard {
-    pub(super) fn new(token: Option<&str>, traffic: Arc<Traffic>) -> Self {
+    pub(super) fn new(token: Option<&str>, traffic: Arc<Traffic>, buffers: BufferBudget) -> Self {
         Self {
             traffic,
+            buffers,
             token: token.map(Into::into),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
         }
@@ -98,6 +102,15 @@ fn is_address(host: &str) -> bool {
     })
 }
 
+/// How long the body of a request may become, in bytes.
+fn body_bytes(request: &Request) -> u64 {
+    // A longer one is refused.
+    let bytes_max = super::BODY_BYTES_MAX.max(super::records::MERGE_BYTES_MAX) as u64;
+    let body = request.body().size_hint();
+    body.upper()
+        .map_or(super::BODY_BYTES_MAX as u64, |bytes| bytes.min(bytes_max))
+}
+
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let response = answer(&guard, request, next).await;
     guard.traffic.count(response.status());
@@ -119,7 +132,14 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
         let message = format!("{REQUESTS_MAX} requests are being answered: try again");
         return ApiError::new("overloaded", message).into_response();
     }
-    match tokio::time::timeout(REQUEST_TIME_MAX, next.run(request)).await {
+    let mut charge = guard.buffers.charge();
+    let answered = async {
+        let bytes = body_bytes(&request);
+        charge.room_for(bytes).await;
+        charge.set(bytes);
+        next.run(request).await
+    };
+    match tokio::time::timeout(REQUEST_TIME_MAX, answered).await {
         Ok(response) => response,
         Err(_) => {
             let seconds = REQUEST_TIME_MAX.as_secs();

@@ -29,7 +29,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::Method;
 use axum::routing::{MethodRouter, delete, get, patch, post};
 use fondaco_model::{NodeId, StoreName, VersionNumber};
-use fondaco_node::{NodeMetrics, SharedCatalog};
+use fondaco_node::{BufferBudget, NodeMetrics, SharedCatalog};
 use tokio::sync::Semaphore;
 
 pub use error::{ERROR_CODES, ErrorDetail, ErrorResource};
@@ -252,8 +252,8 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
 }
 
 /// The service that answers requests.
-pub(crate) fn router(app: App, token: Option<&str>) -> Router {
-    let guard = guard::Guard::new(token, Arc::clone(&app.traffic));
+pub(crate) fn router(app: App, token: Option<&str>, buffers: BufferBudget) -> Router {
+    let guard = guard::Guard::new(token, Arc::clone(&app.traffic), buffers);
     let routes = routes().into_iter();
     let router = routes.fold(Router::new(), |router, (path, _, handler)| router.route(path, handler));
     router

@@ -76,7 +76,8 @@ impl Forwarder {
     /// This loop's share of the bytes of values that may wait to be sent.
     fn bytes_max(&self) -> u64 {
         let loops = self.shared.config.loops.max(1) as u64;
-        (self.shared.settings.get(Setting::ForwardBytesMax) / loops).max(1)
+        let of_process = self.shared.settings.get(Setting::ForwardBytesMax);
+        (of_process.min(self.shared.config.buffers.bytes_max()) / loops).max(1)
     }
 }
 

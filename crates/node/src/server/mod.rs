@@ -2,6 +2,7 @@
 //!
 //! - `event_loop`: the threads, and how connections come to them;
 //! - `connection`: one client, from reading to writing;
+//! - `buffers`: how much memory all connections may take together;
 //! - `reused`: memory that the connections of a loop use in turns;
 //! - `window`: the look-ups of a pipeline, done together;
 //! - `clients`: who is connected, for `CLIENT` and for dropping the silent and the slow;
@@ -10,6 +11,7 @@
 //!
 //! Loops share immutable data and counters, and nothing else.
 
+mod buffers;
 mod clients;
 mod commands;
 mod connection;
@@ -32,6 +34,7 @@ use crate::catalog::SharedCatalog;
 use crate::forward::Quotas;
 use crate::metrics::NodeMetrics;
 use crate::settings::Settings;
+pub use buffers::BufferBudget;
 use clients::Clients;
 use fondaco_replica::Replicas;
 
@@ -50,6 +53,8 @@ pub struct ServerConfig {
     pub peers: PeerAccess,
     /// What this node holds of versioned stores; nothing of a router.
     pub replicas: Option<Arc<Replicas>>,
+    /// Memory for what clients send and are sent. The longest request may take half of it.
+    pub buffers: BufferBudget,
     /// The version of the program, for `HELLO` and `INFO`.
     pub program_version: &'static str,
 }

@@ -9,8 +9,8 @@ use fondaco_format::{Compression, MANIFEST_FILE, Manifest, Version};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::{Identity, NodeId, PartitionCount, PartitionId, StoreKind, StoreName, VersionNumber, slot_of_key};
 use fondaco_node::{
-    Access, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Serving, ServingStore,
-    Settings, SharedCatalog, StoreId,
+    Access, BufferBudget, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Serving,
+    ServingStore, Settings, SharedCatalog, StoreId,
 };
 use redis::{ConnectionLike, Value};
 use tempfile::TempDir;
@@ -76,6 +76,7 @@ impl Node {
             access,
             replicas: None,
             peers,
+            buffers: BufferBudget::new(1 << 30),
             program_version: "test",
         };
         let (c, s, m) = (Arc::clone(&catalog), Arc::clone(&settings), Arc::clone(&metrics));

@@ -12,8 +12,8 @@ use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::versioned::{VersionedChange, VersionedSettings};
 use fondaco_model::{Identity, NodeId, PartitionCount, RoutingTable, StoreKind, slot_of_key};
 use fondaco_node::{
-    Access, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Settings,
-    SharedCatalog,
+    Access, BufferBudget, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig,
+    Settings, SharedCatalog,
 };
 use fondaco_replica::{Engines, Peers, ReplicaOptions, ReplicaView, Replicas, ReplicatedStore};
 use redis::{ConnectionLike, Value};
@@ -198,6 +198,7 @@ impl Node {
             access: shape.access.clone(),
             peers: shape.peers.clone(),
             replicas: replicas.clone(),
+            buffers: BufferBudget::new(1 << 30),
             program_version: "test",
         };
         let (c, s, m) = (Arc::clone(&catalog), Arc::clone(&settings), Arc::clone(&metrics));

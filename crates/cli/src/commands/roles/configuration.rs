@@ -33,6 +33,7 @@ pub(super) struct ConfigurationFile {
     #[serde(default)]
     pub(super) allow_insecure: bool,
     disk_reserve: Option<String>,
+    memory: Option<String>,
     pub(super) zone: Option<String>,
     pub(super) group: Option<String>,
     pub(super) weight: Option<u32>,
@@ -194,6 +195,7 @@ impl ConfigurationFile {
         if let Some(reserve) = bytes("disk-reserve", &self.disk_reserve)? {
             config.disk_reserve_bytes = reserve;
         }
+        config.memory_bytes = bytes("memory", &self.memory)?;
         config.versioned.cache_bytes = bytes("cache", &self.versioned.cache)?;
         config.versioned.exchange_bytes_per_second = bytes("exchange-rate", &self.versioned.exchange_rate)?;
         config.versioned.handoff_bytes_per_second = bytes("handoff-rate", &self.versioned.handoff_rate)?;
@@ -272,6 +274,7 @@ mod tests {
         token = "0123456789abcdef"
         allow-insecure = true
         disk-reserve = "2GiB"
+        memory = "3GiB"
         zone = "a"
         group = "first"
         weight = 2
@@ -326,6 +329,7 @@ mod tests {
         assert_eq!(config.token.as_deref(), Some("0123456789abcdef"));
         assert!(config.allow_insecure);
         assert_eq!(config.disk_reserve_bytes, 2 << 30);
+        assert_eq!(config.memory_bytes, Some(3 << 30));
         assert_eq!(config.versioned.cache_bytes, Some(1 << 30));
         assert!(config.versioned.mysql.unwrap().starts_with("mysql://user"));
         assert_eq!(config.versioned.exchange_period, Some(Duration::from_secs(5)));

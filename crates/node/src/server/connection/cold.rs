@@ -94,6 +94,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let found = match reads.take(at) {
                 Some(read) => self.finish(&place, &catalog, read, started).await,
                 None => match self.window.look_up(at, &catalog) {
+                    Ok(Lookup::Found(value)) if !self.charge.has_room_for(value.len() as u64) => {
+                        let length = value.len();
+                        drop(value);
+                        self.write(started).await?;
+                        self.wait_for_room(length).await;
+                        continue;
+                    }
                     Ok(Lookup::Found(value)) => {
                         self.tally.hot += 1;
                         // Written at once: it lies in a mapping that may not be resident for long.

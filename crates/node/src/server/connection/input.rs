@@ -29,7 +29,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let rest = self.input.len();
             if rest > 0 {
                 let missing = self.needed.saturating_sub(rest);
-                self.input.reserve(missing.clamp(self.input_room, INPUT_ROOM_MAX));
+                let room = missing.clamp(self.input_room, INPUT_ROOM_MAX);
+                if self.input.capacity() - rest < room {
+                    self.wait_for_room(rest + room).await;
+                    self.input.reserve(room);
+                    self.charge_buffers();
+                }
             }
             let read = poll_fn(|context| {
                 let read = self.poll_read(context);
@@ -108,5 +113,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if self.input.capacity() > kept.max(self.needed) {
             self.input = BytesMut::from(&self.input[..]);
         }
+        self.charge_buffers();
     }
 }

@@ -19,6 +19,7 @@ use fondaco_resp::command::{CommandId, is_http, resolve};
 use fondaco_resp::{Arguments, Limits, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
+use super::buffers::Charge;
 use super::clients::{Entered, Phase};
 use super::commands::versioned::{self, AnsweredGets, First, Gets};
 use super::commands::{self, Outcome};
@@ -37,11 +38,13 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let session = Session::new(&context.shared);
+    let charge = context.shared.config.buffers.charge();
     let mut connection = Connection {
         context,
         stream,
         client,
         session,
+        charge,
         input: BytesMut::new(),
         input_room: INPUT_BYTES,
         consumed: 0,
@@ -64,6 +67,8 @@ struct Connection<S> {
     stream: S,
     client: Entered,
     session: Session,
+    /// What its buffers are charged with.
+    charge: Charge,
     /// Requests on versioned stores that are under way are parts of its memory, which is the [loop's](super::reused::Reused)
     /// and given back when all of it was taken.
     input: BytesMut,
@@ -290,7 +295,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 (self.output.len() > OUTPUT_BYTES_MAX).then_some(Turn::Write)
             }
             Run::Cold(place, read) => Some(Turn::Wait(Arc::clone(catalog), place, Some(read))),
-            Run::Full(place) => Some(Turn::Wait(Arc::clone(catalog), place, None)),
+            Run::Full(place) | Run::Long(place) => Some(Turn::Wait(Arc::clone(catalog), place, None)),
         }
     }
 
@@ -363,7 +368,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let limits = Limits {
             bulk_bytes_max: settings.get(Setting::BulkBytesMax) as usize,
             arguments_max: settings.get(Setting::ArgumentsMax) as usize,
-            request_bytes_max: REQUEST_BYTES_MAX,
+            request_bytes_max: request_bytes_max(self.context.shared.config.buffers.bytes_max()),
             ..Limits::default()
         };
         if self.session.is_authenticated() {
@@ -386,10 +391,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.write_output(since).await?;
         }
         self.context.reused.give_back_output(std::mem::take(&mut self.output));
+        self.charge_buffers();
         Ok(())
     }
 
+    /// Charges the connection with the buffers that it has.
+    #[inline]
+    fn charge_buffers(&mut self) {
+        self.charge.set((self.input.capacity() + self.output.capacity()) as u64);
+    }
+
+    /// Waits until the connection may have buffers of so many bytes.
+    #[inline]
+    async fn wait_for_room(&mut self, bytes: usize) {
+        if !self.charge.has_room_for(bytes as u64) {
+            // It waits for others: the client is not slow.
+            self.client.note(Phase::Waiting, self.context.shared.now_ms());
+            self.charge.room_for(bytes as u64).await;
+        }
+    }
+
     async fn write_output(&mut self, since: Instant) -> io::Result<()> {
+        self.charge_buffers();
         self.client.note(Phase::Receiving, self.context.shared.ms_at(since));
         let mut written = 0;
         while written < self.output.len() {
@@ -430,8 +453,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-/// The longest request, in bytes: what one client may make a node buffer.
+/// The longest request, in bytes, whatever memory there is: what one client may make a node buffer.
 const REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// The longest request where all connections have so many bytes: its buffer may be twice as long.
+fn request_bytes_max(buffer_bytes_max: u64) -> usize {
+    usize::try_from(buffer_bytes_max / 2).map_or(REQUEST_BYTES_MAX, |bytes| bytes.min(REQUEST_BYTES_MAX))
+}
 
 fn note_answered(answered: &mut Vec<(CommandId, u64)>, command: CommandId, times: u64) {
     match answered.iter_mut().find(|(known, _)| *known == command) {

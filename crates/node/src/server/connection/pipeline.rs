@@ -18,6 +18,7 @@ use super::Connection;
 use crate::catalog::Catalog;
 use crate::metrics::Counter;
 use crate::resolved::now_unix_ms;
+use crate::server::buffers::FREE_BYTES;
 use crate::server::clients::Phase;
 use crate::server::commands::versioned::{
     self, Accepted, Admission, Answer, DirectWriter, First, Gets, Pipeline, Request, Work, is_look_up,
@@ -96,15 +97,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             self.write_due(&mut pipeline, now).await?;
             let wake = match pause {
-                Pause::Starved => {
+                // The rest of a long request is read when all before it is answered: it may have to wait for memory.
+                Pause::Starved if (self.input.len() as u64) < FREE_BYTES => {
                     self.make_room();
+                    self.charge_buffers();
                     tokio::select! {
                         biased;
                         () = pipeline.next_done() => Wake::Done,
                         count = poll_fn(|context| self.poll_read(context)) => Wake::Input(count?),
                     }
                 }
-                Pause::Full | Pause::Other | Pause::Ended => {
+                Pause::Starved | Pause::Full | Pause::Other | Pause::Ended => {
                     pipeline.next_done().await;
                     Wake::Done
                 }

@@ -18,6 +18,7 @@ use fondaco_format::{ColdRead, FormatError, Lookup, Probe, Version};
 use fondaco_resp::Reply;
 use fondaco_resp::command::CommandId;
 
+use super::buffers::FREE_BYTES;
 use super::refusal;
 use crate::catalog::{Catalog, HELD, NOT_OPEN};
 use crate::forward::ValueAnswer;
@@ -95,6 +96,8 @@ pub(in crate::server) enum Run {
     Cold(Place, ColdRead),
     /// So many replies are ready that they should be sent before those from this place on.
     Full(Place),
+    /// The value of the key at this place is so long that its reply may have to wait for memory.
+    Long(Place),
 }
 
 /// What look-ups came to, for the counters.
@@ -262,6 +265,7 @@ impl Window {
                 continue;
             }
             match self.look_up(place.key, catalog) {
+                Ok(Lookup::Found(value)) if value.len() as u64 > FREE_BYTES => return Run::Long(place),
                 Ok(Lookup::Found(value)) => {
                     tally.hot += 1;
                     self.answer(&mut place, Ok(Some(&value)), reply);
