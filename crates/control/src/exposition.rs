@@ -399,6 +399,13 @@ fn process_metrics(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     gauge(encoder, "version_mappings", help, mappings)?;
     let help = "memory mappings that files of versions may take, most of vm.max_map_count";
     gauge(encoder, "version_mappings_max", help, mappings_max)?;
+    let help = "pages of mapped files of versions that could not be read";
+    counter(
+        encoder,
+        "version_unreadable_pages",
+        help,
+        fondaco_format::unreadable_pages(),
+    )?;
     if let Some(seconds) = process::cpu_seconds() {
         let help = "processor time used";
         let mut metric = encoder.encode_descriptor("cpu_seconds", help, None, MetricType::Counter)?;

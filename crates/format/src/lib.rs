@@ -18,6 +18,7 @@ mod checksum;
 mod chunk;
 mod compression;
 mod error;
+mod fault;
 mod hash;
 mod manifest;
 mod mapping;
@@ -33,9 +34,11 @@ pub use chunk::index::{IndexHeader, check_index};
 pub use chunk::writer::{ChunkPlan, ChunkWriter};
 pub use compression::{Compression, DICTIONARY_FILE, EncodedValue, Encoder, train_dictionary};
 pub use error::{FileDefect, FormatError};
+pub use fault::unreadable_pages;
 pub use hash::{chunk_of_hash, key_hash};
 pub use manifest::{
-    ChunkEntry, Column, FileEntry, MANIFEST_FILE, Manifest, Schema, ValueEncoding, data_file_name, index_file_name,
+    ChunkEntry, Column, FileEntry, GIVEN_AWAY_FILE, MANIFEST_FILE, Manifest, Schema, ValueEncoding, data_file_name,
+    index_file_name,
 };
 pub use record::{RECORD_HEADER_BYTES, RecordSearch, search_records};
 pub use room::mappings;

@@ -17,6 +17,10 @@ use crate::error::FormatError;
 /// The name of the manifest in a version's directory.
 pub const MANIFEST_FILE: &str = "manifest.json";
 
+/// The name of an empty file that says: who made this directory never changes its files, and needs them no
+/// more. So they may be linked by who may have them.
+pub const GIVEN_AWAY_FILE: &str = "given-away";
+
 /// One file of a version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

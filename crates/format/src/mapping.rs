@@ -13,6 +13,7 @@ use fondaco_model::PartitionId;
 use memmap2::{Advice, Mmap, UncheckedAdvice};
 
 use crate::error::{FileDefect, FormatError};
+use crate::fault::Guard;
 use crate::residency::{self, UNIT_BYTES};
 use crate::room::Taken;
 
@@ -24,9 +25,11 @@ const UNMAP_STEP_BYTES: usize = 4 << 20;
 
 /// A mapped file of a chunk.
 ///
-/// Its length never changes while it is mapped: nothing writes to the files of a version. (Should
-/// someone truncate one in spite of that, the kernel ends the process with SIGBUS.)
+/// Nothing writes to the files of a version. Should one be truncated in spite of that, or the disk fail to
+/// read a page, the page is replaced by zeros, and the mapping is not trusted any more: see [`crate::fault`].
 pub(crate) struct Mapping {
+    /// The first field: it ends before what it guards.
+    guard: Guard,
     path: PathBuf,
     file: File,
     map: Mmap,
@@ -80,11 +83,14 @@ impl Mapping {
         let mincore_is_truthful = rustix::process::geteuid().is_root()
             || metadata.uid() == rustix::process::geteuid().as_raw()
             || rustix::fs::access(&path, rustix::fs::Access::WRITE_OK).is_ok();
+        let stamps = unseen(units);
+        let start = map.as_ptr() as usize;
         Ok(Self {
+            guard: Guard::new(start..start + map.len(), &stamps),
             path,
             file,
             map,
-            stamps: unseen(units),
+            stamps,
             mincore_is_truthful,
             _room: room,
         })
@@ -98,7 +104,13 @@ impl Mapping {
         &self.file
     }
 
-    /// The mapped bytes. To touch those that are not resident stalls the thread on the disk.
+    /// Whether a page of it could not be read when it was touched.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.guard.is_damaged()
+    }
+
+    /// The mapped bytes. To touch those that are not resident stalls the thread on the disk. What is read
+    /// counts only if a [`Watch`](crate::fault::Watch) that was taken before is clean afterwards.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.map
@@ -118,6 +130,10 @@ impl Mapping {
 
     /// Notes that a range has just been read, and so is in memory.
     pub(crate) fn note_resident(&self, range: Range<usize>) {
+        if self.is_damaged() {
+            // What was read may not be what is mapped.
+            return;
+        }
         let now = residency::stamp_now();
         units(&range).for_each(|unit| self.stamps[unit].store(now, Relaxed));
     }
@@ -126,7 +142,7 @@ impl Mapping {
     #[inline(never)]
     fn ask_kernel(&self, range: Range<usize>) -> bool {
         let known = units(&range).any(|unit| self.was_seen(unit));
-        let resident = self.mincore_is_truthful && self.mincore(&range);
+        let resident = self.mincore_is_truthful && !self.is_damaged() && self.mincore(&range);
         if known {
             residency::observe_stale(resident);
         }

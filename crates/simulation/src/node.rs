@@ -32,6 +32,7 @@ impl World {
             let local = LocalVersion {
                 manifest_checksum: Some(checksum(version.build)),
                 open: version.held.clone(),
+                ..LocalVersion::default()
             };
             node.local.versions.insert(key.clone(), local);
         }
@@ -327,7 +328,7 @@ impl World {
         version.held.insert(partition);
         node.local.versions.entry(key.clone()).or_insert_with(|| LocalVersion {
             manifest_checksum: Some(checksum(fetch.build)),
-            open: PartitionSet::EMPTY,
+            ..LocalVersion::default()
         });
         Ok(())
     }

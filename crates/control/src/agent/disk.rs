@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Version};
 use fondaco_model::cluster::{LocalVersion, ReplicaKey};
-use fondaco_model::{PartitionSet, StoreName, VersionNumber};
+use fondaco_model::{PartitionId, PartitionSet, StoreName, VersionNumber};
 use fondaco_node::{SharedCatalog, discard_leftovers, discard_partitions};
 
 use super::reaper::{Reaper, Remains};
@@ -31,6 +31,8 @@ struct OnDisk {
     version: Option<Arc<Version>>,
     /// Why it cannot be opened, if so.
     problem: Option<String>,
+    /// Damage that was met when it was open before, and that no fetch has repaired since.
+    damage: BTreeMap<PartitionId, String>,
 }
 
 impl Disk {
@@ -54,10 +56,13 @@ impl Disk {
 
     /// What there is, as the model sees it.
     pub(crate) fn local(&self) -> BTreeMap<ReplicaKey, LocalVersion> {
-        let versions = self.versions();
+        let mut versions = self.versions();
         versions
-            .iter()
-            .map(|(key, found)| (key.clone(), found.local.clone()))
+            .iter_mut()
+            .map(|(key, found)| {
+                found.notice_damage(key);
+                (key.clone(), found.local.clone())
+            })
             .collect()
     }
 
@@ -68,7 +73,9 @@ impl Disk {
 
     /// Why a version cannot be opened, if so.
     pub(crate) fn problem(&self, store: &StoreName, version: VersionNumber) -> Option<String> {
-        self.versions().get(&(store.clone(), version))?.problem.clone()
+        let versions = self.versions();
+        let found = versions.get(&(store.clone(), version))?;
+        found.problem.clone().or_else(|| found.local.damage.clone())
     }
 
     /// Whether there is anything of a version.
@@ -90,25 +97,47 @@ impl Disk {
     }
 
     /// Looks at a version again, of which a fetch has brought more, or has left something: reads its
-    /// indexes into memory, and lets it take the place of what was open of it.
+    /// indexes into memory, and lets it take the place of what was open of it. `repaired` are the partitions
+    /// that a fetch has verified or brought again.
     ///
     /// # Errors
     /// It cannot be opened, or an index cannot be read.
-    pub(crate) fn look_again(&self, store: &StoreName, version: VersionNumber) -> Result<(), ControlError> {
+    pub(crate) fn look_again(
+        &self,
+        store: &StoreName,
+        version: VersionNumber,
+        repaired: &PartitionSet,
+    ) -> Result<(), ControlError> {
         let found = self.find(store, version).map(|found| {
             let found = found?;
             found.version.as_ref().map_or(Ok(()), |version| version.warm())?;
             Ok(found)
         });
-        let (found, outcome) = match found.transpose() {
+        let (mut found, outcome) = match found.transpose() {
             Ok(found) => (found, Ok(())),
             // What is open stays so: it was not for its files that it could not be opened once more.
             Err(error) if !is_damage(&error) && self.version(store, version).is_some() => return Err(error.into()),
             Err(error) => (Some(self.not_open(store, version, &error)), Err(error.into())),
         };
+        let before = self.damage(store, version);
+        if let Some(found) = &mut found {
+            found.damage = before;
+            found.damage.retain(|&partition, _| !repaired.contains(partition));
+        }
         self.put(store, version, found);
         warn_of_mappings();
         outcome
+    }
+
+    /// What is known to be damaged of a version.
+    fn damage(&self, store: &StoreName, version: VersionNumber) -> BTreeMap<PartitionId, String> {
+        let key = (store.clone(), version);
+        let mut versions = self.versions();
+        let Some(found) = versions.get_mut(&key) else {
+            return BTreeMap::new();
+        };
+        found.notice_damage(&key);
+        found.damage.clone()
     }
 
     /// What the disk has of a version.
@@ -168,7 +197,7 @@ impl Disk {
             return Ok(());
         }
         discard_partitions(&self.dir.version(store, version), partitions)?;
-        self.look_again(store, version)?;
+        self.look_again(store, version, partitions)?;
         tracing::info!(%store, %version, partitions = partitions.len(), "dropped partitions from the disk");
         Ok(())
     }
@@ -242,13 +271,43 @@ impl Disk {
 impl OnDisk {
     fn unfinished() -> Self {
         Self {
-            local: LocalVersion {
-                manifest_checksum: None,
-                open: PartitionSet::EMPTY,
-            },
+            local: LocalVersion::default(),
             version: None,
             problem: None,
+            damage: BTreeMap::new(),
         }
+    }
+
+    /// Takes note of damage that requests have met since the last look.
+    fn notice_damage(&mut self, (store, number): &ReplicaKey) {
+        let met = self
+            .version
+            .as_ref()
+            .map(|version| version.damaged())
+            .unwrap_or_default();
+        for (partition, damage) in met {
+            self.damage.entry(partition).or_insert_with(|| {
+                tracing::error!(
+                    %store, version = %number, %partition, %damage,
+                    "a file of a version is damaged: requests for what cannot be read get an error, and the partition is fetched again"
+                );
+                damage
+            });
+        }
+        self.local.damaged = self
+            .damage
+            .keys()
+            .copied()
+            .filter(|&partition| self.local.open.contains(partition))
+            .collect();
+        let mut partitions = self
+            .damage
+            .iter()
+            .filter(|(partition, _)| self.local.damaged.contains(**partition));
+        self.local.damage = partitions.next().map(|(partition, damage)| match partitions.count() {
+            0 => format!("partition {partition} is damaged: {damage}"),
+            others => format!("partition {partition} and {others} others are damaged: {damage}"),
+        });
     }
 }
 
@@ -286,9 +345,11 @@ fn open(dir: &Path) -> Result<OnDisk, FormatError> {
         local: LocalVersion {
             manifest_checksum: Some(Checksum::of(&manifest).to_string()),
             open: version.held().collect(),
+            ..LocalVersion::default()
         },
         version: Some(Arc::new(version)),
         problem: None,
+        damage: BTreeMap::new(),
     })
 }
 

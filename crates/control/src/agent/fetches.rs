@@ -199,13 +199,13 @@ impl Inner {
         let work = AssertUnwindSafe(|| self.bring(job, control));
         let outcome = catch_unwind(work).unwrap_or(Err(ControlError::FetchPanicked));
         let outcome = match outcome {
-            Ok(()) => self.parts.disk.look_again(store, *version),
+            Ok(()) => self.parts.disk.look_again(store, *version, &job.partitions),
             Err(error) => {
                 // What came so far stays there for the next try, unless it takes the last of the disk.
                 if matches!(error, ControlError::Fetch(FetchError::DiskFull { .. })) {
                     self.make_room(job);
                 }
-                let looked = self.parts.disk.look_again(store, *version);
+                let looked = self.parts.disk.look_again(store, *version, &PartitionSet::EMPTY);
                 looked.and(Err(error))
             }
         };

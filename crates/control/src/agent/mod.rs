@@ -313,7 +313,18 @@ impl AgentWork {
                     .collect()
             });
             let key = (name.clone(), current);
-            let is_open = local.get(&key).is_some_and(|version| version.open.covers(owned));
+            let found = local.get(&key);
+            if let Some(damage) = found.and_then(|version| version.damage.as_ref()) {
+                let failure = self.shared.status().failures.get(&key).cloned();
+                let again = failure.map_or_else(
+                    || "it is being fetched again".to_owned(),
+                    |failure| format!("fetching it again failed: {failure}"),
+                );
+                reasons.push(format!(
+                    "version {current} of store {name:?} cannot be served whole: {damage}; {again}"
+                ));
+            }
+            let is_open = found.is_some_and(|version| version.open.covers(owned));
             if !owned.is_empty() && !is_open {
                 let reason = self.shared.why_not(name, current);
                 let reason = reason.unwrap_or_else(|| "it is being fetched".to_owned());

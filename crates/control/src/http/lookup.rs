@@ -137,8 +137,8 @@ fn look_up_here(catalog: &Catalog, keys: &[Key]) -> Result<Here, ControlError> {
         let value = match &store.serving {
             // No builder writes such a key.
             Serving::Version(..) if !is_key(key) => None,
-            Serving::Version(_, version) => match version.get(key) {
-                Ok(value) => value.map(|value| value.to_vec()),
+            Serving::Version(_, version) => match version.get_owned(key) {
+                Ok(value) => value,
                 Err(FormatError::NotHeld { .. }) => return Ok(Here::Elsewhere),
                 Err(error) => return Err(error.into()),
             },

@@ -4,6 +4,8 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
+use fondaco_model::PartitionId;
+
 use super::ChunkIdentity;
 use super::data::{DATA_HEADER_BYTES, DataHeader, HeaderError};
 use super::index::{BLOCK_BYTES, BUCKETS_PER_BLOCK, IndexHeader, block_is_intact, block_of, block_range, bucket_range};
@@ -56,6 +58,10 @@ impl Chunk {
             data,
             index,
         })
+    }
+
+    pub(crate) fn partition(&self) -> PartitionId {
+        self.identity.partition
     }
 
     pub(crate) fn data(&self) -> &Mapping {

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::ops::Range;
+use std::path::Path;
 
 use super::lookup::BUCKET_READ_BYTES_MAX;
 use super::{Value, Version};
@@ -60,6 +61,10 @@ impl ColdRead {
         }
     }
 
+    pub(super) fn chunk(&self) -> u32 {
+        self.chunk
+    }
+
     /// Which bytes of [`Version::cold_file`] to read; empty if [`Version::complete`] will do the
     /// reading by itself, and so must be called where waiting is allowed.
     pub fn range(&self) -> Range<u64> {
@@ -83,11 +88,15 @@ impl Version {
             .file()
     }
 
+    pub(super) fn cold_path(&self, read: &ColdRead) -> &Path {
+        self.mapping(read.chunk, matches!(read.target, Target::Index { .. }))
+            .path()
+    }
+
     pub(super) fn read_blocking(&self, read: &ColdRead) -> Result<Vec<u8>, FormatError> {
         let mapping = self.mapping(read.chunk, matches!(read.target, Target::Index { .. }));
-        mapping
-            .read(read.range())
-            .map_err(FormatError::io("read", mapping.path()))
+        let bytes = mapping.read(read.range());
+        bytes.map_err(|error| self.read_failed(read, error))
     }
 
     /// Goes on with a look-up after its cold read: `bytes` is what [`ColdRead::range`] asked for.
@@ -96,6 +105,12 @@ impl Version {
     /// Corruption, named by file; too few bytes count as such. For a large read also a read that
     /// failed.
     pub fn complete(&self, read: ColdRead, key: &[u8], bytes: Vec<u8>) -> Result<ColdStep, FormatError> {
+        let number = read.chunk;
+        let step = self.go_on(read, key, bytes);
+        step.inspect_err(|error| self.note(number, error))
+    }
+
+    fn go_on(&self, read: ColdRead, key: &[u8], bytes: Vec<u8>) -> Result<ColdStep, FormatError> {
         let number = read.chunk;
         let chunk = &self.chunks[number as usize];
         let asked = read.range();

@@ -11,6 +11,7 @@ use super::cold::{ColdRead, ColdStep};
 use crate::chunk::index::entry_range;
 use crate::chunk::reader::Chunk;
 use crate::error::FormatError;
+use crate::fault::Watch;
 use crate::hash::{chunk_of_hash, key_hash};
 use crate::record::{RecordSearch, search_records};
 
@@ -63,11 +64,22 @@ pub struct Value<'v>(Content<'v>);
 
 #[derive(Debug, Clone)]
 enum Content<'v> {
-    Mapped(&'v [u8]),
+    Mapped { bytes: &'v [u8], watch: Watch },
     Owned { bytes: Vec<u8>, range: Range<usize> },
 }
 
 impl Value<'_> {
+    /// Whether all that was read of it so far is what was verified. To be asked after the last use of its
+    /// bytes: a page of a mapped file may become unreadable at any time, and reads as zeros then. If it is
+    /// not, all that was read of it is worthless, and the key is to be looked up again.
+    #[inline]
+    pub fn is_intact(&self) -> bool {
+        match &self.0 {
+            Content::Mapped { watch, .. } => watch.is_clean(),
+            Content::Owned { .. } => true,
+        }
+    }
+
     pub(super) fn owned(bytes: Vec<u8>, range: Range<usize>) -> Value<'static> {
         debug_assert!(range.end <= bytes.len());
         Value(Content::Owned { bytes, range })
@@ -85,7 +97,7 @@ impl Deref for Value<'_> {
     #[inline]
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Content::Mapped(bytes) => bytes,
+            Content::Mapped { bytes, .. } => bytes,
             Content::Owned { bytes, range } => &bytes[range.clone()],
         }
     }
@@ -95,11 +107,29 @@ impl Version {
     /// Looks a key up, waiting for the disk where it must: once, as a rule, and never for what is in
     /// memory.
     ///
+    /// What it gives may lie in a mapped file: [`Value::is_intact`], asked after the last use of its bytes,
+    /// says whether the disk could give all of them. [`Version::get_owned`] sees to that itself.
+    ///
     /// # Errors
     /// [`FormatError::NotHeld`], corruption, named by file, or a read that failed. Never a wrong value.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, FormatError> {
         self.get_probed(&self.probe(key), key)
+    }
+
+    /// Looks a key up, as [`Version::get`] does, and copies its value.
+    ///
+    /// # Errors
+    /// As [`Version::get`].
+    pub fn get_owned(&self, key: &[u8]) -> Result<Option<Vec<u8>>, FormatError> {
+        loop {
+            let Some(value) = self.get(key)? else { return Ok(None) };
+            let bytes = value.to_vec();
+            // Otherwise the next look-up reads the file, and not the mapping.
+            if value.is_intact() {
+                return Ok(Some(bytes));
+            }
+        }
     }
 
     #[inline]
@@ -190,10 +220,15 @@ impl Version {
         let Some(chunk) = self.chunks.get(number as usize) else {
             return Self::lookup_without_chunk(probe);
         };
+        let watch = Watch::begin();
         let Some(range) = self.hot_range(number, chunk, probe.bucket) else {
             return Ok(Lookup::Cold(ColdRead::index(number, probe.bucket)));
         };
-        let range = range?;
+        let range = match range {
+            Ok(range) if watch.is_clean() => range,
+            Ok(_) => return Ok(Lookup::Cold(ColdRead::index(number, probe.bucket))),
+            Err(error) => return self.bad_index(number, probe.bucket, watch, error),
+        };
         if range.is_empty() {
             return Ok(Lookup::Absent);
         }
@@ -206,18 +241,39 @@ impl Version {
         if !chunk.data().is_resident(range.clone()) {
             return Ok(Lookup::Cold(ColdRead::bucket(number, range)));
         }
-        match search_records(bucket, key) {
+        let found = match search_records(bucket, key) {
             RecordSearch::Found { value, stored_as_is } => {
                 let stored = &bucket[value];
-                let value = match self.decode(chunk, stored, stored_as_is)? {
-                    Some(decoded) => Value::owned_whole(decoded),
-                    None => Value(Content::Mapped(stored)),
-                };
-                Ok(Lookup::Found(value))
+                match self.decode(chunk, stored, stored_as_is) {
+                    Ok(Some(decoded)) => Ok(Lookup::Found(Value::owned_whole(decoded))),
+                    Ok(None) => Ok(Lookup::Found(Value(Content::Mapped { bytes: stored, watch }))),
+                    Err(error) => Err(error),
+                }
             }
             RecordSearch::Absent => Ok(Lookup::Absent),
             RecordSearch::Corrupt(reason) => Err(chunk.corrupt_data(reason)),
+        };
+        match found {
+            found if !watch.is_clean() => {
+                drop(found);
+                Ok(Lookup::Cold(ColdRead::bucket(number, range)))
+            }
+            Err(error) => {
+                self.note(number, &error);
+                Err(error)
+            }
+            found => found,
         }
+    }
+
+    /// An index that names impossible bytes: damaged, unless it only could not be read.
+    #[cold]
+    fn bad_index(&self, number: u32, bucket: u32, watch: Watch, error: FormatError) -> Result<Lookup<'_>, FormatError> {
+        if !watch.is_clean() {
+            return Ok(Lookup::Cold(ColdRead::index(number, bucket)));
+        }
+        self.note(number, &error);
+        Err(error)
     }
 
     #[cold]

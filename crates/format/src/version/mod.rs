@@ -13,6 +13,7 @@
 //!    the server reads files, and handed to [`Version::complete`].
 
 mod cold;
+mod damage;
 mod lookup;
 mod resident;
 pub(crate) mod scan;
@@ -32,6 +33,7 @@ use crate::compression::Decoder;
 use crate::error::FormatError;
 use crate::manifest::{ChunkEntry, Manifest};
 use crate::mapping::Mapping;
+use damage::Damage;
 use lookup::NOT_HELD;
 use resident::ResidentIndex;
 
@@ -51,6 +53,7 @@ pub struct Version {
     decoder: Decoder,
     /// There after [`Version::warm`].
     resident: OnceLock<ResidentIndex>,
+    damage: Damage,
 }
 
 impl Version {
@@ -128,6 +131,7 @@ impl Version {
             chunks: chunks.into(),
             decoder,
             resident: OnceLock::new(),
+            damage: Damage::default(),
             manifest,
         })
     }
@@ -177,7 +181,8 @@ impl Version {
     pub fn warm(&self) -> Result<(), FormatError> {
         if self.resident.get().is_none() {
             // Should two threads do it at a time, one of the two equal results stays.
-            let _ = self.resident.set(ResidentIndex::load(&self.chunks)?);
+            let loaded = ResidentIndex::load(&self.chunks, |chunk, error| self.note(chunk, error))?;
+            let _ = self.resident.set(loaded);
         }
         Ok(())
     }

@@ -19,8 +19,8 @@ pub(crate) struct ResidentIndex {
 const ENTRY_BYTES: usize = 4;
 
 impl ResidentIndex {
-    /// Reads and verifies the indexes of these chunks.
-    pub(crate) fn load(chunks: &[Chunk]) -> Result<Self, FormatError> {
+    /// Reads and verifies the indexes of these chunks. `failed` is told which chunk an error is of.
+    pub(crate) fn load(chunks: &[Chunk], failed: impl Fn(u32, &FormatError)) -> Result<Self, FormatError> {
         let mut entries = 0;
         let mut bases = Vec::with_capacity(chunks.len());
         for chunk in chunks {
@@ -31,9 +31,10 @@ impl ResidentIndex {
             .map_err(FormatError::io("allocate memory for the index of", ""))?;
         // A hint: without huge pages it is only slower.
         let _ = places.advise(Advice::HugePage);
-        for (chunk, &base) in chunks.iter().zip(&bases) {
+        for (number, (chunk, &base)) in (0..).zip(chunks.iter().zip(&bases)) {
             let end = base + chunk.bucket_count() as usize + 1;
-            chunk.load_places(&mut places[base * ENTRY_BYTES..end * ENTRY_BYTES])?;
+            let loaded = chunk.load_places(&mut places[base * ENTRY_BYTES..end * ENTRY_BYTES]);
+            loaded.inspect_err(|error| failed(number, error))?;
         }
         let places = places
             .make_read_only()

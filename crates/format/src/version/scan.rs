@@ -64,7 +64,8 @@ impl Version {
             }
             let (start, count) = self.chunks_of(partition);
             let chunk = &self.chunks[(start + within) as usize];
-            bytes += self.read_bucket(chunk, bucket, &mut records)?;
+            let read = self.read_bucket(chunk, bucket, &mut records);
+            bytes += read.inspect_err(|error| self.note(start + within, error))?;
             next = if bucket + 1 < chunk.bucket_count() {
                 Some((partition, within, bucket + 1))
             } else if within + 1 < count {

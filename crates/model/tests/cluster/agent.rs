@@ -74,7 +74,7 @@ impl Node {
         let entry = self.local.versions.entry((name(store), version));
         let local = entry.or_insert_with(|| LocalVersion {
             manifest_checksum: Some(checksum.to_owned()),
-            open: PartitionSet::EMPTY,
+            ..LocalVersion::default()
         });
         local.open = local.open.with(&partitions);
     }
@@ -337,6 +337,44 @@ fn a_version_that_cannot_be_opened_is_fetched_again() {
         !actions.iter().any(|action| matches!(action, AgentAction::Drop { .. })),
         "its files may be nowhere else"
     );
+}
+
+#[test]
+fn damaged_partitions_are_served_and_fetched_again_and_the_report_says_so() {
+    let mut cluster = Cluster::of(1, 8, 1);
+    cluster.create("s");
+    cluster.pushed(1, "s", "a");
+    let mut one = Node::new(1);
+    one.catch_up(&cluster, 0);
+    let damaged = one.local.versions.get_mut(&(name("s"), version(1))).unwrap();
+    let partition: PartitionSet = damaged.open.iter().take(1).collect();
+    damaged.damaged = partition.clone();
+    damaged.damage = Some("a page cannot be read".to_owned());
+    let actions = one.look(&cluster, 10_000);
+    let fetched = actions.iter().find_map(|action| match action {
+        AgentAction::Fetch { partitions, .. } => Some(partitions.clone()),
+        _ => None,
+    });
+    assert_eq!(fetched, Some(partition));
+    assert_eq!(one.serves("s"), [1]);
+    let report = &one.report.stores[&name("s")].versions[&version(1)];
+    assert_eq!(report.state, ReplicaState::Serving);
+    assert_eq!(report.error.as_deref(), Some("a page cannot be read"));
+    one.agent
+        .fetch_failed(&name("s"), version(1), "nobody has it".to_owned(), 10_000);
+    assert!(
+        fetches(&one.look(&cluster, 10_500)).is_empty(),
+        "it is left alone for a while"
+    );
+    let error = one.report.stores[&name("s")].versions[&version(1)]
+        .error
+        .clone()
+        .unwrap();
+    assert!(
+        error.contains("a page cannot be read") && error.contains("nobody has it"),
+        "{error}"
+    );
+    assert_eq!(fetches(&one.look(&cluster, 20_000)), [("s", 1)]);
 }
 
 #[test]

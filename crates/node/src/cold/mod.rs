@@ -75,14 +75,11 @@ impl ColdReads {
         loop {
             let read = in_flight.read.clone();
             let step = match in_flight.bytes.take() {
-                Some(bytes) => {
-                    let bytes = received(bytes).await.map_err(|source| FormatError::Io {
-                        action: "read",
-                        path: version.dir().into(),
-                        source,
-                    })?;
-                    version.complete(read, key, bytes)?
-                }
+                Some(bytes) => match bytes.await {
+                    Ok(Ok(bytes)) => version.complete(read, key, bytes)?,
+                    Ok(Err(error)) => return Err(version.read_failed(&read, error)),
+                    Err(_) => return Err(shutting_down("the read was given up")),
+                },
                 None => complete_on_a_thread(version, read, key).await?,
             };
             match step {
@@ -91,13 +88,6 @@ impl ColdReads {
                 ColdStep::Read(next) => in_flight = self.start(version, next),
             }
         }
-    }
-}
-
-async fn received(bytes: oneshot::Receiver<io::Result<Vec<u8>>>) -> io::Result<Vec<u8>> {
-    match bytes.await {
-        Ok(result) => result,
-        Err(_) => Err(io::Error::other("the node is shutting down")),
     }
 }
 
@@ -123,10 +113,13 @@ async fn complete_on_a_thread(version: &Arc<Version>, read: ColdRead, key: &[u8]
 pub(crate) async fn on_a_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FormatError> + Send + 'static,
 ) -> Result<T, FormatError> {
-    let shutting_down = |e| FormatError::Io {
+    tokio::task::spawn_blocking(work).await.map_err(shutting_down)?
+}
+
+fn shutting_down(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> FormatError {
+    FormatError::Io {
         action: "read",
         path: Default::default(),
-        source: io::Error::other(e),
-    };
-    tokio::task::spawn_blocking(work).await.map_err(shutting_down)?
+        source: io::Error::other(reason),
+    }
 }

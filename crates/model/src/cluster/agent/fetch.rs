@@ -84,7 +84,7 @@ impl Agent {
                 continue;
             }
             let partitions = match version {
-                Some(version) => want.partitions.without(&version.open),
+                Some(version) => want.partitions.without(&version.open.without(&version.damaged)),
                 None => want.partitions.clone(),
             };
             if partitions.is_empty() {

@@ -36,12 +36,17 @@ pub struct LocalVersioned {
 }
 
 /// A version on the disk.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LocalVersion {
     /// The checksum of its manifest; `None` if there is none yet, or a damaged one.
     pub manifest_checksum: Option<String>,
     /// The partitions that are complete and open.
     pub open: PartitionSet,
+    /// Those of them that were found to be damaged, if only in part: they are served as they are until they
+    /// have been fetched again.
+    pub damaged: PartitionSet,
+    /// What is damaged, for people.
+    pub damage: Option<String>,
 }
 
 /// A fetch that runs.

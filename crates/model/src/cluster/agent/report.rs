@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::fetch::Failure;
 use super::wanted::{Urgency, Want};
 use super::{Agent, AgentAction, LocalReplicas, ReplicaKey};
 use crate::cluster::record::{ReplicaReport, ReplicaState, ReportRecord, StoreReport};
@@ -102,8 +103,16 @@ impl Agent {
             planned: planning && open.covers(&want.partitions),
             bytes_done: fetch.map_or(0, |fetch| fetch.bytes_done),
             bytes_total: fetch.map_or(0, |fetch| fetch.bytes_total),
-            error: failure.map(|failure| failure.error.clone()),
+            error: error(version.and_then(|version| version.damage.as_ref()), failure),
         }
+    }
+}
+
+/// What is damaged, and why it could not be fetched again; either may be all there is to say.
+fn error(damage: Option<&String>, failure: Option<&Failure>) -> Option<String> {
+    match (damage, failure) {
+        (Some(damage), Some(failure)) => Some(format!("{damage}; fetching it again failed: {}", failure.error)),
+        (damage, failure) => damage.or(failure.map(|failure| &failure.error)).cloned(),
     }
 }
 

@@ -102,10 +102,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         continue;
                     }
                     Ok(Lookup::Found(value)) => {
-                        self.tally.hot += 1;
                         // Written at once: it lies in a mapping that may not be resident for long.
                         let mut reply = Reply::new(&mut self.output, self.session.protocol);
-                        self.window.answer(&mut place, Ok(Some(&value)), &mut reply);
+                        if self.window.answer_found(&mut place, &value, &mut reply) {
+                            self.tally.hot += 1;
+                        }
                         continue;
                     }
                     Ok(Lookup::Absent) => {

@@ -14,7 +14,7 @@ mod add;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use fondaco_format::{ColdRead, FormatError, Lookup, Probe, Version};
+use fondaco_format::{ColdRead, FormatError, Lookup, Probe, Value, Version};
 use fondaco_resp::Reply;
 use fondaco_resp::command::CommandId;
 
@@ -267,8 +267,9 @@ impl Window {
             match self.look_up(place.key, catalog) {
                 Ok(Lookup::Found(value)) if value.len() as u64 > FREE_BYTES => return Run::Long(place),
                 Ok(Lookup::Found(value)) => {
-                    tally.hot += 1;
-                    self.answer(&mut place, Ok(Some(&value)), reply);
+                    if self.answer_found(&mut place, &value, reply) {
+                        tally.hot += 1;
+                    }
                 }
                 Ok(Lookup::Absent) => {
                     tally.hot += 1;
@@ -315,6 +316,20 @@ impl Window {
             Ok(value) => self.answer(place, Ok(value.as_deref()), reply),
             Err(error) => self.answer(place, Err(error), reply),
         }
+    }
+
+    /// Answers the key at a place with a value that was found in memory, and moves on to the next; or neither,
+    /// if the disk could not give all of its bytes: it is to be looked up again then.
+    #[inline]
+    pub(in crate::server) fn answer_found(&self, place: &mut Place, value: &Value<'_>, reply: &mut Reply<'_>) -> bool {
+        let (before, reply_bytes) = (*place, reply.buffer.len());
+        self.answer(place, Ok(Some(value)), reply);
+        let is_intact = value.is_intact();
+        if !is_intact {
+            *place = before;
+            reply.buffer.truncate(reply_bytes);
+        }
+        is_intact
     }
 
     /// Answers the key at a place, and moves on to the next.

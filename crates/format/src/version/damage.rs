@@ -1,0 +1,73 @@
+//! What is known to be damaged of an open version: what look-ups and scans have met so far.
+//!
+//! A damaged record, or a sector that cannot be read, is an error of those who ask for it, and of nobody
+//! else. Besides it is remembered here, by partition, so that a server can say so and fetch the partition
+//! again.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use fondaco_model::PartitionId;
+
+use super::{ColdRead, Version};
+use crate::error::FormatError;
+use crate::fault::unreadable_pages;
+
+/// Damage that was met, by chunk.
+#[derive(Default)]
+pub(super) struct Damage {
+    is_any: AtomicBool,
+    first: Mutex<BTreeMap<u32, String>>,
+}
+
+impl Version {
+    /// The partitions with damaged or unreadable files, as far as look-ups and scans have met damage, each
+    /// with the first thing that was wrong.
+    pub fn damaged(&self) -> BTreeMap<PartitionId, String> {
+        let mut damaged = BTreeMap::new();
+        if !self.damage.is_any.load(Relaxed) && unreadable_pages() == 0 {
+            return damaged;
+        }
+        for (number, reason) in &*self.damage.first.lock().unwrap_or_else(PoisonError::into_inner) {
+            let partition = self.chunks[*number as usize].partition();
+            damaged.entry(partition).or_insert_with(|| reason.clone());
+        }
+        for chunk in &self.chunks {
+            let faulty = [chunk.data(), chunk.index()]
+                .into_iter()
+                .find(|mapping| mapping.is_damaged());
+            if let Some(mapping) = faulty {
+                let reason = || format!("{:?} has a page that cannot be read", mapping.path());
+                damaged.entry(chunk.partition()).or_insert_with(reason);
+            }
+        }
+        damaged
+    }
+
+    /// The error of a cold read that failed: to be called with what the operating system said.
+    #[cold]
+    pub fn read_failed(&self, read: &ColdRead, source: io::Error) -> FormatError {
+        let error = FormatError::io("read", self.cold_path(read))(source);
+        self.note(read.chunk(), &error);
+        error
+    }
+
+    /// Remembers an error of a chunk.
+    #[cold]
+    pub(super) fn note(&self, chunk: u32, error: &FormatError) {
+        let is_damage = match error {
+            FormatError::Io { source, .. } => !matches!(
+                source.kind(),
+                ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::OutOfMemory
+            ),
+            error => error.is_corruption(),
+        };
+        if is_damage {
+            let mut first = self.damage.first.lock().unwrap_or_else(PoisonError::into_inner);
+            first.entry(chunk).or_insert_with(|| error.to_string());
+            self.damage.is_any.store(true, Relaxed);
+        }
+    }
+}

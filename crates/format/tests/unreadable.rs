@@ -1,0 +1,148 @@
+//! Files that cannot be read any more while they are open: each look-up gives the right value or an error,
+//! and the process lives.
+
+mod written;
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+
+use fondaco_format::{Compression, FormatError, Version, unreadable_pages};
+use fondaco_model::PartitionId;
+use written::{Shape, write};
+
+fn records() -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let record = |n: u32| {
+        (
+            n.to_string().into_bytes(),
+            format!("value {n} {}", "x".repeat(500)).into_bytes(),
+        )
+    };
+    (0..2000).map(record).collect()
+}
+
+fn version(dir: &Path, compression: Compression) -> Version {
+    let shape = Shape {
+        partitions: 2,
+        chunks: 1,
+        compression,
+    };
+    write(dir, &records(), &shape);
+    Version::open(dir).unwrap()
+}
+
+fn file(dir: &Path, name: &str) -> PathBuf {
+    dir.join(name)
+}
+
+fn truncate(path: &Path, bytes: u64) {
+    OpenOptions::new()
+        .write(true)
+        .open(path)
+        .unwrap()
+        .set_len(bytes)
+        .unwrap();
+}
+
+/// Looks all keys up, twice, so that all are in memory. Returns how many are right and how many are errors.
+fn look_up_all(version: &Version) -> (usize, Vec<FormatError>) {
+    let mut right = 0;
+    let mut errors = Vec::new();
+    for _ in 0..2 {
+        (right, errors) = (0, Vec::new());
+        for (key, value) in records() {
+            match version.get_owned(&key) {
+                Ok(found) => {
+                    assert_eq!(found, Some(value), "a wrong value");
+                    right += 1;
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+    }
+    (right, errors)
+}
+
+#[test]
+fn of_a_truncated_data_file_what_is_left_is_right_and_the_rest_are_errors() {
+    for compression in [Compression::None, Compression::Lz4] {
+        for is_warm in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let version = version(dir.path(), compression);
+            if is_warm {
+                version.warm().unwrap();
+            }
+            assert_eq!(look_up_all(&version).0, 2000);
+            assert!(version.damaged().is_empty());
+            let name = &version.manifest().chunks[0].data.name;
+            let before = unreadable_pages();
+            truncate(&file(dir.path(), name), 20_000);
+            let (right, errors) = look_up_all(&version);
+            assert!(unreadable_pages() > before, "nothing was touched that is not there");
+            assert!(right > 900 && errors.len() > 100, "{right} {}", errors.len());
+            assert!(errors[0].to_string().contains(name.as_str()), "{}", errors[0]);
+            let damaged: Vec<PartitionId> = version.damaged().into_keys().collect();
+            assert_eq!(damaged, [version.manifest().chunks[0].partition]);
+        }
+    }
+}
+
+#[test]
+fn an_index_that_was_truncated_is_an_error_until_it_is_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let version = version(dir.path(), Compression::None);
+    assert_eq!(look_up_all(&version).0, 2000);
+    let name = &version.manifest().chunks[1].index.name;
+    truncate(&file(dir.path(), name), 4096);
+    let (right, errors) = look_up_all(&version);
+    assert!(right > 900 && errors.len() > 900, "{right} {}", errors.len());
+    let damaged: Vec<PartitionId> = version.damaged().into_keys().collect();
+    assert_eq!(damaged, [version.manifest().chunks[1].partition]);
+}
+
+#[test]
+fn a_value_at_hand_whose_page_goes_away_is_not_intact() {
+    let dir = tempfile::tempdir().unwrap();
+    let version = version(dir.path(), Compression::None);
+    let (key, value) = records().pop_last().unwrap();
+    // Twice: the first look-up reads the disk, and gives a copy.
+    version.get(&key).unwrap();
+    let found = version.get(&key).unwrap().unwrap();
+    assert_eq!(&found[..], &value[..]);
+    assert!(found.is_intact());
+    for chunk in &version.manifest().chunks {
+        truncate(&file(dir.path(), &chunk.data.name), 0);
+    }
+    assert_ne!(&found[..], &value[..], "it was not mapped");
+    assert!(!found.is_intact());
+    assert!(version.get_owned(&key).is_err());
+}
+
+#[test]
+fn readers_on_several_threads_never_see_zeros() {
+    let dir = tempfile::tempdir().unwrap();
+    let version = version(dir.path(), Compression::None);
+    assert_eq!(look_up_all(&version).0, 2000);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut errors = 0;
+                    while errors == 0 {
+                        errors = look_up_all(&version).1.len();
+                    }
+                    look_up_all(&version)
+                })
+            })
+            .collect();
+        for chunk in &version.manifest().chunks {
+            // Whole pages: the kernel writes zeros behind the end of the last one, as others do who write to the file.
+            truncate(&file(dir.path(), &chunk.data.name), 20 * 4096);
+        }
+        for reader in readers {
+            let (right, errors) = reader.join().unwrap();
+            assert_eq!(right + errors.len(), 2000);
+        }
+    });
+    assert_eq!(version.damaged().len(), 2);
+}
