@@ -11,6 +11,7 @@ use clap::Args;
 use fondaco_control::http::{
     DryRunResource, NewPush, NewStore, PushResource, PushStateName, ReplicaResource, ReplicaStateName, StoreResource,
 };
+use fondaco_format::GIVEN_AWAY_FILE;
 use fondaco_model::StoreName;
 use fondaco_storage::Location;
 use serde::Serialize;
@@ -29,7 +30,7 @@ use crate::scratch::Scratch;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The version is built in --work, where it needs as much space as the values have. If that is on the
-file system of the node's data, its files are linked and not copied. Nodes on other machines need a place
+file system of the node's data, and the node runs as the same user, its files are linked and not copied. Nodes on other machines need a place
 that they can read: say --output with an hdfs:// or s3:// URL, or a directory that all of them mount.
 
 Example:
@@ -128,6 +129,11 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
     let built = build::run(&options.input, partitions, Some(&location), &interrupt, output)?;
     if !output.is_json() {
         output.note(built.text().trim_end());
+    }
+    if let (Some(_), Some(dir)) = (&scratch, location.local_path()) {
+        // Nobody else changes these files, and they are deleted afterwards: nodes may link them.
+        let statement = dir.join(GIVEN_AWAY_FILE);
+        std::fs::write(&statement, "").with_context(|| format!("cannot write {statement:?}"))?;
     }
     if store.is_none() {
         client.post::<StoreResource>("/v1/stores", &NewStore::batch(name.as_str()))?;

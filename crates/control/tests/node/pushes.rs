@@ -3,9 +3,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use fondaco_format::GIVEN_AWAY_FILE;
 use serde_json::{Value, json};
 
-use crate::harness::{Builds, Client, TestNode, names, wait_for};
+use crate::harness::{Builds, Client, KEYS, TestNode, key, names, value, wait_for};
 
 const PUSHES: &str = "/v1/stores/pymk/pushes";
 
@@ -183,19 +184,99 @@ fn a_dry_run_checks_everything_and_changes_nothing() {
 }
 
 #[test]
-fn files_are_linked_where_source_and_node_share_a_file_system() {
+fn files_that_were_given_away_are_linked_and_all_others_are_not() {
+    let node = TestNode::start();
+    let builds = Builds::beside();
+    node.client.create(1);
+    let data = |dir: &std::path::Path| {
+        let name = names(dir).into_iter().find(|name| name.ends_with(".data")).unwrap();
+        fs::metadata(dir.join(name)).unwrap().ino()
+    };
+    for (build, gives_away) in [(1, false), (2, true)] {
+        let source = builds.build(build);
+        if gives_away {
+            fs::write(source.join(GIVEN_AWAY_FILE), "").unwrap();
+        }
+        node.client.push(&source);
+        let version = node.dir.path().join(format!("stores/pymk/version-{build}"));
+        assert_eq!(data(&source) == data(&version), gives_away);
+        assert!(!names(&version).contains(&GIVEN_AWAY_FILE.to_owned()));
+        // The builder may clean up after itself.
+        fs::remove_dir_all(&source).unwrap();
+        assert_eq!(node.client.served_build(50), build);
+    }
+    let node = node.restart();
+    assert_eq!(node.client.served_build(50), 2);
+}
+
+#[test]
+fn a_source_that_is_changed_in_place_changes_nothing_that_is_served() {
     let node = TestNode::start();
     let builds = Builds::beside();
     node.client.create(1);
     let source = builds.build(1);
     node.client.push(&source);
-    let version = node.dir.path().join("stores/pymk/version-1");
-    let data = names(&source).into_iter().find(|name| name.ends_with(".data")).unwrap();
-    let inode = |path: &std::path::Path| fs::metadata(path.join(&data)).unwrap().ino();
-    assert_eq!(inode(&source), inode(&version));
-    // The builder may clean up after itself.
-    fs::remove_dir_all(&source).unwrap();
+    // All of it in memory, and mapped.
+    assert_eq!((node.client.served_build(50), node.client.served_build(50)), (1, 1));
+    for name in names(&source) {
+        fs::File::create(source.join(name)).unwrap();
+    }
     assert_eq!(node.client.served_build(50), 1);
     let node = node.restart();
     assert_eq!(node.client.served_build(50), 1);
+}
+
+#[test]
+fn a_file_that_is_truncated_under_the_node_is_an_error_that_is_named_and_mended() {
+    let node = TestNode::start();
+    let builds = Builds::beside();
+    let client = &node.client;
+    client.create(1);
+    let source = builds.build(1);
+    client.push(&source);
+    assert_eq!((client.served_build(50), client.served_build(50)), (1, 1));
+    let away = source.with_extension("away");
+    fs::rename(&source, &away).unwrap();
+    let version = node.dir.path().join("stores/pymk/version-1");
+    let data = names(&version)
+        .into_iter()
+        .find(|name| name.ends_with(".data"))
+        .unwrap();
+    let file = fs::OpenOptions::new().write(true).open(version.join(&data)).unwrap();
+    file.set_len(0).unwrap();
+
+    let answers = || {
+        (0..KEYS).map(|number| {
+            client
+                .raw("GET", &format!("/v1/stores/pymk/keys/{}", key(number)), b"")
+                .unwrap()
+        })
+    };
+    let (mut right, mut errors) = (0, 0);
+    for (number, (status, _, body)) in answers().enumerate() {
+        match status {
+            200 => {
+                assert_eq!(body, value(1, number, 50).as_bytes());
+                right += 1;
+            }
+            _ => errors += 1,
+        }
+    }
+    assert!(right > KEYS / 2 && errors > KEYS / 20, "{right} {errors}");
+    wait_for("the node to say so", || {
+        let (status, answer) = client.call("GET", "/readyz", Value::Null);
+        (status == 503 && answer.to_string().contains(&data)).then_some(())
+    });
+    let (_, _, metrics) = client.raw("GET", "/metrics", b"").unwrap();
+    let metrics = String::from_utf8(metrics).unwrap();
+    let pages = metrics
+        .lines()
+        .find(|line| line.starts_with("fondaco_version_unreadable_pages_total "));
+    assert!(pages.is_some_and(|line| !line.ends_with(" 0")), "{pages:?}");
+
+    fs::rename(&away, &source).unwrap();
+    wait_for("it to be whole again", || {
+        (client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
+    });
+    assert_eq!(client.served_build(50), 1);
 }

@@ -9,7 +9,7 @@ use fondaco_format::FileEntry;
 
 use super::Pacer;
 use super::error::FetchError;
-use super::file::{FileFetch, Linked};
+use super::file::{FileFetch, Shared};
 use super::pace::FetchControl;
 use super::plan::FetchPlan;
 use super::report::Findings;
@@ -29,7 +29,7 @@ pub(super) struct Batch<'a> {
     reserve_bytes: u64,
     control: &'a FetchControl,
     findings: &'a Findings,
-    /// Space for copies, once it turned out that what should be linked must be copied.
+    /// Space for copies, once it turned out that what should need none must be copied.
     for_copies: Mutex<Option<Reservation>>,
 }
 
@@ -98,23 +98,23 @@ impl<'a> Batch<'a> {
             cache,
             findings: self.findings,
         };
-        let Some(source) = self.plan.linkable() else {
+        let Some(source) = self.plan.shareable() else {
             return file.copy(None);
         };
-        match file.link(source)? {
-            Linked::Done => Ok(()),
-            Linked::Impossible => {
+        match file.share(source)? {
+            Shared::Done => Ok(()),
+            Shared::Impossible => {
                 self.reserve_copies()?;
                 file.copy(None)
             }
-            Linked::Corrupt(error) => {
+            Shared::Corrupt(error) => {
                 self.reserve_copies()?;
                 file.copy(Some((source, error)))
             }
         }
     }
 
-    /// It looked as if files could be linked, and so nobody asked whether copies fit.
+    /// It looked as if files need no copies, and so nobody asked whether copies fit.
     fn reserve_copies(&self) -> Result<(), FetchError> {
         let mut reservation = self.for_copies.lock().unwrap_or_else(PoisonError::into_inner);
         if reservation.is_none() {

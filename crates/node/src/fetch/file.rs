@@ -1,7 +1,7 @@
-//! One file of a version: linked or copied into place, verified as it streams, resumed where an
+//! One file of a version: linked, cloned or copied into place, verified as it streams, resumed where an
 //! earlier try stopped, from whichever source gives it.
 //!
-//! A copy grows under the name `NAME.part`, a link is made as `NAME.link`; either gets its own name once
+//! A copy grows under the name `NAME.part`, a link or a clone is made as `NAME.link`; either gets its own name once
 //! its length and checksum are those of the manifest, and it is durable. Invariants: what has its own name
 //! is right; and nothing is ever written through a name that may be a link, since that would change the
 //! source.
@@ -16,6 +16,7 @@ use super::copy::{Copy, Origin};
 use super::error::FetchError;
 use super::pace::FetchControl;
 use super::report::Findings;
+use super::share;
 use super::source::{LocalReader, PageCache, SourceError};
 use super::sources::{Choice, Sources};
 
@@ -69,11 +70,11 @@ pub(super) struct Seen {
     pub(super) checksum: Checksum,
 }
 
-/// What became of a link.
-pub(super) enum Linked {
+/// What became of a file that need not be copied.
+pub(super) enum Shared {
     /// The file is in its place.
     Done,
-    /// The file cannot be linked.
+    /// The file must be copied.
     Impossible,
     /// The file of the source is not what the manifest says.
     Corrupt(FetchError),
@@ -98,34 +99,41 @@ impl From<SourceError> for StreamError {
 }
 
 impl FileFetch<'_> {
-    /// Links the file of a local source into place, once it is verified.
-    pub(super) fn link(&self, source: usize) -> Result<Linked, FetchError> {
+    /// Puts the file of a local source into place without copying it, once it is verified.
+    pub(super) fn share(&self, source: usize) -> Result<Shared, FetchError> {
         if self.keep_complete()? {
-            return Ok(Linked::Done);
+            return Ok(Shared::Done);
         }
         let Some(source_dir) = self.sources.get(source).local_dir() else {
-            return Ok(Linked::Impossible);
+            return Ok(Shared::Impossible);
         };
         let link = self.dir.join(link_name(&self.entry.name));
         remove(&link)?;
-        if fs::hard_link(source_dir.join(&self.entry.name), &link).is_err() {
-            // Another file system, too many links, a protected file: a copy says what is wrong.
-            return Ok(Linked::Impossible);
+        if !share::share(&source_dir.join(&self.entry.name), &link).unwrap_or(false) {
+            // A copy says what is wrong.
+            remove(&link)?;
+            return Ok(Shared::Impossible);
         }
         let mut last_try = false;
         loop {
-            let seen = self.read_back(&link)?;
+            let seen = match self.read_back(&link) {
+                Err(FetchError::Io { .. }) => {
+                    remove(&link)?;
+                    return Ok(Shared::Impossible);
+                }
+                seen => seen?,
+            };
             if self.matches(&seen) {
                 self.sync(&link)?;
                 self.keep(&link)?;
-                return Ok(Linked::Done);
+                return Ok(Shared::Done);
             }
             self.control.forget(seen.bytes);
             if last_try {
                 remove(&link)?;
                 let location = self.sources.get(source).name();
                 self.findings.corrupt(location, &self.entry.name);
-                return Ok(Linked::Corrupt(self.mismatch(source, &seen)));
+                return Ok(Shared::Corrupt(self.mismatch(source, &seen)));
             }
             last_try = true;
         }
@@ -223,24 +231,30 @@ impl FileFetch<'_> {
         trial.given_up |= trial.failures >= FAILURES_MAX || trial.busy >= BUSY_MAX;
     }
 
-    /// Whether the file is already there, complete: from an earlier try.
+    /// Whether the file is already there, complete: from an earlier try. A damaged one stays until another takes
+    /// its place: the rest of it may still be served.
     fn keep_complete(&self) -> Result<bool, FetchError> {
         let path = self.dir.join(&self.entry.name);
         match fs::symlink_metadata(&path) {
-            Ok(found) if found.is_file() && found.len() == self.entry.bytes => {
-                let seen = self.read_back(&path)?;
-                if self.matches(&seen) {
+            Ok(found) if found.is_file() && found.len() == self.entry.bytes => match self.read_back(&path) {
+                Ok(seen) if self.matches(&seen) => {
                     self.control.file_done();
-                    return Ok(true);
+                    Ok(true)
                 }
-                self.control.forget(seen.bytes);
-            }
-            Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(e) => return Err(FetchError::io("look at", path)(e)),
+                Ok(seen) => {
+                    self.control.forget(seen.bytes);
+                    Ok(false)
+                }
+                Err(error @ FetchError::Io { .. }) => {
+                    tracing::warn!(file = %self.entry.name, %error, "fetching it again");
+                    Ok(false)
+                }
+                Err(error) => Err(error),
+            },
+            Ok(_) => Ok(false),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(FetchError::io("look at", path)(e)),
         }
-        remove(&path)?;
-        Ok(false)
     }
 
     /// Gives a file that is verified and durable its own name.
@@ -257,7 +271,10 @@ impl FileFetch<'_> {
         let mut bytes = 0;
         let mut buffer = vec![0; PIECE_BYTES];
         loop {
-            let count = reader.read(&mut buffer).map_err(FetchError::io("read", path))?;
+            let count = reader.read(&mut buffer).map_err(|error| {
+                self.control.forget(bytes);
+                FetchError::io("read", path)(error)
+            })?;
             if count == 0 {
                 let checksum = checksum.finish();
                 return Ok(Seen { bytes, checksum });

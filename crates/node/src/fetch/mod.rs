@@ -19,6 +19,7 @@ mod pace;
 mod peer;
 mod plan;
 mod report;
+mod share;
 mod source;
 mod sources;
 mod space;

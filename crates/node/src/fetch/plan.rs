@@ -31,8 +31,8 @@ pub struct FetchPlan {
     /// Whether the manifest is to be put there at the end: into a new directory, or in the place of a damaged one.
     brings_manifest: bool,
     needed_bytes: u64,
-    /// The source whose files can be linked, as far as can be told before.
-    linkable: Option<usize>,
+    /// The source whose files need not be copied, as far as can be told before.
+    shareable: Option<usize>,
 }
 
 impl FetchPlan {
@@ -59,12 +59,12 @@ impl FetchPlan {
             adds: target.version_dir.is_dir(),
             brings_manifest,
             needed_bytes: 0,
-            linkable: None,
+            shareable: None,
             manifest_bytes,
         };
         let dir = plan.dir(target);
-        plan.linkable = space::linkable(sources, dir);
-        let need = plan.need(dir, plan.linkable.is_some())?;
+        plan.shareable = space::shareable(sources, dir);
+        let need = plan.need(dir, plan.shareable.is_some())?;
         plan.needed_bytes = need.outstanding_bytes();
         space::check(&need, target.reserve_bytes)?;
         Ok(plan)
@@ -90,9 +90,9 @@ impl FetchPlan {
         self.needed_bytes
     }
 
-    /// Whether files will be linked and not copied, as far as can be told before.
+    /// Whether files will be linked or cloned and not copied, as far as can be told before.
     pub fn links(&self) -> bool {
-        self.linkable.is_some()
+        self.shareable.is_some()
     }
 
     /// Fetches. Returns when all that is wanted is complete, verified, durable and in its place.
@@ -138,11 +138,11 @@ impl FetchPlan {
         })
     }
 
-    pub(super) fn linkable(&self) -> Option<usize> {
-        self.linkable
+    pub(super) fn shareable(&self) -> Option<usize> {
+        self.shareable
     }
 
-    /// What the files take in a directory: nothing if they are links.
+    /// What the files take in a directory: nothing if they are links or clones.
     pub(super) fn need(&self, dir: &Path, links: bool) -> Result<Need, FetchError> {
         Need::new(dir, self.files().filter(|_| !links))
     }

@@ -1,15 +1,16 @@
 //! Where a fetch reads from: a thin seam over storage and peers, so that a test can put something else in
 //! its place.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fondaco_storage::Location;
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, OFlags, fadvise};
 
 /// How much is read before its pages are given back.
 const DROP_BEHIND_BYTES: u64 = 8 << 20;
@@ -34,7 +35,7 @@ pub trait FetchSource: Send + Sync {
     /// What to call it in messages.
     fn name(&self) -> String;
 
-    /// Its directory, if files there can be hard-linked.
+    /// Its directory, if it is one of this machine.
     fn local_dir(&self) -> Option<&Path>;
 
     /// A small file, whole.
@@ -152,7 +153,7 @@ pub(super) struct LocalReader {
 impl LocalReader {
     pub(super) fn open(path: &Path, offset: u64, cache: PageCache) -> io::Result<Self> {
         use std::io::Seek;
-        let mut file = File::open(path)?;
+        let mut file = open_file(path)?;
         file.seek(io::SeekFrom::Start(offset))?;
         // Advice is a hint: where it is not taken, reading is right all the same.
         let _ = fadvise(file.as_fd(), 0, None, Advice::Sequential);
@@ -175,6 +176,17 @@ impl Read for LocalReader {
             self.dropped = self.offset;
         }
         Ok(count)
+    }
+}
+
+/// Opens a file for reading, through symbolic links. What is no file is refused: a pipe would wait for a
+/// writer for ever.
+pub(super) fn open_file(path: &Path) -> io::Result<File> {
+    let no_wait = OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(no_wait).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether a version fits on the disk, and whether its files can be linked.
+//! Whether a version fits on the disk, and whether its files need no copies.
 //!
 //! Several fetches may run at a time, and each needs what the others have not taken yet: so what a fetch
 //! still needs is reserved as long as it runs. A disk is a matter of the whole process, and so are
@@ -14,6 +14,7 @@ use fondaco_format::FileEntry;
 
 use super::error::FetchError;
 use super::file::part_name;
+use super::share;
 use super::sources::Sources;
 
 /// What running fetches need.
@@ -99,13 +100,16 @@ fn check_against(reserved: &[Arc<Need>], need: &Need, reserve_bytes: u64) -> Res
     Ok(())
 }
 
-/// The number of a source that is on the file system of the directory, so that links may work.
-pub(super) fn linkable(sources: &Sources, dir: &Path) -> Option<usize> {
+/// The number of a source whose files need no copies: see [`share`](super::share).
+pub(super) fn shareable(sources: &Sources, dir: &Path) -> Option<usize> {
+    let here = existing_ancestor(dir);
     let device = |path: &Path| fs::metadata(path).ok().map(|found| found.dev());
-    let here = device(existing_ancestor(dir))?;
-    sources
-        .iter()
-        .position(|source| source.local_dir().and_then(device) == Some(here))
+    let device_here = device(here)?;
+    sources.iter().position(|source| {
+        source
+            .local_dir()
+            .is_some_and(|from| device(from) == Some(device_here) && share::is_possible(from, here))
+    })
 }
 
 fn reserved() -> MutexGuard<'static, Vec<Arc<Need>>> {

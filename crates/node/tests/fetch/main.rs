@@ -6,5 +6,6 @@ mod peers;
 mod place;
 mod remote;
 mod several;
+mod sharing;
 #[path = "../../../format/tests/written/mod.rs"]
 mod written;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fondaco_format::{Checksum, Compression, Version, verify};
+use fondaco_format::{Checksum, Compression, GIVEN_AWAY_FILE, Version, verify};
 use fondaco_model::{PartitionCount, PartitionId, PartitionSet, StoreName};
 use fondaco_node::{
     Clock, FetchControl, FetchError, FetchPlan, FetchReport, FetchSource, FetchTarget, FetchTuning, PageCache,
@@ -46,6 +46,9 @@ impl Source {
             compression: Compression::None,
         };
         written::write(dir.path(), &records, &shape);
+        if linkable {
+            fs::write(dir.path().join(GIVEN_AWAY_FILE), "").unwrap();
+        }
         Arc::new(Self {
             dir,
             linkable,
