@@ -1,27 +1,39 @@
 //! How fast a fetch may go: a bucket of tokens that keeps a rate, and the decision which rate.
 //!
-//! Live traffic comes first: when reads become slower than they are in quiet times, the fetch backs
-//! off by halves, and comes back in small steps, as TCP does (additive increase, multiplicative
-//! decrease). Time is passed in, as the time since some fixed moment. Invariant: the rate never
-//! passes the operator's limit, and never falls below [`RATE_MIN_BYTES_PER_SECOND`] or that limit.
+//! Live traffic comes first, but only where the fetch is what slows it down. The latency of reads varies by
+//! itself, those of cold reads above all, so it is no use to compare it with earlier times. Instead the fetch
+//! pauses for a moment again and again, and what reads took while it ran is compared with what they took
+//! while it paused. Only if several comparisons agree, within their own scatter, that reads are slower with
+//! it, it halves its rate; if they agree that reads are not, it goes faster again.
+//!
+//! Time is passed in, as the time since some fixed moment. Invariant: the rate never passes the operator's
+//! limit, and never falls below the floor or that limit.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The slowest that a fetch makes itself, in bytes a second: it must end one day.
-pub const RATE_MIN_BYTES_PER_SECOND: u64 = 1 << 20;
-
-/// How much slower than in quiet times reads may be before a fetch backs off.
-const SLOWDOWN_MAX: f64 = 1.5;
+/// How much slower reads may be with a fetch than without: less is not told from chance.
+const SLOWDOWN_MAX: f64 = 1.2;
 
 /// A difference in latency that is noise, whatever the ratio.
 const NOISE: Duration = Duration::from_micros(50);
 
-/// How much of the rate one quiet window adds.
-const INCREASE: f64 = 0.1;
+/// From how many comparisons on something is decided.
+const COMPARISONS_MIN: usize = 3;
 
-/// How fast the memory of the quietest window fades, so that a load that changed for good becomes
-/// the new quiet: a rise by half takes some 80 windows.
-const BASELINE_RISE: f64 = 1.005;
+/// How many comparisons are remembered.
+const COMPARISONS_MAX: usize = 8;
+
+/// How many standard errors the mean must be away from the limit.
+const CERTAINTY: f64 = 2.0;
+
+/// By how much the logarithms of comparisons are assumed to differ before they are known, and how many
+/// comparisons that assumption counts for.
+const ASSUMED_DEVIATION: f64 = 0.5;
+const ASSUMED_WEIGHT: f64 = 3.0;
+
+/// How much faster a fetch becomes at a time.
+const INCREASE: f64 = 1.5;
 
 /// Lets bytes through at a rate, which may change at any time.
 ///
@@ -91,39 +103,44 @@ impl TokenBucket {
     }
 }
 
-/// What was seen in one window of time.
+/// How long reads took, at the 99th percentile, while a fetch ran and while it paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FetchWindow {
-    /// The 99th percentile of the latency of reads; `None` if nobody read.
-    pub read_p99: Option<Duration>,
-    /// How fast the fetch went.
-    pub fetched_bytes_per_second: u64,
+pub struct ReadLatencies {
+    /// While it ran.
+    pub with: Duration,
+    /// While it paused, right before or after.
+    pub without: Duration,
 }
 
-/// Decides, window by window, how fast a fetch may go.
+/// Decides, comparison by comparison, how fast a fetch may go.
 #[derive(Debug, Clone)]
 pub struct AdaptiveRate {
     /// The operator's limit in bytes a second, `None` for none.
     limit: Option<u64>,
+    /// The slowest that it makes itself.
+    floor: u64,
     /// The rate of its own, `None` when it holds nothing back.
     rate: Option<u64>,
-    /// The quietest 99th percentile remembered, in seconds.
-    baseline: Option<f64>,
+    /// The logarithms of how much slower reads were with the fetch, since the rate changed last.
+    slowdowns: VecDeque<f64>,
 }
 
 impl AdaptiveRate {
-    /// Begins at full speed. `quiet_p99` is what reads took before the fetch, if anybody read.
-    pub fn new(limit_bytes_per_second: Option<u64>, quiet_p99: Option<Duration>) -> Self {
+    /// Begins at full speed.
+    pub fn new(limit_bytes_per_second: Option<u64>, floor_bytes_per_second: u64) -> Self {
         Self {
             limit: limit_bytes_per_second,
+            floor: floor_bytes_per_second.max(1),
             rate: None,
-            baseline: quiet_p99.map(|p99| p99.as_secs_f64()),
+            slowdowns: VecDeque::new(),
         }
     }
 
-    /// Changes the operator's limit; `None` is none.
-    pub fn set_limit(&mut self, limit_bytes_per_second: Option<u64>) {
+    /// Changes the operator's limit, `None` for none, and floor.
+    pub fn set_bounds(&mut self, limit_bytes_per_second: Option<u64>, floor_bytes_per_second: u64) {
         self.limit = limit_bytes_per_second;
+        self.floor = floor_bytes_per_second.max(1);
+        self.rate = self.rate.map(|rate| rate.max(self.floor));
     }
 
     /// The rate to keep, in bytes a second; `None` is as fast as it goes.
@@ -134,32 +151,54 @@ impl AdaptiveRate {
         }
     }
 
-    /// Takes what the last window showed, and returns the rate for the next one.
-    pub fn observe(&mut self, window: FetchWindow) -> Option<u64> {
-        let slow = window.read_p99.is_some_and(|p99| self.is_slow(p99));
-        let fetched = window.fetched_bytes_per_second;
-        if slow {
-            let from = self.rate.map_or(fetched, |rate| rate.min(fetched));
-            self.rate = Some((from / 2).max(RATE_MIN_BYTES_PER_SECOND));
-        } else if let Some(rate) = self.rate {
-            let step = (rate as f64 * INCREASE) as u64;
-            let next = rate.saturating_add(step.max(RATE_MIN_BYTES_PER_SECOND));
-            // Twice what the disks gave holds nothing back any more.
-            let holds_back = self.limit.is_none_or(|limit| next < limit) && next / 2 <= fetched;
-            self.rate = holds_back.then_some(next);
+    /// Takes how fast the fetch went while nobody read: there is nobody to make room for.
+    pub fn observe_no_reads(&mut self, fetched_bytes_per_second: u64) -> Option<u64> {
+        self.slowdowns.clear();
+        self.speed_up(fetched_bytes_per_second);
+        self.rate_bytes_per_second()
+    }
+
+    /// Takes a comparison, and how fast the fetch went while it ran, and returns the rate from now on.
+    pub fn observe(&mut self, reads: ReadLatencies, fetched_bytes_per_second: u64) -> Option<u64> {
+        let is_noise = reads.with <= reads.without + NOISE;
+        let ratio = reads.with.as_secs_f64() / reads.without.as_secs_f64().max(1e-9);
+        let slowdown = if is_noise { ratio.min(1.0) } else { ratio };
+        self.slowdowns.push_back(slowdown.clamp(0.05, 20.0).ln());
+        if self.slowdowns.len() > COMPARISONS_MAX {
+            self.slowdowns.pop_front();
+        }
+        if self.slowdowns.len() >= COMPARISONS_MIN {
+            let (mean, error) = self.mean_and_error();
+            if mean - CERTAINTY * error > SLOWDOWN_MAX.ln() {
+                let from = self
+                    .rate
+                    .map_or(fetched_bytes_per_second, |rate| rate.min(fetched_bytes_per_second));
+                self.rate = Some((from / 2).max(self.floor));
+                self.slowdowns.clear();
+            } else if mean < SLOWDOWN_MAX.ln() && self.rate.is_some() {
+                self.speed_up(fetched_bytes_per_second);
+                self.slowdowns.clear();
+            }
         }
         self.rate_bytes_per_second()
     }
 
-    /// Compares with the quietest window remembered, and remembers this one.
-    fn is_slow(&mut self, p99: Duration) -> bool {
-        let seconds = p99.as_secs_f64();
-        let baseline = match self.baseline {
-            Some(baseline) => baseline.min(seconds),
-            None => seconds,
-        };
-        self.baseline = Some(baseline * BASELINE_RISE);
-        seconds > baseline * SLOWDOWN_MAX && seconds > baseline + NOISE.as_secs_f64()
+    fn speed_up(&mut self, fetched: u64) {
+        let Some(rate) = self.rate else { return };
+        let next = (rate as f64 * INCREASE) as u64 + 1;
+        // Twice what the disks gave holds nothing back any more.
+        let holds_back = self.limit.is_none_or(|limit| next < limit) && next / 2 <= fetched;
+        self.rate = holds_back.then_some(next);
+    }
+
+    /// The mean of the comparisons, and its standard error, which begins with an assumption of how much they
+    /// differ by themselves.
+    fn mean_and_error(&self) -> (f64, f64) {
+        let count = self.slowdowns.len() as f64;
+        let mean = self.slowdowns.iter().sum::<f64>() / count;
+        let squares: f64 = self.slowdowns.iter().map(|slowdown| (slowdown - mean).powi(2)).sum();
+        let variance = (ASSUMED_WEIGHT * ASSUMED_DEVIATION.powi(2) + squares) / (ASSUMED_WEIGHT + count - 1.0);
+        (mean, (variance / count).sqrt())
     }
 }
 
@@ -171,48 +210,117 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn window(p99_us: u64, fetched: u64) -> FetchWindow {
-        FetchWindow {
-            read_p99: Some(Duration::from_micros(p99_us)),
-            fetched_bytes_per_second: fetched,
+    const FLOOR: u64 = 16 * MIB;
+    /// What the disk of the simulated reader gives.
+    const DISK: u64 = 800 * MIB;
+
+    fn reads(with_us: u64, without_us: u64) -> ReadLatencies {
+        ReadLatencies {
+            with: Duration::from_micros(with_us),
+            without: Duration::from_micros(without_us),
+        }
+    }
+
+    /// A reader whose latency varies by itself, from one moment to the next and over time, and grows with what a
+    /// fetch takes of the disk.
+    struct Reader {
+        seed: u64,
+        /// By how much the logarithm of the latency scatters.
+        scatter: f64,
+        drift: f64,
+        level: f64,
+        /// How many times slower reads are beside a fetch at full speed, less one.
+        harm: f64,
+    }
+
+    impl Reader {
+        fn new(seed: u64, scatter: f64, drift: f64, harm: f64) -> Self {
+            Self {
+                seed,
+                scatter,
+                drift,
+                level: 0.0,
+                harm,
+            }
+        }
+
+        /// The sum of twelve uniform numbers is nearly normal.
+        fn normal(&mut self) -> f64 {
+            let uniform = (0..12).map(|_| {
+                self.seed = self
+                    .seed
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
+                (self.seed >> 33) as f64 / f64::from(1u32 << 31)
+            });
+            uniform.sum::<f64>() - 6.0
+        }
+
+        fn compare(&mut self, fetched: u64) -> ReadLatencies {
+            self.level = (self.level + self.drift * self.normal()) * 0.95;
+            let slower = 1.0 + self.harm * fetched as f64 / DISK as f64;
+            let latency = |reader: &mut Self, factor: f64| {
+                let log = reader.level + reader.scatter * reader.normal();
+                Duration::from_secs_f64(0.002 * log.exp() * factor)
+            };
+            ReadLatencies {
+                with: latency(self, slower),
+                without: latency(self, 1.0),
+            }
+        }
+
+        /// The mean rate of a fetch beside it, once it had time to find its rate, as a share of the disk's.
+        fn share_of_a_fetch(&mut self) -> f64 {
+            let mut rate = AdaptiveRate::new(None, MIB);
+            let mut sum = 0.0;
+            for turn in 0..600 {
+                let fetched = rate.rate_bytes_per_second().map_or(DISK, |rate| rate.min(DISK));
+                rate.observe(self.compare(fetched), fetched);
+                if turn >= 150 {
+                    sum += fetched as f64 / DISK as f64;
+                }
+            }
+            sum / 450.0
         }
     }
 
     #[test]
-    fn slow_reads_halve_the_rate_and_quiet_ones_restore_it() {
-        let mut rate = AdaptiveRate::new(None, Some(Duration::from_micros(200)));
-        assert_eq!(rate.observe(window(210, 800 * MIB)), None);
-        assert_eq!(rate.observe(window(900, 800 * MIB)), Some(400 * MIB));
-        assert_eq!(rate.observe(window(900, 400 * MIB)), Some(200 * MIB));
+    fn reads_that_a_fetch_slows_down_halve_its_rate_and_it_comes_back_when_they_end() {
+        let mut rate = AdaptiveRate::new(None, FLOOR);
+        assert_eq!(
+            rate.observe(reads(900, 210), DISK),
+            None,
+            "one comparison may be chance"
+        );
+        assert_eq!(rate.observe(reads(900, 210), DISK), None);
+        assert_eq!(rate.observe(reads(900, 210), DISK), Some(DISK / 2));
+        for _ in 0..100 {
+            rate.observe(reads(900, 210), rate.rate_bytes_per_second().unwrap());
+        }
+        assert_eq!(rate.rate_bytes_per_second(), Some(FLOOR));
         let mut windows = 0;
-        while rate.observe(window(210, rate.rate.unwrap().min(800 * MIB))).is_some() {
+        while let Some(limit) = rate.rate_bytes_per_second() {
+            rate.observe_no_reads(limit.min(DISK));
             windows += 1;
-            assert!(windows < 100, "the rate never recovers");
+            assert!(windows < 20, "the rate never recovers");
         }
         assert!(windows > 5, "the rate jumps back");
     }
 
     #[test]
-    fn noise_on_short_latencies_does_not_slow_a_fetch() {
-        let mut rate = AdaptiveRate::new(None, Some(Duration::from_micros(20)));
-        assert_eq!(rate.observe(window(60, 800 * MIB)), None);
-    }
-
-    #[test]
-    fn without_a_quiet_sample_the_quietest_window_becomes_the_baseline() {
-        let mut rate = AdaptiveRate::new(None, None);
-        assert_eq!(rate.observe(window(1000, 800 * MIB)), None);
-        assert_eq!(rate.observe(window(300, 800 * MIB)), None);
-        assert_eq!(rate.observe(window(1000, 800 * MIB)), Some(400 * MIB));
-    }
-
-    #[test]
-    fn a_load_that_changed_for_good_becomes_the_new_quiet() {
-        let mut rate = AdaptiveRate::new(None, Some(Duration::from_micros(200)));
-        for _ in 0..400 {
-            rate.observe(window(600, rate.rate.unwrap_or(800 * MIB)));
+    fn reads_that_are_as_slow_without_the_fetch_do_not_slow_it() {
+        let mut rate = AdaptiveRate::new(None, FLOOR);
+        for ms in [1, 40, 2, 90, 90, 3, 500, 1, 1] {
+            assert_eq!(rate.observe(reads(ms * 1000, ms * 1000), DISK), None);
         }
-        assert!(rate.rate.unwrap_or(u64::MAX) > 100 * MIB, "{rate:?}");
+    }
+
+    #[test]
+    fn noise_on_short_latencies_does_not_slow_a_fetch() {
+        let mut rate = AdaptiveRate::new(None, FLOOR);
+        for _ in 0..20 {
+            assert_eq!(rate.observe(reads(60, 20), DISK), None);
+        }
     }
 
     #[test]
@@ -244,16 +352,37 @@ mod tests {
         }
 
         #[test]
+        fn a_reader_whose_latency_varies_by_itself_does_not_slow_a_fetch(
+            seed in any::<u64>(), scatter in 0.0..0.7f64, drift in 0.0..0.3f64,
+        ) {
+            let share = Reader::new(seed, scatter, drift, 0.0).share_of_a_fetch();
+            prop_assert!(share > 0.75, "{share}");
+        }
+
+        #[test]
+        fn a_reader_that_a_fetch_slows_down_is_left_in_peace(
+            seed in any::<u64>(), scatter in 0.0..0.7f64, drift in 0.0..0.3f64, harm in 1.0..20.0f64,
+        ) {
+            let share = Reader::new(seed, scatter, drift, harm).share_of_a_fetch();
+            let slowdown = 1.0 + harm * share;
+            prop_assert!(slowdown < 1.9, "reads are {slowdown} times slower");
+            prop_assert!(slowdown > 1.1, "the fetch could go faster: reads are {slowdown} times slower");
+        }
+
+        #[test]
         fn the_rate_stays_between_its_floor_and_the_limit(
             limit in prop::option::of(1..1000 * MIB),
-            windows in prop::collection::vec((prop::option::of(1..100_000u64), 0..1000 * MIB), 0..200),
+            floor in 1..100 * MIB,
+            windows in prop::collection::vec((prop::option::of((1..100_000u64, 1..100_000u64)), 0..1000 * MIB), 0..200),
         ) {
-            let mut rate = AdaptiveRate::new(limit, None);
-            for (p99_us, fetched_bytes_per_second) in windows {
-                let read_p99 = p99_us.map(Duration::from_micros);
-                let next = rate.observe(FetchWindow { read_p99, fetched_bytes_per_second });
+            let mut rate = AdaptiveRate::new(limit, floor);
+            for (compared, fetched) in windows {
+                let next = match compared {
+                    Some((with, without)) => rate.observe(reads(with, without), fetched),
+                    None => rate.observe_no_reads(fetched),
+                };
                 if let Some(next) = next {
-                    prop_assert!(next >= RATE_MIN_BYTES_PER_SECOND.min(limit.unwrap_or(u64::MAX)));
+                    prop_assert!(next >= floor.min(limit.unwrap_or(u64::MAX)));
                     prop_assert!(next <= limit.unwrap_or(u64::MAX));
                 } else {
                     prop_assert!(limit.is_none());

@@ -21,7 +21,7 @@ mod version;
 pub mod versioned;
 
 pub use definition::{StoreDefinition, StoreKind};
-pub use fetch_rate::{AdaptiveRate, FetchWindow, RATE_MIN_BYTES_PER_SECOND, TokenBucket};
+pub use fetch_rate::{AdaptiveRate, ReadLatencies, TokenBucket};
 pub use limits::{KEY_BYTES_MAX, STORES_MAX, VALUE_BYTES_MAX};
 pub use name::{NameError, StoreName};
 pub use node::{Identity, IdentityError, NodeId, NodeIdError};

@@ -16,6 +16,8 @@ pub struct Settings {
 pub enum Setting {
     /// How fast a fetch may read, in bytes a second; 0 is no limit.
     FetchRateBytesPerSecond,
+    /// The slowest that a fetch makes itself for the sake of reads, in bytes a second.
+    FetchRateFloorBytesPerSecond,
     /// After how long without a request a client is dropped, in seconds; 0 is never.
     ClientIdleSeconds,
     /// After how long in the middle of a request, or without reading its replies, a client is
@@ -57,7 +59,7 @@ pub struct SettingSpec {
 }
 
 /// All settings.
-pub const SETTINGS: [SettingSpec; 10] = [
+pub const SETTINGS: [SettingSpec; 11] = [
     SettingSpec {
         setting: Setting::FetchRateBytesPerSecond,
         name: "fetch-rate-bytes-per-second",
@@ -66,6 +68,15 @@ pub const SETTINGS: [SettingSpec; 10] = [
         min: 0,
         max: 1 << 50,
         summary: "how fast a node may fetch, all its fetches together; 0 is no limit",
+    },
+    SettingSpec {
+        setting: Setting::FetchRateFloorBytesPerSecond,
+        name: "fetch-rate-floor-bytes-per-second",
+        redis_name: None,
+        default: 16 << 20,
+        min: 1,
+        max: 1 << 50,
+        summary: "the slowest that the fetches of a node together make themselves when they delay reads",
     },
     SettingSpec {
         setting: Setting::ClientIdleSeconds,

@@ -200,6 +200,7 @@ impl World {
             manifest_checksum: checksum(build),
             partitions: partitions.clone(),
             bytes_done: 0,
+            seconds_left: None,
             bytes_total: partitions.len() as u64 * PARTITION_BYTES,
         };
         node.local.fetches.insert(key.clone(), local);

@@ -233,15 +233,18 @@ pub fn progress_text(push: &PushResource) -> String {
         output::bytes(push.bytes_done),
         output::bytes(push.bytes_total)
     );
+    let left = push.seconds_left.map_or_else(String::new, |seconds| {
+        format!(", {} left", output::duration(Duration::from_secs(seconds.max(1))))
+    });
     if push.nodes.len() > 1 {
-        return format!("{bytes}, {}", nodes_text(&push.nodes));
+        return format!("{bytes}{left}, {}", nodes_text(&push.nodes));
     }
     let limit = match push.rate_limit_bytes_per_second {
         0 => String::new(),
         limit => format!(" of at most {}/s", output::bytes(limit)),
     };
     format!(
-        "{bytes}, {} of {} files, {}/s{limit}",
+        "{bytes}{left}, {} of {} files, {}/s{limit}",
         push.files_done,
         push.files_total,
         output::bytes(push.rate_bytes_per_second),

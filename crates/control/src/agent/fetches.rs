@@ -90,7 +90,7 @@ impl Fetches {
 
     /// Begins a fetch; none of this version runs.
     pub(crate) fn begin(&self, job: Job) {
-        let control = Arc::new(FetchControl::new(SystemClock::default()));
+        let control = Arc::new(FetchControl::new(SystemClock));
         let key = job.key.clone();
         let (store, version) = &key;
         let partitions = job.partitions.len();
@@ -141,6 +141,7 @@ impl Fetches {
                 partitions: running.partitions.clone(),
                 bytes_done: progress.bytes_done,
                 bytes_total: progress.bytes_total,
+                seconds_left: progress.seconds_left,
             }
         };
         let running = self.0.running();
@@ -266,7 +267,11 @@ impl Inner {
         let plan = FetchPlan::new(&sources, &target)?;
         let cache = self.page_cache(plan.files_bytes());
         let running = || self.running().len();
-        let tuning = Tuning::new(&self.parts.settings, &self.parts.metrics, &running);
+        let tuning = Tuning {
+            settings: &self.parts.settings,
+            metrics: &self.parts.metrics,
+            running: &running,
+        };
         let report = plan.run(&sources, &target, cache, control, &tuning)?;
         if version_dir.is_dir() && self.parts.disk.version(store, *version).is_none() {
             // Nothing of it was open, so all that is wanted was fetched or verified; what else there is may be what kept it

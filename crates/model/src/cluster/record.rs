@@ -262,6 +262,9 @@ pub struct ReplicaReport {
     /// The bytes that this fetch is to bring.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes_total: u64,
+    /// In how many seconds this fetch will be done, as far as can be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_left: Option<u64>,
     /// Why it failed, or, while it is fetched again, why it failed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -275,6 +278,7 @@ impl ReplicaReport {
             planned: false,
             bytes_done: 0,
             bytes_total: 0,
+            seconds_left: None,
             error: None,
         }
     }

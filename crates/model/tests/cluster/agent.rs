@@ -84,6 +84,7 @@ impl Node {
             manifest_checksum: checksum.to_owned(),
             partitions: PartitionSet::EMPTY,
             bytes_done: 0,
+            seconds_left: None,
             bytes_total: 100,
         };
         self.local.fetches.insert((name(store), version), fetch);

@@ -7,10 +7,10 @@ use std::sync::{Mutex, PoisonError};
 
 use fondaco_format::FileEntry;
 
-use super::Pacer;
 use super::error::FetchError;
 use super::file::{FileFetch, Shared};
 use super::pace::FetchControl;
+use super::pacer::Pacer;
 use super::plan::FetchPlan;
 use super::report::Findings;
 use super::source::PageCache;
@@ -79,7 +79,7 @@ impl<'a> Batch<'a> {
             drop(sender);
             let mut outcome = Ok(());
             loop {
-                match results.recv_timeout(pacer.until_next_window()) {
+                match results.recv_timeout(pacer.until_next_turn()) {
                     Ok(Err(error)) if outcome.is_ok() => outcome = Err(error),
                     Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => return outcome,

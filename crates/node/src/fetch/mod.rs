@@ -16,6 +16,7 @@ mod discard;
 mod error;
 mod file;
 mod pace;
+mod pacer;
 mod peer;
 mod plan;
 mod report;
@@ -25,11 +26,11 @@ mod sources;
 mod space;
 
 use std::path::Path;
-use std::time::Duration;
 
 use fondaco_format::Checksum;
-use fondaco_model::{AdaptiveRate, FetchWindow, PartitionCount, PartitionSet, StoreName};
+use fondaco_model::{PartitionCount, PartitionSet, StoreName};
 
+use crate::metrics::HistogramSnapshot;
 pub use discard::{discard_leftovers, discard_partitions, keep_only};
 pub use error::FetchError;
 pub use pace::{Clock, FetchControl, FetchProgress, SystemClock};
@@ -39,16 +40,16 @@ pub use report::{CorruptFile, FetchReport};
 pub use source::{FetchSource, LocationSource, PageCache, SourceError};
 pub use sources::Sources;
 
-/// How often the rate is decided anew.
-const WINDOW: Duration = Duration::from_millis(250);
-
 /// What changes while a fetch runs.
 pub trait FetchTuning: Sync {
     /// The operator's limit in bytes a second; `None` for none.
     fn rate_limit_bytes_per_second(&self) -> Option<u64>;
 
-    /// The 99th percentile of the latency of reads since the last call; `None` if nobody read.
-    fn read_p99(&self) -> Option<Duration>;
+    /// The slowest that the fetch makes itself for the sake of reads, in bytes a second.
+    fn rate_floor_bytes_per_second(&self) -> u64;
+
+    /// How long all reads took so far.
+    fn reads(&self) -> HistogramSnapshot;
 }
 
 /// What a version must be to be fetched, how much of it is wanted, and where it goes.
@@ -69,50 +70,4 @@ pub struct FetchTarget<'a> {
     pub version_dir: &'a Path,
     /// How much of the disk must stay free, in bytes.
     pub reserve_bytes: u64,
-}
-
-/// Decides the rate, window by window.
-struct Pacer<'a> {
-    control: &'a FetchControl,
-    tuning: &'a dyn FetchTuning,
-    adaptive: AdaptiveRate,
-    window_start: Duration,
-    bytes_before: u64,
-}
-
-impl<'a> Pacer<'a> {
-    fn new(control: &'a FetchControl, tuning: &'a dyn FetchTuning) -> Self {
-        let adaptive = AdaptiveRate::new(tuning.rate_limit_bytes_per_second(), tuning.read_p99());
-        control.set_rate_limit(adaptive.rate_bytes_per_second());
-        Self {
-            control,
-            tuning,
-            adaptive,
-            window_start: control.now(),
-            bytes_before: control.progress().bytes_done,
-        }
-    }
-
-    fn until_next_window(&self) -> Duration {
-        (self.window_start + WINDOW).saturating_sub(self.control.now())
-    }
-
-    fn turn(&mut self) {
-        let now = self.control.now();
-        let elapsed = now.saturating_sub(self.window_start);
-        if elapsed < WINDOW {
-            return;
-        }
-        let bytes = self.control.progress().bytes_done;
-        let fetched = bytes.saturating_sub(self.bytes_before) as f64 / elapsed.as_secs_f64();
-        let fetched_bytes_per_second = fetched as u64;
-        self.adaptive.set_limit(self.tuning.rate_limit_bytes_per_second());
-        let rate = self.adaptive.observe(FetchWindow {
-            read_p99: self.tuning.read_p99(),
-            fetched_bytes_per_second,
-        });
-        self.control.set_rate_limit(rate);
-        self.control.report_rate(fetched_bytes_per_second);
-        (self.window_start, self.bytes_before) = (now, bytes);
-    }
 }

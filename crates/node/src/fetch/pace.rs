@@ -3,16 +3,16 @@
 //! The threads of a fetch report here and ask here before each piece; anyone may look, and change
 //! the rate or stop it, at any time.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fondaco_model::TokenBucket;
 
 use super::error::FetchError;
 
-/// The longest that a fetch sleeps before it looks whether the rate changed or it shall stop.
-const SLEEP_MAX: Duration = Duration::from_millis(20);
+/// The longest that a fetch sleeps before it looks whether the rate changed, a pause ended, or it shall stop.
+const SLEEP_MAX: Duration = Duration::from_millis(10);
 
 /// Time, as a fetch sees it.
 pub trait Clock: Send + Sync {
@@ -32,18 +32,14 @@ impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
     }
 }
 
-/// The time of the operating system.
-pub struct SystemClock(Instant);
-
-impl Default for SystemClock {
-    fn default() -> Self {
-        Self(Instant::now())
-    }
-}
+/// The time of the operating system, since some moment of this process that is the same for all.
+#[derive(Default)]
+pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Duration {
-        self.0.elapsed()
+        static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+        BEGAN.elapsed()
     }
 
     fn sleep(&self, time: Duration) {
@@ -62,10 +58,12 @@ pub struct FetchProgress {
     pub files_total: u64,
     /// The number of complete files.
     pub files_done: u64,
-    /// How fast it went in the last window, in bytes a second.
+    /// How fast it went in the last moments, in bytes a second.
     pub rate_bytes_per_second: u64,
     /// How fast it may go now, in bytes a second; 0 is as fast as it goes.
     pub rate_limit_bytes_per_second: u64,
+    /// In how many seconds it will be done if it goes on as fast as it did lately; `None` if that is not known.
+    pub seconds_left: Option<u64>,
 }
 
 const RUN: u8 = 0;
@@ -82,6 +80,9 @@ pub struct FetchControl {
     files_total: AtomicU64,
     files_done: AtomicU64,
     rate: AtomicU64,
+    /// The rate, but slower to change.
+    smooth_rate: AtomicU64,
+    paused: AtomicBool,
 }
 
 impl FetchControl {
@@ -96,6 +97,8 @@ impl FetchControl {
             files_total: AtomicU64::new(0),
             files_done: AtomicU64::new(0),
             rate: AtomicU64::new(0),
+            smooth_rate: AtomicU64::new(0),
+            paused: AtomicBool::new(false),
         }
     }
 
@@ -112,9 +115,15 @@ impl FetchControl {
 
     /// How far it is.
     pub fn progress(&self) -> FetchProgress {
+        let (bytes_total, bytes_done) = (self.bytes_total.load(Relaxed), self.bytes_done.load(Relaxed));
+        let left = bytes_total.saturating_sub(bytes_done);
         FetchProgress {
-            bytes_total: self.bytes_total.load(Relaxed),
-            bytes_done: self.bytes_done.load(Relaxed),
+            bytes_total,
+            bytes_done,
+            seconds_left: match self.smooth_rate.load(Relaxed) {
+                0 => None,
+                rate => Some(left.div_ceil(rate)),
+            },
             files_total: self.files_total.load(Relaxed),
             files_done: self.files_done.load(Relaxed),
             rate_bytes_per_second: self.rate.load(Relaxed),
@@ -148,8 +157,19 @@ impl FetchControl {
         self.bucket().set_rate(rate, now);
     }
 
-    pub(super) fn report_rate(&self, bytes_per_second: u64) {
+    pub(super) fn report_rate(&self, bytes_per_second: u64, smooth_bytes_per_second: u64) {
         self.rate.store(bytes_per_second, Relaxed);
+        self.smooth_rate.store(smooth_bytes_per_second, Relaxed);
+    }
+
+    /// Holds the fetch, or lets it go on.
+    pub(super) fn pause(&self, paused: bool) {
+        self.paused.store(paused, Relaxed);
+    }
+
+    /// Whether the fetch pauses for a moment, to see how reads are without it.
+    pub fn is_paused(&self) -> bool {
+        self.paused.load(Relaxed)
     }
 
     pub(super) fn file_done(&self) {
@@ -169,7 +189,10 @@ impl FetchControl {
         loop {
             self.check()?;
             let now = self.clock.now();
-            let delay = self.bucket().delay(now);
+            let delay = match self.is_paused() {
+                true => SLEEP_MAX,
+                false => self.bucket().delay(now),
+            };
             if delay.is_zero() {
                 return Ok(());
             }

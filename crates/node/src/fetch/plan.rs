@@ -10,11 +10,12 @@ use fondaco_format::{Checksum, FileEntry, FormatError, MANIFEST_FILE, Manifest};
 use super::batch::Batch;
 use super::error::FetchError;
 use super::pace::FetchControl;
+use super::pacer::Pacer;
 use super::report::{FetchReport, Findings};
 use super::source::{FetchSource, PageCache, SourceError};
 use super::sources::Sources;
 use super::space::{self, Need};
-use super::{FetchTarget, FetchTuning, Pacer, discard_leftovers};
+use super::{FetchTarget, FetchTuning, discard_leftovers};
 
 /// The largest manifest that is read, in bytes: a million chunks.
 const MANIFEST_BYTES_MAX: u64 = 512 << 20;

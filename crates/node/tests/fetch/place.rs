@@ -11,8 +11,8 @@ use std::time::Duration;
 use fondaco_format::{Checksum, Compression, GIVEN_AWAY_FILE, Version, verify};
 use fondaco_model::{PartitionCount, PartitionId, PartitionSet, StoreName};
 use fondaco_node::{
-    Clock, FetchControl, FetchError, FetchPlan, FetchReport, FetchSource, FetchTarget, FetchTuning, PageCache,
-    SourceError, Sources, SystemClock,
+    Clock, FetchControl, FetchError, FetchPlan, FetchReport, FetchSource, FetchTarget, FetchTuning, Histogram,
+    HistogramSnapshot, PageCache, SourceError, Sources, SystemClock,
 };
 use tempfile::TempDir;
 
@@ -116,11 +116,11 @@ impl Read for Broken {
     }
 }
 
-/// A rate, and reads that take as long as they are told.
+/// A rate, and reads.
 #[derive(Default)]
 pub struct Tuning {
     pub rate: AtomicU64,
-    pub p99_us: AtomicU64,
+    pub reads: Histogram,
 }
 
 impl FetchTuning for Tuning {
@@ -131,11 +131,12 @@ impl FetchTuning for Tuning {
         }
     }
 
-    fn read_p99(&self) -> Option<Duration> {
-        match self.p99_us.load(Relaxed) {
-            0 => None,
-            p99 => Some(Duration::from_micros(p99)),
-        }
+    fn rate_floor_bytes_per_second(&self) -> u64 {
+        16 << 10
+    }
+
+    fn reads(&self) -> HistogramSnapshot {
+        self.reads.snapshot()
     }
 }
 
@@ -225,7 +226,7 @@ pub fn several<const N: usize>(sources: [&Arc<Source>; N]) -> Sources {
 }
 
 pub fn control() -> FetchControl {
-    FetchControl::new(SystemClock::default())
+    FetchControl::new(SystemClock)
 }
 
 /// A clock in which waiting takes no time.

@@ -1,6 +1,7 @@
 //! Pushes.
 
 use fondaco_model::PushState;
+use fondaco_model::cluster::ReplicaState;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -60,6 +61,9 @@ pub struct PushResource {
     pub rate_bytes_per_second: u64,
     /// How fast it may go there, in bytes a second; 0 is as fast as it can.
     pub rate_limit_bytes_per_second: u64,
+    /// In how many seconds the last node will have it, if all go on as fast as they did lately; null if that is not
+    /// known.
+    pub seconds_left: Option<u64>,
     /// When it began, in milliseconds since 1970.
     pub started_unix_ms: u64,
     /// When it ended, in milliseconds since 1970.
@@ -99,9 +103,12 @@ impl From<PushStatus> for PushResource {
             // The only node is this one, which knows better than its last report.
             only.bytes_done = own.bytes_done;
             only.bytes_total = own.bytes_total;
+            only.seconds_left = own.seconds_left;
         }
         let sum = |of: fn(&fondaco_model::cluster::ReplicaReport) -> u64| nodes.values().map(of).sum::<u64>();
         let (done, total) = (sum(|node| node.bytes_done), sum(|node| node.bytes_total));
+        let fetching = nodes.values().filter(|node| node.state == ReplicaState::Fetching);
+        let left: Option<Vec<u64>> = fetching.map(|node| node.seconds_left).collect();
         let swapped = record.state == PushState::Swapped;
         Self {
             version: record.version.get(),
@@ -121,6 +128,7 @@ impl From<PushStatus> for PushResource {
             files_done: own.files_done,
             rate_bytes_per_second: own.rate_bytes_per_second,
             rate_limit_bytes_per_second: own.rate_limit_bytes_per_second,
+            seconds_left: left.and_then(|left| left.into_iter().max()),
             started_unix_ms: record.started_unix_ms,
             ended_unix_ms: record.ended_unix_ms,
             nodes: ReplicaResource::list(nodes),

@@ -60,6 +60,8 @@ pub struct LocalFetch {
     pub bytes_done: u64,
     /// The bytes that it is to bring.
     pub bytes_total: u64,
+    /// In how many seconds it will be done, as far as can be told.
+    pub seconds_left: Option<u64>,
 }
 
 impl LocalVersion {

@@ -103,6 +103,7 @@ impl Agent {
             planned: planning && open.covers(&want.partitions),
             bytes_done: fetch.map_or(0, |fetch| fetch.bytes_done),
             bytes_total: fetch.map_or(0, |fetch| fetch.bytes_total),
+            seconds_left: fetch.and_then(|fetch| fetch.seconds_left),
             error: error(version.and_then(|version| version.damage.as_ref()), failure),
         }
     }
@@ -123,6 +124,7 @@ fn without_progress(report: &ReportRecord) -> ReportRecord {
     for replica in versions {
         replica.bytes_done = 0;
         replica.bytes_total = 0;
+        replica.seconds_left = None;
     }
     report.stores.values_mut().for_each(|store| store.keys = 0);
     report
