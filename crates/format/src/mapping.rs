@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -187,9 +188,17 @@ impl Mapping {
         self.stamps.iter().for_each(|stamp| stamp.store(0, Relaxed));
     }
 
-    /// Asks the kernel to read the whole file ahead.
-    pub(crate) fn read_ahead(&self) {
-        let _ = rustix::fs::fadvise(self.file.as_fd(), 0, None, rustix::fs::Advice::WillNeed);
+    /// Asks the kernel to read a range ahead, which may pass the end of the file.
+    pub(crate) fn read_ahead(&self, range: Range<usize>) {
+        let bytes = NonZeroU64::new(range.end.min(self.map.len()).saturating_sub(range.start) as u64);
+        if bytes.is_some() {
+            let _ = rustix::fs::fadvise(
+                self.file.as_fd(),
+                range.start as u64,
+                bytes,
+                rustix::fs::Advice::WillNeed,
+            );
+        }
     }
 }
 

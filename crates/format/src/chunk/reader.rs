@@ -20,6 +20,7 @@ use crate::version::prefetch;
 pub(crate) struct Chunk {
     identity: ChunkIdentity,
     bucket_count: u32,
+    records: u64,
     data: Mapping,
     index: Mapping,
 }
@@ -55,6 +56,7 @@ impl Chunk {
         Ok(Self {
             identity,
             bucket_count: index_header.bucket_count,
+            records: index_header.records,
             data,
             index,
         })
@@ -70,6 +72,11 @@ impl Chunk {
 
     pub(crate) fn index(&self) -> &Mapping {
         &self.index
+    }
+
+    /// How long a record is on average, in bytes.
+    pub(crate) fn record_bytes(&self) -> usize {
+        self.data.bytes().len() / self.records.max(1) as usize + 1
     }
 
     pub(crate) fn bucket_count(&self) -> u32 {
@@ -155,7 +162,7 @@ impl Chunk {
     pub(crate) fn load_places(&self, places: &mut [u8]) -> Result<(), FormatError> {
         const BLOCKS_PER_READ: u64 = 256;
         debug_assert_eq!(places.len(), (self.bucket_count as usize + 1) * 4);
-        self.index.read_ahead();
+        self.index.read_ahead(0..self.index.bytes().len());
         let file_bytes = self.index.bytes().len() as u64;
         let mut at = BLOCK_BYTES as u64;
         let mut rest = places;

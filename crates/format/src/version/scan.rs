@@ -4,9 +4,12 @@
 //! version of a store, and a scan that goes on in a newer version still meets every key that both
 //! have.
 
+use std::ops::Range;
+
 use fondaco_model::PartitionId;
 
 use super::Version;
+use crate::chunk::index::entry_range;
 use crate::chunk::reader::Chunk;
 use crate::error::FormatError;
 use crate::hash::chunk_of_hash;
@@ -29,6 +32,13 @@ impl ScanPosition {
     };
 }
 
+/// How much of a file is read at a time: enough for a disk to be as fast as it is, and so little that a look-up
+/// that comes behind it does not wait for long.
+const READ_BYTES_MAX: usize = 512 * 1024;
+
+/// How many records an iterator reads at a time, unless they are long.
+const RECORDS_AT_ONCE: usize = 1024;
+
 /// A key and its value.
 pub type Record = (Vec<u8>, Vec<u8>);
 
@@ -45,7 +55,8 @@ impl Version {
     /// The records from a position on: at least `records_min` unless they end before, at most a
     /// bucket more, and no more than some 4 MiB; and where to go on, `None` at the end.
     ///
-    /// Waits for the disk.
+    /// Waits for the disk, which it reads in the order of the file, in pieces of some hundred kilobytes, with
+    /// the next one on its way already.
     ///
     /// # Errors
     /// Corruption, or a read that failed.
@@ -54,27 +65,132 @@ impl Version {
         position: ScanPosition,
         records_min: usize,
     ) -> Result<(Vec<Record>, Option<ScanPosition>), FormatError> {
-        const BYTES_MAX: usize = 4 * 1024 * 1024;
         let mut records = Vec::new();
-        let mut bytes = 0;
+        let next = self.walk(position, records_min, |chunk, key, stored, stored_as_is| {
+            let value = match self.decode(chunk, stored, stored_as_is)? {
+                Some(decoded) => decoded,
+                None => stored.to_vec(),
+            };
+            records.push((key.to_vec(), value));
+            Ok(())
+        })?;
+        Ok((records, next))
+    }
+
+    /// The keys from a position on, as [`Version::scan_from`] gives records.
+    ///
+    /// # Errors
+    /// As [`Version::scan_from`].
+    pub fn keys_from(
+        &self,
+        position: ScanPosition,
+        keys_min: usize,
+    ) -> Result<(Vec<Vec<u8>>, Option<ScanPosition>), FormatError> {
+        let mut keys = Vec::new();
+        let next = self.walk(position, keys_min, |_, key, _, _| {
+            keys.push(key.to_vec());
+            Ok(())
+        })?;
+        Ok((keys, next))
+    }
+
+    /// Calls `each` with the key and the stored value of each record, and whether that is the value as it is;
+    /// returns where to go on.
+    fn walk(
+        &self,
+        position: ScanPosition,
+        records_min: usize,
+        mut each: impl FnMut(&Chunk, &[u8], &[u8], bool) -> Result<(), FormatError>,
+    ) -> Result<Option<ScanPosition>, FormatError> {
+        const BYTES_MAX: usize = 4 * 1024 * 1024;
+        let mut met = Met::default();
         let mut next = self.cursor(position);
         while let Some((partition, within, bucket)) = next {
-            if records.len() >= records_min || bytes >= BYTES_MAX {
+            if met.records >= records_min || met.bytes >= BYTES_MAX {
                 break;
             }
             let (start, count) = self.chunks_of(partition);
-            let chunk = &self.chunks[(start + within) as usize];
-            let read = self.read_bucket(chunk, bucket, &mut records);
-            bytes += read.inspect_err(|error| self.note(start + within, error))?;
-            next = if bucket + 1 < chunk.bucket_count() {
-                Some((partition, within, bucket + 1))
+            let number = start + within;
+            let chunk = &self.chunks[number as usize];
+            let wanted = records_min - met.records;
+            let walked = self.walk_buckets(number, bucket, wanted, &mut met, |key, stored, stored_as_is| {
+                each(chunk, key, stored, stored_as_is)
+            });
+            let end = walked.inspect_err(|error| self.note(number, error))?;
+            next = if end < chunk.bucket_count() {
+                Some((partition, within, end))
             } else if within + 1 < count {
                 Some((partition, within + 1, 0))
             } else {
                 self.first_bucket_from(partition + 1)
             };
         }
-        Ok((records, next.map(|next| self.position_of(next))))
+        Ok(next.map(|next| self.position_of(next)))
+    }
+
+    /// Reads so many buckets of a chunk as should have the wanted records, at once, but for a limit. Returns the
+    /// first bucket that was not walked through.
+    fn walk_buckets(
+        &self,
+        number: u32,
+        first: u32,
+        wanted: usize,
+        met: &mut Met,
+        mut each: impl FnMut(&[u8], &[u8], bool) -> Result<(), FormatError>,
+    ) -> Result<u32, FormatError> {
+        let chunk = &self.chunks[number as usize];
+        let range = self.bucket_range(number, first)?;
+        let target = wanted.saturating_mul(chunk.record_bytes()).min(READ_BYTES_MAX);
+        let mut ends = vec![range.end];
+        let mut end = range.end;
+        for bucket in first + 1..chunk.bucket_count() {
+            if end - range.start >= target {
+                break;
+            }
+            let next = self.bucket_range(number, bucket)?;
+            if next.start != end {
+                let reason = format!("bucket {bucket} begins at {}, not at {end}", next.start);
+                return Err(FormatError::corrupt(chunk.index().path(), reason));
+            }
+            end = next.end;
+            ends.push(end);
+        }
+        let io_error = FormatError::io("read", chunk.data().path());
+        let bytes = chunk.data().read(range.start as u64..end as u64).map_err(io_error)?;
+        chunk.data().read_ahead(end..end + bytes.len());
+        let (mut rest, mut at, enough) = (&bytes[..], range.start, met.records + wanted);
+        let mut bucket = first;
+        for end in ends {
+            if met.records >= enough {
+                break;
+            }
+            bucket += 1;
+            let (mut records, after) = rest.split_at(end - at);
+            (rest, at) = (after, end);
+            met.bytes += records.len();
+            while !records.is_empty() {
+                let header =
+                    RecordHeader::parse(records).ok_or_else(|| chunk.corrupt_data("a record's header is damaged"))?;
+                let (record, after) = records
+                    .split_at_checked(header.record_bytes())
+                    .filter(|(record, _)| record_is_intact(record))
+                    .ok_or_else(|| chunk.corrupt_data("a record's checksum does not match"))?;
+                let (key, stored) = record[RECORD_HEADER_BYTES..].split_at(header.key_bytes);
+                each(key, stored, header.stored_as_is)?;
+                met.records += 1;
+                records = after;
+            }
+        }
+        Ok(bucket)
+    }
+
+    /// Where the records of a bucket lie, whatever it takes to read that.
+    fn bucket_range(&self, number: u32, bucket: u32) -> Result<Range<usize>, FormatError> {
+        let chunk = &self.chunks[number as usize];
+        match self.resident.get() {
+            Some(resident) => chunk.checked(entry_range(resident.entry(number, bucket))),
+            None => chunk.read_bucket_range(bucket),
+        }
     }
 
     fn chunks_of(&self, partition: u32) -> (u32, u32) {
@@ -118,32 +234,13 @@ impl Version {
             hash,
         }
     }
+}
 
-    /// Appends the records of a bucket; returns their length in the file.
-    fn read_bucket(&self, chunk: &Chunk, bucket: u32, records: &mut Vec<Record>) -> Result<usize, FormatError> {
-        let range = chunk.read_bucket_range(bucket)?;
-        let io_error = FormatError::io("read", chunk.data().path());
-        let bytes = chunk
-            .data()
-            .read(range.start as u64..range.end as u64)
-            .map_err(io_error)?;
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            let header = RecordHeader::parse(rest).ok_or_else(|| chunk.corrupt_data("a record's header is damaged"))?;
-            let (record, after) = rest
-                .split_at_checked(header.record_bytes())
-                .filter(|(record, _)| record_is_intact(record))
-                .ok_or_else(|| chunk.corrupt_data("a record's checksum does not match"))?;
-            let (key, stored) = record[RECORD_HEADER_BYTES..].split_at(header.key_bytes);
-            let value = match self.decode(chunk, stored, header.stored_as_is)? {
-                Some(decoded) => decoded,
-                None => stored.to_vec(),
-            };
-            records.push((key.to_vec(), value));
-            rest = after;
-        }
-        Ok(bytes.len())
-    }
+/// How much a walk has met.
+#[derive(Default)]
+struct Met {
+    records: usize,
+    bytes: usize,
 }
 
 /// An iterator over all records of a version.
@@ -161,7 +258,7 @@ impl Iterator for Scan<'_> {
             if let Some(record) = self.records.next() {
                 return Some(Ok(record));
             }
-            match self.version.scan_from(self.position.take()?, 256) {
+            match self.version.scan_from(self.position.take()?, RECORDS_AT_ONCE) {
                 Ok((records, next)) => {
                     self.records = records.into_iter();
                     self.position = next;

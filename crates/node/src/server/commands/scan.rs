@@ -273,11 +273,12 @@ async fn keys_between(
 ) -> Result<Listed, Refusal> {
     let version = Arc::clone(version);
     let scanned = on_a_thread(move || {
-        let (records, next) = version.scan_from(position, count)?;
+        let (keys, next) = version.keys_from(position, count)?;
         let slots = SlotPrefix::of(&version.manifest().store);
         let partitions = version.manifest().partitions;
-        let keys = records.into_iter().map(|(key, _)| key);
-        let keys = keys.take_while(|key| partitions.partition_of(slots.slot(key)) < end);
+        let keys = keys
+            .into_iter()
+            .take_while(|key| partitions.partition_of(slots.slot(key)) < end);
         Ok((keys.collect(), next.filter(|next| next.partition < end)))
     });
     scanned.await.map_err(|error| failure(&error))
