@@ -68,10 +68,14 @@ impl TlsConfig {
         }
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| invalid(&self.key, e.to_string()))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider)
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
             .map_err(|e| invalid(&self.certificate, e.to_string()))?;
+        // A client that comes back is recognised by a ticket, however many others came in between: what rustls
+        // remembers of sessions itself is of the last 256. Keys of tickets live in this process, and change.
+        config.ticketer =
+            rustls::crypto::ring::Ticketer::new().map_err(|e| invalid(&self.certificate, e.to_string()))?;
         Ok(Arc::new(config))
     }
 }

@@ -167,3 +167,50 @@ fn a_slow_handshake_holds_nobody_up_and_tls_serves_both_ports() {
     assert!(!answer.contains("PONG"), "RESP without TLS is answered");
     stop(running);
 }
+
+/// How a TLS session began, after a `PING` was answered.
+fn handshake(addr: SocketAddr, client: &std::sync::Arc<rustls::ClientConfig>) -> rustls::HandshakeKind {
+    let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
+    let mut connection = rustls::ClientConnection::new(std::sync::Arc::clone(client), name).unwrap();
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut tls = rustls::Stream::new(&mut connection, &mut stream);
+    tls.write_all(b"PING\r\n").unwrap();
+    let mut answer = [0; 7];
+    tls.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"+PONG\r\n");
+    connection.handshake_kind().unwrap()
+}
+
+#[test]
+fn a_client_that_comes_back_resumes_its_session_however_many_came_in_between() {
+    use rustls::pki_types::pem::PemObject;
+
+    let dir = tempfile::tempdir().unwrap();
+    let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/node/tls");
+    let mut config = config(dir.path());
+    config.tls = Some(TlsConfig {
+        certificate: files.join("certificate.pem"),
+        key: files.join("key.pem"),
+    });
+    let running = Fondaco::start(config).unwrap();
+    let addr = running.resp_addr().unwrap();
+    let client = || {
+        let mut roots = rustls::RootCertStore::empty();
+        let certificate = rustls::pki_types::CertificateDer::from_pem_file(files.join("certificate.pem"));
+        roots.add(certificate.unwrap()).unwrap();
+        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider);
+        let builder = builder.with_safe_default_protocol_versions().unwrap();
+        std::sync::Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+    };
+    let one = client();
+    assert_eq!(handshake(addr, &one), rustls::HandshakeKind::Full);
+    assert_eq!(handshake(addr, &one), rustls::HandshakeKind::Resumed);
+    let other = client();
+    for _ in 0..300 {
+        handshake(addr, &other);
+    }
+    assert_eq!(handshake(addr, &one), rustls::HandshakeKind::Resumed);
+    stop(running);
+}
