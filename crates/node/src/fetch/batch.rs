@@ -13,6 +13,7 @@ use super::pace::FetchControl;
 use super::pacer::Pacer;
 use super::plan::FetchPlan;
 use super::report::Findings;
+use super::settling::Settling;
 use super::source::PageCache;
 use super::sources::Sources;
 use super::space::{self, Reservation};
@@ -29,6 +30,7 @@ pub(super) struct Batch<'a> {
     reserve_bytes: u64,
     control: &'a FetchControl,
     findings: &'a Findings,
+    settling: Settling<'a>,
     /// Space for copies, once it turned out that what should need none must be copied.
     for_copies: Mutex<Option<Reservation>>,
 }
@@ -49,11 +51,12 @@ impl<'a> Batch<'a> {
             reserve_bytes,
             control,
             findings,
+            settling: Settling::new(control),
             for_copies: Mutex::new(None),
         }
     }
 
-    /// Fetches files, some at a time; after the first error it begins no more.
+    /// Fetches files, some at a time; after the first error it begins no more. All are durable when it returns.
     pub(super) fn run(&self, files: &[FileEntry], cache: PageCache, pacer: &mut Pacer<'_>) -> Result<(), FetchError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = cores.clamp(2, FILES_AT_ONCE_MAX).min(files.len());
@@ -82,11 +85,13 @@ impl<'a> Batch<'a> {
                 match results.recv_timeout(pacer.until_next_turn()) {
                     Ok(Err(error)) if outcome.is_ok() => outcome = Err(error),
                     Ok(_) | Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => return outcome,
+                    Err(RecvTimeoutError::Disconnected) => break,
                 }
                 pacer.turn();
             }
-        })
+            outcome
+        })?;
+        self.settling.finish()
     }
 
     fn fetch(&self, entry: &FileEntry, cache: PageCache) -> Result<(), FetchError> {
@@ -97,6 +102,7 @@ impl<'a> Batch<'a> {
             control: self.control,
             cache,
             findings: self.findings,
+            settling: &self.settling,
         };
         let Some(source) = self.plan.shareable() else {
             return file.copy(None);

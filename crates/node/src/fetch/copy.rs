@@ -131,16 +131,18 @@ impl Copy {
         }
     }
 
-    /// Makes it durable, and says what it is.
-    pub(super) fn finish(&mut self, fetch: &FileFetch<'_>) -> Result<Seen, FetchError> {
-        self.file
-            .sync_all()
-            .map_err(FetchError::io("write back", fetch.part()))?;
-        self.drop_written(fetch.cache);
-        Ok(Seen {
+    /// What it is so far.
+    pub(super) fn seen(&self) -> Seen {
+        Seen {
             bytes: self.bytes,
             checksum: self.checksum.finish(),
-        })
+        }
+    }
+
+    /// The file, and which of its pages are to be given back when it is durable.
+    pub(super) fn into_file(self, cache: PageCache) -> (File, Option<(u64, u64)>) {
+        let rest = (self.synced, self.bytes - self.synced);
+        (self.file, (cache == PageCache::DropBehind).then_some(rest))
     }
 
     fn took(&mut self, piece: &[u8], fetch: &FileFetch<'_>) -> Result<(), FetchError> {

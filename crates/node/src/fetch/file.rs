@@ -16,6 +16,7 @@ use super::copy::{Copy, Origin};
 use super::error::FetchError;
 use super::pace::FetchControl;
 use super::report::Findings;
+use super::settling::{Complete, Settling};
 use super::share;
 use super::source::{LocalReader, PageCache, SourceError};
 use super::sources::{Choice, Sources};
@@ -52,6 +53,7 @@ pub(super) struct FileFetch<'a> {
     pub(super) control: &'a FetchControl,
     pub(super) cache: PageCache,
     pub(super) findings: &'a Findings,
+    pub(super) settling: &'a Settling<'a>,
 }
 
 /// What a source came to, as far as this file is concerned.
@@ -124,8 +126,8 @@ impl FileFetch<'_> {
                 seen => seen?,
             };
             if self.matches(&seen) {
-                self.sync(&link)?;
-                self.keep(&link)?;
+                let file = File::open(&link).map_err(FetchError::io("open", &link))?;
+                self.keep(file, link, None)?;
                 return Ok(Shared::Done);
             }
             self.control.forget(seen.bytes);
@@ -153,6 +155,10 @@ impl FileFetch<'_> {
             last_error = error;
         }
         let mut copy = Copy::open(self)?;
+        if self.matches(&copy.seen()) {
+            // An earlier try ended before it was durable.
+            return self.complete(copy);
+        }
         loop {
             let given_up: Vec<bool> = trials.iter().map(|trial| trial.given_up).collect();
             let number = match self.sources.choose(&given_up, self.control.now()) {
@@ -176,9 +182,9 @@ impl FileFetch<'_> {
             }
             match result {
                 Ok(()) => {
-                    let seen = copy.finish(self)?;
+                    let seen = copy.seen();
                     if self.matches(&seen) {
-                        return self.keep(&self.part());
+                        return self.complete(copy);
                     }
                     match copy.origin() {
                         Origin::Source(_) => trial.mismatches += 1,
@@ -257,12 +263,19 @@ impl FileFetch<'_> {
         }
     }
 
-    /// Gives a file that is verified and durable its own name.
-    fn keep(&self, temporary: &Path) -> Result<(), FetchError> {
-        let path = self.dir.join(&self.entry.name);
-        fs::rename(temporary, path).map_err(FetchError::io("rename", temporary))?;
-        self.control.file_done();
-        Ok(())
+    fn complete(&self, copy: Copy) -> Result<(), FetchError> {
+        let (file, drops) = copy.into_file(self.cache);
+        self.keep(file, self.part(), drops)
+    }
+
+    /// Has a file that is verified made durable, and given its own name.
+    fn keep(&self, file: File, temporary: PathBuf, drops: Option<(u64, u64)>) -> Result<(), FetchError> {
+        self.settling.add(Complete {
+            file,
+            temporary,
+            path: self.dir.join(&self.entry.name),
+            drops,
+        })
     }
 
     fn read_back(&self, path: &Path) -> Result<Seen, FetchError> {
@@ -283,11 +296,6 @@ impl FileFetch<'_> {
             bytes += count as u64;
             self.control.passed(count as u64)?;
         }
-    }
-
-    fn sync(&self, path: &Path) -> Result<(), FetchError> {
-        let file = File::open(path).map_err(FetchError::io("open", path))?;
-        file.sync_all().map_err(FetchError::io("write back", path))
     }
 
     pub(super) fn part(&self) -> PathBuf {

@@ -20,6 +20,7 @@ mod pacer;
 mod peer;
 mod plan;
 mod report;
+mod settling;
 mod share;
 mod source;
 mod sources;

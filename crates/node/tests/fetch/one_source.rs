@@ -137,6 +137,22 @@ fn what_an_earlier_try_left_is_verified_before_it_is_used() {
 }
 
 #[test]
+fn what_was_complete_and_not_yet_durable_needs_no_source_any_more() {
+    let (source, place) = (Source::new(false), Place::new());
+    fs::create_dir(place.fetching()).unwrap();
+    for entry in fs::read_dir(source.dir.path()).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        if name != MANIFEST_FILE {
+            fs::rename(entry.path(), place.fetching().join(format!("{name}.part"))).unwrap();
+        }
+    }
+    let control = control();
+    place.fetch(Arc::clone(&source), &control, &Tuning::default()).unwrap();
+    place.assert_whole();
+    assert_eq!(control.progress().files_done, 4);
+}
+
+#[test]
 fn a_version_that_does_not_fit_is_refused_before_the_first_byte() {
     let (source, mut place) = (Source::new(false), Place::new());
     place.reserve_bytes = u64::MAX;
