@@ -1,5 +1,6 @@
 //! Fetching versions, and parts of them, from sources that fail, lie, and are slow.
 
+mod mounted;
 mod one_source;
 mod partitions;
 mod peers;
