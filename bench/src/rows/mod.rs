@@ -12,6 +12,7 @@ mod loading;
 mod node_death;
 mod push_cluster;
 mod push_tail;
+mod push_zipf;
 mod routed;
 mod router_cache;
 mod swap;
@@ -44,7 +45,7 @@ pub struct Measured {
 }
 
 /// All rows, in the order of the table.
-pub const ROWS: [RowSpec; 19] = [
+pub const ROWS: [RowSpec; 20] = [
     RowSpec {
         name: "hot-get",
         work: "hot GET in process, 10 M × 100 B, one core",
@@ -114,6 +115,11 @@ pub const ROWS: [RowSpec; 19] = [
         name: "push-tail",
         work: "p99 of reads during a push",
         measure: push_tail::measure,
+    },
+    RowSpec {
+        name: "push-zipf",
+        work: "a push beside Zipfian readers beyond memory",
+        measure: push_zipf::measure,
     },
     RowSpec {
         name: "routed",

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use fondaco_format::GIVEN_AWAY_FILE;
 
 use crate::machine::process::Launch;
 
@@ -56,8 +57,11 @@ impl ControlPort {
         Ok(())
     }
 
-    /// Serves a built version from a store.
+    /// Serves a built version from a store. Its files are given away.
     pub fn deploy(&self, store: &str, version: &Path) -> Result<()> {
+        // The benchmark changes no version: a node may link its files.
+        let statement = version.join(GIVEN_AWAY_FILE);
+        std::fs::write(&statement, "").with_context(|| format!("could not write {statement:?}"))?;
         let version = version.to_str().context("a path that is no text")?;
         self.command(&["deploy", store, version]).run(PUSH_LIMIT)?;
         Ok(())
