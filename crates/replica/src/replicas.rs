@@ -187,6 +187,11 @@ impl Replicas {
         self.shared.hint_book.nodes().len()
     }
 
+    /// Why every write that makes a record longer is refused; `None` if the disk has room.
+    pub fn writes_refused(&self) -> Option<String> {
+        self.shared.space.check().err()
+    }
+
     /// How many writes wait to be committed.
     pub fn waiting(&self) -> usize {
         self.shared.shards.iter().map(Queue::len).sum()

@@ -311,6 +311,7 @@ fn a_full_disk_fails_a_backup_by_name_and_leaves_none() {
     let error = dev.refused(1, &["backup", "carts", "--output", path.to_str().unwrap()]);
     assert!(!path.join(MANIFEST).exists());
     assert!(error.contains("space") && error.contains("no backup"), "{error}");
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "{error}");
 }
 
 #[test]

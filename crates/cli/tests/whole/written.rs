@@ -200,3 +200,27 @@ fn redis_benchmark_runs_its_writes() {
     let counted: Vec<u64> = redis.mget(&counters).unwrap();
     assert_eq!(counted.iter().sum::<u64>(), 2000);
 }
+
+#[test]
+fn a_node_that_refuses_all_writes_is_not_ready_and_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = |reserve: &str| {
+        let config = dir.path().join("fondaco.toml");
+        let data = dir.path().join("data");
+        let text =
+            format!("data = {data:?}\nresp = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\ndisk-reserve = \"{reserve}\"\n");
+        std::fs::write(&config, text).unwrap();
+        Node::server(&config)
+    };
+    let reasons = |node: &Node| node.http_get("/v1/status")["not_ready"].to_string();
+    let node = server("1MiB");
+    node.done(&["store", "create", "carts", "--kind", "versioned"]);
+    assert_eq!(reasons(&node), "[]");
+    node.terminate();
+    let node = server("1000000GiB");
+    let reasons = reasons(&node);
+    assert!(
+        reasons.contains("writes to versioned stores are refused") && reasons.contains("must stay free"),
+        "{reasons}"
+    );
+}

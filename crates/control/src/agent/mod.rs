@@ -333,6 +333,14 @@ impl AgentWork {
                 ));
             }
         }
+        if view
+            .stores
+            .values()
+            .any(|store| store.record.definition.versioned.is_some())
+            && let Some(refused) = self.replicas.writes_refused()
+        {
+            reasons.push(format!("writes to versioned stores are refused: {refused}"));
+        }
         reasons
     }
 

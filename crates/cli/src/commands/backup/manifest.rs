@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The manifest names all other files, with their lengths and checksums, and has a checksum of its own, of the exact
-//! bytes of the inner object. It is written last, whole or not at all: without one there is no backup, and what an
-//! interrupted one left is deleted by the next. RUN is another one for each attempt, so that two that are made in
+//! bytes of the inner object. It is written last, whole or not at all: without one there is no backup. A backup
+//! that fails deletes its files; what a killed one left is deleted by the next. RUN is another one for each attempt, so that two that are made in
 //! one place never take a file of the other for their own.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -162,6 +162,19 @@ impl Names {
     /// The file of what nodes kept for others.
     pub fn of_hints(&self) -> String {
         format!("hints-{}{SUFFIX}", self.run)
+    }
+
+    /// Deletes all files of this attempt.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub fn delete(&self, location: &Location) -> anyhow::Result<()> {
+        for file in location.list()? {
+            if file.name.contains(&self.run) {
+                location.delete_file(&file.name)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use clap::Args;
 use fondaco_model::StoreName;
 use fondaco_storage::Location;
@@ -30,7 +30,7 @@ use crate::progress::Display;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Every write that was acknowledged before the backup began is in it; of those that come meanwhile, some are.
-Reads and writes go on. What was interrupted is no backup, and is begun anew by the same command.
+Reads and writes go on. A backup that fails leaves no files, one that is killed leaves files that the same command deletes when it begins anew.
 
 Example:
   fondaco backup carts --output s3://backups/carts-2026-11-21")]
@@ -84,7 +84,6 @@ pub fn back_up(options: &BackupOptions, output: &Output) -> anyhow::Result<()> {
     let pace = Pace::new(options.bytes_per_second)?;
     manifest::clear(location)?;
     let began_unix_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
-    let unfinished = || format!("there is no backup in {location} yet: run it again to begin anew");
     let names = Names::new()?;
     let mut reading = Reading {
         store: StoreId {
@@ -99,27 +98,26 @@ pub fn back_up(options: &BackupOptions, output: &Output) -> anyhow::Result<()> {
         sources,
         pace: &pace,
     };
-    let mut display = Display::new(output.is_quiet());
-    let mut files = Vec::with_capacity(count + 1);
-    if !keepers.is_empty() {
-        files.push(reading.hints(keepers).with_context(unfinished)?);
-    }
-    let mut readings = Vec::new();
-    for _ in 0..count.min(options.partitions_at_once as usize) {
-        readings.push(reading.beside(&options.node).with_context(unfinished)?);
-    }
-    files.extend(side_by_side(readings, count, &pace, &mut display).with_context(unfinished)?);
-    let read = reading.cluster.check_store(reading.store, &pace, "read");
-    read.with_context(unfinished)?;
-    let manifest = Manifest {
-        store: name.to_string(),
-        began_unix_ms,
-        settings,
-        files,
-    };
-    location.sync_all().with_context(unfinished)?;
-    manifest.write(location).with_context(unfinished)?;
-    drop(display);
+    let made = reading.all(keepers, options, output).and_then(|files| {
+        let manifest = Manifest {
+            store: name.to_string(),
+            began_unix_ms,
+            settings,
+            files,
+        };
+        location.sync_all()?;
+        manifest.write(location)?;
+        Ok(manifest)
+    });
+    let manifest = made.map_err(|error| {
+        let left = match names.delete(location) {
+            Ok(()) => "and no file of this attempt is left".to_owned(),
+            Err(error) => format!("files of this attempt are left ({error}), which the next deletes"),
+        };
+        error.context(format!(
+            "there is no backup in {location}, {left}: run it again to begin anew"
+        ))
+    })?;
     let result = BackupResult {
         store: manifest.store.clone(),
         url: location.to_string(),
@@ -214,6 +212,23 @@ impl<'a> Reading<'a> {
             sources: self.sources.clone(),
             ..*self
         })
+    }
+
+    /// Writes everything. Returns its files.
+    fn all(&mut self, keepers: Vec<u32>, options: &BackupOptions, output: &Output) -> anyhow::Result<Vec<RecordsFile>> {
+        let count = self.topology.partitions.get() as usize;
+        let mut display = Display::new(output.is_quiet());
+        let mut files = Vec::with_capacity(count + 1);
+        if !keepers.is_empty() {
+            files.push(self.hints(keepers)?);
+        }
+        let mut readings = Vec::new();
+        for _ in 0..count.min(options.partitions_at_once as usize) {
+            readings.push(self.beside(&options.node)?);
+        }
+        files.extend(side_by_side(readings, count, self.pace, &mut display)?);
+        self.cluster.check_store(self.store, self.pace, "read")?;
+        Ok(files)
     }
 
     /// Writes what these nodes keep for others.
