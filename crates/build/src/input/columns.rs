@@ -8,7 +8,7 @@
 //! | float | shortest digits that read back the same, `1.5`, `2.0` | number; null if not finite |
 //! | decimal | decimal digits, `12.50` | number |
 //! | boolean | `true`, `false` | `true`, `false` |
-//! | date, time, timestamp | ISO 8601, `2026-01-31T12:00:00Z` | the same, as a string |
+//! | date, time, timestamp | ISO 8601, `2026-01-31T12:00:00Z` if it has a zone | the same, as a string |
 //! | UUID | `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` | the same, as a string |
 //! | enumeration, dictionary | as the type of its values | the same |
 //! | struct, list, map with text keys | not as a key; JSON | JSON |

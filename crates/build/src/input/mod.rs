@@ -9,6 +9,7 @@ mod as_text;
 mod avro;
 mod columns;
 mod csv;
+mod decoded;
 mod discover;
 mod json;
 mod jsonl;

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 
 use super::columns::{RecordMaker, describe};
+use super::decoded::decoded_schema;
 use super::rows::RowSink;
 use super::{Chosen, ChosenValue, Piece, Reading};
 use crate::error::BuildError;
@@ -69,7 +69,7 @@ impl Table {
             .collect();
         let chosen = Chosen::find(reading.options, path, &names)?;
         reading.note_schema(file, 0, || chosen.schema(|place| describe(plain.schema(), place)));
-        let options = ArrowReaderOptions::new().with_schema(with_views(plain.schema()));
+        let options = ArrowReaderOptions::new().with_schema(decoded_schema(plain.schema(), plain.parquet_schema()));
         let metadata = ArrowReaderMetadata::try_new(Arc::clone(plain.metadata()), options).map_err(failed)?;
 
         let (read, chosen) = project(&chosen);
@@ -108,27 +108,6 @@ fn project(chosen: &Chosen) -> (Vec<usize>, Chosen) {
         value,
     };
     (read, chosen)
-}
-
-/// The schema with views instead of copies of texts and binaries, and no dictionaries of them.
-fn with_views(schema: &SchemaRef) -> SchemaRef {
-    let view_of = |data_type: &DataType| match data_type {
-        DataType::Utf8 | DataType::LargeUtf8 => Some(DataType::Utf8View),
-        DataType::Binary | DataType::LargeBinary => Some(DataType::BinaryView),
-        _ => None,
-    };
-    let field = |field: &Arc<Field>| {
-        let data_type = match field.data_type() {
-            DataType::Dictionary(_, values) => view_of(values),
-            other => view_of(other),
-        };
-        match data_type {
-            Some(data_type) => Arc::new(field.as_ref().clone().with_data_type(data_type)),
-            None => Arc::clone(field),
-        }
-    };
-    let fields: Vec<_> = schema.fields().iter().map(field).collect();
-    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
 impl RowGroup {
