@@ -69,6 +69,15 @@ pub enum BuildError {
         nearest: Option<String>,
     },
 
+    /// Two columns of a file have one name.
+    #[error("two columns of {file:?} have the name {column:?}: rename one of them where the file is written")]
+    SameName {
+        /// The file.
+        file: PathBuf,
+        /// The name.
+        column: String,
+    },
+
     /// A column has a type of which no key, or no value, can be made.
     #[error("column {column:?} of {file:?} has type {data_type}: {reason}")]
     UnsupportedType {

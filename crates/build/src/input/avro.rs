@@ -147,7 +147,7 @@ impl Container {
         let names: Vec<&str> = table.fields().iter().map(|field| field.name().as_str()).collect();
         let chosen = Chosen::find(reading.options, path, &names)?;
         reading.note_schema(file, 0, || chosen.schema(|place| describe(&table, place)));
-        let maker = RecordMaker::new(chosen, &table);
+        let maker = RecordMaker::new(chosen, &table, path)?;
         Ok(Self {
             file,
             schema,

@@ -46,7 +46,10 @@ pub(super) struct RecordMaker {
 
 impl RecordMaker {
     /// For tables of this schema.
-    pub(super) fn new(chosen: Chosen, schema: &Schema) -> Self {
+    pub(super) fn new(chosen: Chosen, schema: &Schema, path: &Path) -> Result<Self, BuildError> {
+        for field in schema.fields() {
+            check_members(field.data_type(), field.name(), path)?;
+        }
         let names = match &chosen.value {
             ChosenValue::Raw(_) => vec![],
             ChosenValue::Object(places) => places
@@ -55,7 +58,7 @@ impl RecordMaker {
                 .collect(),
         };
         let names = FieldNames::new(names);
-        Self { chosen, names }
+        Ok(Self { chosen, names })
     }
 
     /// Hands over the rows of a batch, whose first is row `row` of the file.
@@ -126,6 +129,32 @@ impl RecordMaker {
             }
         }
         Ok(())
+    }
+}
+
+/// Refuses objects with two members of one name: most readers of JSON would drop one of them.
+fn check_members(data_type: &DataType, name: &str, path: &Path) -> Result<(), BuildError> {
+    match data_type {
+        DataType::Struct(fields) => {
+            for (number, field) in fields.iter().enumerate() {
+                let member = format!("{name}.{}", field.name());
+                if fields[..number].iter().any(|other| other.name() == field.name()) {
+                    return Err(BuildError::SameName {
+                        file: path.to_owned(),
+                        column: member,
+                    });
+                }
+                check_members(field.data_type(), &member, path)?;
+            }
+            Ok(())
+        }
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::ListView(field)
+        | DataType::LargeListView(field)
+        | DataType::FixedSizeList(field, _)
+        | DataType::Map(field, _) => check_members(field.data_type(), name, path),
+        _ => Ok(()),
     }
 }
 

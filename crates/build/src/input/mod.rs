@@ -198,6 +198,14 @@ enum ChosenValue {
 impl Chosen {
     /// Finds the columns that the options name.
     fn find(options: &BuildOptions, file: &Path, columns: &[&str]) -> Result<Self, BuildError> {
+        let mut sorted = columns.to_vec();
+        sorted.sort_unstable();
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(BuildError::SameName {
+                file: file.to_owned(),
+                column: pair[0].to_owned(),
+            });
+        }
         let find = |name: &String| {
             columns.iter().position(|column| column == name).ok_or_else(|| {
                 BuildError::missing_column(file, name, columns.iter().map(|&column| column.to_owned()).collect())

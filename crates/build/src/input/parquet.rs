@@ -78,7 +78,7 @@ impl Table {
             .schema()
             .project(&read)
             .map_err(|e| BuildError::unreadable(path, e))?;
-        let maker = RecordMaker::new(chosen, &schema);
+        let maker = RecordMaker::new(chosen, &schema, path)?;
         Ok(Self {
             file,
             metadata,

@@ -1,0 +1,103 @@
+//! Reads CSV: a header row, then a row a record; a field is the key or the value as it is written.
+//!
+//! Where a row ends depends on the quotes of all rows before it, so that one file is read by one
+//! thread; several files are read by several.
+
+mod quotes;
+mod rows;
+
+use std::path::Path;
+
+use fondaco_format::Column;
+
+use super::json::{FieldNames, write_string};
+use super::rows::RowSink;
+use super::{Chosen, ChosenValue, Reading, text};
+use crate::error::BuildError;
+use crate::report::excerpt;
+use crate::sort::RowId;
+use rows::{Row, Rows};
+
+/// Reads all rows of a file.
+pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
+    let path = reading.path(file);
+    let failed = |e| BuildError::unreadable(path, e);
+    let mut rows = Rows::new(text::open(path, sink.progress())?, b',');
+    let Some(header) = rows.next().map_err(failed)?.cloned() else {
+        // An empty file has no row, whatever its columns would have been.
+        return Ok(());
+    };
+    if let Some(fault) = rows.quotes().fault() {
+        return Err(BuildError::unreadable(path, format!("in its header, {fault}")));
+    }
+    let columns = names(path, &header)?;
+    let chosen = Chosen::find(reading.options, path, &columns)?;
+    reading.note_schema(file, 0, || {
+        chosen.schema(|place| Column {
+            name: columns[place].to_owned(),
+            r#type: "text".to_owned(),
+        })
+    });
+    let fields = FieldNames::new(match &chosen.value {
+        ChosenValue::Raw(_) => vec![],
+        ChosenValue::Object(places) => places.iter().map(|&place| columns[place]).collect(),
+    });
+    let mut object = Vec::new();
+    let mut number = 0;
+    while rows.next().map_err(failed)?.is_some() {
+        number += 1;
+        let id = RowId::new(file, number);
+        let row = rows.row();
+        let refused = if let Some(fault) = rows.quotes().fault() {
+            fault
+        } else if row.len() != columns.len() {
+            format!("it has {} fields, and the header has {}", row.len(), columns.len())
+        } else {
+            let value = match &chosen.value {
+                ChosenValue::Raw(place) => Ok(row.field(*place)),
+                ChosenValue::Object(places) => {
+                    object.clear();
+                    let written = fields.write_object(&mut object, |field, out| {
+                        let place = places[field];
+                        write_string(std::str::from_utf8(row.field(place)).map_err(|_| place)?, out);
+                        Ok::<(), usize>(())
+                    });
+                    written.map(|()| &object[..])
+                }
+            };
+            match value {
+                Ok(value) => {
+                    sink.accept(id, row.field(chosen.key), value)?;
+                    continue;
+                }
+                Err(place) => format!("column {:?} is not UTF-8", columns[place]),
+            }
+        };
+        let refused = format!("{}: {refused}", rows.quotes().lines());
+        sink.refuse(id, refused, sample(row))?;
+    }
+    Ok(())
+}
+
+fn names<'a>(path: &Path, header: &'a Row) -> Result<Vec<&'a str>, BuildError> {
+    let mut names = Vec::with_capacity(header.len());
+    for name in header.fields() {
+        let name = std::str::from_utf8(name)
+            .map_err(|_| BuildError::unreadable(path, format!("the column name {:?} is not UTF-8", excerpt(name))))?;
+        names.push(name);
+    }
+    Ok(names)
+}
+
+fn sample(row: &Row) -> String {
+    let mut text = Vec::new();
+    for field in row.fields() {
+        text.extend_from_slice(&field[..field.len().min(200)]);
+        text.push(b',');
+        if text.len() > 1000 {
+            break;
+        }
+    }
+    text.pop();
+    excerpt(&text)
+}

@@ -1,0 +1,109 @@
+//! The rows of a CSV file, one after the other: parsed by `csv-core`, their quotes checked.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use csv_core::ReadRecordResult;
+
+use super::quotes::Quotes;
+use crate::input::text::LINE_BYTES_MAX;
+
+const READ_BUFFER_BYTES: usize = 256 << 10;
+
+/// Reads rows into memory that it uses again.
+pub(super) struct Rows<R> {
+    reader: BufReader<R>,
+    parser: csv_core::Reader,
+    quotes: Quotes,
+    row: Row,
+}
+
+/// One row.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Row {
+    /// The bytes of all fields. There may be more than the row has.
+    bytes: Vec<u8>,
+    /// Where each field ends. There may be more than the row has.
+    ends: Vec<usize>,
+    fields: usize,
+}
+
+impl Row {
+    /// How many fields it has.
+    pub(super) fn len(&self) -> usize {
+        self.fields
+    }
+
+    /// A field by its number.
+    #[inline]
+    pub(super) fn field(&self, number: usize) -> &[u8] {
+        let start = if number == 0 { 0 } else { self.ends[number - 1] };
+        &self.bytes[start..self.ends[number]]
+    }
+
+    pub(super) fn fields(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.fields).map(|number| self.field(number))
+    }
+}
+
+impl<R: Read> Rows<R> {
+    pub(super) fn new(reader: R, delimiter: u8) -> Self {
+        Self {
+            reader: BufReader::with_capacity(READ_BUFFER_BYTES, reader),
+            parser: csv_core::ReaderBuilder::new().delimiter(delimiter).build(),
+            quotes: Quotes::new(delimiter),
+            row: Row {
+                bytes: vec![0; 1024],
+                ends: vec![0; 32],
+                fields: 0,
+            },
+        }
+    }
+
+    /// The next row. `None` at the end.
+    pub(super) fn next(&mut self) -> io::Result<Option<&Row>> {
+        let row = &mut self.row;
+        let (mut read, mut bytes, mut ends) = (0, 0, 0);
+        loop {
+            let input = self.reader.fill_buf()?;
+            if input.is_empty()
+                && let Some(fault) = self.quotes.fault_at_end()
+            {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, fault));
+            }
+            let (result, used, written, ended) =
+                self.parser
+                    .read_record(input, &mut row.bytes[bytes..], &mut row.ends[ends..]);
+            self.quotes.feed(&input[..used]);
+            self.reader.consume(used);
+            read += used;
+            bytes += written;
+            ends += ended;
+            match result {
+                _ if read > LINE_BYTES_MAX => {
+                    return Err(io::Error::other(format!(
+                        "the row in {} has more than {LINE_BYTES_MAX} bytes: a closing quote may be missing",
+                        self.quotes.lines()
+                    )));
+                }
+                ReadRecordResult::InputEmpty => {}
+                ReadRecordResult::OutputFull => row.bytes.resize(row.bytes.len() * 2, 0),
+                ReadRecordResult::OutputEndsFull => row.ends.resize(row.ends.len() * 2, 0),
+                ReadRecordResult::Record => {
+                    row.fields = ends;
+                    return Ok(Some(&self.row));
+                }
+                ReadRecordResult::End => return Ok(None),
+            }
+        }
+    }
+
+    /// The row that was read last.
+    pub(super) fn row(&self) -> &Row {
+        &self.row
+    }
+
+    /// The quotes of the row that was read last.
+    pub(super) fn quotes(&self) -> &Quotes {
+        &self.quotes
+    }
+}
