@@ -72,11 +72,13 @@ impl VersionSet {
         }
     }
 
-    /// Where a rollback goes that names no version: to the most recently current backup that is
-    /// older than the current version, or else to the most recently current one.
+    /// The target of a rollback that names no version: the most recently current backup that is
+    /// older than the current version. A newer one is the version that was rolled back from.
     pub fn rollback_target(&self) -> Option<VersionNumber> {
-        let older = self.backups.iter().find(|&&backup| Some(backup) < self.current);
-        older.or(self.backups.first()).copied()
+        self.backups
+            .iter()
+            .find(|&&backup| Some(backup) < self.current)
+            .copied()
     }
 
     /// Gives up all but `backups` of the backups and returns those given up.
@@ -149,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn a_rollback_from_the_oldest_version_goes_to_what_is_otherwise_kept() {
+    fn a_rollback_from_the_oldest_version_goes_nowhere() {
         let mut set = pushed(2);
         set.make_current(number(1));
-        assert_eq!(set.rollback_target(), Some(number(2)));
+        assert_eq!(set.rollback_target(), None);
         assert_eq!(pushed(1).rollback_target(), None);
     }
 

@@ -98,7 +98,17 @@ fn a_version_is_built_inspected_deployed_and_rolled_back() {
     }
     assert_eq!(redis.get::<_, String>("cities:7").unwrap(), "258685");
     assert_eq!(dev.json(&["rollback", "cities"])["current_version"], 1);
+    let error = dev.refused(1, &["rollback", "cities"]);
+    for part in [
+        "it keeps 1, 2",
+        "fondaco versions cities",
+        "fondaco rollback cities --to N",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
     assert_eq!(redis.get::<_, String>("cities:7").unwrap(), "Venezia");
+    assert_eq!(dev.json(&["rollback", "cities", "--to", "2"])["current_version"], 2);
+    assert_eq!(dev.json(&["rollback", "cities"])["current_version"], 1);
     assert_eq!(dev.json(&["swap", "cities", "--to", "2"])["current_version"], 2);
     assert_eq!(redis.get::<_, String>("cities:7").unwrap(), "258685");
     let error = dev.refused(1, &["swap", "cities", "--to", "9"]);

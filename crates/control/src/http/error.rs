@@ -93,7 +93,7 @@ pub const ERROR_CODES: [(&str, u16, &str); 42] = [
         "the version is kept, but a part of it cannot be served by any node",
     ),
     ("nothing_served", 409, "the store serves no version yet"),
-    ("no_rollback", 409, "the store keeps no version to go back to"),
+    ("no_rollback", 409, "the store keeps no version before the current one"),
     ("no_cluster", 409, "the cluster has not been made yet"),
     (
         "no_routing",

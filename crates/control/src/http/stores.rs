@@ -149,7 +149,7 @@ pub(super) async fn swap(
     Ok(Json(store.await?.into()))
 }
 
-/// Go back to an earlier version. Answers when all nodes that are there serve it.
+/// Go back to an earlier version: the one that is named, or the one before the current one. Answers when all nodes that are there serve it.
 #[utoipa::path(post, path = "/v1/stores/{store}/rollback", tag = "versions", params(("store" = String, Path, description = "The store"), Wait), request_body = RollbackRequest, responses(
     (status = 200, description = "The store as it is now", body = StoreResource),
     (status = "default", description = "An error: store_not_found, versioned_store, no_rollback, version_not_found, version_failed", body = ErrorResource),

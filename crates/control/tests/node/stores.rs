@@ -118,6 +118,10 @@ fn a_rolled_back_version_serves_at_once_and_after_a_restart() {
     assert_eq!((status, &store["current_version"]), (200, &json!(1)));
     assert_eq!(client.served_build(50), 1);
 
+    // A second one does not go forward again, to the version that was rolled back from.
+    assert_eq!(client.refused("POST", path, Value::Null, 409), "no_rollback");
+    assert_eq!(client.served_build(50), 1);
+
     let node = node.restart();
     let client = &node.client;
     assert_eq!(client.served_build(50), 1);

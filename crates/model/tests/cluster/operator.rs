@@ -146,8 +146,8 @@ fn only_versions_that_are_kept_and_ready_go_live_again() {
     cluster.create("s");
     let unknown = operator::swap(&cluster.view, &name("t"), version(1));
     assert_eq!(unknown, Err(OperatorError::StoreNotFound { store: name("t") }));
-    let nothing = operator::roll_back(&cluster.view, &name("s"), None);
-    assert_eq!(nothing, Err(OperatorError::NoRollback { store: name("s") }));
+    let nothing = operator::roll_back(&cluster.view, &name("s"), None).unwrap_err();
+    assert!(nothing.to_string().contains("it keeps none"), "{nothing}");
     for build in ["a", "b"] {
         cluster.pushed(2, "s", build);
     }
@@ -168,6 +168,14 @@ fn only_versions_that_are_kept_and_ready_go_live_again() {
         (versions.current(), versions.backups()),
         (Some(version(1)), &[version(2)][..])
     );
+    // Version 2 is the one that was rolled back from.
+    let refused = operator::roll_back(&cluster.view, &name("s"), None).unwrap_err();
+    let message = refused.to_string();
+    for part in ["it keeps 1, 2", "fondaco versions s", "fondaco rollback s --to N"] {
+        assert!(message.contains(part), "{message}");
+    }
+    let change = operator::roll_back(&cluster.view, &name("s"), Some(version(2)));
+    assert!(change.unwrap().is_some());
 }
 
 #[test]

@@ -91,10 +91,16 @@ pub enum OperatorError {
         partition: PartitionId,
     },
     /// There is no version to go back to.
-    #[error("store {store:?} keeps no version to roll back to: raise its backups before the next push")]
+    #[error(
+        "store {store:?} keeps no version before the current one, it keeps {kept}: list them with \
+         fondaco versions {store}, choose one with fondaco rollback {store} --to N, or keep more of the next ones: \
+         fondaco store alter {store} --backups 2"
+    )]
     NoRollback {
         /// The store.
         store: StoreName,
+        /// The versions that it keeps, for people.
+        kept: String,
     },
     /// One push of a store at a time.
     #[error("push of version {version} of store {store:?} is in progress: wait for it, or cancel it first")]

@@ -108,10 +108,13 @@ pub fn roll_back(
     name: &StoreName,
     to: Option<VersionNumber>,
 ) -> Result<Option<Change>, OperatorError> {
-    let target = to.or(batch(view, name)?.record.versions.rollback_target());
-    match target {
+    let record = &batch(view, name)?.record;
+    match to.or(record.versions.rollback_target()) {
         Some(version) => swap(view, name, version),
-        None => Err(OperatorError::NoRollback { store: name.clone() }),
+        None => Err(OperatorError::NoRollback {
+            store: name.clone(),
+            kept: kept(record),
+        }),
     }
 }
 
