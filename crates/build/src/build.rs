@@ -160,12 +160,27 @@ fn check(options: &BuildOptions) -> Result<(), BuildError> {
     if options.chunk_bytes_target == 0 || options.chunk_bytes_target > BuildOptions::CHUNK_BYTES_TARGET_MAX {
         return invalid("chunk size", &options.chunk_bytes_target, "use 1 byte to 2 GiB");
     }
-    if let ValueSelection::Columns(names) = &options.value {
+    let each_once = |names: &[String]| {
         let mut sorted: Vec<&String> = names.iter().collect();
         sorted.sort();
-        if names.is_empty() || sorted.windows(2).any(|pair| pair[0] == pair[1]) {
-            return invalid("value columns", names, "name at least one, and each once");
-        }
+        !names.is_empty() && sorted.windows(2).all(|pair| pair[0] != pair[1])
+    };
+    if !each_once(&options.key) {
+        return invalid("key columns", &options.key, "name at least one, and each once");
+    }
+    if let ValueSelection::Columns(names) = &options.value
+        && !each_once(names)
+    {
+        return invalid("value columns", names, "name at least one, and each once");
+    }
+    if let Some(delimiter) = options.delimiter
+        && (!delimiter.is_ascii() || matches!(delimiter, b'"' | b'\r' | b'\n'))
+    {
+        return invalid(
+            "delimiter",
+            &char::from(delimiter),
+            "use one ASCII character that is no quote and no line end",
+        );
     }
     if !options.temporary.is_dir() {
         return invalid("temporary directory", &options.temporary, "it must exist");

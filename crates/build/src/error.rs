@@ -57,7 +57,12 @@ pub enum BuildError {
     },
 
     /// A column that was asked for is not there.
-    #[error("{file:?} has no column {column:?}{}: its columns are {}", did_you_mean(.nearest), quoted(.existing))]
+    #[error(
+        "{file:?} has no column {column:?}{}: its columns are {}{}",
+        did_you_mean(.nearest),
+        quoted(.existing),
+        other_delimiter(*.delimiter)
+    )]
     MissingColumn {
         /// The file.
         file: PathBuf,
@@ -67,6 +72,8 @@ pub enum BuildError {
         existing: Vec<String>,
         /// The most similar of them.
         nearest: Option<String>,
+        /// What separates the columns of this CSV, if it looks like something else than it was read with.
+        delimiter: Option<char>,
     },
 
     /// Two columns of a file have one name.
@@ -218,6 +225,7 @@ impl BuildError {
             column: column.to_owned(),
             existing,
             nearest,
+            delimiter: None,
         }
     }
 }
@@ -226,6 +234,15 @@ fn did_you_mean(nearest: &Option<String>) -> String {
     nearest
         .as_ref()
         .map_or_else(String::new, |name| format!(" (did you mean {name:?}?)"))
+}
+
+fn other_delimiter(delimiter: Option<char>) -> String {
+    delimiter.map_or_else(String::new, |delimiter| {
+        format!(
+            "; they look separated by {delimiter:?}: say --delimiter '{}'",
+            delimiter.escape_default()
+        )
+    })
 }
 
 fn leftover(unfinished: &bool) -> &'static str {

@@ -13,12 +13,16 @@ use fondaco_storage::Location;
 pub struct BuildOptions {
     /// The store that the version is for. Slots depend on its name.
     pub store: StoreName,
-    /// Files, folders (with all below them, but for names that begin with `_` or `.`) and globs.
+    /// Files, folders (with all below them, but for names that begin with `_` or `.`) and globs; `-` is the standard
+    /// input.
     pub inputs: Vec<String>,
     /// The format of all inputs; by their names if `None`.
     pub format: Option<InputFormat>,
-    /// The column that holds the key.
-    pub key: String,
+    /// What separates the fields of CSV; a tab in files whose names say so and a comma in others if `None`.
+    pub delimiter: Option<u8>,
+    /// The columns that hold the key: one, or several, whose texts are joined by `:`. Here and in `value`, `a.b` is
+    /// member `b` of the object in column `a`, unless a column has that name itself.
+    pub key: Vec<String>,
     /// The columns that make the value.
     pub value: ValueSelection,
     /// What to do about several rows with one key.
@@ -63,7 +67,7 @@ pub enum InputFormat {
     Parquet,
     /// Apache Avro object container files.
     Avro,
-    /// A JSON object a line; plain, gzip or zstd.
+    /// A JSON object a line, or one JSON array of objects; plain, gzip or zstd.
     Jsonl,
     /// Comma-separated values under a header row; plain, gzip or zstd.
     Csv,

@@ -160,7 +160,7 @@ fn a_missing_column_is_named_with_those_that_exist_and_the_nearest() {
             _ => drop(place.write(name, "{\"member_id\":1,\"score\":2}\n")),
         }
         let message = place.refused(|options| {
-            options.key = "member_id".to_owned();
+            options.key = vec!["member_id".to_owned()];
             options.value = ValueSelection::Columns(vec!["scor".to_owned()]);
         });
         assert_says(
@@ -173,7 +173,7 @@ fn a_missing_column_is_named_with_those_that_exist_and_the_nearest() {
             ],
         );
         if name != "a.jsonl" {
-            let message = place.refused(|options| options.key = "member".to_owned());
+            let message = place.refused(|options| options.key = vec!["member".to_owned()]);
             assert_says(&message, &[name, "no column \"member\"", "did you mean \"member_id\"?"]);
         }
     }

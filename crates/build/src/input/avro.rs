@@ -15,6 +15,7 @@ use arrow_avro::reader::{Decoder, DecoderMode, ReaderBuilder, read_header_info};
 use arrow_avro::schema::{AvroSchema, SchemaStore};
 
 use super::columns::{RecordMaker, describe};
+use super::nested::Selection;
 use super::rows::RowSink;
 use super::{Chosen, Piece, Reading};
 use crate::error::BuildError;
@@ -145,9 +146,10 @@ impl Container {
         let decoder = decoder(path, &schema)?;
         let table = decoder.schema();
         let names: Vec<&str> = table.fields().iter().map(|field| field.name().as_str()).collect();
-        let chosen = Chosen::find(reading.options, path, &names)?;
-        reading.note_schema(file, 0, || chosen.schema(|place| describe(&table, place)));
-        let maker = RecordMaker::new(chosen, &table, path)?;
+        let mut selection = Selection::default();
+        let chosen = Chosen::find(reading.options, path, &names, |name| selection.find(&table, name))?;
+        reading.note_schema(file, 0, || chosen.schema(|number| describe(selection.field(number))));
+        let maker = RecordMaker::new(reading.options, chosen, selection, path)?;
         Ok(Self {
             file,
             schema,

@@ -25,40 +25,64 @@ use arrow_array::{
 };
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_json::writer::{NullableEncoder, make_encoder};
-use arrow_schema::{ArrowError, DataType, FieldRef, Schema};
+use arrow_schema::{ArrowError, DataType, FieldRef};
 use fondaco_format::Column;
 use std::sync::Arc;
 
 use super::as_text::{Json, SCALARS, is_uuid, no_text, write_uuid};
 use super::json::FieldNames;
+use super::key::append_part;
+use super::nested::Selection;
 use super::rows::RowSink;
 use super::{Chosen, ChosenValue};
 use crate::error::BuildError;
+use crate::options::BuildOptions;
 use crate::report::excerpt;
 use crate::sort::RowId;
 
 /// How a table's columns become records: made once a file.
 #[derive(Debug)]
 pub(super) struct RecordMaker {
+    key_names: Vec<String>,
     chosen: Chosen,
+    selection: Selection,
     names: FieldNames,
 }
 
 impl RecordMaker {
-    /// For tables of this schema.
-    pub(super) fn new(chosen: Chosen, schema: &Schema, path: &Path) -> Result<Self, BuildError> {
-        for field in schema.fields() {
+    /// For tables that these columns are selected of.
+    pub(super) fn new(
+        options: &BuildOptions,
+        chosen: Chosen,
+        selection: Selection,
+        path: &Path,
+    ) -> Result<Self, BuildError> {
+        for field in selection.fields() {
             check_members(field.data_type(), field.name(), path)?;
+        }
+        for &number in &chosen.key {
+            if selection.field(number).data_type().is_nested() {
+                return Err(unsupported(
+                    path,
+                    selection.field(number),
+                    "a key is a text, binary, a number, a boolean, a date or a time",
+                ));
+            }
         }
         let names = match &chosen.value {
             ChosenValue::Raw(_) => vec![],
-            ChosenValue::Object(places) => places
+            ChosenValue::Object(numbers) => numbers
                 .iter()
-                .map(|&place| schema.field(place).name().as_str())
+                .map(|&number| selection.field(number).name().as_str())
                 .collect(),
         };
         let names = FieldNames::new(names);
-        Ok(Self { chosen, names })
+        Ok(Self {
+            key_names: options.key.clone(),
+            chosen,
+            selection,
+            names,
+        })
     }
 
     /// Hands over the rows of a batch, whose first is row `row` of the file.
@@ -71,36 +95,43 @@ impl RecordMaker {
         sink: &mut RowSink<'_>,
     ) -> Result<(), BuildError> {
         let json = Json::default();
-        let columns = batch
-            .columns()
+        let columns = self.selection.columns(batch);
+        let columns = columns
+            .and_then(|columns| columns.iter().map(without_dictionary).collect::<Result<Vec<_>, _>>())
+            .map_err(|e| BuildError::unreadable(path, e))?;
+        let plain = |number: usize| Plain::new(self.selection.field(number), &columns[number], &json, path);
+        let mut keys = self
+            .chosen
+            .key
             .iter()
-            .map(|column| without_dictionary(column).map_err(|e| BuildError::unreadable(path, e)))
-            .collect::<Result<Vec<_>, BuildError>>()?;
-        let schema = batch.schema_ref();
-        let key_field = schema.field(self.chosen.key);
-        if key_field.data_type().is_nested() {
-            return Err(unsupported(
-                path,
-                key_field,
-                "a key is a text, binary, a number, a boolean, a date or a time",
-            ));
-        }
-        let mut key = Plain::new(key_field, &columns[self.chosen.key], &json, path)?;
+            .map(|&number| plain(number))
+            .collect::<Result<Vec<_>, _>>()?;
         let mut value = match &self.chosen.value {
-            ChosenValue::Raw(place) => {
-                ValueMaker::Raw(Plain::new(schema.field(*place), &columns[*place], &json, path)?)
-            }
-            ChosenValue::Object(places) => ValueMaker::Object(
-                places
+            ChosenValue::Raw(number) => ValueMaker::Raw(plain(*number)?),
+            ChosenValue::Object(numbers) => ValueMaker::Object(
+                numbers
                     .iter()
-                    .map(|&place| json_encoder(&schema.fields()[place], &columns[place], &json, path))
+                    .map(|&number| json_encoder(self.selection.field(number), &columns[number], &json, path))
                     .collect::<Result<_, BuildError>>()?,
             ),
         };
-        let (mut key_text, mut value_text) = (Vec::new(), Vec::new());
+        let (mut key_text, mut part_text, mut value_text) = (Vec::new(), Vec::new(), Vec::new());
         for offset in 0..batch.num_rows() {
             let id = RowId::new(file, row + offset as u64);
-            let key = match key.bytes(offset, &mut key_text) {
+            let key = match &mut keys[..] {
+                [key] => key.bytes(offset, &mut key_text),
+                parts => {
+                    key_text.clear();
+                    let mut parts = parts.iter_mut().enumerate();
+                    parts
+                        .try_for_each(|(number, part)| {
+                            let part = part.bytes(offset, &mut part_text)?;
+                            append_part(&mut key_text, &self.key_names, number, part)
+                        })
+                        .map(|()| &key_text[..])
+                }
+            };
+            let key = match key {
                 Ok(key) => key,
                 Err(reason) => {
                     sink.refuse(id, reason, sample(batch, offset))?;
@@ -159,8 +190,7 @@ fn check_members(data_type: &DataType, name: &str, path: &Path) -> Result<(), Bu
 }
 
 /// What the manifest says of a column.
-pub(super) fn describe(schema: &Schema, place: usize) -> Column {
-    let field = schema.field(place);
+pub(super) fn describe(field: &arrow_schema::Field) -> Column {
     Column {
         name: field.name().clone(),
         r#type: field.data_type().to_string(),

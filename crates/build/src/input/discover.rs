@@ -9,6 +9,9 @@ use crate::error::BuildError;
 use crate::options::InputFormat;
 use crate::sort::RowId;
 
+/// The path of the standard input, which `-` stands for.
+pub(super) const STANDARD_INPUT: &str = "/dev/stdin";
+
 /// All files to read: their order is the order of the input.
 #[derive(Debug)]
 pub(crate) struct InputFiles {
@@ -45,12 +48,21 @@ pub(crate) fn discover(inputs: &[String], format: Option<InputFormat>) -> Result
     for path in &paths {
         let by_name = || format_of_name(path).ok_or_else(|| BuildError::UnknownFormat { file: path.clone() });
         formats.push(format.map_or_else(by_name, Ok)?);
-        bytes += fs::metadata(path).map_err(|e| BuildError::unreadable(path, e))?.len();
+        let metadata = fs::metadata(path).map_err(|e| BuildError::unreadable(path, e))?;
+        if matches!(formats.last(), Some(InputFormat::Parquet | InputFormat::Avro)) && !metadata.is_file() {
+            let reason = "Parquet and Avro are not read from a pipe: write it to a file, and name that";
+            return Err(BuildError::unreadable(path, reason));
+        }
+        bytes += metadata.len();
     }
     Ok(InputFiles { paths, formats, bytes })
 }
 
 fn expand(input: &str, paths: &mut Vec<PathBuf>) -> Result<(), BuildError> {
+    if input == "-" {
+        paths.push(PathBuf::from(STANDARD_INPUT));
+        return Ok(());
+    }
     let location: Location = input.parse()?;
     let Some(path) = location.local_path() else {
         return Ok(());
@@ -102,17 +114,21 @@ fn walk(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), BuildError> {
 
 fn format_of_name(path: &Path) -> Option<InputFormat> {
     let name = path.file_name()?.to_str()?.to_ascii_lowercase();
-    let name = [".gz", ".gzip", ".zst", ".zstd"]
-        .iter()
-        .find_map(|compression| name.strip_suffix(compression))
-        .unwrap_or(&name);
-    match name.rsplit_once('.')?.1 {
+    match without_compression(&name).rsplit_once('.')?.1 {
         "parquet" | "pq" => Some(InputFormat::Parquet),
         "avro" => Some(InputFormat::Avro),
         "jsonl" | "ndjson" | "json" => Some(InputFormat::Jsonl),
-        "csv" => Some(InputFormat::Csv),
+        "csv" | "tsv" | "tab" => Some(InputFormat::Csv),
         _ => None,
     }
+}
+
+/// The name of a file without the ending that tells its compression.
+pub(super) fn without_compression(name: &str) -> &str {
+    [".gz", ".gzip", ".zst", ".zstd"]
+        .iter()
+        .find_map(|compression| name.strip_suffix(compression))
+        .unwrap_or(name)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Reads JSON lines: an object a line. Blank lines are skipped, and count as rows.
+//! Reads JSON lines: an object a line. Blank lines are skipped, and count as rows. A file that begins
+//! with `[` is one [array](super::array) of objects instead.
 //!
 //! A text is the key or the value without its quotes and escapes; numbers, booleans, objects and
 //! lists are taken as they are written. An object may lack columns of a JSON value, which are null
@@ -17,23 +18,24 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::json::{FieldNames, write_string};
+use super::key::append_part;
 use super::rows::RowSink;
 use super::text::{self, LINE_BYTES_MAX};
-use super::{Piece, Reading};
+use super::{Piece, Reading, array};
 use crate::error::BuildError;
 use crate::options::ValueSelection;
 use crate::report::excerpt;
 use crate::sort::RowId;
 
 /// How much text is one piece, in bytes.
-const PIECE_BYTES: usize = 1 << 20;
+pub(super) const PIECE_BYTES: usize = 1 << 20;
 
 /// Some lines of a file.
 pub(super) struct Lines {
-    file: u32,
+    pub(super) file: u32,
     /// The number of the first.
-    row: u64,
-    text: Vec<u8>,
+    pub(super) row: u64,
+    pub(super) text: Vec<u8>,
 }
 
 /// The columns of a JSON value, each of which some object must have.
@@ -85,6 +87,9 @@ pub(super) fn open(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
         let mut text = rest;
         let wanted = PIECE_BYTES.max(text.len());
         let read = fill(&mut reader, &mut text, wanted).map_err(|e| BuildError::unreadable(path, e))?;
+        if row == 1 && text.trim_ascii_start().starts_with(b"[") {
+            return array::read(reading, file, text, &mut reader, sink);
+        }
         let end = if read < wanted {
             Some(text.len())
         } else {
@@ -172,7 +177,16 @@ impl<'r> RecordMaker<'r, '_> {
                 .example
                 .get_or_init(|| (id.file(), self.field_names()));
         }
-        let key = scalar(self.field(&options.key)?, &options.key)?;
+        let key = match &options.key[..] {
+            [name] => scalar(self.field(name)?, name)?,
+            names => {
+                let mut key = Vec::new();
+                for (number, name) in names.iter().enumerate() {
+                    append_part(&mut key, names, number, &scalar(self.field(name)?, name)?)?;
+                }
+                Cow::Owned(key)
+            }
+        };
         let value = match &options.value {
             ValueSelection::Column(name) => Some(plain(self.field(name)?, name)?),
             ValueSelection::Columns(names) => {
@@ -187,12 +201,8 @@ impl<'r> RecordMaker<'r, '_> {
         Ok((key, value))
     }
 
-    /// The last of a name counts, as in most JSON libraries.
     fn find(&self, name: &str) -> Option<&'r RawValue> {
-        self.fields
-            .iter()
-            .rfind(|(field, _)| field == name)
-            .map(|(_, value)| *value)
+        find(&self.fields, name)
     }
 
     fn field(&self, name: &str) -> Result<&'r RawValue, String> {
@@ -236,7 +246,7 @@ impl<'r> RecordMaker<'r, '_> {
     fn write_others(&self, object: &mut Vec<u8>) {
         object.push(b'{');
         for (name, value) in &self.fields {
-            if *name == *self.reading.options.key {
+            if self.reading.options.key.iter().any(|key| key == name) {
                 continue;
             }
             if object.len() > 1 {
@@ -258,7 +268,7 @@ impl<'r> RecordMaker<'r, '_> {
         let others = self
             .fields
             .iter()
-            .filter(|(name, _)| *name != *options.key)
+            .filter(|(name, _)| options.key.iter().all(|key| key != name))
             .map(|(name, _)| column(name));
         let (values, encoding) = match &options.value {
             ValueSelection::Column(name) => (vec![column(name)], ValueEncoding::Raw),
@@ -266,7 +276,7 @@ impl<'r> RecordMaker<'r, '_> {
             ValueSelection::AllOthers => (others.collect(), ValueEncoding::Json),
         };
         Schema {
-            key: column(&options.key),
+            key: column(&options.key.join(",")),
             values,
             encoding,
         }
@@ -287,6 +297,22 @@ impl<'r, 'a> RecordMaker<'r, 'a> {
             all_found: false,
         }
     }
+}
+
+/// A field of an object by its name or, if none has it, by its path. The last of a name counts, as in most JSON
+/// libraries.
+fn find<'a>(fields: &[(Cow<'a, str>, &'a RawValue)], name: &str) -> Option<&'a RawValue> {
+    let found = fields.iter().rfind(|(field, _)| field == name);
+    found.map(|(_, value)| *value).or_else(|| {
+        name.match_indices('.').find_map(|(dot, _)| {
+            let (_, object) = fields.iter().rfind(|(field, _)| *field == name[..dot])?;
+            let mut members = Vec::new();
+            Fields(&mut members)
+                .deserialize(&mut serde_json::Deserializer::from_str(object.get()))
+                .ok()?;
+            find(&members, &name[dot + 1..])
+        })
+    })
 }
 
 /// The bytes of a key.

@@ -5,6 +5,7 @@
 //! small ones do. What a row is does not depend on who reads it: it is known by its file and its
 //! number, and nothing else decides about order.
 
+mod array;
 mod as_text;
 mod avro;
 mod columns;
@@ -13,6 +14,8 @@ mod decoded;
 mod discover;
 mod json;
 mod jsonl;
+mod key;
+mod nested;
 mod parquet;
 mod queue;
 mod rows;
@@ -174,7 +177,7 @@ fn schema_of(options: &BuildOptions, type_of: impl Fn(&str) -> String) -> Schema
         ValueSelection::AllOthers => (vec![], ValueEncoding::Json),
     };
     Schema {
-        key: column(&options.key),
+        key: column(&options.key.join(",")),
         values,
         encoding,
     }
@@ -183,7 +186,8 @@ fn schema_of(options: &BuildOptions, type_of: impl Fn(&str) -> String) -> Schema
 /// Which of the columns of a table make key and value, by their places.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Chosen {
-    key: usize,
+    /// One or several.
+    key: Vec<usize>,
     value: ChosenValue,
 }
 
@@ -196,8 +200,13 @@ enum ChosenValue {
 }
 
 impl Chosen {
-    /// Finds the columns that the options name.
-    fn find(options: &BuildOptions, file: &Path, columns: &[&str]) -> Result<Self, BuildError> {
+    /// Finds the columns that the options name: `place` says where one is.
+    fn find(
+        options: &BuildOptions,
+        file: &Path,
+        columns: &[&str],
+        mut place: impl FnMut(&str) -> Option<usize>,
+    ) -> Result<Self, BuildError> {
         let mut sorted = columns.to_vec();
         sorted.sort_unstable();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -206,19 +215,22 @@ impl Chosen {
                 column: pair[0].to_owned(),
             });
         }
-        let find = |name: &String| {
-            columns.iter().position(|column| column == name).ok_or_else(|| {
+        let mut find = |name: &str| {
+            place(name).ok_or_else(|| {
                 BuildError::missing_column(file, name, columns.iter().map(|&column| column.to_owned()).collect())
             })
         };
-        let key = find(&options.key)?;
+        let key = options.key.iter().map(|name| find(name)).collect::<Result<_, _>>()?;
         let value = match &options.value {
             ValueSelection::Column(name) => ChosenValue::Raw(find(name)?),
             ValueSelection::Columns(names) => {
-                ChosenValue::Object(names.iter().map(find).collect::<Result<_, BuildError>>()?)
+                ChosenValue::Object(names.iter().map(|name| find(name)).collect::<Result<_, _>>()?)
             }
             ValueSelection::AllOthers => {
-                ChosenValue::Object((0..columns.len()).filter(|&place| place != key).collect())
+                let others = columns
+                    .iter()
+                    .filter(|&&column| options.key.iter().all(|key| key != column));
+                ChosenValue::Object(others.map(|name| find(name)).collect::<Result<_, _>>()?)
             }
         };
         Ok(Self { key, value })
@@ -230,8 +242,13 @@ impl Chosen {
             ChosenValue::Raw(place) => (vec![column(*place)], ValueEncoding::Raw),
             ChosenValue::Object(places) => (places.iter().map(|&place| column(place)).collect(), ValueEncoding::Json),
         };
+        let key: Vec<Column> = self.key.iter().map(|&place| column(place)).collect();
+        let joined = |part: fn(&Column) -> &str| key.iter().map(part).collect::<Vec<_>>().join(",");
         Schema {
-            key: column(self.key),
+            key: Column {
+                name: joined(|column| &column.name),
+                r#type: joined(|column| &column.r#type),
+            },
             values,
             encoding,
         }

@@ -13,8 +13,9 @@ use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, Parq
 
 use super::columns::{RecordMaker, describe};
 use super::decoded::decoded_schema;
+use super::nested::Selection;
 use super::rows::RowSink;
-use super::{Chosen, ChosenValue, Piece, Reading};
+use super::{Chosen, Piece, Reading};
 use crate::error::BuildError;
 
 /// About how much is decoded at a time, in bytes and in rows.
@@ -67,18 +68,23 @@ impl Table {
             .iter()
             .map(|field| field.name().as_str())
             .collect();
-        let chosen = Chosen::find(reading.options, path, &names)?;
-        reading.note_schema(file, 0, || chosen.schema(|place| describe(plain.schema(), place)));
-        let options = ArrowReaderOptions::new().with_schema(decoded_schema(plain.schema(), plain.parquet_schema()));
+        let mut selection = Selection::default();
+        let chosen = Chosen::find(reading.options, path, &names, |name| {
+            selection.find(plain.schema(), name)
+        })?;
+        reading.note_schema(file, 0, || chosen.schema(|number| describe(selection.field(number))));
+        let decoded = decoded_schema(plain.schema(), plain.parquet_schema());
+        let options = ArrowReaderOptions::new().with_schema(decoded);
         let metadata = ArrowReaderMetadata::try_new(Arc::clone(plain.metadata()), options).map_err(failed)?;
 
-        let (read, chosen) = project(&chosen);
+        let read = selection.roots();
         let projection = ProjectionMask::roots(metadata.parquet_schema(), read.iter().copied());
         let schema = metadata
             .schema()
             .project(&read)
             .map_err(|e| BuildError::unreadable(path, e))?;
-        let maker = RecordMaker::new(chosen, &schema, path)?;
+        let selection = selection.of_projection(&read, &schema);
+        let maker = RecordMaker::new(reading.options, chosen, selection, path)?;
         Ok(Self {
             file,
             metadata,
@@ -86,28 +92,6 @@ impl Table {
             maker,
         })
     }
-}
-
-/// The columns to read, in the order of the file, and the choice among those.
-fn project(chosen: &Chosen) -> (Vec<usize>, Chosen) {
-    let values = match &chosen.value {
-        ChosenValue::Raw(place) => std::slice::from_ref(place),
-        ChosenValue::Object(places) => places,
-    };
-    let mut read = values.to_vec();
-    read.push(chosen.key);
-    read.sort_unstable();
-    read.dedup();
-    let place = |column: usize| read.partition_point(|&other| other < column);
-    let value = match &chosen.value {
-        ChosenValue::Raw(column) => ChosenValue::Raw(place(*column)),
-        ChosenValue::Object(columns) => ChosenValue::Object(columns.iter().map(|&column| place(column)).collect()),
-    };
-    let chosen = Chosen {
-        key: place(chosen.key),
-        value,
-    };
-    (read, chosen)
 }
 
 impl RowGroup {

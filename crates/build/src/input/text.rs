@@ -3,12 +3,14 @@
 //! A compressed file that ends early is an error of the decompressor, never a short file.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek};
+use std::io::{self, BufReader, Read};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use flate2::read::MultiGzDecoder;
 
+use super::discover::STANDARD_INPUT;
 use crate::error::BuildError;
 use crate::progress::Progress;
 
@@ -20,11 +22,13 @@ pub(crate) const LINE_BYTES_MAX: usize = 160 << 20;
 /// The text of a file.
 pub(crate) fn open<'a>(path: &Path, progress: &'a Progress) -> Result<Box<dyn Read + 'a>, BuildError> {
     let failed = |e| BuildError::unreadable(path, e);
-    let mut file = File::open(path).map_err(failed)?;
+    let mut file = open_file(path).map_err(failed)?;
     let mut magic = Vec::new();
     (&mut file).take(4).read_to_end(&mut magic).map_err(failed)?;
-    file.rewind().map_err(failed)?;
-    let counted = Counted { file, progress };
+    let counted = Counted {
+        file: io::Cursor::new(magic.clone()).chain(file),
+        progress,
+    };
     match magic[..] {
         [0x1f, 0x8b, ..] => {
             let buffered = BufReader::with_capacity(READ_BUFFER_BYTES, counted);
@@ -39,9 +43,18 @@ pub(crate) fn open<'a>(path: &Path, progress: &'a Progress) -> Result<Box<dyn Re
     }
 }
 
+/// Opens a file. The standard input is taken as it is: a socket cannot be opened by its path, and a file must be read from
+/// where it stands.
+fn open_file(path: &Path) -> io::Result<File> {
+    match path.to_str() {
+        Some(STANDARD_INPUT) => Ok(io::stdin().as_fd().try_clone_to_owned()?.into()),
+        _ => File::open(path),
+    }
+}
+
 /// Counts what is read of the file itself.
 struct Counted<'a> {
-    file: File,
+    file: io::Chain<io::Cursor<Vec<u8>>, File>,
     progress: &'a Progress,
 }
 

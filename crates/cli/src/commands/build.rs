@@ -27,13 +27,13 @@ pub struct InputOptions {
     /// The store that the version is for
     pub store: StoreName,
 
-    /// Files, folders and globs; names that begin with _ or . are skipped in folders
+    /// Files, folders and globs, or - for standard input; names that begin with _ or . are skipped in folders
     #[arg(required = true, value_name = "INPUT")]
     pub inputs: Vec<String>,
 
-    /// The column that holds the key
-    #[arg(long, value_name = "COLUMN")]
-    pub key: String,
+    /// The column that holds the key; of several columns, their texts joined by ":"; a.b is member b of column a
+    #[arg(long, value_name = "COLUMN,…", value_delimiter = ',', required = true)]
+    pub key: Vec<String>,
 
     /// The column that is the value, as it is
     #[arg(long, value_name = "COLUMN", conflicts_with = "values")]
@@ -46,6 +46,10 @@ pub struct InputOptions {
     /// The format of the input: parquet, avro, jsonl or csv; by the names of the files unless given
     #[arg(long)]
     pub format: Option<InputFormat>,
+
+    /// What separates the fields of CSV, for instance ';' or '\t'; a tab in .tsv files and a comma in others unless given
+    #[arg(long, value_name = "CHARACTER", value_parser = parse_delimiter)]
+    pub delimiter: Option<u8>,
 
     /// What to do about rows with the same key: fail, or keep the first or the last
     #[arg(long, default_value = "fail", value_name = "fail|first|last")]
@@ -89,7 +93,8 @@ pub struct InputOptions {
 #[command(after_help = "\
 Example:
   fondaco build pymk 'connections/*.parquet' --key member --value candidates --output /data/pymk-1
-  fondaco deploy pymk /data/pymk-1")]
+  fondaco deploy pymk /data/pymk-1
+  zcat rows.tsv.gz | fondaco build pymk - --format csv --delimiter '\\t' --key country,id --output /data/pymk-2")]
 pub struct BuildCommandOptions {
     #[command(flatten)]
     pub input: InputOptions,
@@ -153,6 +158,7 @@ pub fn run(
         store: options.store.clone(),
         inputs: options.inputs.clone(),
         format: options.format,
+        delimiter: options.delimiter,
         key: options.key.clone(),
         value: match (&options.value, &options.values) {
             (Some(column), _) => ValueSelection::Column(column.clone()),
@@ -305,6 +311,15 @@ pub fn partition_count(number: u32) -> anyhow::Result<PartitionCount> {
     PartitionCount::try_from(number).map_err(|error| super::WrongUsage(error.to_string()).into())
 }
 
+/// Parses a delimiter of CSV: a character, or `\t`.
+fn parse_delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        b"\\t" => Ok(b'\t'),
+        [byte] if byte.is_ascii() && !matches!(byte, b'"' | b'\r' | b'\n') => Ok(*byte),
+        _ => Err("use one character that is no quote, for instance ';', or '\\t' for a tab".to_owned()),
+    }
+}
+
 /// Parses a number of bytes: `1048576`, `512KiB`, `1.5GiB`, `1GB`.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
@@ -336,6 +351,16 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_delimiter_is_one_character() {
+        for (text, delimiter) in [(";", b';'), ("\\t", b'\t'), ("\t", b'\t'), ("|", b'|')] {
+            assert_eq!(parse_delimiter(text), Ok(delimiter));
+        }
+        for text in ["", ";;", "\"", "\n", "ä", "\\n"] {
+            assert!(parse_delimiter(text).is_err(), "{text:?}");
+        }
+    }
 
     #[test]
     fn numbers_of_bytes_have_units() {

@@ -1,7 +1,9 @@
 //! What a new user does, in the order in which one does it, and what goes wrong on the way.
 
 use std::fs;
-use std::process::Command;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 
 use redis::Commands;
 
@@ -38,6 +40,48 @@ fn a_csv_is_pushed_and_read_with_redis() {
         let value = String::from_utf8(output.stdout).unwrap();
         assert_eq!(value.trim_end(), r#"{"name":"Genova","population":"580097"}"#);
     }
+}
+
+#[test]
+fn rows_are_pushed_from_standard_input() {
+    let dev = Dev::start();
+    let pushed = |arguments: &[&str], input: Stdio| {
+        let arguments = [&["push", "cities", "-", "--create", "--json"], arguments].concat();
+        let output = dev.command(&arguments).stdin(input).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(b"id\tname\tcountry\n7\tVenezia\tit\n").unwrap();
+    drop(writer);
+    let more = [
+        "--format",
+        "csv",
+        "--delimiter",
+        "\\t",
+        "--key",
+        "country,id",
+        "--value",
+        "name",
+    ];
+    pushed(&more, reader.into());
+    let mut redis = dev.redis();
+    assert_eq!(redis.get::<_, String>("cities:it:7").unwrap(), "Venezia");
+
+    // A socket cannot be opened by its path.
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    ours.write_all(b"[{\"id\": 8, \"of\": {\"name\": \"Genova\"}}]")
+        .unwrap();
+    drop(ours);
+    let more = ["--format", "jsonl", "--key", "id", "--value", "of.name"];
+    pushed(&more, std::os::fd::OwnedFd::from(theirs).into());
+    assert_eq!(redis.get::<_, String>("cities:8").unwrap(), "Genova");
+
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(writer);
+    let arguments = ["push", "cities", "-", "--format", "parquet", "--key", "id"];
+    let output = dev.command(&arguments).stdin(reader).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("not read from a pipe"), "{error}");
 }
 
 #[test]

@@ -10,7 +10,9 @@ use std::path::Path;
 
 use fondaco_format::Column;
 
+use super::discover::without_compression;
 use super::json::{FieldNames, write_string};
+use super::key::append_part;
 use super::rows::RowSink;
 use super::{Chosen, ChosenValue, Reading, text};
 use crate::error::BuildError;
@@ -22,7 +24,8 @@ use rows::{Row, Rows};
 pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
     let path = reading.path(file);
     let failed = |e| BuildError::unreadable(path, e);
-    let mut rows = Rows::new(text::open(path, sink.progress())?, b',');
+    let delimiter = reading.options.delimiter.unwrap_or_else(|| delimiter_of_name(path));
+    let mut rows = Rows::new(text::open(path, sink.progress())?, delimiter);
     let Some(header) = rows.next().map_err(failed)?.cloned() else {
         // An empty file has no row, whatever its columns would have been.
         return Ok(());
@@ -31,7 +34,18 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
         return Err(BuildError::unreadable(path, format!("in its header, {fault}")));
     }
     let columns = names(path, &header)?;
-    let chosen = Chosen::find(reading.options, path, &columns)?;
+    let place = |name: &str| columns.iter().position(|column| *column == name);
+    let chosen = Chosen::find(reading.options, path, &columns, place).map_err(|mut error| {
+        if let BuildError::MissingColumn {
+            column,
+            delimiter: guess,
+            ..
+        } = &mut error
+        {
+            *guess = guess_delimiter(&columns, column, delimiter);
+        }
+        error
+    })?;
     reading.note_schema(file, 0, || {
         chosen.schema(|place| Column {
             name: columns[place].to_owned(),
@@ -42,7 +56,7 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
         ChosenValue::Raw(_) => vec![],
         ChosenValue::Object(places) => places.iter().map(|&place| columns[place]).collect(),
     });
-    let mut object = Vec::new();
+    let (mut key, mut object) = (Vec::new(), Vec::new());
     let mut number = 0;
     while rows.next().map_err(failed)?.is_some() {
         number += 1;
@@ -65,18 +79,52 @@ pub(super) fn read(reading: &Reading<'_>, file: u32, sink: &mut RowSink<'_>) -> 
                     written.map(|()| &object[..])
                 }
             };
-            match value {
-                Ok(value) => {
-                    sink.accept(id, row.field(chosen.key), value)?;
+            let key = match chosen.key[..] {
+                [place] => Ok(row.field(place)),
+                ref places => {
+                    key.clear();
+                    let mut places = places.iter().enumerate();
+                    places
+                        .try_for_each(|(number, &place)| {
+                            append_part(&mut key, &reading.options.key, number, row.field(place))
+                        })
+                        .map(|()| &key[..])
+                }
+            };
+            match (key, value) {
+                (Ok(key), Ok(value)) => {
+                    sink.accept(id, key, value)?;
                     continue;
                 }
-                Err(place) => format!("column {:?} is not UTF-8", columns[place]),
+                (Err(reason), _) => reason,
+                (_, Err(place)) => format!("column {:?} is not UTF-8", columns[place]),
             }
         };
         let refused = format!("{}: {refused}", rows.quotes().lines());
         sink.refuse(id, refused, sample(row))?;
     }
     Ok(())
+}
+
+/// The delimiter of a file that is not told otherwise.
+fn delimiter_of_name(path: &Path) -> u8 {
+    let name = path.to_string_lossy().to_ascii_lowercase();
+    match [".tsv", ".tab"]
+        .iter()
+        .any(|end| without_compression(&name).ends_with(end))
+    {
+        true => b'\t',
+        false => b',',
+    }
+}
+
+/// A delimiter with which the header would have the column that is missing.
+fn guess_delimiter(columns: &[&str], missing: &str, delimiter: u8) -> Option<char> {
+    let header = columns.join(char::from(delimiter).encode_utf8(&mut [0; 4]));
+    [',', ';', '\t', '|', ':', ' ']
+        .into_iter()
+        .filter(|&guess| u32::from(guess) != u32::from(delimiter))
+        .find(|&guess| header.split(guess).any(|name| name.trim_matches(['"', ' ']) == missing))
 }
 
 fn names<'a>(path: &Path, header: &'a Row) -> Result<Vec<&'a str>, BuildError> {

@@ -1,0 +1,118 @@
+//! Columns of Arrow by their names, those within objects included: `a.b` is member `b` of column `a`.
+//!
+//! A column whose own name is `a.b` comes first. A member of an object that is null is null.
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema};
+use std::sync::Arc;
+
+/// The columns that were asked for, in the order in which they were found.
+#[derive(Debug, Default)]
+pub(super) struct Selection {
+    columns: Vec<Selected>,
+}
+
+#[derive(Debug)]
+struct Selected {
+    /// By its full name, `a.b`.
+    field: FieldRef,
+    /// The place of the column in the table.
+    root: usize,
+    /// The places of the members below it.
+    members: Vec<usize>,
+}
+
+impl Selection {
+    /// Finds a column, and selects it. Returns its number.
+    pub(super) fn find(&mut self, schema: &Schema, name: &str) -> Option<usize> {
+        let known = self.columns.iter().position(|column| column.field.name() == name);
+        if known.is_some() {
+            return known;
+        }
+        let (field, path) = resolve(schema.fields(), name)?;
+        let (&root, members) = path.split_first()?;
+        let field = match members {
+            [] => Arc::clone(field),
+            _ => Arc::new(Field::clone(field).with_name(name).with_nullable(true)),
+        };
+        self.columns.push(Selected {
+            field,
+            root,
+            members: members.to_vec(),
+        });
+        Some(self.columns.len() - 1)
+    }
+
+    pub(super) fn field(&self, number: usize) -> &FieldRef {
+        &self.columns[number].field
+    }
+
+    pub(super) fn fields(&self) -> impl Iterator<Item = &FieldRef> {
+        self.columns.iter().map(|column| &column.field)
+    }
+
+    /// The places of all columns of the table that are needed, in order.
+    pub(super) fn roots(&self) -> Vec<usize> {
+        let mut roots: Vec<usize> = self.columns.iter().map(|column| column.root).collect();
+        roots.sort_unstable();
+        roots.dedup();
+        roots
+    }
+
+    /// The same selection of a table that has only these columns, which are of another schema with the same names.
+    pub(super) fn of_projection(mut self, roots: &[usize], schema: &Schema) -> Self {
+        for column in &mut self.columns {
+            column.root = roots.partition_point(|&root| root < column.root);
+            let mut field = &schema.fields()[column.root];
+            for &member in &column.members {
+                if let DataType::Struct(fields) = field.data_type() {
+                    field = &fields[member];
+                }
+            }
+            let data_type = field.data_type().clone();
+            column.field = Arc::new(Field::clone(&column.field).with_data_type(data_type));
+        }
+        self
+    }
+
+    /// The selected columns of a batch.
+    pub(super) fn columns(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, ArrowError> {
+        let column = |column: &Selected| {
+            column
+                .members
+                .iter()
+                .try_fold(Arc::clone(batch.column(column.root)), |array, &place| {
+                    member(&array, place)
+                })
+        };
+        self.columns.iter().map(column).collect()
+    }
+}
+
+/// A column of an object, which is null where the object is.
+fn member(object: &ArrayRef, place: usize) -> Result<ArrayRef, ArrowError> {
+    let object = object.as_struct();
+    let member = object.column(place);
+    match object.nulls() {
+        Some(nulls) if nulls.null_count() > 0 && *member.data_type() != DataType::Null => {
+            arrow_select::nullif::nullif(member, &BooleanArray::new(!nulls.inner(), None))
+        }
+        _ => Ok(Arc::clone(member)),
+    }
+}
+
+/// Finds a field by its name or its path: the places on the way to it.
+fn resolve<'a>(fields: &'a Fields, name: &str) -> Option<(&'a FieldRef, Vec<usize>)> {
+    if let Some((place, field)) = fields.find(name) {
+        return Some((field, vec![place]));
+    }
+    name.match_indices('.').find_map(|(dot, _)| {
+        let (place, object) = fields.find(&name[..dot])?;
+        let DataType::Struct(members) = object.data_type() else {
+            return None;
+        };
+        let (field, rest) = resolve(members, &name[dot + 1..])?;
+        Some((field, [vec![place], rest].concat()))
+    })
+}
