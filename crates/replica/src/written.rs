@@ -27,7 +27,7 @@ pub fn written(
     Record::write(local.as_ref(), dots, over, update).map_err(|error| {
         let code = match error {
             WriteError::Conflict => ReplicaErrorCode::Conflict,
-            WriteError::TooManySiblings { .. } => ReplicaErrorCode::Overloaded,
+            WriteError::TooManySiblings { .. } | WriteError::TooManySums { .. } => ReplicaErrorCode::Overloaded,
             _ => ReplicaErrorCode::Other,
         };
         ReplicaError::new(code, error.to_string())

@@ -20,8 +20,15 @@ use crate::node::NodeId;
 /// How many entries the clock of a record keeps, besides those that its siblings need.
 pub const ENTRIES_MAX: usize = 32;
 
+/// The same of a counter. A replica that has not heard that a counter was set, and has a sum that the clock has
+/// forgotten, adds it once more.
+pub const COUNTER_ENTRIES_MAX: usize = 1024;
+
 /// How many entries a clock may have when it is read: a merge of several, or of one with many siblings.
-pub const ENTRIES_READ_MAX: usize = 4096;
+pub const ENTRIES_READ_MAX: usize = 1 << 16;
+
+/// Up to how many entries one is looked for from the beginning, and not by halves.
+const FEW_ENTRIES: usize = 8;
 
 /// How far ahead of the clock of who is given it a clock may be that a client gives back, in milliseconds: a day.
 pub const AHEAD_MS_MAX: u64 = 86_400_000;
@@ -103,12 +110,15 @@ impl VectorClock {
     }
 
     pub(super) fn entry(&self, replica: ReplicaId) -> Option<&ClockEntry> {
-        // Clocks are short, and the first entry is mostly the one.
-        self.entries.iter().find(|entry| entry.replica == replica)
+        self.place(replica).map(|place| &self.entries[place])
     }
 
     pub(super) fn place(&self, replica: ReplicaId) -> Option<usize> {
-        self.entries.iter().position(|entry| entry.replica == replica)
+        // Most clocks are short, and the first entry is mostly the one.
+        match self.entries.len() <= FEW_ENTRIES {
+            true => self.entries.iter().position(|entry| entry.replica == replica),
+            false => self.entries.binary_search_by_key(&replica, |entry| entry.replica).ok(),
+        }
     }
 
     /// The newest time of all writes seen, in milliseconds since 1970; `None` if nothing was seen.
@@ -210,18 +220,18 @@ impl VectorClock {
         }
     }
 
-    /// Forgets all but the [`ENTRIES_MAX`] entries with the newest times, and those that are `needed`.
+    /// Forgets all but the `entries_max` entries with the newest times, and those that are `needed`.
     ///
     /// An entry's rank depends on nothing but the times in the clock, so that replicas that have seen the
     /// same forget the same.
-    pub(super) fn prune(&mut self, needed: impl Fn(ReplicaId) -> bool) {
-        if self.entries.len() <= ENTRIES_MAX {
+    pub(super) fn prune(&mut self, entries_max: usize, needed: impl Fn(ReplicaId) -> bool) {
+        if self.entries.len() <= entries_max {
             return;
         }
         let rank = |entry: &ClockEntry| (entry.written_unix_ms, entry.replica);
         let mut ranks: Vec<_> = self.entries.iter().map(rank).collect();
         ranks.sort_unstable_by(|a, b| b.cmp(a));
-        let oldest = ranks[ENTRIES_MAX - 1];
+        let oldest = ranks[entries_max - 1];
         self.entries
             .retain(|entry| rank(entry) >= oldest || needed(entry.replica));
     }

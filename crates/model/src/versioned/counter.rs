@@ -17,7 +17,7 @@ use super::replica::ReplicaId;
 use super::write::{Change, Update};
 
 /// How many sums a setting of a counter remembers: the newest ones.
-pub const SEEN_MAX: usize = 64;
+pub const SEEN_MAX: usize = 1024;
 
 /// What a sibling is to a counter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,16 +54,12 @@ impl Update {
     /// The update that sets a counter, or deletes it, for who has read this record: to be written over its
     /// context. What is added before the write arrives, and was not read, stays.
     pub fn set_counter(read: &Record, value: Option<i64>, written_unix_ms: u64, expires_unix_ms: Option<u64>) -> Self {
-        let mut seen: Vec<Seen> = Vec::new();
         let sums = read.siblings.iter().filter_map(Seen::of);
-        for sum in sums.chain(read.siblings.iter().flat_map(earlier).copied()) {
-            let same = |other: &&mut Seen| (other.replica, other.since) == (sum.replica, sum.since);
-            match seen.iter_mut().find(same) {
-                Some(other) if other.counter >= sum.counter => {}
-                Some(other) => *other = sum,
-                None => seen.push(sum),
-            }
-        }
+        let earlier = read.siblings.iter().flat_map(earlier).copied();
+        let mut seen: Vec<Seen> = sums.chain(earlier).collect();
+        // Of each sum as far as it had come.
+        seen.sort_unstable_by_key(|sum| (sum.replica, sum.since, std::cmp::Reverse(sum.counter)));
+        seen.dedup_by_key(|sum| (sum.replica, sum.since));
         seen.sort_unstable_by_key(|sum| std::cmp::Reverse(sum.counter));
         seen.truncate(SEEN_MAX);
         seen.sort_unstable();
@@ -171,8 +167,10 @@ pub(super) fn value(record: &Record, now_unix_ms: u64) -> Option<Bytes> {
         total = Some(i128::from(number));
     }
     for (_, sum) in sums(record, now_unix_ms) {
-        let same = |seen: &&Seen| (seen.replica, seen.since) == (sum.replica, sum.since);
-        let obsolete = record.siblings.iter().flat_map(earlier).filter(same);
+        let obsolete = record.siblings.iter().map(earlier).filter_map(|seen| {
+            let place = seen.binary_search_by_key(&(sum.replica, sum.since), |seen| (seen.replica, seen.since));
+            place.ok().map(|place| &seen[place])
+        });
         let obsolete = obsolete
             .max_by_key(|seen| seen.counter)
             .map_or(0, |seen| i128::from(seen.total));

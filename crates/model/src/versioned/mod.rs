@@ -27,14 +27,16 @@ mod word;
 mod write;
 
 pub use clock::{
-    AHEAD_MS_MAX, COUNTER_GIVEN_MAX, Causality, ClockEntry, ContextError, ENTRIES_MAX, ENTRIES_READ_MAX, VectorClock,
+    AHEAD_MS_MAX, COUNTER_ENTRIES_MAX, COUNTER_GIVEN_MAX, Causality, ClockEntry, ContextError, ENTRIES_MAX,
+    ENTRIES_READ_MAX, VectorClock,
 };
 pub use codec::RecordError;
 pub use collection::{Horizon, Remembered};
 pub use counter::{Count, SEEN_MAX, Seen};
 pub use handoff::{KEEPERS_MAX, hint_keepers};
 pub use record::{
-    RECORD_BYTES_MAX, Record, SHADOWED_BYTES_MAX, SIBLINGS_BYTES_MAX, SIBLINGS_MAX, SIBLINGS_READ_MAX, Sibling,
+    RECORD_BYTES_MAX, Record, SHADOWED_BYTES_MAX, SIBLINGS_BYTES_MAX, SIBLINGS_MAX, SIBLINGS_READ_MAX, SUMS_MAX,
+    Sibling,
 };
 pub use replica::{COUNTER_MAX, Dot, DotSource, ReplicaId};
 pub use resolution::{Resolution, Resolved, resolve};

@@ -15,12 +15,17 @@ use std::cmp::Ordering;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::clock::VectorClock;
+use super::clock::{COUNTER_ENTRIES_MAX, ENTRIES_MAX, VectorClock};
 use super::counter::Count;
 use super::replica::Dot;
 
-/// How many siblings a record may have for another write to be taken that makes none of them obsolete.
+/// How many siblings a record may have for another write to be taken that makes none of them obsolete. The sums of a
+/// counter that other replicas have added to do not count: see [`SUMS_MAX`].
 pub const SIBLINGS_MAX: usize = 64;
+
+/// How many sums of a counter a record may have for another one to begin. A sum stays when the incarnation of a replica
+/// that added it up has ended, so there may be many more than replicas: one has some 25 bytes.
+pub const SUMS_MAX: usize = 1 << 15;
 
 /// How many bytes the values of several siblings may have together for another one to be added. Three replicas that
 /// have added theirs before they met have room in one record.
@@ -34,7 +39,7 @@ pub const SHADOWED_BYTES_MAX: usize = 1024 * 1024;
 
 /// How many siblings a record may have when it is read: each replica may have added its own before they
 /// met.
-pub const SIBLINGS_READ_MAX: usize = 4096;
+pub const SIBLINGS_READ_MAX: usize = 2 * SUMS_MAX;
 
 /// A write that no other has made obsolete.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -201,8 +206,16 @@ impl Record {
     /// Forgets what is oldest in a context that is too long, and nothing of siblings.
     pub(super) fn prune(&mut self) {
         let siblings = &self.siblings;
-        self.context
-            .prune(|replica| siblings.iter().any(|sibling| sibling.dot.replica == replica));
+        // A sum of a counter that came back would be counted twice, where a value that does is a sibling.
+        let is_counter = siblings.iter().any(|sibling| sibling.count != Count::Whole);
+        let entries_max = if is_counter { COUNTER_ENTRIES_MAX } else { ENTRIES_MAX };
+        self.context.prune(entries_max, |replica| {
+            // They are by dot, so by replica.
+            let place = siblings.partition_point(|sibling| sibling.dot.replica < replica);
+            siblings
+                .get(place)
+                .is_some_and(|sibling| sibling.dot.replica == replica)
+        });
         self.check();
     }
 

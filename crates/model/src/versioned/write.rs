@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use super::clock::VectorClock;
 use super::counter::{Count, OwnSum, Seen, text};
-use super::record::{Record, SIBLINGS_BYTES_MAX, SIBLINGS_MAX, Sibling};
+use super::record::{Record, SIBLINGS_BYTES_MAX, SIBLINGS_MAX, SUMS_MAX, Sibling};
 use super::replica::{DotSource, ReplicaId};
 
 /// The latest time that a write may have, in milliseconds since 1970: the end of the year 9999.
@@ -109,6 +109,12 @@ pub enum WriteError {
         /// How many bytes they have.
         bytes: usize,
     },
+    /// Too many incarnations of replicas have added to the counter.
+    #[error("the counter has {sums} sums of replicas that were started anew: set it to its value")]
+    TooManySums {
+        /// How many there are.
+        sums: usize,
+    },
     /// The time is not possible.
     #[error("a write at {written_unix_ms} ms since 1970 is later than the year 9999: set the clock of who sends it")]
     TimeOutOfRange {
@@ -205,9 +211,16 @@ impl Record {
 
     /// This record with one more sibling, that its context covers.
     fn with(mut self, sibling: Sibling) -> Result<Self, WriteError> {
+        // Those of other replicas are as many as have ever added to the counter: most of them count no more.
+        let is_others_sum =
+            |other: &&Sibling| matches!(other.count, Count::Added { .. }) && other.dot.replica != sibling.dot.replica;
+        let sums = self.siblings.iter().filter(is_others_sum).count();
+        if sums >= SUMS_MAX {
+            return Err(WriteError::TooManySums { sums });
+        }
         let (siblings, bytes) = (self.siblings.len(), self.value_bytes());
         let more = sibling.value.as_ref().map_or(0, Bytes::len);
-        if siblings >= SIBLINGS_MAX || (siblings > 0 && bytes + more > SIBLINGS_BYTES_MAX) {
+        if siblings - sums >= SIBLINGS_MAX || (siblings > 0 && bytes + more > SIBLINGS_BYTES_MAX) {
             return Err(WriteError::TooManySiblings { siblings, bytes });
         }
         let place = self.siblings.partition_point(|other| other.dot < sibling.dot);

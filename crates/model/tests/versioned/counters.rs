@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fondaco_model::versioned::{Dot, DotSource, Over, Record, Resolution, Update, VectorClock, resolve};
+use fondaco_model::NodeId;
+use fondaco_model::versioned::{
+    Dot, DotSource, Over, Record, ReplicaId, Resolution, SIBLINGS_MAX, SUMS_MAX, Update, VectorClock, WriteError,
+    resolve,
+};
 use proptest::prelude::*;
 
 use crate::history::{put, replica, written};
@@ -111,6 +115,92 @@ fn adding_does_not_change_when_a_counter_ends() {
     assert_eq!(value_at(&added, 1000), Some(11));
 }
 
+/// The dots of an incarnation of a node.
+fn incarnation(node: u32, incarnation: u32) -> DotSource {
+    let node = NodeId::new(node).unwrap();
+    DotSource::new(ReplicaId { node, incarnation }, 0)
+}
+
+#[test]
+fn the_sums_of_ended_incarnations_leave_room_for_others_and_are_short() {
+    const INCARNATIONS: u32 = 1000;
+    let mut record = Record::default();
+    for number in 1..=INCARNATIONS {
+        // Any number that might be drawn.
+        let mut dots = incarnation(1, number.wrapping_mul(0x9E37_79B9));
+        record = add(&add(&record, &mut dots, 1), &mut dots, 2);
+    }
+    assert_eq!(value(&record), Some(3 * i64::from(INCARNATIONS)));
+    assert!(
+        record.encoded_bytes() < 32 * INCARNATIONS as usize,
+        "{}",
+        record.encoded_bytes()
+    );
+    assert_eq!(Record::decode(record.to_bytes().into()), Ok(record));
+}
+
+#[test]
+fn values_and_sums_of_its_own_still_find_as_much_room_as_ever() {
+    let mut record = Record::default();
+    for number in 1..=SIBLINGS_MAX as u32 + 1 {
+        record = add(&record, &mut incarnation(1, number), 1);
+    }
+    let mut dots = incarnation(2, 1);
+    for number in 0..SIBLINGS_MAX {
+        // Each is a sum of its own: the one before has no room for more.
+        let by = i64::MAX - number as i64;
+        record = written(&record, &mut dots, &VectorClock::new(), Update::add(by, 0, None));
+    }
+    let full = Record::write(
+        Some(&record),
+        &mut dots,
+        Over::Context(&VectorClock::new()),
+        put("v", 0),
+    );
+    assert!(matches!(full, Err(WriteError::TooManySiblings { .. })), "{full:?}");
+}
+
+#[test]
+fn a_counter_with_too_many_sums_goes_on_once_it_was_set() {
+    // As replicas make it that merge what others have.
+    let mut sums: Vec<Record> = (1..=SUMS_MAX as u32)
+        .map(|number| add(&Record::default(), &mut incarnation(1, number), 1))
+        .collect();
+    while sums.len() > 1 {
+        let merged = sums
+            .chunks(2)
+            .map(|pair| pair.iter().fold(Record::default(), |all, one| all.merge(one)));
+        sums = merged.collect();
+    }
+    let full = sums.pop().unwrap();
+    let mut dots = incarnation(1, u32::MAX);
+    let over = VectorClock::new();
+    let refused = Record::write(Some(&full), &mut dots, Over::Context(&over), Update::add(1, 0, None));
+    assert_eq!(refused, Err(WriteError::TooManySums { sums: SUMS_MAX }));
+    let set = set(&full, &mut dots, &full, value(&full));
+    assert_eq!(value(&add(&set, &mut dots, 1)), Some(SUMS_MAX as i64 + 1));
+}
+
+#[test]
+fn what_was_set_knows_all_sums_of_many_incarnations_wherever_they_come_from_later() {
+    let mut old = Record::default();
+    for number in 1..=200 {
+        old = add(&old, &mut incarnation(1 + number % 3, number), 1);
+    }
+    let mut last = incarnation(1, 200);
+    old = add(&old, &mut last, 1);
+    let mut dots = incarnation(2, 1000);
+    let set = set(&old, &mut dots, &old, Some(7));
+    // One that has heard of nothing adds to its sum, and is merged long after.
+    let more = add(&old, &mut last, 5);
+    let mut goes_on = set.clone();
+    for number in 1001..1100 {
+        goes_on = add(&goes_on, &mut incarnation(2, number), 1);
+    }
+    assert_eq!(value(&set.merge(&more)), Some(12));
+    assert_eq!(value(&goes_on.merge(&more)), Some(7 + 99 + 5));
+}
+
 /// Something that happens to a counter.
 #[derive(Debug, Clone)]
 enum Step {
@@ -128,6 +218,10 @@ enum Step {
         into: usize,
         from: usize,
     },
+    /// It counts under another incarnation from now on.
+    Restart {
+        at: usize,
+    },
 }
 
 fn steps(replicas: usize) -> impl Strategy<Value = Vec<Step>> {
@@ -136,9 +230,10 @@ fn steps(replicas: usize) -> impl Strategy<Value = Vec<Step>> {
         4 => (all.clone(), -9..10i64).prop_map(|(at, by)| Step::Add { at, by }),
         1 => (all.clone(), all.clone(), prop::option::of(0..100i64), 0..20u64)
             .prop_map(|(at, read, value, time)| Step::Set { at, read, value, time }),
-        3 => (all.clone(), all).prop_map(|(into, from)| Step::Merge { into, from }),
+        3 => (all.clone(), all.clone()).prop_map(|(into, from)| Step::Merge { into, from }),
+        3 => all.prop_map(|at| Step::Restart { at }),
     ];
-    prop::collection::vec(step, 0..60)
+    prop::collection::vec(step, 0..400)
 }
 
 proptest! {
@@ -146,6 +241,7 @@ proptest! {
     fn a_counter_is_the_newest_that_it_was_set_to_and_all_that_no_setting_has_seen(steps in steps(3)) {
         let mut sources: Vec<_> = (1..=3).map(|number| DotSource::new(replica(number), 0)).collect();
         let mut records = vec![Record::default(); 3];
+        let mut incarnations = 1;
         // What each replica has heard of: numbers of additions.
         let mut heard = vec![BTreeSet::<usize>::new(); 3];
         let mut added = Vec::new();
@@ -169,6 +265,10 @@ proptest! {
                     overwritten.extend(heard[read].iter().copied());
                     let known = heard[read].clone();
                     heard[at].extend(known);
+                }
+                Step::Restart { at } => {
+                    incarnations += 1;
+                    sources[at] = incarnation(at as u32 + 1, incarnations);
                 }
                 Step::Merge { into, from } => {
                     records[into] = records[into].merge(&records[from]);

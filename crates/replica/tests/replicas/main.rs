@@ -1,6 +1,7 @@
 //! The replicas of nodes: what they hold, what survives, and how they come to hold the same.
 
 mod cluster;
+mod counters;
 mod direct;
 mod exchanges;
 mod forgetting;

@@ -1,0 +1,83 @@
+//! Counters of nodes that start again and again: each start may count under another incarnation, with a sum of its own.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fondaco_client::quorum::{Held, ReplicaReply};
+use fondaco_engine::{Engine, LogEngine, LogOptions, MemoryEngine};
+use fondaco_model::versioned::{Resolution, Update, resolve};
+
+use crate::cluster::{Cluster, ask, merging, node, now_unix_ms, put, quiet, until};
+use crate::losses::counted;
+
+const STARTS: u32 = 200;
+
+fn in_a_log(dir: &Path) -> Arc<dyn Engine> {
+    let options = LogOptions {
+        disk_reserve_bytes: 0,
+        ..LogOptions::default()
+    };
+    Arc::new(LogEngine::open(&dir.join("engine"), options).unwrap())
+}
+
+fn in_memory(_: &Path) -> Arc<dyn Engine> {
+    Arc::new(MemoryEngine::new())
+}
+
+fn counting(mut cluster: Cluster) -> Cluster {
+    cluster.settings.resolution = Resolution::Counter;
+    cluster.tell();
+    cluster
+}
+
+/// What the counter `k` is at a node.
+fn sum(cluster: &Cluster, number: u32) -> String {
+    let resolved = resolve(
+        &cluster.record(number, "k").unwrap(),
+        Resolution::Counter,
+        now_unix_ms(),
+    );
+    String::from_utf8(resolved.value().unwrap().to_vec()).unwrap()
+}
+
+#[test]
+fn a_node_that_is_killed_again_and_again_goes_on_counting() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = counting(Cluster::of(dir.path(), 1, 1, &quiet(), in_a_log));
+    for _ in 1..STARTS {
+        put(cluster.node(1), "k", Update::add(1, now_unix_ms(), None));
+        cluster.stop(node(1));
+        // As if it had been killed.
+        let file = dir.path().join("1/incarnation.json");
+        let stored = std::fs::read_to_string(&file).unwrap();
+        assert!(stored.contains(r#""ended":true"#), "{stored}");
+        std::fs::write(&file, stored.replace(r#""ended":true"#, r#""ended":false"#)).unwrap();
+        cluster.start(dir.path(), node(1), &quiet(), in_a_log);
+    }
+    put(cluster.node(1), "k", Update::add(1, now_unix_ms(), None));
+    assert_eq!(sum(&cluster, 1), STARTS.to_string());
+}
+
+#[test]
+fn three_replicas_in_memory_that_start_again_and_again_go_on_counting() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = counting(Cluster::of(dir.path(), 3, 1, &quiet(), in_memory));
+    for start in 0..STARTS {
+        let at = 1 + start % 3;
+        let record = put(cluster.node(at), "k", Update::add(1, now_unix_ms(), None));
+        for other in (1..=3).filter(|&other| other != at) {
+            assert_eq!(
+                ask(cluster.node(other), merging("k", record.clone())),
+                ReplicaReply::Done
+            );
+        }
+        cluster.stop(node(at));
+        cluster.start(dir.path(), node(at), &quiet(), in_memory);
+        until("what others have", || {
+            matches!(counted(&cluster, at), Ok(Held::Record(_)))
+        });
+    }
+    for number in 1..=3 {
+        assert_eq!(sum(&cluster, number), STARTS.to_string());
+    }
+}
