@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::reply::{ReplicaError, ReplicaErrorCode};
 use crate::error::ClientError;
-use crate::read::{Directory, Failure};
+use crate::read::{Directory, Failure, Member};
 
 /// Fewer replicas did their part than the settings of the store ask for.
 ///
@@ -101,6 +101,8 @@ pub(super) enum Trouble {
     TimedOut,
     /// It was not expected to answer, and not asked.
     NotThere,
+    /// It serves, and was not asked.
+    NotAsked,
     /// Nothing came back.
     Failure(Failure),
     /// It said so.
@@ -130,6 +132,12 @@ impl Trouble {
         matches!(self, Self::Error(error) if error.code == ReplicaErrorCode::Behind)
     }
 
+    /// Whether the node cannot store a write, for a reason of its own that no other node has.
+    pub(super) fn is_unable(&self) -> bool {
+        use ReplicaErrorCode::{Corrupt, DiskFull};
+        matches!(self, Self::Error(error) if matches!(error.code, DiskFull | Corrupt))
+    }
+
     /// Whether the node is a replica all the same, and would have done it by a newer topology.
     pub(super) fn is_old_table(&self) -> bool {
         matches!(self, Self::Error(error) if error.code == ReplicaErrorCode::OldTable)
@@ -152,7 +160,7 @@ impl Trouble {
             Self::TimedOut | Self::Nonsense | Self::Unreadable => true,
             Self::Failure(failure) => matches!(failure, Failure::Lost(_)),
             Self::Error(error) => matches!(error.code, ReplicaErrorCode::Timeout | ReplicaErrorCode::Other),
-            Self::NotThere | Self::NoBudget => false,
+            Self::NotThere | Self::NotAsked | Self::NoBudget => false,
         }
     }
 
@@ -166,6 +174,7 @@ impl Trouble {
         match self {
             Self::TimedOut => "timed out".into(),
             Self::NotThere => "is not there".into(),
+            Self::NotAsked => "was not asked".into(),
             Self::Failure(Failure::Unsent(reason) | Failure::Lost(reason)) => {
                 format!("cannot be reached ({reason})").into()
             }
@@ -215,8 +224,8 @@ impl Troubles {
         }
     }
 
-    /// Why these nodes did not do their part. Who was not heard of at all has timed out if `asked` says so, and else
-    /// is not there.
+    /// Why these nodes did not do their part. A node that was not heard of has timed out if `asked` says so; else it was
+    /// not asked, or is not there.
     pub(super) fn missing(
         &self,
         nodes: impl Iterator<Item = NodeId>,
@@ -228,6 +237,7 @@ impl Troubles {
             let why = match known {
                 Some((_, trouble)) => trouble.words(),
                 None if asked(node) => Trouble::TimedOut.words(),
+                None if directory.member(node).is_some_and(Member::is_well) => Trouble::NotAsked.words(),
                 None => Trouble::NotThere.words(),
             };
             MissingReplica {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fondaco_client::ClientError;
 use fondaco_client::quorum::{Home, Intent, PutOver, QuorumPart, ReplicaCommand, ReplicaErrorCode, ReplicaOperation};
+use fondaco_client::read::{Steering, SteeringPolicy};
 use fondaco_model::versioned::{Handoff, Record, Resolution, TIME_UNIX_MS_MAX, Update, resolve};
 
 use crate::script::{begin_put, begin_write, first_key, get, no_quorum, put, value, values, with_value, written};
@@ -62,6 +63,56 @@ fn the_next_replica_takes_the_write_when_the_first_does_not() {
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Get), [1, 2, 3]);
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [2]);
     assert_eq!(world.holders(&key, &written.unwrap().context, false), 2);
+}
+
+/// Retries for one of ten writes.
+fn few_retries() -> Steering {
+    Steering::new(&SteeringPolicy {
+        retry_stock_max: 1,
+        ..SteeringPolicy::default()
+    })
+}
+
+#[test]
+fn a_coordinator_whose_own_disk_is_full_writes_through_the_other_replicas_however_often() {
+    let mut world = World::new(1, &Shape::three(), Some(2));
+    world.steering = few_retries();
+    let key = first_key();
+    for command in ["FONDACO.RPUT", "FONDACO.RMERGE"] {
+        world.replica(2).refuses.insert(command, ReplicaErrorCode::DiskFull);
+    }
+    for number in 0..100 {
+        let (at, written) = put(&mut world, &key, &number.to_string());
+        assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [2, 1]);
+        assert_eq!(world.holders(&key, &written.unwrap().context, false), 2);
+    }
+}
+
+#[test]
+fn a_write_that_is_not_tried_again_says_which_replicas_were_not_asked() {
+    let mut world = World::new(1, &Shape::three(), Some(2));
+    world.steering = few_retries();
+    let key = first_key();
+    world
+        .replica(2)
+        .refuses
+        .insert("FONDACO.RPUT", ReplicaErrorCode::Overloaded);
+    let failed = (0..100).find_map(|_| match put(&mut world, &key, "v").1 {
+        Ok(_) => None,
+        failed => Some(no_quorum(failed)),
+    });
+    let failed = failed.expect("retries are bounded");
+    let why = |number: u32| {
+        let missing = failed.missing.iter().find(|missing| missing.node == id(number));
+        missing.unwrap().why.to_string()
+    };
+    assert!(why(2).starts_with("said"), "{}", why(2));
+    assert!(
+        why(1).starts_with("was not asked: too many requests fail"),
+        "{}",
+        why(1)
+    );
+    assert_eq!(why(3), "was not asked");
 }
 
 /// A write that node 1 carries out only when another one that came after it was acknowledged.

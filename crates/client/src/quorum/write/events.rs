@@ -130,6 +130,7 @@ impl Write {
         };
         if let Some(tried) = self.tries.iter_mut().find(|tried| tried.node == node) {
             tried.fate = fate;
+            tried.is_unable = trouble.is_unable();
         }
         let is_conflict = trouble.is_conflict() && matches!(self.intent, Intent::Unchanged(_));
         if is_conflict && !self.may_be_taken() {

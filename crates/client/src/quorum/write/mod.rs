@@ -155,6 +155,8 @@ struct Try {
     node: NodeId,
     over: PutOver,
     fate: Fate,
+    /// It cannot store the write, for a reason of its own: its disk is full, or what it has of the key is damaged.
+    is_unable: bool,
 }
 
 /// What became of a write at a replica that was asked to take it first.
@@ -371,7 +373,14 @@ impl Write {
         let others = self.owners.iter().map(|owner| owner.node);
         let others = others.filter(|node| !missing.contains(node));
         let others: Nodes = others.chain(had.iter().copied()).collect();
-        let asked = |node: NodeId| self.asks.all().any(|ask| ask.node == node);
+        let is_of_part = |purpose: Purpose| match part {
+            QuorumPart::Reads => purpose == Purpose::Context,
+            QuorumPart::Writes => matches!(purpose, Purpose::Put { .. } | Purpose::Merge),
+        };
+        let asked = |node: NodeId| {
+            let mut asks = self.asks.all();
+            asks.any(|ask| ask.node == node && is_of_part(ask.purpose))
+        };
         let shortfall = NoQuorum {
             part,
             had: had.len() as u32,

@@ -8,7 +8,7 @@ use crate::quorum::asks::Ask;
 use crate::quorum::counts::count;
 use crate::quorum::operation::Moment;
 use crate::quorum::request::PutOver;
-use crate::quorum::shortfall::QuorumPart;
+use crate::quorum::shortfall::{QuorumPart, Trouble};
 
 impl Write {
     /// Asks for contexts until those who told theirs are a read quorum, then has the write taken.
@@ -139,13 +139,21 @@ impl Write {
 
     fn put(&mut self, node: NodeId, moment: &Moment<'_>) {
         if !self.tries.is_empty() {
-            if !moment.steering.take_retry() {
+            // Asking another replica than one whose disk is full makes no more work than asking that one at once would.
+            let is_free = self.tries.iter().all(|tried| tried.is_unable);
+            if !is_free && !moment.steering.take_retry() {
+                self.troubles.add(node, Trouble::NoBudget);
                 return self.come_short(QuorumPart::Writes, moment);
             }
             count(&moment.counts.retries);
         }
         let (over, fate) = (self.over(), Fate::Unknown);
-        self.tries.push(Try { node, over, fate });
+        self.tries.push(Try {
+            node,
+            over,
+            fate,
+            is_unable: false,
+        });
         self.asks.plan(node, Purpose::Put { over }, None);
     }
 }
