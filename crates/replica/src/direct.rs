@@ -19,9 +19,10 @@ use crate::answer::Answer;
 use crate::commit::{Group, Job, Task, check_length, engine_error};
 use crate::committer::commit_now;
 use crate::metrics::ReplicaCounter;
-use crate::partition::{Change, Partition};
+use crate::partition::{Change, Partition, UNREADABLE};
 use crate::replicas::Replicas;
-use crate::store::{HeldStore, Holding};
+use crate::scanning::is_damage;
+use crate::store::{HeldStore, Holding, place_in};
 use crate::table_key::{JoinedKeys, REPLICA_KEY_BYTES_MAX, key_hash, record_key_before, with_record_key};
 
 /// How many bytes an event loop writes itself, at most: to copy them is a system call that nothing else on that core
@@ -40,6 +41,9 @@ pub trait DirectWrites: Send {
     /// What becomes of a key, given what is there and the time in milliseconds since 1970; nothing if it stays as it
     /// is. It is asked once.
     fn decide(&mut self, at: usize, current: &Record, now_unix_ms: u64) -> Option<Update>;
+
+    /// What becomes of a key whose record is damaged; nothing if that depends on what was there, and nobody knows.
+    fn decide_damaged(&mut self, at: usize, now_unix_ms: u64) -> Option<Update>;
 
     /// What came of each, in order; all that was decided is kept, as the store wants it, where it says so. Called once,
     /// on whichever thread knows; it must not block.
@@ -168,6 +172,11 @@ impl DirectAnswer {
         self.writes.decide(at, current, now_unix_ms)
     }
 
+    /// What is to become of a key whose record is damaged.
+    fn decide_damaged(&mut self, at: usize, now_unix_ms: u64) -> Option<Update> {
+        self.writes.decide_damaged(at, now_unix_ms)
+    }
+
     /// The next write is done as far as its group is written, or was refused.
     fn note(&mut self, result: Result<(), ReplicaError>) {
         self.ends.push(match result {
@@ -243,35 +252,50 @@ impl Group<'_> {
         at: usize,
         writes: &mut DirectAnswer,
     ) -> Result<(), ReplicaError> {
-        let before = place.with_table_key(|key| {
-            Ok(match self.changed(store.engine_at, &*store.table, key) {
-                Some(changed) => changed.map_or(Before::Absent, Before::Record),
-                None => match found {
-                    Some(found) => found,
-                    None => {
-                        let read = store
-                            .table
-                            .get(key)
-                            .map_err(|error| engine_error(self.shared, &error))?;
-                        read.map_or(Before::Absent, Before::Record)
-                    }
-                },
-            })
-        })?;
-        let (local, digest, spot) = match before {
-            Before::Absent => (Record::default(), None, Spot::default()),
-            Before::Seen(seen, digest, spot) => (seen, Some(digest), spot),
-            Before::Record(bytes) => {
+        let before = place.with_table_key(|key| match self.changed(store.engine_at, &*store.table, key) {
+            Some(changed) => Ok(changed.map_or(Before::Absent, Before::Record)),
+            None => match found {
+                Some(found) => Ok(found),
+                None => {
+                    let read = store.table.get(key);
+                    read.map(|read| read.map_or(Before::Absent, Before::Record))
+                }
+            },
+        });
+        let before = match before {
+            Ok(Before::Absent) => Ok((Record::default(), None, Spot::default())),
+            Ok(Before::Seen(seen, digest, spot)) => Ok((seen, Some(digest), spot)),
+            Ok(Before::Record(bytes)) => {
                 let record = match writes.looks(at) {
                     true => Record::decode(bytes.clone()),
                     false => Record::decode_seen(&bytes),
                 };
-                let record = record.map_err(|error| self.damaged(&place.partition, &place.key, &bytes, &error))?;
-                (record, Some(Record::stated_digest(&bytes)), Spot::default())
+                match record {
+                    Ok(record) => Ok((record, Some(Record::stated_digest(&bytes)), Spot::default())),
+                    Err(error) => {
+                        let error = self.damaged(&place.partition, &place.key, &bytes, &error);
+                        Err((error, Some(Record::digest(&bytes))))
+                    }
+                }
+            }
+            Err(error) => {
+                if is_damage(&error) {
+                    place.partition.found_damaged(place.hash, UNREADABLE);
+                }
+                Err((engine_error(self.shared, &error), None))
             }
         };
-        let Some(update) = writes.decide(at, &local, self.now_unix_ms) else {
-            return Ok(());
+        let (local, digest, spot, update) = match before {
+            Ok((local, digest, spot)) => match writes.decide(at, &local, self.now_unix_ms) {
+                Some(update) => (local, digest, spot, update),
+                None => return Ok(()),
+            },
+            Err((error, digest)) if error.code == ReplicaErrorCode::Corrupt => {
+                let update = writes.decide_damaged(at, self.now_unix_ms).ok_or(error)?;
+                self.replace_damaged(store, &place_in(&place.partition, &place.key))?;
+                (Record::default(), digest, Spot::default(), update)
+            }
+            Err((error, _)) => return Err(error),
         };
         let dots = self.dots.of(store.lasting(), place.hash);
         // All that was ever written is here.

@@ -5,7 +5,8 @@
 //! copy of a write that was acknowledged. Only with its store a hint is dropped undelivered.
 //!
 //! None waits for another. What a node refuses is halved until it is known which hints it does not take; they are
-//! kept, and those behind them go on. Where a node takes nothing at all, the next try begins behind what it refused.
+//! kept, and those behind them go on. Hints that are damaged are dropped; what they held is with the other replicas, and
+//! this node compares its partitions with the node that they were for. Where a node takes nothing at all, the next try begins behind what it refused.
 
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
@@ -18,13 +19,14 @@ use fondaco_model::NodeId;
 use fondaco_model::versioned::Record;
 
 use crate::answer::Answer;
-use crate::commit::Task;
+use crate::commit::{Task, is_damaged};
 use crate::metrics::ReplicaCounter;
 use crate::pace::Pace;
 use crate::peers::unexpected;
+use crate::scanning::{Found, Gap, HINT_WIDTH, ReadableScan};
 use crate::shared::Shared;
 use crate::store::{HeldStore, Holding};
-use crate::table_key::{HintKey, hints_of, parse_hint_key};
+use crate::table_key::{HintKey, StoreIdentity, hints_of, parse_hint_key};
 use crate::troubles::{Known, Troubles, Undelivered};
 use crate::worker::Signal;
 
@@ -91,14 +93,24 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
 
 /// Writes the book of hints anew, by what an earlier life has left.
 fn look_through(shared: &Shared, pace: &mut Pace, signal: &Signal) -> Result<(), EngineError> {
-    for entry in shared.hints.scan(&[], None)? {
-        let (table_key, record) = entry?;
+    for found in ReadableScan::begin(&shared.hints, &[], None, HINT_WIDTH)? {
+        let (table_key, record) = match found? {
+            Found::Record(table_key, record) => (table_key, record),
+            // Its node is looked at, and it is dropped then.
+            Found::Damaged(table_key, _) => (table_key, Bytes::new()),
+            Found::Gap(gap) => {
+                unreadable(shared, &gap);
+                continue;
+            }
+        };
         let bytes = table_key.len() + record.len();
         if let Some(key) = parse_hint_key(&table_key) {
-            let record = Record::decode(record);
-            shared
-                .hint_book
-                .add(key.node, record.map_or(0, |record| record.oldest_unix_ms()));
+            let oldest_unix_ms = match Record::decode(record.clone()) {
+                Ok(record) => record.oldest_unix_ms(),
+                Err(_) if is_damaged(&record) => u64::MAX,
+                Err(_) => 0,
+            };
+            shared.hint_book.add(key.node, oldest_unix_ms);
         }
         if !pace.spend(bytes as u64, signal) {
             return Ok(());
@@ -123,13 +135,15 @@ fn deliver(
     let (mut is_empty, mut outcome) = (true, Ok(()));
     for (mut at, to) in [(begun.clone(), end), (first, Some(begun))] {
         while !signal.has_ended() && to.as_ref().is_none_or(|to| at < *to) {
-            let batch = read(shared, &at, to.as_deref())?;
-            let Some(last) = batch.last() else { break };
-            is_empty = false;
-            // What comes after the last one.
-            at = [&last.table_key[..], &[0]].concat().into();
+            let Batch {
+                hints: batch,
+                damaged,
+                next,
+            } = read(shared, &at, to.as_deref())?;
             let bytes: usize = batch.iter().map(|hint| hint.record.len()).sum();
-            *from = Some(at.clone());
+            drop_damaged(shared, node, damaged)?;
+            is_empty &= batch.is_empty();
+            *from = next.clone();
             let handed = hand_over(shared, node, batch)?;
             match handed.refused {
                 Some(error) if handed.done == 0 => return Err(Undelivered::Failed(error)),
@@ -140,6 +154,8 @@ fn deliver(
             if !pace.spend(bytes as u64, signal) {
                 return Ok(());
             }
+            let Some(next) = next else { break };
+            at = next;
         }
     }
     *from = None;
@@ -158,20 +174,77 @@ fn is_of_some(error: &ReplicaError) -> bool {
     )
 }
 
-fn read(shared: &Shared, from: &[u8], to: Option<&[u8]>) -> Result<Vec<Hint>, ReplicaError> {
+/// Some of the hints in a part of the table.
+#[derive(Default)]
+struct Batch {
+    hints: Vec<Hint>,
+    /// The keys of those that are damaged.
+    damaged: Vec<Bytes>,
+    /// Where the next ones begin; `None` if there are none.
+    next: Option<Bytes>,
+}
+
+fn read(shared: &Shared, from: &[u8], to: Option<&[u8]>) -> Result<Batch, ReplicaError> {
     let failed = |error| crate::commit::engine_error(shared, &error);
-    let (mut batch, mut bytes) = (Vec::new(), 0);
-    for entry in shared.hints.scan(from, to).map_err(failed)? {
-        let (table_key, record) = entry.map_err(failed)?;
+    let (mut batch, mut bytes) = (Batch::default(), 0);
+    for found in ReadableScan::begin(&shared.hints, from, to, HINT_WIDTH).map_err(failed)? {
+        let (table_key, record) = match found.map_err(failed)? {
+            Found::Record(table_key, record) => (table_key, record),
+            Found::Damaged(table_key, error) => {
+                tracing::error!(%error, "a hint cannot be read");
+                (table_key, Bytes::new())
+            }
+            Found::Gap(gap) => {
+                unreadable(shared, &gap);
+                batch.next = gap.to;
+                continue;
+            }
+        };
         bytes += record.len();
-        if let Some(key) = parse_hint_key(&table_key) {
-            batch.push(Hint { table_key, key, record });
+        // What comes after it.
+        batch.next = Some([&table_key[..], &[0]].concat().into());
+        match parse_hint_key(&table_key) {
+            Some(_) if is_damaged(&record) => batch.damaged.push(table_key),
+            Some(key) => batch.hints.push(Hint { table_key, key, record }),
+            None => {}
         }
-        if batch.len() >= BATCH_HINTS_MAX || bytes >= BATCH_BYTES_MAX {
+        if batch.hints.len() + batch.damaged.len() >= BATCH_HINTS_MAX || bytes >= BATCH_BYTES_MAX {
             break;
         }
     }
     Ok(batch)
+}
+
+/// Tells of hints that cannot even be named.
+fn unreadable(shared: &Shared, gap: &Gap) {
+    shared.metrics.add(ReplicaCounter::Corruptions, 1);
+    tracing::error!(from = ?gap.from, to = ?gap.to, error = %gap.error, "hints cannot be read: what they held has to come from the other replicas");
+}
+
+/// Drops damaged hints for a node, and sees to it that partitions are compared with that node instead.
+fn drop_damaged(shared: &Arc<Shared>, node: NodeId, damaged: Vec<Bytes>) -> Result<(), ReplicaError> {
+    let mut by_shard: HashMap<usize, Vec<Bytes>> = HashMap::new();
+    for table_key in damaged {
+        let Some(key) = parse_hint_key(&table_key) else {
+            continue;
+        };
+        tracing::error!(
+            %node, store = key.store.id, partition = %key.partition, key = ?key.key,
+            "a hint is damaged, and is dropped: what it held comes from the other replicas, by comparison"
+        );
+        by_shard
+            .entry(shared.shard_of(key.partition))
+            .or_default()
+            .push(table_key);
+    }
+    if by_shard.is_empty() {
+        return Ok(());
+    }
+    for (shard, keys) in by_shard {
+        commit(shared, shard, Task::DropDamagedHints(keys))?;
+    }
+    shared.compare_with(node);
+    Ok(())
 }
 
 /// Hands a batch over, store by store, to the node that it is for or to who owns the partitions now.
@@ -180,7 +253,7 @@ fn read(shared: &Shared, from: &[u8], to: Option<&[u8]>) -> Result<Vec<Hint>, Re
 /// What keeps a node from taking any.
 fn hand_over(shared: &Arc<Shared>, node: NodeId, batch: Vec<Hint>) -> Result<Handed, ReplicaError> {
     let holding = shared.holding.load_full();
-    let mut to_send: HashMap<(u16, NodeId), Vec<Hint>> = HashMap::new();
+    let mut to_send: HashMap<(StoreIdentity, NodeId), Vec<Hint>> = HashMap::new();
     let mut to_drop = Vec::new();
     let mut handed = Handed::default();
     for hint in batch {
@@ -189,7 +262,7 @@ fn hand_over(shared: &Arc<Shared>, node: NodeId, batch: Vec<Hint>) -> Result<Han
             Destination::Nowhere => to_drop.push(hint),
             Destination::Away => handed.is_away = true,
             Destination::Unopened => {
-                let reason = format!("store {} cannot be opened here", hint.key.store);
+                let reason = format!("store {} cannot be opened here", hint.key.store.id);
                 handed.refused = Some(ReplicaError::new(ReplicaErrorCode::NoStore, reason));
             }
         }
@@ -200,7 +273,7 @@ fn hand_over(shared: &Arc<Shared>, node: NodeId, batch: Vec<Hint>) -> Result<Han
         delivered(shared, to_drop)?;
     }
     for ((store, node), hints) in to_send {
-        if let Some(store) = holding.stores.get(&store) {
+        if let Some(store) = holding.store_of(store) {
             send(shared, store, node, hints, &mut handed)?;
         }
     }
@@ -259,7 +332,7 @@ fn destination(holding: &Holding, node: NodeId, hint: &HintKey) -> Destination {
     let Some(cluster) = &holding.cluster else {
         return Destination::Away;
     };
-    let Some(store) = holding.stores.get(&hint.store) else {
+    let Some(store) = holding.store_of(hint.store) else {
         return match () {
             () if cluster.stores.contains(&hint.store) => Destination::Unopened,
             () if cluster.is_remembered => Destination::Away,
@@ -288,13 +361,19 @@ fn delivered(shared: &Shared, hints: Vec<Hint>) -> Result<(), ReplicaError> {
         by_shard.entry(shard).or_default().push((hint.table_key, hint.record));
     }
     for (shard, hints) in by_shard {
-        let (sender, receiver) = mpsc::sync_channel(1);
-        let answer = Answer::to(Box::new(move |reply| drop(sender.try_send(reply))));
-        shared.enqueue(shard, 0, None, None, Task::Delivered(hints), answer);
-        // Answered in any case, also if the shard panics.
-        if let Ok(ReplicaReply::Error(error)) = receiver.recv() {
-            return Err(error);
-        }
+        commit(shared, shard, Task::Delivered(hints))?;
     }
     Ok(())
+}
+
+/// Waits until something is done on a shard.
+fn commit(shared: &Shared, shard: usize, task: Task) -> Result<(), ReplicaError> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let answer = Answer::to(Box::new(move |reply| drop(sender.try_send(reply))));
+    shared.enqueue(shard, 0, None, None, task, answer);
+    // Answered in any case, also if the shard panics.
+    match receiver.recv() {
+        Ok(ReplicaReply::Error(error)) => Err(error),
+        _ => Ok(()),
+    }
 }

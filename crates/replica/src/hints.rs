@@ -32,7 +32,8 @@ struct Waiting {
 }
 
 impl HintBook {
-    /// There is a hint for a node, with a record of this time. Whether it is the only one.
+    /// There is a hint for a node, with a record of this time; `u64::MAX` if it is damaged, and never delivered. Whether it
+    /// is the only one.
     pub(crate) fn add(&self, node: NodeId, written_unix_ms: u64) -> bool {
         let mut book = self.lock();
         let is_first = !book.nodes.contains_key(&node);
@@ -72,7 +73,10 @@ impl HintBook {
     pub(crate) fn oldest_unix_ms(&self) -> Option<u64> {
         let book = self.lock();
         match book.is_known {
-            true => book.nodes.values().map(|waiting| waiting.oldest_unix_ms).min(),
+            true => {
+                let oldest = book.nodes.values().map(|waiting| waiting.oldest_unix_ms);
+                oldest.min().filter(|&oldest| oldest < u64::MAX)
+            }
             false => Some(0),
         }
     }

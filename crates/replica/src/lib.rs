@@ -44,6 +44,7 @@ mod reads;
 mod recall;
 mod reconciling;
 mod replicas;
+mod scanning;
 mod serving;
 mod shared;
 mod space;

@@ -3,6 +3,7 @@
 //! other nodes.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_client::quorum::{KeyRecord, ReplicaCommand};
@@ -10,8 +11,9 @@ use fondaco_engine::{EngineError, Table};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::Record;
 
-use crate::commit::unix_ms;
+use crate::commit::{is_damaged, unix_ms};
 use crate::replicas::Replicas;
+use crate::scanning::{Found, HINT_WIDTH, RECORD_WIDTH, ReadableScan};
 use crate::table_key::{HintKey, hints_of, hints_of_store, parse_hint_key, parse_record_key, range};
 
 /// Keys whose hashes have the same first bits as this many are listed together: a scan goes on behind them.
@@ -104,8 +106,13 @@ impl Replicas {
         };
         let (first, end) = range(partition, 0, 0);
         let mut page = RecordsPage::default();
-        let key_of = |table_key: &Bytes| parse_record_key(table_key).map(|(_, _, key)| key);
-        page.fill(&*held.table, &behind(after).max(first), end.as_deref(), bytes, key_of)?;
+        page.fill(
+            &held.table,
+            &behind(after).max(first),
+            end.as_deref(),
+            bytes,
+            Kind::Records,
+        )?;
         Ok(Some(page))
     }
 
@@ -115,22 +122,27 @@ impl Replicas {
     /// # Errors
     /// What the engine says.
     pub fn hints_page(&self, store: u16, after: Option<&[u8]>, bytes: usize) -> Result<RecordsPage, String> {
-        let hints = &*self.shared.hints;
+        let hints = &self.shared.hints;
         let mut from = behind(after);
         let mut page = RecordsPage::default();
-        let key_of = |table_key: &Bytes| parse_hint_key(table_key).map(|hint| hint.key);
+        let holding = self.holding();
+        let Some(store) = holding.stores.get(&store).map(|store| store.identity()) else {
+            return Ok(page);
+        };
         while page.next.is_none() {
             // The next node that something waits for, of whatever store.
-            let Some(first) = hints.scan(&from, None).map_err(failed)?.next() else {
+            let mut scan = ReadableScan::begin(hints, &from, None, HINT_WIDTH).map_err(failed)?;
+            let first = scan.find(|found| !matches!(found, Ok(Found::Gap(_))));
+            let Some(Found::Record(table_key, _) | Found::Damaged(table_key, _)) = first.transpose().map_err(failed)?
+            else {
                 break;
             };
-            let (table_key, _) = first.map_err(failed)?;
             let Some(HintKey { node, .. }) = parse_hint_key(&table_key) else {
                 from = behind(Some(&table_key));
                 continue;
             };
             let (first, end) = hints_of_store(node, store);
-            page.fill(hints, &from.max(first), end.as_deref(), bytes, key_of)?;
+            page.fill(hints, &from.max(first), end.as_deref(), bytes, Kind::Hints)?;
             from = match hints_of(node).1 {
                 Some(next) => next,
                 None => break,
@@ -140,22 +152,44 @@ impl Replicas {
     }
 }
 
+/// What a table keeps.
+#[derive(Clone, Copy)]
+enum Kind {
+    Records,
+    Hints,
+}
+
 impl RecordsPage {
     /// Takes what a range of a table has, until there are so many bytes, and one record at least.
     fn fill(
         &mut self,
-        table: &dyn Table,
+        table: &Arc<dyn Table>,
         from: &[u8],
         to: Option<&[u8]>,
         bytes: usize,
-        key_of: impl Fn(&Bytes) -> Option<Bytes>,
+        kind: Kind,
     ) -> Result<(), String> {
         if to.is_some_and(|to| to <= from) {
             return Ok(());
         }
-        for entry in table.scan(from, to).map_err(failed)? {
-            let (table_key, record) = or_damaged(entry)?;
-            let Some(key) = key_of(&table_key) else { continue };
+        let width = match kind {
+            Kind::Records => RECORD_WIDTH,
+            Kind::Hints => HINT_WIDTH,
+        };
+        for found in ReadableScan::begin(table, from, to, width).map_err(failed)? {
+            let (table_key, record) = match (found.map_err(failed)?, kind) {
+                (Found::Record(_, record), Kind::Hints) if is_damaged(&record) => continue,
+                (Found::Record(table_key, record), _) => (table_key, record),
+                (Found::Damaged(table_key, _), Kind::Records) => (table_key, Bytes::new()),
+                (Found::Gap(gap), Kind::Records) => return Err(failed(gap.error)),
+                // It is lost; what it held is on other nodes.
+                (Found::Damaged(..) | Found::Gap(_), Kind::Hints) => continue,
+            };
+            let key = match kind {
+                Kind::Records => parse_record_key(&table_key).map(|(_, _, key)| key),
+                Kind::Hints => parse_hint_key(&table_key).map(|hint| hint.key),
+            };
+            let Some(key) = key else { continue };
             self.bytes += key.len() + record.len();
             self.records.push(KeyRecord { key, record });
             if self.bytes >= bytes {

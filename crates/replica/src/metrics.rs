@@ -41,6 +41,8 @@ pub enum ReplicaCounter {
     HintsDelivered,
     /// Bytes of records delivered as hints.
     HintBytes,
+    /// Hints found damaged, and dropped.
+    HintsDamaged,
     /// Exchanges that came to their end.
     Exchanges,
     /// Exchanges that did not.
@@ -60,7 +62,7 @@ pub enum ReplicaCounter {
 }
 
 /// All of them, with their names and meanings.
-pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 25] = [
+pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 26] = [
     (ReplicaCounter::Reads, "replica_reads", "records read for coordinators"),
     (
         ReplicaCounter::ColdReads,
@@ -129,6 +131,11 @@ pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 25] = [
         ReplicaCounter::HintBytes,
         "hint_bytes",
         "bytes of records delivered as hints",
+    ),
+    (
+        ReplicaCounter::HintsDamaged,
+        "hints_damaged",
+        "hints found damaged and dropped: what they held comes from the other replicas, by comparison",
     ),
     (
         ReplicaCounter::Exchanges,

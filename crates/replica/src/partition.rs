@@ -20,6 +20,9 @@ const MISSED_MAX: usize = 1 << 20;
 /// How many damaged records are remembered.
 const DAMAGED_MAX: usize = 1024;
 
+/// The digest of a damaged record that cannot even be read.
+pub(crate) const UNREADABLE: u64 = 0;
+
 /// A partition of a store.
 #[derive(Debug)]
 pub(crate) struct Partition {
@@ -215,16 +218,24 @@ impl Partition {
     /// A stored record was found damaged: the tree has counted other bytes. A tree that is made after that counts
     /// these, however often they are found again.
     pub(crate) fn found_damaged(&self, hash: u64, digest: u64) {
-        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
-        if damaged.contains(&(hash, digest)) {
-            return;
+        if self.note_damaged(hash, digest) {
+            self.forget_tree();
         }
-        if damaged.len() >= DAMAGED_MAX {
+    }
+
+    /// A stored record was found damaged, which the tree, or the one that is made, does not count. Whether that was not
+    /// known.
+    pub(crate) fn note_damaged(&self, hash: u64, digest: u64) -> bool {
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        if damaged.len() >= DAMAGED_MAX && !damaged.contains(&(hash, digest)) {
             damaged.clear();
         }
-        damaged.insert((hash, digest));
-        drop(damaged);
-        self.forget_tree();
+        damaged.insert((hash, digest))
+    }
+
+    /// How many records were found damaged, and are not replaced yet: at least, where there are many.
+    pub(crate) fn damaged(&self) -> usize {
+        self.damaged.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// What was damaged under a key is replaced: whatever is found damaged there from now on is something else.

@@ -15,6 +15,8 @@ use fondaco_model::versioned::Record;
 use crate::commit::engine_error;
 use crate::error::ReplicasError;
 use crate::metrics::ReplicaCounter;
+use crate::partition::UNREADABLE;
+use crate::scanning::is_damage;
 use crate::shared::{Shared, overloaded};
 use crate::store::{HeldStore, Place};
 
@@ -220,9 +222,9 @@ fn taken(shared: &Shared, place: &Place, wanted: Wanted, record: Bytes) -> Read 
 
 fn read_error(shared: &Shared, place: &Place, error: &EngineError) -> ReplicaError {
     tracing::warn!(?place, %error, "a record cannot be read");
-    if error.damaged_key().is_some() {
+    if is_damage(error) {
         // The tree has counted what was there; the next one does not.
-        place.partition.found_damaged(place.hash, 0);
+        place.partition.found_damaged(place.hash, UNREADABLE);
     }
     engine_error(shared, error)
 }

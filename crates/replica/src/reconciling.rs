@@ -6,7 +6,6 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode, ReplicaReply};
 
 use crate::answer::Answer;
@@ -15,9 +14,10 @@ use crate::comparing::exchange;
 use crate::incarnation::Lasting;
 use crate::pace::Pace;
 use crate::partition::Partition;
+use crate::scanning::{Found, RECORD_WIDTH, ReadableScan};
 use crate::shared::Shared;
 use crate::store::{Cluster, HeldStore, Holding};
-use crate::table_key::range;
+use crate::table_key::{StoreIdentity, range};
 use crate::turns::Turns;
 use crate::worker::Signal;
 
@@ -65,7 +65,7 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
 
 /// When all that was lost is here again, the next start need not ask for it.
 fn note_if_whole(shared: &Shared, holding: &Holding, falls: u64) {
-    let is_held = |store: &u16| holding.stores.contains_key(store);
+    let is_held = |store: &StoreIdentity| holding.store_of(*store).is_some();
     let is_certain = |cluster: &Cluster| !cluster.is_remembered && cluster.stores.iter().all(is_held);
     let durable = holding
         .stores
@@ -145,14 +145,19 @@ fn clear(
             return Err(ReplicaError::new(ReplicaErrorCode::Other, "this node holds it again"));
         }
         let (mut keys, mut bytes) = (Vec::new(), 0);
-        for entry in store.table.scan(&from, to.as_deref()).map_err(failed)?.take(CLEAR_KEYS) {
-            match entry.map_err(|error| (error.damaged_key().map(Bytes::copy_from_slice), error)) {
-                Ok((key, record)) => {
+        let scan = ReadableScan::begin(&store.table, &from, to.as_deref(), RECORD_WIDTH).map_err(failed)?;
+        for found in scan.take(CLEAR_KEYS) {
+            match found.map_err(failed)? {
+                Found::Record(key, record) => {
                     bytes += (key.len() + record.len()) as u64;
                     keys.push(key);
                 }
-                Err((Some(key), _)) => keys.push(key),
-                Err((None, error)) => return Err(failed(error)),
+                Found::Damaged(key, _) => keys.push(key),
+                // It stays, and is taken for damaged should the partition come back.
+                Found::Gap(gap) => tracing::error!(
+                    store = %store.name, partition = %partition.id(), error = %gap.error,
+                    "a part of a partition cannot be read, and is not deleted with it"
+                ),
             }
         }
         if keys.is_empty() {

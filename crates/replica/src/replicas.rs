@@ -27,8 +27,8 @@ use crate::worker::{Signal, Worker};
 use crate::write_turn::WriteTurn;
 use crate::{growing, handoff, reconciling, sweeper};
 
-/// The table of hints.
-const HINTS: &str = "hints";
+/// The table of hints. Hints in a table named `hints`, of an earlier layout, are not read.
+const HINTS: &str = "hints-2";
 
 /// How many requests may wait to be read from the disk.
 const READS_WAITING_MAX: usize = 4096;
@@ -180,6 +180,13 @@ impl Replicas {
         let holding = self.shared.holding.load();
         let partitions = holding.stores.values().flat_map(|store| store.partitions.values());
         partitions.filter(|partition| partition.is_behind()).count()
+    }
+
+    /// How many records were found damaged here, and are not repaired yet; at least, where there are many.
+    pub fn records_damaged(&self) -> usize {
+        let holding = self.shared.holding.load();
+        let partitions = holding.stores.values().flat_map(|store| store.partitions.values());
+        partitions.map(|partition| partition.damaged()).sum()
     }
 
     /// How many nodes hints wait for.

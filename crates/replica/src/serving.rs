@@ -16,6 +16,7 @@ use crate::commit::{engine_error, unix_ms};
 use crate::exchange::{DEPTH_MAX, Hashes, LEAVES_MAX, LeafEntry, NODES_MAX, STEP_BITS, differences, leaf_digest};
 use crate::partition::Partition;
 use crate::reads::give;
+use crate::scanning::{Found, RECORD_WIDTH, ReadableScan};
 use crate::shared::{Shared, overloaded};
 use crate::store::HeldStore;
 use crate::sweeper::is_past;
@@ -227,7 +228,7 @@ pub(crate) fn leaf_entries(
     })
 }
 
-/// Tells what is below a node. The number of those that cannot be told.
+/// Tells what is below a node. How many records, or parts of the table, cannot be told.
 fn scan(
     shared: &Shared,
     store: &HeldStore,
@@ -239,14 +240,14 @@ fn scan(
     let (from, to) = range(partition, u32::from(depth), node.into());
     let mut damaged = 0;
     let failed = |error| engine_error(shared, &error);
-    for entry in store.table.scan(&from, to.as_deref()).map_err(failed)? {
-        let (table_key, record) = match entry {
+    for found in ReadableScan::begin(&store.table, &from, to.as_deref(), RECORD_WIDTH).map_err(failed)? {
+        let (table_key, record) = match found.map_err(failed)? {
+            Found::Record(table_key, record) => (table_key, record),
             // As in the tree, it is not there.
-            Err(error) if error.damaged_key().is_some() => {
+            Found::Damaged(..) | Found::Gap(_) => {
                 damaged += 1;
                 continue;
             }
-            entry => entry.map_err(failed)?,
         };
         if let Some((_, hash, key)) = parse_record_key(&table_key) {
             each(hash, key, &record)?;

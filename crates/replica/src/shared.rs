@@ -339,6 +339,15 @@ impl Shared {
         }
     }
 
+    /// Lets partitions be compared with a node soon, as with one that came back.
+    pub(crate) fn compare_with(&self, node: NodeId) {
+        self.returned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(node);
+        self.exchanging.wake();
+    }
+
     /// Takes the nodes that came back since it was asked last.
     pub(crate) fn take_returned(&self) -> BTreeSet<NodeId> {
         std::mem::take(&mut self.returned.lock().unwrap_or_else(PoisonError::into_inner))

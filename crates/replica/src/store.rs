@@ -20,7 +20,7 @@ use crate::admitted::admitted;
 use crate::catching_up::{Other, has_enough};
 use crate::incarnation::Lasting;
 use crate::partition::Partition;
-use crate::table_key::{REPLICA_KEY_BYTES_MAX, key_hash, record_key};
+use crate::table_key::{REPLICA_KEY_BYTES_MAX, StoreIdentity, key_hash, record_key};
 
 /// All that a node holds, at one moment.
 #[derive(Default)]
@@ -34,8 +34,8 @@ pub(crate) struct Cluster {
     pub(crate) node: NodeId,
     pub(crate) table: Arc<RoutingTable>,
     pub(crate) nodes: BTreeMap<NodeId, bool>,
-    /// The numbers of all versioned stores that there are, those that cannot be opened here included.
-    pub(crate) stores: BTreeSet<u16>,
+    /// All versioned stores that there are, those that cannot be opened here included.
+    pub(crate) stores: BTreeSet<StoreIdentity>,
     /// Whether it is what the process remembers: then nothing is given up by it.
     pub(crate) is_remembered: bool,
     /// Those that are neither there nor hold anything when the plan under way is over: what only they have is given up.
@@ -50,6 +50,7 @@ pub(crate) type Held = Arc<HashMap<u32, Arc<Partition>>>;
 /// A versioned store on a node.
 pub(crate) struct HeldStore {
     pub(crate) id: u16,
+    pub(crate) created_unix_ms: u64,
     pub(crate) name: StoreName,
     pub(crate) replicas: usize,
     /// The epoch of the routing table that its partitions follow from.
@@ -248,6 +249,12 @@ impl Holding {
         partition.is_behind() || !self.is_synchronised(store, partition)
     }
 
+    /// This very store, if it is held.
+    pub(crate) fn store_of(&self, identity: StoreIdentity) -> Option<&Arc<HeldStore>> {
+        let store = self.stores.get(&identity.id);
+        store.filter(|store| store.identity() == identity)
+    }
+
     /// Whether a node is there.
     pub(crate) fn is_live(&self, node: NodeId) -> bool {
         let cluster = self.cluster.as_ref();
@@ -256,6 +263,14 @@ impl Holding {
 }
 
 impl HeldStore {
+    /// Which store it is.
+    pub(crate) fn identity(&self) -> StoreIdentity {
+        StoreIdentity {
+            id: self.id,
+            created_unix_ms: self.created_unix_ms,
+        }
+    }
+
     /// A partition that is held.
     ///
     /// # Errors

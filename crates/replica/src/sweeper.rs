@@ -20,6 +20,7 @@ use crate::commit::{Task, engine_error, unix_ms};
 use crate::metrics::ReplicaCounter;
 use crate::pace::Pace;
 use crate::partition::Partition;
+use crate::scanning::{Found, RECORD_WIDTH, ReadableScan};
 use crate::shared::Shared;
 use crate::store::{HeldStore, Holding, Place, place_in};
 use crate::table_key::{parse_record_key, range};
@@ -193,14 +194,13 @@ impl Sweep<'_> {
         let (mut given_up, mut expired) = (Vec::new(), Vec::new());
         let (from, to) = range(self.partition.id(), 0, 0);
         let (mut bytes, mut waiting_bytes) = (0, 0);
-        let entries = self.store.table.scan(&from, to.as_deref()).map_err(failed)?;
+        let entries = ReadableScan::begin(&self.store.table, &from, to.as_deref(), RECORD_WIDTH).map_err(failed)?;
         // What is found was there by now: a comparison that begins later is of that.
         let now_ms = self.shared.now_ms();
         let expired_unix_ms = self.horizon.now_unix_ms.saturating_sub(EXPIRED_KEPT_MS);
         for entry in entries {
-            let (table_key, record) = match entry {
-                Err(error) if error.damaged_key().is_some() => continue,
-                entry => entry.map_err(failed)?,
+            let Found::Record(table_key, record) = entry.map_err(failed)? else {
+                continue;
             };
             bytes += (table_key.len() + record.len()) as u64;
             if bytes >= STEP_BYTES && !pause(std::mem::take(&mut bytes)) {

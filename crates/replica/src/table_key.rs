@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! a store's table    partition (u16) ++ hash of the key (u64) ++ key          → record
-//! the hints' table   node (u32) ++ store (u16) ++ partition (u16) ++ hash (u64) ++ key → record
+//! the hints' table   node (u32) ++ store (u16) ++ created (u64) ++ partition (u16) ++ hash (u64) ++ key → record
 //! ```
 //!
 //! All numbers are big-endian, so that a partition, and within it any node of its hash tree, is one range;
@@ -14,10 +14,10 @@ use fondaco_model::{NodeId, PartitionId};
 use smallvec::SmallVec;
 
 /// What stands before the key in a store's table.
-const PREFIX_BYTES: usize = 2 + 8;
+pub(crate) const PREFIX_BYTES: usize = 2 + 8;
 
 /// What stands before that in the table of hints.
-const HINT_BYTES: usize = 4 + 2;
+pub(crate) const HINT_BYTES: usize = 4 + 2 + 8;
 
 /// The longest key of a versioned store, in bytes: what both tables have room for.
 pub const REPLICA_KEY_BYTES_MAX: usize = TABLE_KEY_BYTES_MAX - PREFIX_BYTES - HINT_BYTES;
@@ -118,21 +118,27 @@ fn put_prefix(bytes: &mut impl BufMut, partition: PartitionId, hash: u64) {
     bytes.put_u64(hash);
 }
 
+/// Which store: a later one may get the number of one that was dropped, but not the time of its creation with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct StoreIdentity {
+    pub(crate) id: u16,
+    pub(crate) created_unix_ms: u64,
+}
+
 /// What waits for a node: a record of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HintKey {
     pub(crate) node: NodeId,
-    pub(crate) store: u16,
+    pub(crate) store: StoreIdentity,
     /// The partition of the key.
     pub(crate) partition: PartitionId,
     pub(crate) key: Bytes,
 }
 
 /// Where a hint stands.
-pub(crate) fn hint_key(node: NodeId, store: u16, partition: PartitionId, key: &[u8]) -> Bytes {
+pub(crate) fn hint_key(node: NodeId, store: StoreIdentity, partition: PartitionId, key: &[u8]) -> Bytes {
     let mut bytes = BytesMut::with_capacity(HINT_BYTES + PREFIX_BYTES + key.len());
-    bytes.put_u32(node.get());
-    bytes.put_u16(store);
+    put_hint_prefix(&mut bytes, node, store);
     put_prefix(&mut bytes, partition, key_hash(key));
     bytes.put_slice(key);
     bytes.freeze()
@@ -141,12 +147,16 @@ pub(crate) fn hint_key(node: NodeId, store: u16, partition: PartitionId, key: &[
 /// What a key of the table of hints means; `None` for what was not put there.
 pub(crate) fn parse_hint_key(table_key: &Bytes) -> Option<HintKey> {
     let (node, rest) = table_key.split_first_chunk::<4>()?;
-    let (store, rest) = rest.split_first_chunk::<2>()?;
+    let (id, rest) = rest.split_first_chunk::<2>()?;
+    let (created_unix_ms, rest) = rest.split_first_chunk::<8>()?;
     let (partition, rest) = rest.split_first_chunk::<2>()?;
     rest.split_first_chunk::<8>()?;
     Some(HintKey {
         node: NodeId::new(u32::from_be_bytes(*node))?,
-        store: u16::from_be_bytes(*store),
+        store: StoreIdentity {
+            id: u16::from_be_bytes(*id),
+            created_unix_ms: u64::from_be_bytes(*created_unix_ms),
+        },
         partition: PartitionId::new(u16::from_be_bytes(*partition).into()),
         key: table_key.slice(HINT_BYTES + PREFIX_BYTES..),
     })
@@ -159,16 +169,23 @@ pub(crate) fn hints_of(node: NodeId) -> (Bytes, Option<Bytes>) {
 }
 
 /// Where what waits for a node of one store begins, and where that of the next store does.
-pub(crate) fn hints_of_store(node: NodeId, store: u16) -> (Bytes, Option<Bytes>) {
+pub(crate) fn hints_of_store(node: NodeId, store: StoreIdentity) -> (Bytes, Option<Bytes>) {
     let mut first = BytesMut::with_capacity(HINT_BYTES);
-    first.put_u32(node.get());
-    let end = store.checked_add(1).map(|next| {
-        let mut end = first.clone();
-        end.put_u16(next);
+    put_hint_prefix(&mut first, node, store);
+    // The last byte that can be greater is, and nothing is behind it.
+    let last = first.iter().rposition(|byte| *byte < u8::MAX);
+    let end = last.map(|last| {
+        let mut end = BytesMut::from(&first[..=last]);
+        end[last] += 1;
         end.freeze()
     });
-    first.put_u16(store);
-    (first.freeze(), end.or_else(|| hints_of(node).1))
+    (first.freeze(), end)
+}
+
+fn put_hint_prefix(bytes: &mut BytesMut, node: NodeId, store: StoreIdentity) {
+    bytes.put_u32(node.get());
+    bytes.put_u16(store.id);
+    bytes.put_u64(store.created_unix_ms);
 }
 
 #[cfg(test)]
@@ -198,14 +215,18 @@ mod tests {
         fn what_waits_for_a_node_stands_in_its_range(node in 1..u32::MAX, other in 1..u32::MAX, key in prop::collection::vec(any::<u8>(), 1..40)) {
             let (node, other) = (NodeId::new(node).unwrap(), NodeId::new(other).unwrap());
             let partition = PartitionId::new(3);
-            let stored = hint_key(node, 7, partition, &key);
-            let parsed = parse_hint_key(&stored).unwrap();
-            prop_assert_eq!(parsed, HintKey { node, store: 7, partition, key: Bytes::from(key) });
-            let (from, to) = hints_of(other);
-            prop_assert_eq!(stored >= from && to.is_none_or(|to| stored < to), node == other);
-            for store in [6, 7, 8, u16::MAX] {
-                let (from, to) = hints_of_store(node, store);
-                prop_assert_eq!(stored >= from && to.is_none_or(|to| stored < to), store == 7);
+            let identity = |(id, created_unix_ms)| StoreIdentity { id, created_unix_ms };
+            let stores = [(6, 9), (7, 8), (7, 9), (7, 10), (7, u64::MAX), (8, 9), (u16::MAX, u64::MAX)].map(identity);
+            for store in stores {
+                let stored = hint_key(node, store, partition, &key);
+                let parsed = parse_hint_key(&stored).unwrap();
+                prop_assert_eq!(parsed, HintKey { node, store, partition, key: Bytes::from(key.clone()) });
+                let (from, to) = hints_of(other);
+                prop_assert_eq!(stored >= from && to.is_none_or(|to| stored < to), node == other);
+                for asked in stores {
+                    let (from, to) = hints_of_store(node, asked);
+                    prop_assert_eq!(stored >= from && to.is_none_or(|to| stored < to), store == asked);
+                }
             }
         }
     }
@@ -222,7 +243,11 @@ mod tests {
     fn the_longest_key_has_room_in_both_tables() {
         let key = vec![0; REPLICA_KEY_BYTES_MAX];
         let node = NodeId::FIRST;
-        assert!(hint_key(node, 1, PartitionId::new(0), &key).len() <= TABLE_KEY_BYTES_MAX);
+        let store = StoreIdentity {
+            id: 1,
+            created_unix_ms: 1,
+        };
+        assert!(hint_key(node, store, PartitionId::new(0), &key).len() <= TABLE_KEY_BYTES_MAX);
         assert!(record_key(PartitionId::new(0), 0, &key).len() <= TABLE_KEY_BYTES_MAX);
     }
 

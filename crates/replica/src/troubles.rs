@@ -8,6 +8,7 @@ use fondaco_client::quorum::ReplicaError;
 use fondaco_model::NodeId;
 
 use crate::store::Holding;
+use crate::table_key::StoreIdentity;
 
 /// How soon it is tried again what a node did not take; it doubles with each time.
 const RETRY_MIN: Duration = Duration::from_secs(1);
@@ -37,7 +38,7 @@ impl From<ReplicaError> for Undelivered {
 pub(crate) struct Known {
     epoch: u64,
     nodes: BTreeMap<NodeId, bool>,
-    stores: BTreeSet<u16>,
+    stores: BTreeSet<StoreIdentity>,
     is_remembered: bool,
 }
 

@@ -13,8 +13,9 @@ use crate::error::ReplicasError;
 use crate::options::{ReplicaView, ReplicatedStore};
 use crate::partition::Partition;
 use crate::replicas::Replicas;
+use crate::scanning::{Found, RECORD_WIDTH, ReadableScan};
 use crate::store::{Cluster, Held, HeldStore, Holding};
-use crate::table_key::{parse_record_key, range};
+use crate::table_key::{StoreIdentity, parse_record_key, range};
 
 /// What the names of the tables of stores begin with.
 const STORE_PREFIX: &str = "store-";
@@ -93,7 +94,7 @@ impl Replicas {
         let is_durable = store.engine.is_durable();
         // An earlier process may have acknowledged something of it: it was there when this one heard of the cluster first,
         // or could not be opened then.
-        let is_old = |cluster: &Cluster| cluster.is_remembered || cluster.stores.contains(&store.id);
+        let is_old = |cluster: &Cluster| cluster.is_remembered || cluster.stores.contains(&store.identity());
         let has_lost =
             (!is_durable || self.shared.incarnation.is_behind()) && before.cluster.as_ref().is_none_or(is_old);
         let is_whole = |id: PartitionId| match held {
@@ -137,13 +138,14 @@ impl Replicas {
                         .filter(|partition| !partition.is_cleared() || partition.is_held())
                         .map(|partition| (partition.id().get(), Arc::clone(partition)))
                         .collect(),
-                    None => found_in(&*table)?,
+                    None => found_in(&table)?,
                 };
                 divided(view, store, known)
             }
         };
         Ok(HeldStore {
             id: store.id,
+            created_unix_ms: store.created_unix_ms,
             name: store.name.clone(),
             replicas: store.replicas,
             settings: store.settings,
@@ -232,7 +234,7 @@ fn cluster_of(view: &ReplicaView, unsettled: &Arc<AtomicUsize>) -> Cluster {
         nodes: nodes
             .filter(|(node, is_live)| *is_live || holders.contains(node))
             .collect(),
-        stores: view.stores.iter().map(|store| store.id).collect(),
+        stores: view.stores.iter().map(ReplicatedStore::identity).collect(),
         is_remembered: view.is_remembered,
         given_up: given_up(view),
         unsettled: Arc::clone(unsettled),
@@ -248,6 +250,15 @@ fn given_up(view: &ReplicaView) -> BTreeSet<NodeId> {
     let owners = view.table.all_owners().iter().flatten().copied();
     let is_live = |node: &NodeId| view.nodes.get(node).copied().unwrap_or(false);
     owners.filter(|node| !kept.contains(node) && !is_live(node)).collect()
+}
+
+impl ReplicatedStore {
+    fn identity(&self) -> StoreIdentity {
+        StoreIdentity {
+            id: self.id,
+            created_unix_ms: self.created_unix_ms,
+        }
+    }
 }
 
 /// The partitions that the node holds of a store, and those that it has and does not hold.
@@ -284,17 +295,18 @@ fn table_name(store: &ReplicatedStore) -> String {
 }
 
 /// The partitions of which there is something in a table.
-fn found_in(table: &dyn Table) -> Result<BTreeMap<u32, Arc<Partition>>, ReplicasError> {
+fn found_in(table: &Arc<dyn Table>) -> Result<BTreeMap<u32, Arc<Partition>>, ReplicasError> {
     let mut found = BTreeMap::new();
     let mut from = Bytes::new();
     loop {
-        let first = match table.scan(&from, None)?.next() {
-            None => return Ok(found),
-            Some(Ok((key, _))) => key,
-            Some(Err(error)) => match error.damaged_key() {
-                Some(key) => Bytes::copy_from_slice(key),
-                None => return Err(error.into()),
-            },
+        let mut scan = ReadableScan::begin(table, &from, None, RECORD_WIDTH)?;
+        let first = loop {
+            match scan.next().transpose()? {
+                None => return Ok(found),
+                Some(Found::Record(key, _) | Found::Damaged(key, _)) => break key,
+                // What is not found is not deleted, if it is not held.
+                Some(Found::Gap(_)) => {}
+            }
         };
         let Some((id, ..)) = parse_record_key(&first) else {
             return Ok(found);

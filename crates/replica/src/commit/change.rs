@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode};
+use fondaco_client::quorum::{PutOver, ReplicaError, ReplicaErrorCode};
 use fondaco_engine::{Pair, Table};
 use fondaco_model::NodeId;
-use fondaco_model::versioned::{RECORD_BYTES_MAX, Record, RecordError};
+use fondaco_model::versioned::{Change as UpdateChange, RECORD_BYTES_MAX, Record, RecordError};
 
 use super::{Group, HINTS_ENGINE_AT, Put, engine_error};
 use crate::error::ReplicasError;
 use crate::incarnation::Lasting;
 use crate::metrics::ReplicaCounter;
-use crate::partition::{Change, Partition};
+use crate::partition::{Change, Partition, UNREADABLE};
 use crate::store::{HeldStore, Place, not_here};
 use crate::table_key::{hint_key, key_hash};
 use crate::written::written;
@@ -54,14 +54,30 @@ impl Group<'_> {
             return Err(not_here(&store.name, place.partition.id()));
         }
         self.admit_late(store, &place)?;
-        let before = self.current(store.engine_at, &*store.table, &place.table_key)?;
-        let local = match &before {
-            Some(bytes) => Some(self.decode(&place, bytes)?),
-            None => None,
+        let before = match self.current(store.engine_at, &*store.table, &place.table_key) {
+            Ok(Some(bytes)) => match self.decode(&place, &bytes) {
+                Ok(record) => Ok((Some(record), Some(Record::stated_digest(&bytes)))),
+                Err(error) => Err((error, Some(Record::digest(&bytes)))),
+            },
+            Ok(None) => Ok((None, None)),
+            Err(error) => Err((error, None)),
+        };
+        let (local, before) = match before {
+            Ok(before) => before,
+            Err((error, digest)) => {
+                let replaces =
+                    over == PutOver::All && matches!(update.change, UpdateChange::Put(_) | UpdateChange::Delete);
+                // Where there are others, one of them takes the write, and what it makes of it is merged here.
+                let has_others = self.shared.holding.load().has_others(store, place.partition.id());
+                if error.code != ReplicaErrorCode::Corrupt || !replaces || has_others {
+                    return Err(error);
+                }
+                self.replace_damaged(store, &place)?;
+                (None, digest)
+            }
         };
         let dots = self.dots.of(store.lasting(), place.hash);
         let record = written(local, store.settings.resolution, dots, over, &context, update)?;
-        let before = before.map(|bytes| Record::stated_digest(&bytes));
         let after = self.change(store, &place, before, Stored::Record(&record))?;
         self.shared.metrics.add(ReplicaCounter::Puts, 1);
         Ok(after)
@@ -88,7 +104,7 @@ impl Group<'_> {
             // What is rotten is replaced by what others have of it.
             Err(error) if error.code == ReplicaErrorCode::Corrupt => {
                 is_damaged = true;
-                place.partition.forget_tree();
+                place.partition.found_damaged(place.hash, UNREADABLE);
                 None
             }
             before => before?,
@@ -129,7 +145,7 @@ impl Group<'_> {
     /// What takes the place of a damaged record may be older than what was acknowledged here, and found by who reads: the
     /// partition is to be compared with others first. Nor may it have the last of the dots that this node gave its key:
     /// further ones must not be taken for such as come after these.
-    fn replace_damaged(&mut self, store: &HeldStore, place: &Place) -> Result<(), ReplicaError> {
+    pub(crate) fn replace_damaged(&mut self, store: &HeldStore, place: &Place) -> Result<(), ReplicaError> {
         let failed = |error: ReplicasError| ReplicaError::new(ReplicaErrorCode::Other, error.to_string());
         if store.is_compared() && self.shared.holding.load().has_others(store, place.partition.id()) {
             place.partition.fall_behind();
@@ -160,12 +176,14 @@ impl Group<'_> {
         record: Bytes,
     ) -> Result<(), ReplicaError> {
         let table = Arc::clone(&self.shared.hints);
-        let key = hint_key(node, store.id, place.partition.id(), &place.key);
-        let record = match self.current(HINTS_ENGINE_AT, &*table, &key)? {
-            Some(before) => match decode(before) {
-                Ok(before) => before.merge(&decode(record)?).to_bytes().into(),
-                Err(_) => own(&record),
-            },
+        let key = hint_key(node, store.identity(), place.partition.id(), &place.key);
+        let before = match self.current(HINTS_ENGINE_AT, &*table, &key) {
+            // A damaged hint is lost, and must not keep others from being taken.
+            Err(error) if error.code == ReplicaErrorCode::Corrupt => None,
+            before => before?.and_then(|before| decode(before).ok()),
+        };
+        let record = match before {
+            Some(before) => before.merge(&decode(record)?).to_bytes().into(),
             None => own(&record),
         };
         check_length(&record)?;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use fondaco_client::quorum::{PutOver, ReplicaError, ReplicaErrorCode, ReplicaReply};
 use fondaco_engine::{Engine, EngineError, Extent, Hot, WriteBatch};
 use fondaco_model::NodeId;
-use fondaco_model::versioned::{Durability, Record, Update, VectorClock};
+use fondaco_model::versioned::{Durability, Record, RecordError, Update, VectorClock};
 
 use crate::answer::Answer;
 use crate::committer::Dots;
@@ -64,6 +64,8 @@ pub(crate) enum Task {
     Hint(NodeId, Vec<(Place, Bytes)>),
     /// Hints that were delivered, as they were then.
     Delivered(Vec<(Bytes, Bytes)>),
+    /// Keys of hints that were found damaged: deleted, unless they were written again since.
+    DropDamagedHints(Vec<Bytes>),
     /// Records to be given up, if they still are as they were.
     Collect(Vec<(Place, Bytes)>),
     /// Keys of the table that lie in a partition that is no longer held.
@@ -127,7 +129,10 @@ impl Job {
 
     /// Whether the engine that it is for only copies what it is given.
     pub(crate) fn engine_writes_at_once(&self, shared: &Shared) -> bool {
-        let is_hint = matches!(self.task, Task::Hint(..) | Task::Delivered(_));
+        let is_hint = matches!(
+            self.task,
+            Task::Hint(..) | Task::Delivered(_) | Task::DropDamagedHints(_)
+        );
         let engine_at = match &self.store {
             Some(store) if !is_hint => store.engine_at,
             _ => HINTS_ENGINE_AT,
@@ -186,6 +191,7 @@ impl<'a> Group<'a> {
         let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
         let (done, engine_at, must_sync) = match (store, task) {
             (_, Task::Delivered(hints)) => (self.delivered(hints), HINTS_ENGINE_AT, false),
+            (_, Task::DropDamagedHints(keys)) => (self.drop_damaged_hints(keys), HINTS_ENGINE_AT, false),
             (None, _) => (Ok(ReplicaReply::Done), HINTS_ENGINE_AT, false),
             (Some(store), task) => {
                 let engine_at = match task {
@@ -297,6 +303,7 @@ impl<'a> Group<'a> {
                 Ok(ReplicaReply::Done)
             }
             Task::Delivered(hints) => self.delivered(hints),
+            Task::DropDamagedHints(keys) => self.drop_damaged_hints(keys),
         }
     }
 
@@ -306,6 +313,22 @@ impl<'a> Group<'a> {
             // Otherwise there is something new in it.
             if self.current(HINTS_ENGINE_AT, &*table, &key)?.as_ref() == Some(&delivered) {
                 self.batch(HINTS_ENGINE_AT).delete(&*table, key);
+            }
+        }
+        Ok(ReplicaReply::Done)
+    }
+
+    fn drop_damaged_hints(&mut self, keys: Vec<Bytes>) -> Result<ReplicaReply, ReplicaError> {
+        let table = Arc::clone(&self.shared.hints);
+        for key in keys {
+            let is_damaged = match self.current(HINTS_ENGINE_AT, &*table, &key) {
+                Ok(hint) => hint.is_some_and(|hint| is_damaged(&hint)),
+                Err(error) if error.code == ReplicaErrorCode::Corrupt => true,
+                Err(error) => return Err(error),
+            };
+            if is_damaged {
+                self.batch(HINTS_ENGINE_AT).delete(&*table, key);
+                self.shared.metrics.add(ReplicaCounter::HintsDamaged, 1);
             }
         }
         Ok(ReplicaReply::Done)
@@ -384,6 +407,12 @@ pub(crate) fn sync(shared: &Shared, waiting: &mut Vec<Outcome>) {
         });
         outcome.answer.give(failure.map_or(outcome.reply, ReplicaReply::Error));
     }
+}
+
+/// Whether a stored record can never be read. One of a later format can, by a later program.
+pub(crate) fn is_damaged(record: &Bytes) -> bool {
+    let decoded = Record::decode(record.clone());
+    decoded.is_err_and(|error| !matches!(error, RecordError::UnknownVersion { .. }))
 }
 
 fn late() -> ReplicaError {

@@ -126,6 +126,8 @@ pub struct Cluster {
     pub settings: VersionedSettings,
     pub stores: Vec<(u16, &'static str)>,
     pub replicas: usize,
+    /// When all stores were created.
+    pub created_unix_ms: u64,
 }
 
 /// What a store that forgets may hold.
@@ -200,6 +202,7 @@ impl Cluster {
             settings,
             stores: vec![(STORE_ID, "s")],
             replicas: nodes as usize,
+            created_unix_ms: 7,
         };
         for id in owners {
             let is_new = !dir.join(id.to_string()).exists();
@@ -266,7 +269,7 @@ impl Cluster {
         let store = |&(id, name): &(u16, &str)| ReplicatedStore {
             id,
             name: name.parse().unwrap(),
-            created_unix_ms: 7,
+            created_unix_ms: self.created_unix_ms,
             replicas: self.replicas,
             settings: self.settings,
         };

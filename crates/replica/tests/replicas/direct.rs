@@ -12,6 +12,7 @@ use fondaco_model::versioned::{Durability, Record, Resolution, Update};
 use fondaco_replica::{DirectEnd, DirectPlace, DirectWrites, Replicas};
 
 use crate::cluster::{Cluster, PATIENCE, STORE_ID, node, now_unix_ms, put, quiet, until, value};
+use crate::unreadable::UnreadableEngine;
 
 /// Writes that append to what is there, and say when they are done what came of them.
 struct Appending {
@@ -29,6 +30,11 @@ impl DirectWrites for Appending {
         let before = current.siblings().last().and_then(|sibling| sibling.value.as_deref());
         let after = [before.unwrap_or_default(), tail.as_bytes()].concat();
         (!tail.is_empty()).then(|| Update::put(after.into(), now_unix_ms, None))
+    }
+
+    fn decide_damaged(&mut self, at: usize, now_unix_ms: u64) -> Option<Update> {
+        let tail = self.tails[at].strip_prefix("whole:")?;
+        Some(Update::put(tail.into(), now_unix_ms, None))
     }
 
     fn end(self: Box<Self>, ends: Vec<DirectEnd>) {
@@ -164,6 +170,25 @@ fn what_is_not_in_memory_is_left_to_the_shard() {
     cluster.tell();
     assert!((0..100).all(|_| !appends_itself(cluster.node(1), "k")));
     assert_eq!(cluster.values(1, "k"), ["x".repeat(100)]);
+}
+
+#[test]
+fn what_is_whole_by_itself_takes_the_place_of_what_cannot_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let unreadable = Arc::new(UnreadableEngine::default());
+    let cluster = Cluster::of(dir.path(), 1, 1, &quiet(), |_| {
+        Arc::clone(&unreadable) as Arc<dyn Engine>
+    });
+    put(cluster.node(1), "k", value("a"));
+    assert_eq!(unreadable.spoil(|_, key| key.ends_with(b"k")), 1);
+    let ends = append(cluster.node(1), &[("k", "b")]);
+    assert!(
+        matches!(&ends[..], [DirectEnd::Refused(error)] if error.code == ReplicaErrorCode::Corrupt),
+        "{ends:?}"
+    );
+    assert_eq!(append(cluster.node(1), &[("k", "whole:c")]), [DirectEnd::Done]);
+    assert_eq!(append(cluster.node(1), &[("k", "d")]), [DirectEnd::Done]);
+    assert_eq!(cluster.values(1, "k"), ["cd"]);
 }
 
 #[test]

@@ -3,11 +3,12 @@
 use std::sync::{Arc, mpsc};
 
 use fondaco_client::quorum::{ReplicaOperation, ReplicaReply, ReplicaRequest};
-use fondaco_engine::{Engine, MemoryEngine};
+use fondaco_engine::{Engine, MemoryEngine, WriteBatch};
 use fondaco_model::versioned::EngineKind;
 use fondaco_replica::ReplicaCounter;
 
 use crate::cluster::{Cluster, ask, node, pair, put, quiet, request, store, until, value};
+use crate::unreadable::UnreadableEngine;
 
 /// A cluster of three, of which node 3 is away, and node 2 keeps so many hints for it.
 fn with_hints(dir: &std::path::Path, count: usize) -> Cluster {
@@ -176,6 +177,127 @@ fn a_hint_that_is_refused_keeps_no_other_from_its_way() {
     cluster.network.refuse("k500", false);
     until("its delivery", || delivered() == 1000);
     assert_eq!(cluster.values(3, "k500"), ["a"]);
+}
+
+/// A cluster of three, in which node 2 keeps hints of keys `k0` to `k999` for node 3 by this engine, and has started since.
+fn kept_by(dir: &std::path::Path, engine: &Arc<dyn Engine>, spoil: impl Fn(&Cluster)) -> Cluster {
+    let mut cluster = with_hints(dir, 0);
+    let start = |cluster: &mut Cluster| {
+        cluster.stop(node(2));
+        cluster.start(dir, node(2), &quiet(), |_| Arc::clone(engine));
+    };
+    start(&mut cluster);
+    for number in 0..1000 {
+        let key = format!("k{number}");
+        let record = put(cluster.node(1), &key, value("a"));
+        hint(&cluster, &key, record);
+    }
+    spoil(&cluster);
+    start(&mut cluster);
+    cluster
+}
+
+/// Node 3 comes back, and gets all hints but those of so many keys, and those from node 1 by comparison.
+fn all_but(mut cluster: Cluster, damaged: u64) {
+    cluster.network.mend(node(3));
+    cluster.set_live(node(3), true);
+    // Then nothing keeps deletions from being forgotten either.
+    until("the delivery", || {
+        cluster.node(2).hinted_nodes() == 0 && cluster.node(2).oldest_hint_unix_ms().is_none()
+    });
+    let delivered = cluster.node(2).counter(ReplicaCounter::HintsDelivered);
+    assert_eq!(delivered, 1000 - damaged);
+    until("the comparison", || {
+        (0..1000).all(|number| cluster.values(3, &format!("k{number}")) == ["a"])
+    });
+}
+
+#[test]
+fn hints_that_rot_are_dropped_and_keep_no_others_from_their_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
+    let cluster = kept_by(dir.path(), &engine, |_| {
+        let table = engine.open_table("hints-2").unwrap();
+        let mut batch = WriteBatch::new();
+        for entry in table.scan(&[], None).unwrap() {
+            let (key, record) = entry.unwrap();
+            if key.ends_with(b"77") {
+                let mut rotten = record.to_vec();
+                *rotten.last_mut().unwrap() ^= 1;
+                batch.put(&*table, key, rotten.into());
+            }
+        }
+        engine.write(batch).unwrap();
+    });
+    // k77, k177, …, k977.
+    let watched = Arc::clone(cluster.node(2));
+    all_but(cluster, 10);
+    assert_eq!(watched.counter(ReplicaCounter::HintsDamaged), 10);
+}
+
+#[test]
+fn hints_that_cannot_be_read_are_dropped_and_keep_no_others_from_their_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let unreadable = Arc::new(UnreadableEngine::default());
+    let engine: Arc<dyn Engine> = Arc::clone(&unreadable) as Arc<dyn Engine>;
+    let cluster = kept_by(dir.path(), &engine, |_| {
+        assert_eq!(
+            unreadable.spoil(|table, key| table == "hints-2" && key.ends_with(b"77")),
+            10
+        );
+    });
+    let watched = Arc::clone(cluster.node(2));
+    all_but(cluster, 10);
+    assert_eq!(watched.counter(ReplicaCounter::HintsDamaged), 10);
+    assert_eq!(unreadable.bad(), 0);
+}
+
+#[test]
+fn a_part_of_the_hints_that_cannot_be_read_keeps_no_others_from_their_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let unreadable = Arc::new(UnreadableEngine::of_blocks());
+    let engine: Arc<dyn Engine> = Arc::clone(&unreadable) as Arc<dyn Engine>;
+    let cluster = kept_by(dir.path(), &engine, |_| {
+        assert_eq!(
+            unreadable.spoil(|table, key| table == "hints-2" && key.ends_with(b"k5")),
+            1
+        );
+    });
+    all_but(cluster, 1);
+}
+
+#[test]
+fn a_hint_that_takes_the_place_of_a_damaged_one_is_taken_and_delivered() {
+    let dir = tempfile::tempdir().unwrap();
+    let unreadable = Arc::new(UnreadableEngine::default());
+    let engine: Arc<dyn Engine> = Arc::clone(&unreadable) as Arc<dyn Engine>;
+    let cluster = kept_by(dir.path(), &engine, |cluster| {
+        unreadable.spoil(|table, key| table == "hints-2" && key.ends_with(b"k5"));
+        hint(cluster, "k5", put(cluster.node(1), "k5", value("a")));
+    });
+    all_but(cluster, 0);
+}
+
+#[test]
+fn a_store_that_gets_the_number_and_name_of_one_that_was_dropped_gets_none_of_its_hints() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = with_hints(dir.path(), 10);
+    // Node 2 never hears of a cluster without the store.
+    cluster.created_unix_ms += 1;
+    cluster.network.mend(node(3));
+    cluster.set_live(node(3), true);
+    until("the purge", || cluster.node(2).hinted_nodes() == 0);
+    assert_eq!(cluster.node(2).counter(ReplicaCounter::HintsDelivered), 0);
+    assert_eq!(cluster.record(3, "k0"), None);
+    // It has hints of its own.
+    cluster.set_live(node(3), false);
+    cluster.network.cut(node(3));
+    let record = put(cluster.node(1), "k0", value("b"));
+    hint(&cluster, "k0", record);
+    cluster.network.mend(node(3));
+    cluster.set_live(node(3), true);
+    until("the delivery", || cluster.node(2).hinted_nodes() == 0);
+    assert_eq!(cluster.values(3, "k0"), ["b"]);
 }
 
 #[test]

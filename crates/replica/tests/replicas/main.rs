@@ -15,4 +15,6 @@ mod pages;
 mod panics;
 mod past;
 mod rot;
+mod sectors;
+mod unreadable;
 mod writes;

@@ -254,6 +254,19 @@ impl DirectWrites for HandedOver {
         }
     }
 
+    fn decide_damaged(&mut self, at: usize, now_unix_ms: u64) -> Option<Update> {
+        let Write { part, answer, .. } = self.writes.get_mut(at)?;
+        match part.operation {
+            Operation::Delete => {
+                // There was something, whatever it was.
+                *answer = Answer::Integer(1);
+                Some(Update::delete(now_unix_ms))
+            }
+            _ if part.operation.unconditional().is_some() => self.decide(at, &Record::default(), now_unix_ms),
+            _ => None,
+        }
+    }
+
     fn end(self: Box<Self>, ends: Vec<DirectEnd>) {
         let ended = Arc::clone(&self.ended);
         let is_first = {

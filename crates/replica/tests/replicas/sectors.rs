@@ -1,0 +1,160 @@
+//! Bad sectors: records, and parts of tables, that cannot be read. They are no obstacle to all else, and come from the
+//! other replicas.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fondaco_client::quorum::{Held, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
+use fondaco_engine::{Engine, MemoryEngine};
+use fondaco_model::versioned::{Record, Resolution, Update};
+use fondaco_replica::{ReplicaCounter, ReplicaOptions};
+
+use crate::cluster::{Cluster, STORE_ID, ask, merging, node, now_unix_ms, put, putting, quiet, until, value};
+use crate::unreadable::UnreadableEngine;
+
+const KEYS: usize = 200;
+
+fn key(number: usize) -> String {
+    format!("k{number}")
+}
+
+/// Whether a sector is bad that has the record with this key of a table.
+fn is_bad(table: &str, key: &[u8]) -> bool {
+    // Some twenty of them.
+    table.starts_with("store-") && key.ends_with(b"7")
+}
+
+/// A cluster of two that both have all keys; then node 1, with this engine, starts again and cannot read some.
+fn cluster(dir: &Path, engine: &Arc<UnreadableEngine>, options: &ReplicaOptions) -> Cluster {
+    let of_first = |dir: &Path| match dir.ends_with("1") {
+        true => Arc::clone(engine) as Arc<dyn Engine>,
+        false => Arc::new(MemoryEngine::new()),
+    };
+    let mut cluster = Cluster::of(dir, 2, 1, options, of_first);
+    for number in 0..KEYS {
+        let record = put(cluster.node(2), &key(number), value("a"));
+        assert_eq!(ask(cluster.node(1), merging(&key(number), record)), ReplicaReply::Done);
+    }
+    cluster.network.cut(node(2));
+    cluster.stop(node(1));
+    assert!(engine.spoil(is_bad) > 10);
+    cluster.start(dir, node(1), options, of_first);
+    cluster
+}
+
+fn read(cluster: &Cluster, key: &str) -> Result<Held, ReplicaErrorCode> {
+    let operation = ReplicaOperation::Get {
+        part: RecordPart::Full,
+        keys: vec![key.to_owned().into()],
+    };
+    match ask(cluster.node(1), operation) {
+        ReplicaReply::Records(mut found) => found.pop().unwrap().map_err(|error| error.code),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_read(cluster: &Cluster, key: &str) -> bool {
+    matches!(read(cluster, key), Ok(Held::Record(_)))
+}
+
+fn are_no_obstacle(engine: UnreadableEngine) {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Arc::new(engine);
+    let busy = ReplicaOptions {
+        exchange_period: Duration::from_millis(50),
+        sweep_period: Duration::from_millis(20),
+        ..quiet()
+    };
+    let cluster = cluster(dir.path(), &engine, &busy);
+    until("the hash tree", || {
+        cluster.node(1).status(STORE_ID).unwrap().trees_missing == 0
+    });
+    until("a sweep", || cluster.node(1).counter(ReplicaCounter::Sweeps) > 0);
+    assert_eq!(read(&cluster, "k7"), Err(ReplicaErrorCode::Corrupt));
+    assert!(cluster.node(1).records_damaged() > 0);
+    assert!(cluster.node(1).counter(ReplicaCounter::Corruptions) > 0);
+    // What can be read is, and what is new is given away.
+    assert!(is_read(&cluster, "k8"));
+    put(cluster.node(1), "new", value("b"));
+    cluster.network.mend(node(2));
+    until("what is new", || cluster.values(2, "new") == ["b"]);
+    until("healing", || (0..KEYS).all(|number| is_read(&cluster, &key(number))));
+    assert_eq!(engine.bad(), 0);
+    assert!((0..KEYS).all(|number| cluster.record(1, &key(number)) == cluster.record(2, &key(number))));
+    until("the count of damaged records", || {
+        cluster.node(1).records_damaged() == 0
+    });
+}
+
+#[test]
+fn records_that_cannot_be_read_are_no_obstacle_and_come_from_others() {
+    are_no_obstacle(UnreadableEngine::default());
+}
+
+#[test]
+fn parts_of_a_table_that_cannot_be_read_are_no_obstacle_and_come_from_others() {
+    are_no_obstacle(UnreadableEngine::of_blocks());
+}
+
+fn move_away(engine: UnreadableEngine) {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Arc::new(engine);
+    let mut cluster = cluster(dir.path(), &engine, &quiet());
+    cluster.network.mend(node(2));
+    cluster.replicas = 1;
+    cluster.table = Arc::new(cluster.table.with_plan(vec![vec![node(2)]]).unwrap().finished());
+    cluster.tell();
+    until("the partition to be given away", || {
+        let status = cluster.node(1).status(STORE_ID).unwrap();
+        status.held.is_empty() && status.surplus == 0
+    });
+    assert_eq!(cluster.values(2, "k7"), ["a"]);
+}
+
+#[test]
+fn a_partition_with_records_that_cannot_be_read_is_moved_away() {
+    move_away(UnreadableEngine::default());
+}
+
+#[test]
+fn a_partition_with_parts_that_cannot_be_read_is_moved_away() {
+    move_away(UnreadableEngine::of_blocks());
+}
+
+fn alone(engine: UnreadableEngine) {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Arc::new(engine);
+    let mut cluster = Cluster::of(dir.path(), 1, 1, &quiet(), |_| Arc::clone(&engine) as Arc<dyn Engine>);
+    for key in ["set", "deleted", "added"] {
+        put(cluster.node(1), key, value("1"));
+    }
+    assert_eq!(engine.spoil(|table, _| table.starts_with("store-")), 3);
+    let refused = |key: &str, update: Update| match ask(cluster.node(1), putting(key, update)) {
+        ReplicaReply::Error(error) => error.code,
+        other => panic!("{other:?}"),
+    };
+    let now = now_unix_ms();
+    // What depends on what was there cannot be done.
+    assert_eq!(refused("added", Update::add(1, now, None)), ReplicaErrorCode::Corrupt);
+    put(cluster.node(1), "set", value("2"));
+    let deleted = put(cluster.node(1), "deleted", Update::delete(now));
+    assert!(Record::decode(deleted).unwrap().is_deleted(now));
+    assert_eq!(cluster.values(1, "set"), ["2"]);
+    put(cluster.node(1), "added", value("5"));
+    cluster.settings.resolution = Resolution::Counter;
+    cluster.tell();
+    put(cluster.node(1), "added", Update::add(1, now, None));
+    assert_eq!(engine.bad(), 0);
+    assert_eq!(cluster.node(1).records_damaged(), 0);
+}
+
+#[test]
+fn a_key_that_cannot_be_read_and_that_no_other_node_has_is_set_and_deleted() {
+    alone(UnreadableEngine::default());
+}
+
+#[test]
+fn a_key_in_a_part_that_cannot_be_read_and_that_no_other_node_has_is_set_and_deleted() {
+    alone(UnreadableEngine::of_blocks());
+}
