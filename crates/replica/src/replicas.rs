@@ -17,6 +17,7 @@ use crate::hints::HintBook;
 use crate::incarnation::Incarnation;
 use crate::metrics::{ReplicaCounter, ReplicaMetrics};
 use crate::options::{Engines, ReplicaOptions};
+use crate::partition::Partition;
 use crate::peers::Peers;
 use crate::queue::Queue;
 use crate::reads::Readers;
@@ -187,6 +188,37 @@ impl Replicas {
         let holding = self.shared.holding.load();
         let partitions = holding.stores.values().flat_map(|store| store.partitions.values());
         partitions.map(|partition| partition.damaged()).sum()
+    }
+
+    /// What is damaged here and not repaired yet, in words, with what is to be done about it.
+    pub fn damage(&self) -> Vec<String> {
+        let holding = self.shared.holding.load();
+        let mut damage = Vec::new();
+        for store in holding.stores.values() {
+            let has_others = |partition: &Partition| holding.has_others(store, partition.id());
+            let damaged = |is_shared: bool| {
+                let partitions = store.partitions.values();
+                let partitions = partitions.filter(|partition| has_others(partition) == is_shared);
+                partitions.map(|partition| partition.damaged()).sum::<usize>()
+            };
+            let remedies = [
+                (true, "they are replaced from other replicas; look at the disk"),
+                (
+                    false,
+                    "no other node has them: set or delete them, or restore a backup; look at the disk",
+                ),
+            ];
+            for (is_shared, remedy) in remedies {
+                let count = damaged(is_shared);
+                if count > 0 {
+                    damage.push(format!(
+                        "{count} records of store {:?} are damaged or cannot be read: {remedy}",
+                        store.name
+                    ));
+                }
+            }
+        }
+        damage
     }
 
     /// How many nodes hints wait for.

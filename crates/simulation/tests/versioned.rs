@@ -48,6 +48,23 @@ fn whatever_happens_replicas_become_equal_and_no_promise_is_broken() {
 }
 
 #[test]
+fn counters_lose_nothing_and_count_nothing_twice_however_often_nodes_start() {
+    let run = |seed| simulate(&Scenario::counter_from_seed(seed)).map_err(|violation| violation.seed);
+    let replay = |seed| {
+        let traced = simulate_traced(&Scenario::counter_from_seed(seed));
+        traced.unwrap_or_else(|violation| panic!("\n{violation}"))
+    };
+    let Some((_, outcomes)) = every_seed::run(30, run, replay) else {
+        return;
+    };
+    let most = outcomes.iter().map(|outcome| outcome.deaths).max();
+    assert!(
+        most.is_some_and(|most| most > 300),
+        "too few starts to show anything: {most:?}"
+    );
+}
+
+#[test]
 fn every_rule_that_is_broken_on_purpose_is_noticed() {
     let mut unnoticed = Vec::new();
     for flaw in Flaw::ALL {

@@ -160,6 +160,9 @@ impl App {
             (None, None) => Vec::new(),
         };
         reasons.extend(self.operator.mirror().problems());
+        if let Some(replicas) = &self.elsewhere.replicas {
+            reasons.extend(replicas.damage());
+        }
         reasons
     }
 

@@ -60,7 +60,12 @@ impl Group<'_> {
                 Err(error) => Err((error, Some(Record::digest(&bytes)))),
             },
             Ok(None) => Ok((None, None)),
-            Err(error) => Err((error, None)),
+            Err(error) => {
+                if error.code == ReplicaErrorCode::Corrupt {
+                    place.partition.found_damaged(place.hash, UNREADABLE);
+                }
+                Err((error, None))
+            }
         };
         let (local, before) = match before {
             Ok(before) => before,

@@ -73,6 +73,11 @@ fn are_no_obstacle(engine: UnreadableEngine) {
     until("a sweep", || cluster.node(1).counter(ReplicaCounter::Sweeps) > 0);
     assert_eq!(read(&cluster, "k7"), Err(ReplicaErrorCode::Corrupt));
     assert!(cluster.node(1).records_damaged() > 0);
+    let damage = cluster.node(1).damage();
+    assert!(
+        matches!(&damage[..], [one] if one.contains("of store \"s\"") && one.contains("from other replicas")),
+        "{damage:?}"
+    );
     assert!(cluster.node(1).counter(ReplicaCounter::Corruptions) > 0);
     // What can be read is, and what is new is given away.
     assert!(is_read(&cluster, "k8"));
@@ -82,9 +87,7 @@ fn are_no_obstacle(engine: UnreadableEngine) {
     until("healing", || (0..KEYS).all(|number| is_read(&cluster, &key(number))));
     assert_eq!(engine.bad(), 0);
     assert!((0..KEYS).all(|number| cluster.record(1, &key(number)) == cluster.record(2, &key(number))));
-    until("the count of damaged records", || {
-        cluster.node(1).records_damaged() == 0
-    });
+    until("the count of damaged records", || cluster.node(1).damage().is_empty());
 }
 
 #[test]
@@ -137,6 +140,11 @@ fn alone(engine: UnreadableEngine) {
     let now = now_unix_ms();
     // What depends on what was there cannot be done.
     assert_eq!(refused("added", Update::add(1, now, None)), ReplicaErrorCode::Corrupt);
+    let damage = cluster.node(1).damage();
+    assert!(
+        matches!(&damage[..], [one] if one.contains("set or delete them")),
+        "{damage:?}"
+    );
     put(cluster.node(1), "set", value("2"));
     let deleted = put(cluster.node(1), "deleted", Update::delete(now));
     assert!(Record::decode(deleted).unwrap().is_deleted(now));
@@ -146,7 +154,7 @@ fn alone(engine: UnreadableEngine) {
     cluster.tell();
     put(cluster.node(1), "added", Update::add(1, now, None));
     assert_eq!(engine.bad(), 0);
-    assert_eq!(cluster.node(1).records_damaged(), 0);
+    assert_eq!(cluster.node(1).damage(), [""; 0]);
 }
 
 #[test]

@@ -4,10 +4,6 @@ use super::disk::Disk;
 use super::message::{Event, Happening};
 use super::world::World;
 
-/// The most starts of processes in a run: clocks of records have room for so many incarnations, and keys that
-/// had more of them are none of the rules here.
-const DEATHS_MAX: u32 = 20;
-
 /// The most disks that are lost in a run.
 const DISKS_MAX: usize = 4;
 
@@ -82,7 +78,7 @@ impl World {
 
     /// A process dies, and starts again later; maybe its machine lost power, or its disk.
     fn end(&mut self, process: usize) {
-        if !self.processes[process].is_up || self.deaths >= DEATHS_MAX {
+        if !self.processes[process].is_up || self.deaths >= self.scenario.deaths_max {
             return;
         }
         self.deaths += 1;

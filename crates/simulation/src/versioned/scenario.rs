@@ -8,6 +8,10 @@ use super::history::Promise;
 /// How long deletions are remembered, in milliseconds: longer than messages are late.
 const GRACE_MS: u64 = 15_000;
 
+/// The most ends of processes in a run, mostly: clocks of records have room for so many incarnations, and keys that
+/// had more of them are none of the rules here. Counters have room for more.
+const DEATHS_MAX: u32 = 20;
+
 /// A cluster with one versioned store, and what happens to it. The same scenario always runs the same.
 #[derive(Debug, Clone)]
 pub struct Scenario {
@@ -35,6 +39,8 @@ pub struct Scenario {
     pub busy_ms: u64,
     /// How often something breaks, in milliseconds.
     pub fault_every_ms: u64,
+    /// How often processes end at most.
+    pub deaths_max: u32,
     /// How often an operator begins to move partitions, in milliseconds; none if they stay where they are.
     pub plan_every_ms: Option<u64>,
     /// How often a client does something, in milliseconds.
@@ -144,6 +150,7 @@ impl Scenario {
             loses_disk: relies_on_hints || (settings.writes > 1 && rng.u8(..4) == 0),
             busy_ms: rng.u64(20_000..=90_000),
             fault_every_ms: rng.u64(1_000..=8_000),
+            deaths_max: DEATHS_MAX,
             plan_every_ms: None,
             operate_every_ms: rng.u64(50..=600),
             watched_ms: [1_000, 2 * GRACE_MS][rng.usize(..2)],
@@ -160,6 +167,19 @@ impl Scenario {
             (settings.preferred_reads, settings.preferred_writes) = (1, replicas);
             scenario.keys = rng.usize(8..=40);
         }
+        scenario
+    }
+
+    /// A counter on a small cluster whose nodes end and start again many times: under many more incarnations than a record
+    /// has concurrent values.
+    pub fn counter_from_seed(seed: u64) -> Self {
+        let mut scenario = Self::from_seed(seed);
+        scenario.settings.resolution = Resolution::Counter;
+        scenario.plan_every_ms = None;
+        scenario.keys = 1;
+        scenario.busy_ms = 600_000;
+        scenario.fault_every_ms = 200;
+        scenario.deaths_max = 500;
         scenario
     }
 

@@ -66,6 +66,8 @@ pub struct Outcome {
     pub forgotten: u64,
     /// Steps of plans that move partitions: that they began, were given up, switched or finished.
     pub steps_of_plans: u64,
+    /// How often processes ended.
+    pub deaths: u32,
     /// How many events there were.
     pub events: u64,
     /// How long it took, in the world's milliseconds.
@@ -226,6 +228,7 @@ impl World {
         }
         Ok(Outcome {
             took_ms,
+            deaths: self.deaths,
             acknowledged: (self.history.acknowledged() + self.sums.acknowledged()) as u64,
             ..self.outcome
         })
