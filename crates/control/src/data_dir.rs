@@ -47,11 +47,10 @@ impl DataDir {
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, ControlError> {
         let root = root.into();
         for dir in [root.clone(), root.join("stores"), root.join("trash")] {
-            fs::create_dir_all(&dir).map_err(ControlError::io("create", &dir))?;
+            fondaco_durable::create_directory(&dir).map_err(ControlError::io("create", &dir))?;
         }
         let lock = lock(&root)?;
         let root = fs::canonicalize(&root).map_err(ControlError::io("resolve", &root))?;
-        sync(&root)?;
         Ok(Self {
             root,
             _lock: lock,
@@ -105,7 +104,7 @@ impl DataDir {
         loop {
             let number = self.trashed.fetch_add(1, Relaxed);
             let trash = self.trash().join(format!("{name}-{number}"));
-            match fs::rename(dir, &trash) {
+            match fondaco_durable::rename(dir, &trash) {
                 Ok(()) => return Ok(Some(trash)),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
                 // The trash of an earlier life that could not be emptied.
@@ -176,19 +175,7 @@ fn lock(root: &Path) -> Result<File, ControlError> {
 /// Replaces a file as a whole, durably: after a crash the old one is there or the new one.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), ControlError> {
     let new = path.with_extension("new");
-    let write = || {
-        let mut file = File::create(&new)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&new, path)
-    };
-    write().map_err(ControlError::io("write", path))?;
-    sync(path.parent().unwrap_or(Path::new(".")))
-}
-
-fn sync(dir: &Path) -> Result<(), ControlError> {
-    let opened = File::open(dir).map_err(ControlError::io("open", dir))?;
-    opened.sync_all().map_err(ControlError::io("write back", dir))
+    fondaco_durable::replace_file(path, &new, bytes).map_err(ControlError::io("write", path))
 }
 
 /// Deletes a directory and all in it; there need be none.

@@ -1,7 +1,6 @@
 //! The directory of an engine on disk: one process has it at a time.
 
 use std::fs::{self, File, TryLockError};
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
@@ -27,7 +26,7 @@ pub enum DamagedLog {
 
 /// Makes a directory if it is not there, and locks it until the file is closed.
 pub(crate) fn lock(dir: &Path) -> Result<File, EngineError> {
-    fs::create_dir_all(dir).map_err(|error| failure::io("create", dir, error))?;
+    fondaco_durable::create_directory(dir).map_err(|error| failure::io("create", dir, error))?;
     let path = dir.join("engine.lock");
     let file = File::options().create(true).truncate(false).write(true).open(&path);
     let file = file.map_err(|error| failure::io("create", &path, error))?;
@@ -42,10 +41,7 @@ pub(crate) fn lock(dir: &Path) -> Result<File, EngineError> {
     }
 }
 
-/// Puts on the disk what files are in a directory, and what they are called.
-pub(crate) fn sync(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
-}
+pub(crate) use fondaco_durable::sync_directory as sync;
 
 /// The blocks that the files in a directory take. What goes while this looks counts for nothing.
 pub(crate) fn used_bytes(dir: &Path) -> u64 {

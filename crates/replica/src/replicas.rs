@@ -1,6 +1,5 @@
 //! The replicas of a node, as others see them: told of the cluster, asked, and ended.
 
-use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -78,7 +77,7 @@ impl Replicas {
         peers: Arc<dyn Peers>,
         options: ReplicaOptions,
     ) -> Result<Self, ReplicasError> {
-        fs::create_dir_all(dir).map_err(ReplicasError::io("create", dir))?;
+        fondaco_durable::create_directory(dir).map_err(ReplicasError::io("create", dir))?;
         let metrics = ReplicaMetrics::default();
         for lost in engines.all().filter_map(|engine| engine.lost_writes()) {
             tracing::error!(

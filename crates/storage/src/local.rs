@@ -41,9 +41,11 @@ impl LocalFile {
 
     /// Waits until all is on the disk, and closes the file.
     pub(crate) fn finish(self) -> Result<(), StorageError> {
-        self.file
+        let written = self
+            .file
             .sync_all()
-            .map_err(|e| StorageError::io("write to the disk", self.path, e))
+            .and_then(|()| fondaco_durable::sync_parent(&self.path));
+        written.map_err(|e| StorageError::io("write to the disk", self.path, e))
     }
 
     fn begin_write_back(&mut self) {
@@ -79,14 +81,7 @@ impl Write for LocalFile {
 
 /// Makes a directory and those above it, durably; it may exist already.
 pub(crate) fn create_directory(path: &Path) -> Result<(), StorageError> {
-    let missing: Vec<&Path> = path
-        .ancestors()
-        .take_while(|directory| !directory.as_os_str().is_empty() && !directory.exists())
-        .collect();
-    fs::create_dir_all(path).map_err(|e| StorageError::io("create the directory", path, e))?;
-    missing
-        .into_iter()
-        .try_for_each(|directory| sync_directory(parent(directory)))
+    fondaco_durable::create_directory(path).map_err(|e| StorageError::io("create the directory", path, e))
 }
 
 /// Whether there is no directory, or an empty one.
@@ -120,10 +115,8 @@ pub(crate) fn list(path: &Path) -> Result<Vec<FileInfo>, StorageError> {
 
 /// Deletes a file; there need be none.
 pub(crate) fn delete_file(path: &Path) -> Result<(), StorageError> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(StorageError::io("delete", path, e)),
-        _ => Ok(()),
-    }
+    let removed = fondaco_durable::remove_file(path);
+    removed.map(drop).map_err(|e| StorageError::io("delete", path, e))
 }
 
 /// Deletes a directory with all that is in it; there need be none.
@@ -157,30 +150,6 @@ pub(crate) fn sync_all(path: &Path) -> Result<(), StorageError> {
 
 /// Writes `path` by way of `temporary`, in the same directory.
 pub(crate) fn write_atomically(path: &Path, temporary: &Path, content: &[u8]) -> Result<(), StorageError> {
-    let written = File::create(temporary).and_then(|mut file| {
-        file.write_all(content)?;
-        file.sync_all()
-    });
-    let renamed = written.and_then(|()| fs::rename(temporary, path));
-    if let Err(e) = renamed {
-        // It is in nobody's way, and the first error says more than a second one would.
-        let _ = fs::remove_file(temporary);
-        return Err(StorageError::io("write", path, e));
-    }
-    sync_directory(parent(path))
-}
-
-/// Makes the entries of a directory durable.
-fn sync_directory(path: &Path) -> Result<(), StorageError> {
-    File::open(path)
-        .and_then(|directory| directory.sync_all())
-        .map_err(|e| StorageError::io("write the directory", path, e))
-}
-
-/// The directory that a path lies in.
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
+    let written = fondaco_durable::replace_file(path, temporary, content);
+    written.map_err(|e| StorageError::io("write", path, e))
 }

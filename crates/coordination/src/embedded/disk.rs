@@ -11,8 +11,8 @@
 //! a line `write REVISION LENGTH PATH` with the bytes after it, or a line `delete PATH`.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -250,42 +250,22 @@ fn split_line(bytes: &[u8]) -> Result<(&str, &[u8]), &'static str> {
 /// Writes a file beside its place, and puts it there when it is whole.
 fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), CoordinationError> {
     let (path, new) = (dir.join(name), dir.join(format!("{name}{NEW_SUFFIX}")));
-    let mut file = File::create(&new).map_err(failed("create", &new))?;
-    file.write_all(bytes).map_err(failed("write", &new))?;
-    file.sync_all().map_err(failed("write back", &new))?;
-    fs::rename(&new, &path).map_err(failed("rename", &new))?;
-    sync_dir(dir)
+    fondaco_durable::replace_file(&path, &new, bytes).map_err(failed("write", &path))
 }
 
-/// Removes a file, which may be gone already, with its directory.
+/// Removes a file, which may be gone already.
 fn remove_durably(dir: &Path, name: &str) -> Result<(), CoordinationError> {
     let path = dir.join(name);
-    match fs::remove_file(&path) {
-        Ok(()) => sync_dir(dir),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(failed("delete", &path)(e)),
-    }
+    let removed = fondaco_durable::remove_file(&path);
+    removed.map(drop).map_err(failed("delete", &path))
 }
 
-/// Makes a directory and those above it that are missing, durably.
+/// Makes a directory and those above it that are missing.
 fn create_durably(dir: &Path) -> Result<(), CoordinationError> {
-    if dir.is_dir() {
-        return Ok(());
+    match dir.is_dir() {
+        true => Ok(()),
+        false => fondaco_durable::create_directory(dir).map_err(failed("create", dir)),
     }
-    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
-    if let Some(parent) = parent {
-        create_durably(parent)?;
-    }
-    match fs::create_dir(dir) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed("create", dir)(e)),
-        _ => {}
-    }
-    sync_dir(parent.unwrap_or(Path::new(".")))
-}
-
-fn sync_dir(dir: &Path) -> Result<(), CoordinationError> {
-    let opened = File::open(dir).map_err(failed("open", dir))?;
-    opened.sync_all().map_err(failed("write back", dir))
 }
 
 fn failed(action: &'static str, file: &Path) -> impl FnOnce(io::Error) -> CoordinationError {

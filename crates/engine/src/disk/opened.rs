@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use super::{DiskOptions, failure, lists};
-use crate::directory;
 use crate::error::EngineError;
 use crate::open_table::OpenTable;
 use crate::record_cache::RecordCache;
@@ -58,7 +57,7 @@ pub(super) fn database_in(dir: &Path, options: &DiskOptions) -> Result<PathBuf, 
         fs::remove_dir_all(&begun).map_err(|error| failure::io("delete", &begun, error))?;
     }
     drop(Opened::open(&begun, options)?);
-    let renamed = fs::rename(&begun, &complete).and_then(|()| directory::sync(dir));
+    let renamed = fondaco_durable::rename(&begun, &complete);
     renamed.map_err(|error| failure::io("create", &complete, error))?;
     Ok(complete)
 }

@@ -9,13 +9,12 @@
 //! was dropped is nobody's.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::directory;
 use crate::error::EngineError;
 use crate::failure;
 
@@ -46,14 +45,8 @@ impl Catalog {
     /// Puts this in the place of what is in a directory, and on the disk.
     pub(super) fn write(&self, dir: &Path) -> Result<(), EngineError> {
         let (begun, complete) = (dir.join("tables-begun"), dir.join(FILE));
-        let write = || {
-            let mut file = File::create(&begun)?;
-            file.write_all(&self.encode())?;
-            file.sync_all()?;
-            fs::rename(&begun, &complete)?;
-            directory::sync(dir)
-        };
-        write().map_err(|error| failure::io("write", &complete, error))
+        let written = fondaco_durable::replace_file(&complete, &begun, &self.encode());
+        written.map_err(|error| failure::io("write", &complete, error))
     }
 
     fn encode(&self) -> Vec<u8> {

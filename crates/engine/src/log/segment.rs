@@ -22,7 +22,6 @@ use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::frame::{Content, Frame};
-use crate::directory;
 use crate::error::EngineError;
 use crate::failure;
 
@@ -90,7 +89,7 @@ impl Segment {
         let made = file.write_all_at(&head_of(number), 0).and_then(|()| {
             // Only so that it lies together, and that syncing it need not note its length: without, it grows.
             let _ = fallocate(&file, FallocateFlags::empty(), 0, bytes);
-            directory::sync(dir)
+            fondaco_durable::sync_directory(dir)
         });
         if let Err(error) = made {
             let _ = fs::remove_file(&path);
@@ -169,12 +168,7 @@ impl Segment {
     /// Deletes the files. Whoever has it open reads on.
     pub(super) fn delete(&self) -> Result<(), EngineError> {
         for path in [keys_path(&self.path), self.path.clone()] {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(failure::io("delete", &path, error));
-                }
-                _ => {}
-            }
+            fondaco_durable::remove_file(&path).map_err(|error| failure::io("delete", &path, error))?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What a fetch will bring, found out before the first byte.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::Instant;
@@ -113,8 +113,7 @@ impl FetchPlan {
         let dir = self.dir(target);
         let reservation = space::reserve(self.need(dir, self.links())?, target.reserve_bytes)?;
         if !self.adds {
-            fs::create_dir_all(dir).map_err(FetchError::io("create", dir))?;
-            sync_parent(dir)?;
+            fondaco_durable::create_directory(dir).map_err(FetchError::io("create", dir))?;
         }
         control.begin(self.files().count() as u64, self.files_bytes());
         let mut pacer = Pacer::new(control, tuning);
@@ -125,12 +124,13 @@ impl FetchPlan {
         control.check()?;
         // Of earlier tries, for files that were had in another way, or are not wanted any more.
         discard_leftovers(dir)?;
+        // Files that are added to a version are there for good, too, also where nothing else follows.
+        sync_dir(dir)?;
         if self.brings_manifest {
             self.write_manifest(dir)?;
         }
         if !self.adds {
-            fs::rename(dir, target.version_dir).map_err(FetchError::io("rename", dir))?;
-            sync_parent(target.version_dir)?;
+            fondaco_durable::rename(dir, target.version_dir).map_err(FetchError::io("rename", dir))?;
         }
         drop((batch, reservation));
         Ok(FetchReport {
@@ -161,13 +161,9 @@ impl FetchPlan {
 
     /// Puts the manifest beside files that are there.
     fn write_manifest(&self, dir: &Path) -> Result<(), FetchError> {
-        sync_dir(dir)?;
         let (manifest, part) = (dir.join(MANIFEST_FILE), dir.join("manifest.json.part"));
-        fs::write(&part, &self.manifest_bytes).map_err(FetchError::io("write", &part))?;
-        let file = File::open(&part).map_err(FetchError::io("open", &part))?;
-        file.sync_all().map_err(FetchError::io("write back", &part))?;
-        fs::rename(&part, &manifest).map_err(FetchError::io("rename", &part))?;
-        sync_dir(dir)
+        let written = fondaco_durable::replace_file(&manifest, &part, &self.manifest_bytes);
+        written.map_err(FetchError::io("write", &manifest))
     }
 }
 
@@ -263,10 +259,5 @@ fn parse(bytes: &[u8], location: String, target: &FetchTarget<'_>) -> Result<Man
 }
 
 pub(super) fn sync_dir(dir: &Path) -> Result<(), FetchError> {
-    let opened = File::open(dir).map_err(FetchError::io("open", dir))?;
-    opened.sync_all().map_err(FetchError::io("write back", dir))
-}
-
-fn sync_parent(path: &Path) -> Result<(), FetchError> {
-    sync_dir(path.parent().unwrap_or(Path::new(".")))
+    fondaco_durable::sync_directory(dir).map_err(FetchError::io("write back", dir))
 }
