@@ -38,6 +38,12 @@ pub enum ReplicasError {
         /// The engine.
         engine: String,
     },
+    /// What was held of a store before is still being deleted.
+    #[error("what this node held of store {store:?} is being deleted: it is opened when that is done")]
+    BeingDeleted {
+        /// The store.
+        store: String,
+    },
     /// There is no way to other nodes.
     #[error(transparent)]
     Client(#[from] ClientError),

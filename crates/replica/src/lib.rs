@@ -10,7 +10,7 @@
 //! - [`admitted()`]: by which routing tables it may be asked, [`has_caught_up()`]: whether it may be counted on after it
 //!   has lost something, [`written()`]: what a write makes of a record, and [`exchange`]: how two replicas of a
 //!   partition are compared; all without I/O, for those who simulate them too;
-//! - in the background: hints are handed over (`handoff`), hash trees made (`growing`), partitions compared with
+//! - in the background: tables of dropped stores are deleted (`dropping`), hints are handed over (`handoff`), hash trees made (`growing`), partitions compared with
 //!   other nodes' (`reconciling`), and deletions forgotten (`sweeper`).
 //!
 //! It coordinates nothing: how many replicas must have a write, and which of several values is answered, is
@@ -26,6 +26,7 @@ mod commit;
 mod committer;
 mod comparing;
 mod direct;
+mod dropping;
 mod error;
 pub mod exchange;
 mod growing;

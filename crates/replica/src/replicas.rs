@@ -11,6 +11,7 @@ use fondaco_model::versioned::HashTree;
 use fondaco_model::{NodeId, PartitionSet};
 
 use crate::committer::Committers;
+use crate::dropping::Dropping;
 use crate::error::ReplicasError;
 use crate::hints::HintBook;
 use crate::incarnation::Incarnation;
@@ -25,7 +26,7 @@ use crate::space::Space;
 use crate::store::Holding;
 use crate::worker::{Signal, Worker};
 use crate::write_turn::WriteTurn;
-use crate::{growing, handoff, reconciling, sweeper};
+use crate::{dropping, growing, handoff, reconciling, sweeper};
 
 /// The table of hints. Hints in a table named `hints`, of an earlier layout, are not read.
 const HINTS: &str = "hints-2";
@@ -106,6 +107,7 @@ impl Replicas {
             handoff: Arc::default(),
             exchanging: Arc::default(),
             growing: Arc::default(),
+            dropping: Dropping::default(),
             started: Instant::now(),
             options,
         });
@@ -122,6 +124,7 @@ impl Replicas {
             worker("reconcile", &shared.exchanging, reconciling::run)?,
             worker("sweep", &Arc::default(), sweeper::run)?,
             worker("grow", &shared.growing, growing::run)?,
+            worker("drop", &shared.dropping.signal, dropping::run)?,
         ];
         let threads = Threads {
             background,

@@ -18,6 +18,7 @@ use fondaco_model::{NodeId, PartitionId};
 use crate::answer::{Answer, Parts};
 use crate::commit::{Job, Put, Task, unix_ms};
 use crate::committer::{Work, shard_of};
+use crate::dropping::Dropping;
 use crate::error::ReplicasError;
 use crate::hints::HintBook;
 use crate::incarnation::Incarnation;
@@ -75,6 +76,7 @@ pub(crate) struct Shared {
     pub(crate) handoff: Arc<Signal>,
     pub(crate) exchanging: Arc<Signal>,
     pub(crate) growing: Arc<Signal>,
+    pub(crate) dropping: Dropping,
     pub(crate) started: Instant,
 }
 

@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::Release};
-use std::sync::{Arc, PoisonError, mpsc};
+use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use fondaco_engine::Table;
 use fondaco_model::{NodeId, PartitionId};
 
+use crate::dropping::STORE_PREFIX;
 use crate::error::ReplicasError;
 use crate::options::{ReplicaView, ReplicatedStore};
 use crate::partition::Partition;
@@ -17,18 +18,16 @@ use crate::scanning::{Found, RECORD_WIDTH, ReadableScan};
 use crate::store::{Cluster, Held, HeldStore, Holding};
 use crate::table_key::{StoreIdentity, parse_record_key, range};
 
-/// What the names of the tables of stores begin with.
-const STORE_PREFIX: &str = "store-";
-
 impl Replicas {
     /// Takes in how the cluster is: which stores there are, and which of their partitions this node holds.
-    /// Tables of stores that are no more are deleted, unless the view is only remembered.
+    /// Tables of stores that are no more are deleted soon, unless the view is only remembered.
     ///
     /// # Errors
-    /// The first store whose table cannot be opened, or what cannot be deleted: all others are as they should
-    /// be, and it is to be told again.
+    /// The first store whose table cannot be opened: all others are as they should be, and it is to be told again.
     pub fn set_view(&self, view: &ReplicaView) -> Result<(), ReplicasError> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nothing more is deleted before it is known what is wanted.
+        self.shared.dropping.want(None);
         let before = self.shared.holding.load_full();
         let settling = before
             .cluster
@@ -77,10 +76,10 @@ impl Replicas {
         for signal in [&self.shared.growing, &self.shared.exchanging, &self.shared.handoff] {
             signal.wake();
         }
-        match view.is_remembered {
-            true => failed,
-            false => failed.and(self.drop_others(&before, view)),
+        if !view.is_remembered {
+            self.drop_others(&before, view);
         }
+        failed
     }
 
     /// Lets those partitions of a store fall behind that the node owns, and of which this process, by what it held before,
@@ -125,6 +124,10 @@ impl Replicas {
         let engine = &self.shared.engines[engine_at];
         let table = match before {
             Some(before) => Arc::clone(&before.table),
+            None if self.shared.dropping.is_deleting(&name) => {
+                let store = store.name.to_string();
+                return Err(ReplicasError::BeingDeleted { store });
+            }
             None => engine.open_table(&name)?,
         };
         // Most changes of a cluster are about something else.
@@ -159,31 +162,16 @@ impl Replicas {
         })
     }
 
-    /// Deletes the tables of stores that are no more, when nothing writes to them.
-    fn drop_others(&self, before: &Holding, view: &ReplicaView) -> Result<(), ReplicasError> {
+    /// Lets the tables of stores be deleted that are no more.
+    fn drop_others(&self, before: &Holding, view: &ReplicaView) {
         let wanted: BTreeSet<String> = view.stores.iter().map(table_name).collect();
         let gone = before
             .stores
             .values()
             .filter(|store| !wanted.contains(store.table.name()));
-        let mut is_any = false;
-        for store in gone {
-            store.is_gone.store(true, Relaxed);
-            is_any = true;
-        }
-        if is_any {
-            self.wait_committed();
-        }
-        for engine in &self.shared.engines {
-            let tables = engine.tables()?;
-            for name in tables {
-                if name.starts_with(STORE_PREFIX) && !wanted.contains(&name) {
-                    engine.drop_table(&name)?;
-                    tracing::info!(table = name, "dropped, with its store");
-                }
-            }
-        }
-        Ok(())
+        gone.for_each(|store| store.is_gone.store(true, Relaxed));
+        self.shared.dropping.want(Some(wanted));
+        self.shared.dropping.signal.wake();
     }
 
     /// Lets it be known when all is committed that was let in by an earlier table: whoever is to own a partition by
@@ -193,21 +181,6 @@ impl Replicas {
             let unsettled = Unsettled(Arc::clone(unsettled));
             self.shared.between(shard, move || drop(unsettled));
         }
-    }
-
-    /// Waits until all that waits now is written.
-    fn wait_committed(&self) {
-        let (sender, receiver) = mpsc::channel();
-        for shard in 0..self.shared.shards.len() {
-            let sender = sender.clone();
-            self.shared.between(shard, move || {
-                // It is waited for below.
-                let _ = sender.send(());
-            });
-        }
-        drop(sender);
-        // Ends when all have said so, or have ended.
-        receiver.iter().for_each(drop);
     }
 }
 

@@ -16,5 +16,6 @@ mod panics;
 mod past;
 mod rot;
 mod sectors;
+mod stuck;
 mod unreadable;
 mod writes;

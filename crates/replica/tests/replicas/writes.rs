@@ -1,11 +1,12 @@
 //! What one replica makes of what it is asked.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
 use fondaco_client::quorum::{
     Held, Known, KnownKey, PutOver, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest,
 };
+use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::versioned::{Record, Resolution, SIBLINGS_MAX, Update, VectorClock};
 use fondaco_replica::{REPLICA_KEY_BYTES_MAX, ReplicaCounter, ReplicaOptions};
 
@@ -302,13 +303,23 @@ fn what_the_one_who_asks_has_already_is_not_told_again() {
 #[test]
 fn a_store_of_the_same_name_and_number_made_later_has_nothing_of_the_one_before() {
     let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    let engine = Arc::new(MemoryEngine::new());
+    let cluster = Cluster::of(dir.path(), 1, 1, &quiet(), |_| Arc::clone(&engine) as Arc<dyn Engine>);
     put(cluster.node(1), "k", value("a"));
     let mut view = cluster.view(node(1));
     view.stores[0].created_unix_ms += 1;
     cluster.node(1).set_view(&view).unwrap();
     assert_eq!(cluster.record(1, "k"), None);
-    // Also not what was dropped in between: its table is gone.
+    // Also not what was dropped in between, once its table is gone.
+    until("the deletion", || {
+        engine
+            .tables()
+            .unwrap()
+            .iter()
+            .filter(|table| table.starts_with("store-"))
+            .count()
+            == 1
+    });
     cluster.tell();
     assert_eq!(cluster.record(1, "k"), None);
 }

@@ -1,0 +1,132 @@
+//! The thread that deletes the tables of stores that were dropped.
+//!
+//! It waits for the writes that are under way, and for the engine, which may take minutes while the storage does not keep
+//! up. Nobody waits for it: the agent goes on, and a store that gets a table back that is being deleted is opened later.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::ReplicasError;
+use crate::shared::Shared;
+use crate::worker::Signal;
+
+/// What the names of the tables of stores begin with.
+pub(crate) const STORE_PREFIX: &str = "store-";
+
+/// How soon what failed is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How often it looks whether the process ends.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What is to be deleted.
+#[derive(Debug, Default)]
+pub(crate) struct Dropping {
+    pub(crate) signal: Arc<Signal>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The tables that are wanted, by the newest view; none if nothing is to be deleted by it, or all others were.
+    wanted: Option<Arc<BTreeSet<String>>>,
+    /// The table that is being deleted.
+    deleting: Option<String>,
+}
+
+impl Dropping {
+    /// From now on these tables are wanted and no others; `None` if no table may be deleted.
+    pub(crate) fn want(&self, wanted: Option<BTreeSet<String>>) {
+        self.state().wanted = wanted.map(Arc::new);
+    }
+
+    /// Whether a table is being deleted.
+    pub(crate) fn is_deleting(&self, table: &str) -> bool {
+        self.state().deleting.as_deref() == Some(table)
+    }
+
+    /// Begins to delete a table. Whether it may be: nothing else has become wanted meanwhile.
+    fn begin(&self, table: &str, wanted: &Arc<BTreeSet<String>>) -> bool {
+        let mut state = self.state();
+        let is_newest = state.wanted.as_ref().is_some_and(|newest| Arc::ptr_eq(newest, wanted));
+        if is_newest {
+            state.deleting = Some(table.to_owned());
+        }
+        is_newest
+    }
+
+    /// All is deleted that is not wanted.
+    fn done(&self, wanted: &Arc<BTreeSet<String>>) {
+        let mut state = self.state();
+        if state.wanted.as_ref().is_some_and(|newest| Arc::ptr_eq(newest, wanted)) {
+            state.wanted = None;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Deletes tables until it is told to end.
+pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
+    let dropping = &shared.dropping;
+    loop {
+        // After a panic there may be one that nobody deletes.
+        dropping.state().deleting = None;
+        let wanted = dropping.state().wanted.clone();
+        if let Some(wanted) = wanted
+            && wait_committed(shared, signal)
+        {
+            match drop_others(shared, &wanted) {
+                Ok(()) => dropping.done(&wanted),
+                Err(error) => tracing::warn!(%error, "the tables of dropped stores are not deleted yet: trying again"),
+            }
+        }
+        if !signal.sleep(AGAIN) {
+            return;
+        }
+    }
+}
+
+/// Deletes the tables of stores that are no more.
+fn drop_others(shared: &Shared, wanted: &Arc<BTreeSet<String>>) -> Result<(), ReplicasError> {
+    for engine in &shared.engines {
+        for table in engine.tables()? {
+            if !table.starts_with(STORE_PREFIX) || wanted.contains(&table) {
+                continue;
+            }
+            if !shared.dropping.begin(&table, wanted) {
+                return Ok(());
+            }
+            let dropped = engine.drop_table(&table);
+            shared.dropping.state().deleting = None;
+            dropped?;
+            tracing::info!(table, "dropped, with its store");
+        }
+    }
+    Ok(())
+}
+
+/// Waits until all that waits now is written. Whether the process goes on.
+fn wait_committed(shared: &Shared, signal: &Signal) -> bool {
+    let (sender, receiver) = mpsc::channel();
+    for shard in 0..shared.shards.len() {
+        let sender = sender.clone();
+        shared.between(shard, move || {
+            // It is waited for below.
+            let _ = sender.send(());
+        });
+    }
+    drop(sender);
+    // Ends when all have said so, or have ended.
+    while !signal.has_ended() {
+        match receiver.recv_timeout(LOOK_EVERY) {
+            Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return true,
+        }
+    }
+    false
+}

@@ -1,0 +1,132 @@
+//! A storage that does not keep up: who drops a store does not wait for it.
+
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::thread;
+
+use fondaco_engine::{Engine, EngineError, MemoryEngine, Table, WriteBatch};
+use fondaco_replica::Replicas;
+
+use crate::cluster::{Cluster, PATIENCE, node, put, putting, quiet, request, until, value};
+
+/// An engine in memory that does nothing more while it is stuck.
+#[derive(Default)]
+struct StuckEngine {
+    inner: MemoryEngine,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    is_stuck: bool,
+    /// How many wait.
+    waiting: usize,
+}
+
+impl StuckEngine {
+    fn set_stuck(&self, is_stuck: bool) {
+        self.state.lock().unwrap().is_stuck = is_stuck;
+        self.changed.notify_all();
+    }
+
+    fn waiting(&self) -> usize {
+        self.state.lock().unwrap().waiting
+    }
+
+    fn wait(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.waiting += 1;
+        state = self.changed.wait_while(state, |state| state.is_stuck).unwrap();
+        state.waiting -= 1;
+    }
+
+    fn has_store(&self) -> bool {
+        self.inner
+            .tables()
+            .unwrap()
+            .iter()
+            .any(|table| table.starts_with("store-"))
+    }
+}
+
+impl Engine for StuckEngine {
+    fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError> {
+        self.inner.open_table(name)
+    }
+
+    fn drop_table(&self, name: &str) -> Result<(), EngineError> {
+        self.wait();
+        self.inner.drop_table(name)
+    }
+
+    fn tables(&self) -> Result<Vec<String>, EngineError> {
+        self.inner.tables()
+    }
+
+    fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
+        self.wait();
+        self.inner.write(batch)
+    }
+
+    fn sync(&self) -> Result<(), EngineError> {
+        self.inner.sync()
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        self.inner.disk_bytes()
+    }
+
+    fn is_durable(&self) -> bool {
+        true
+    }
+}
+
+fn cluster(dir: &std::path::Path) -> (Cluster, Arc<StuckEngine>) {
+    let engine = Arc::new(StuckEngine::default());
+    let cluster = Cluster::of(dir, 1, 1, &quiet(), |_| Arc::clone(&engine) as Arc<dyn Engine>);
+    put(cluster.node(1), "k", value("a"));
+    (cluster, engine)
+}
+
+/// Tells a node how the cluster is, and waits for that as long as for anything.
+fn tell(cluster: &Cluster) -> Result<(), String> {
+    let (replicas, view): (Arc<Replicas>, _) = (Arc::clone(cluster.node(1)), cluster.view(node(1)));
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || drop(sender.send(replicas.set_view(&view).map_err(|error| error.to_string()))));
+    receiver.recv_timeout(PATIENCE).expect("nobody waits for the storage")
+}
+
+#[test]
+fn a_store_is_dropped_while_writes_wait_and_deleted_when_they_are_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut cluster, engine) = cluster(dir.path());
+    engine.set_stuck(true);
+    cluster.node(1).request(request(putting("k", value("b"))), drop);
+    until("a write that waits", || engine.waiting() == 1);
+    let stores = std::mem::take(&mut cluster.stores);
+    tell(&cluster).unwrap();
+    assert!(engine.has_store(), "it is written to");
+    engine.set_stuck(false);
+    until("the deletion", || !engine.has_store());
+    cluster.stores = stores;
+    tell(&cluster).unwrap();
+    assert_eq!(cluster.record(1, "k"), None);
+}
+
+#[test]
+fn a_store_that_comes_back_while_it_is_deleted_is_opened_when_that_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut cluster, engine) = cluster(dir.path());
+    let stores = std::mem::take(&mut cluster.stores);
+    engine.set_stuck(true);
+    tell(&cluster).unwrap();
+    until("a deletion that waits", || engine.waiting() == 1);
+    cluster.stores = stores;
+    let refused = tell(&cluster).unwrap_err();
+    assert!(refused.contains("is being deleted"), "{refused}");
+    engine.set_stuck(false);
+    until("the store", || tell(&cluster).is_ok());
+    assert_eq!(cluster.record(1, "k"), None);
+    put(cluster.node(1), "k", value("b"));
+    assert_eq!(cluster.values(1, "k"), ["b"]);
+}
