@@ -146,3 +146,25 @@ fn readers_on_several_threads_never_see_zeros() {
     });
     assert_eq!(version.damaged().len(), 2);
 }
+
+#[test]
+fn a_version_whose_indexes_are_in_memory_needs_their_files_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut version = version(dir.path(), Compression::None);
+    let open = |extension: &str| {
+        let files = std::fs::read_dir("/proc/self/fd").unwrap().map(Result::unwrap);
+        let targets = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+        let ours = targets.filter(|path| path.starts_with(dir.path()));
+        ours.filter(|path| path.extension().is_some_and(|found| found == extension))
+            .count()
+    };
+    assert_eq!((open("data"), open("index")), (2, 2));
+    version.warm_and_close().unwrap();
+    assert_eq!((open("data"), open("index")), (2, 0));
+    for chunk in &version.manifest().chunks {
+        std::fs::remove_file(dir.path().join(&chunk.index.name)).unwrap();
+    }
+    assert_eq!(look_up_all(&version).0, 2000);
+    assert_eq!(version.scan().map(Result::unwrap).count(), 2000);
+    assert!(version.damaged().is_empty());
+}

@@ -109,8 +109,8 @@ impl Disk {
         repaired: &PartitionSet,
     ) -> Result<(), ControlError> {
         let found = self.find(store, version).map(|found| {
-            let found = found?;
-            found.version.as_ref().map_or(Ok(()), |version| version.warm())?;
+            let mut found = found?;
+            found.warm()?;
             Ok(found)
         });
         let (mut found, outcome) = match found.transpose() {
@@ -127,6 +127,45 @@ impl Disk {
         self.put(store, version, found);
         warn_of_mappings();
         outcome
+    }
+
+    /// Reads the indexes of a version into memory that was opened without, and lets it take the place of what was
+    /// open of it, with half of the files.
+    ///
+    /// # Errors
+    /// An index cannot be read: what was open stays.
+    pub(crate) fn warm(&self, store: &StoreName, version: VersionNumber) -> Result<(), FormatError> {
+        let Some(opened) = self.version(store, version) else {
+            return Ok(());
+        };
+        let [complete, _] = self.dirs_of(store, version);
+        let again = open(&complete).and_then(|mut found| {
+            found.warm()?;
+            Ok(found)
+        });
+        let Ok(found) = again else {
+            // Too many files may be open; or an index is damaged, which it finds and remembers.
+            return opened.warm();
+        };
+        let mut versions = self.versions();
+        let key = (store.clone(), version);
+        // A fetch may have brought more meanwhile, or the version may be gone.
+        if let Some(present) = versions.get_mut(&key)
+            && present
+                .version
+                .as_ref()
+                .is_some_and(|present| Arc::ptr_eq(present, &opened))
+        {
+            present.notice_damage(&key);
+            present.local.open = found.local.open;
+            present.version = found.version;
+            drop(versions);
+            self.reaper.take(Remains {
+                version: Some(opened),
+                dir: None,
+            });
+        }
+        Ok(())
     }
 
     /// What is known to be damaged of a version.
@@ -275,6 +314,14 @@ impl OnDisk {
             version: None,
             problem: None,
             damage: BTreeMap::new(),
+        }
+    }
+
+    /// Reads the indexes into memory; nobody else has the version yet.
+    fn warm(&mut self) -> Result<(), FormatError> {
+        match self.version.as_mut().and_then(Arc::get_mut) {
+            Some(version) => version.warm_and_close(),
+            None => Ok(()),
         }
     }
 

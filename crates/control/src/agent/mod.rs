@@ -17,7 +17,7 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -97,6 +97,8 @@ struct Shared {
     /// How many looks were begun, and how many of them are done.
     looks: Looks,
     swaps: AtomicU64,
+    /// Whether versions were opened anew that requests do not see yet.
+    reopened: AtomicBool,
 }
 
 #[derive(Default)]
@@ -144,6 +146,7 @@ impl AgentWork {
             fatal: watch::Sender::new(None),
             looks: Looks::default(),
             swaps: AtomicU64::new(0),
+            reopened: AtomicBool::new(false),
         });
         let presence = Presence::new(
             Arc::clone(&parts.coordination),
@@ -347,11 +350,15 @@ impl AgentWork {
     /// Reads the indexes of what was on the disk into memory, in the background: until then look-ups read
     /// them as they need them.
     fn warm(&self) {
-        let versions = self.shared.disk.open_versions();
+        let shared = Arc::clone(&self.shared);
         let warming = std::thread::Builder::new().name("warm".into()).spawn(move || {
-            for version in versions {
-                if let Err(error) = version.warm() {
-                    tracing::error!(dir = ?version.dir(), %error, "an index cannot be read");
+            for (store, version) in shared.disk.local().into_keys() {
+                match shared.disk.warm(&store, version) {
+                    Ok(()) => {
+                        shared.reopened.store(true, Relaxed);
+                        shared.bell.ring();
+                    }
+                    Err(error) => tracing::error!(%store, %version, %error, "an index cannot be read"),
                 }
             }
         });

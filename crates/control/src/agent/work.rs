@@ -201,6 +201,7 @@ impl Work {
                 self.is_dirty = true;
             }
         }
+        self.is_dirty |= shared.reopened.swap(false, Relaxed);
         if std::mem::take(&mut self.is_dirty) {
             self.parts
                 .publishing

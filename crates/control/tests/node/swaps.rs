@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Builds, Client, TestNode, names, wait_for};
+use crate::harness::{Builds, Client, PARTITIONS, TestNode, names, wait_for};
 
 #[test]
 fn readers_never_see_a_wrong_or_failed_answer_through_a_hundred_swaps() {
@@ -52,4 +52,27 @@ fn readers_never_see_a_wrong_or_failed_answer_through_a_hundred_swaps() {
     let left = || names(&node.dir.path().join("stores/pymk"));
     wait_for("old versions to be deleted", || (left().len() == 2).then_some(()));
     assert_eq!(client.call("POST", "/v1/stores/pymk/rollback", Value::Null).0, 200);
+}
+
+#[test]
+fn each_chunk_takes_one_open_file_after_a_push_and_after_a_restart() {
+    let node = TestNode::start();
+    let builds = Builds::beside();
+    node.client.create(1);
+    node.client.push(&builds.build(1));
+    let open = |node: &TestNode, extension: &str| {
+        let files = std::fs::read_dir("/proc/self/fd").unwrap().map(Result::unwrap);
+        let targets = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+        let ours = targets.filter(|path| path.starts_with(node.dir.path()));
+        ours.filter(|path| path.extension().is_some_and(|found| found == extension))
+            .count()
+    };
+    let chunks = PARTITIONS as usize * 2;
+    let wait = |node: &TestNode| {
+        wait_for("the indexes to be closed", || (open(node, "index") == 0).then_some(()));
+        assert_eq!(open(node, "data"), chunks);
+        assert_eq!(node.client.served_build(50), 1);
+    };
+    wait(&node);
+    wait(&node.restart());
 }

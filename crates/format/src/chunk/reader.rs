@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fondaco_model::PartitionId;
 
@@ -22,7 +22,9 @@ pub(crate) struct Chunk {
     bucket_count: u32,
     records: u64,
     data: Mapping,
-    index: Mapping,
+    index_path: PathBuf,
+    /// `None` once all of it is in memory of its own.
+    index: Option<Mapping>,
 }
 
 impl Chunk {
@@ -58,7 +60,8 @@ impl Chunk {
             bucket_count: index_header.bucket_count,
             records: index_header.records,
             data,
-            index,
+            index_path: index.path().to_owned(),
+            index: Some(index),
         })
     }
 
@@ -70,8 +73,18 @@ impl Chunk {
         &self.data
     }
 
-    pub(crate) fn index(&self) -> &Mapping {
-        &self.index
+    /// The file of the index, unless it was closed.
+    pub(crate) fn index(&self) -> Option<&Mapping> {
+        self.index.as_ref()
+    }
+
+    pub(crate) fn index_path(&self) -> &Path {
+        &self.index_path
+    }
+
+    /// Closes the file of the index: nothing reads it any more.
+    pub(crate) fn close_index(&mut self) {
+        self.index = None;
     }
 
     /// How long a record is on average, in bytes.
@@ -91,17 +104,18 @@ impl Chunk {
     /// The index block of a bucket, if it is resident and was verified; `None` if it must be read.
     #[inline]
     pub(crate) fn hot_block(&self, bucket: u32) -> Option<&[u8]> {
+        let index = self.index.as_ref()?;
         let block = block_of(bucket);
         let range = block_range(block);
         // A block gets its first stamp when it is verified. The residency unit is the block.
-        (self.index.was_seen(block) && self.index.is_resident(range.clone())).then(|| &self.index.bytes()[range])
+        (index.was_seen(block) && index.is_resident(range.clone())).then(|| &index.bytes()[range])
     }
 
     /// Begins to load the entry of a bucket.
     #[inline]
     pub(crate) fn prefetch_entry(&self, bucket: u32) {
         let at = block_range(block_of(bucket)).start + (bucket % BUCKETS_PER_BLOCK) as usize * 4;
-        if let Some(entry) = self.index.bytes().get(at..) {
+        if let Some(entry) = self.index.as_ref().and_then(|index| index.bytes().get(at..)) {
             prefetch(entry);
         }
     }
@@ -117,9 +131,11 @@ impl Chunk {
         let number = block_of(bucket);
         if !block_is_intact(block) {
             let reason = format!("the checksum of block {number} does not match");
-            return Err(FormatError::corrupt(self.index.path(), reason));
+            return Err(FormatError::corrupt(&self.index_path, reason));
         }
-        self.index.note_resident(block_range(number));
+        if let Some(index) = &self.index {
+            index.note_resident(block_range(number));
+        }
         Ok(())
     }
 
@@ -141,7 +157,7 @@ impl Chunk {
 
     #[cold]
     fn bad_range(&self, range: &Range<usize>) -> FormatError {
-        FormatError::corrupt(self.index.path(), format!("a bucket lies at {range:?}"))
+        FormatError::corrupt(&self.index_path, format!("a bucket lies at {range:?}"))
     }
 
     /// Where the records of a bucket lie, whatever it takes to read that.
@@ -150,10 +166,7 @@ impl Chunk {
             return self.bucket_range(block, bucket);
         }
         let range = Self::block_range(bucket);
-        let block = self
-            .index
-            .read(range)
-            .map_err(FormatError::io("read", self.index.path()))?;
+        let block = self.read_index(range)?;
         self.accept_block(bucket, &block)?;
         self.bucket_range(&block, bucket)
     }
@@ -162,20 +175,19 @@ impl Chunk {
     pub(crate) fn load_places(&self, places: &mut [u8]) -> Result<(), FormatError> {
         const BLOCKS_PER_READ: u64 = 256;
         debug_assert_eq!(places.len(), (self.bucket_count as usize + 1) * 4);
-        self.index.read_ahead(0..self.index.bytes().len());
-        let file_bytes = self.index.bytes().len() as u64;
+        let Some(index) = &self.index else {
+            return Err(self.closed_index());
+        };
+        index.read_ahead(0..index.bytes().len());
+        let file_bytes = index.bytes().len() as u64;
         let mut at = BLOCK_BYTES as u64;
         let mut rest = places;
         while at < file_bytes {
             let end = file_bytes.min(at + BLOCKS_PER_READ * BLOCK_BYTES as u64);
-            let read = self.index.read(at..end);
-            for block in read
-                .map_err(FormatError::io("read", self.index.path()))?
-                .chunks(BLOCK_BYTES)
-            {
+            for block in self.read_index(at..end)?.chunks(BLOCK_BYTES) {
                 if !block_is_intact(block) {
                     return Err(FormatError::corrupt(
-                        self.index.path(),
+                        &self.index_path,
                         "the checksum of a block does not match",
                     ));
                 }
@@ -186,8 +198,21 @@ impl Chunk {
             }
             at = end;
         }
-        self.index.forget();
+        index.forget();
         Ok(())
+    }
+
+    fn read_index(&self, range: Range<u64>) -> Result<Vec<u8>, FormatError> {
+        match &self.index {
+            Some(index) => index.read(range).map_err(FormatError::io("read", &self.index_path)),
+            None => Err(self.closed_index()),
+        }
+    }
+
+    /// Nobody reads the file after it was closed: all of it is in memory then.
+    #[cold]
+    fn closed_index(&self) -> FormatError {
+        FormatError::io("read", &self.index_path)(io::Error::other("it was closed"))
     }
 
     pub(crate) fn corrupt_data(&self, reason: &str) -> FormatError {

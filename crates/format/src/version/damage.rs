@@ -35,9 +35,8 @@ impl Version {
             damaged.entry(partition).or_insert_with(|| reason.clone());
         }
         for chunk in &self.chunks {
-            let faulty = [chunk.data(), chunk.index()]
-                .into_iter()
-                .find(|mapping| mapping.is_damaged());
+            let mut mappings = std::iter::once(chunk.data()).chain(chunk.index());
+            let faulty = mappings.find(|mapping| mapping.is_damaged());
             if let Some(mapping) = faulty {
                 let reason = || format!("{:?} has a page that cannot be read", mapping.path());
                 damaged.entry(chunk.partition()).or_insert_with(reason);

@@ -226,8 +226,11 @@ impl Version {
         };
         let range = match range {
             Ok(range) if watch.is_clean() => range,
-            Ok(_) => return Ok(Lookup::Cold(ColdRead::index(number, probe.bucket))),
-            Err(error) => return self.bad_index(number, probe.bucket, watch, error),
+            Err(error) if watch.is_clean() => {
+                self.note(number, &error);
+                return Err(error);
+            }
+            _ => return self.lookup_again(probe, key),
         };
         if range.is_empty() {
             return Ok(Lookup::Absent);
@@ -266,14 +269,10 @@ impl Version {
         }
     }
 
-    /// An index that names impossible bytes: damaged, unless it only could not be read.
+    /// After a page could not be read: the mapping that it belongs to is not touched again.
     #[cold]
-    fn bad_index(&self, number: u32, bucket: u32, watch: Watch, error: FormatError) -> Result<Lookup<'_>, FormatError> {
-        if !watch.is_clean() {
-            return Ok(Lookup::Cold(ColdRead::index(number, bucket)));
-        }
-        self.note(number, &error);
-        Err(error)
+    fn lookup_again(&self, probe: &Probe, key: &[u8]) -> Result<Lookup<'_>, FormatError> {
+        self.lookup(probe, key)
     }
 
     #[cold]

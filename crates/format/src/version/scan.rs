@@ -150,7 +150,7 @@ impl Version {
             let next = self.bucket_range(number, bucket)?;
             if next.start != end {
                 let reason = format!("bucket {bucket} begins at {}, not at {end}", next.start);
-                return Err(FormatError::corrupt(chunk.index().path(), reason));
+                return Err(FormatError::corrupt(chunk.index_path(), reason));
             }
             end = next.end;
             ends.push(end);
