@@ -57,8 +57,14 @@ impl Display {
         }
     }
 
-    /// Shows how far the job is: its phase, how much of it is done from 0 to 1, and details.
+    /// Shows how far the job is: its phase, how much of it is done from 0 to 1, and details. How long it will still
+    /// take is estimated from that.
     pub fn show(&mut self, phase: &'static str, fraction: f64, details: &str) {
+        self.show_with(phase, fraction, None, details);
+    }
+
+    /// Shows how far a job is that knows better how long it will still take.
+    pub fn show_with(&mut self, phase: &'static str, fraction: f64, left_known: Option<Duration>, details: &str) {
         let now = Instant::now();
         if phase != self.phase {
             self.phase = phase;
@@ -67,7 +73,7 @@ impl Display {
         if now - self.started < QUIET_TIME {
             return;
         }
-        let left = left(now - self.phase_started, fraction);
+        let left = left_known.or_else(|| left(now - self.phase_started, fraction));
         let left = left.map_or_else(String::new, |left| format!(", {} left", output::duration(left)));
         match &self.kind {
             Kind::Nothing => {}

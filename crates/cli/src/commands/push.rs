@@ -223,7 +223,12 @@ fn run(
 
 fn show(display: &mut Display, push: &PushResource) {
     let fraction = push.bytes_done as f64 / push.bytes_total.max(1) as f64;
-    display.show("fetching", fraction.min(1.0), &progress_text(push));
+    display.show_with("fetching", fraction.min(1.0), time_left(push), &progress_text(push));
+}
+
+/// How long a push will still take, if its nodes know.
+pub fn time_left(push: &PushResource) -> Option<Duration> {
+    push.seconds_left.map(|seconds| Duration::from_secs(seconds.max(1)))
 }
 
 /// How far a push is: in bytes, and on each node where there are several.
@@ -233,18 +238,15 @@ pub fn progress_text(push: &PushResource) -> String {
         output::bytes(push.bytes_done),
         output::bytes(push.bytes_total)
     );
-    let left = push.seconds_left.map_or_else(String::new, |seconds| {
-        format!(", {} left", output::duration(Duration::from_secs(seconds.max(1))))
-    });
     if push.nodes.len() > 1 {
-        return format!("{bytes}{left}, {}", nodes_text(&push.nodes));
+        return format!("{bytes}, {}", nodes_text(&push.nodes));
     }
     let limit = match push.rate_limit_bytes_per_second {
         0 => String::new(),
         limit => format!(" of at most {}/s", output::bytes(limit)),
     };
     format!(
-        "{bytes}{left}, {} of {} files, {}/s{limit}",
+        "{bytes}, {} of {} files, {}/s{limit}",
         push.files_done,
         push.files_total,
         output::bytes(push.rate_bytes_per_second),

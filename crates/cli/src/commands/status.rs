@@ -11,7 +11,7 @@ use fondaco_control::http::{
 use serde::Serialize;
 
 use super::nodes;
-use super::push::progress_text;
+use super::push::{progress_text, time_left};
 use crate::arguments::ControlPort;
 use crate::client::{Client, is_refused};
 use crate::output::{self, Output, table};
@@ -193,7 +193,11 @@ fn store_row(store: &StoreResource, nodes: &[ClusterNode]) -> Vec<String> {
     let push = store.push.as_ref().map_or_else(String::new, |push| {
         let state = format!("version {} {:?}", push.version, push.state).to_lowercase();
         match (push.state, &push.error) {
-            (PushStateName::Fetching, _) => format!("{state}: {}", progress_text(push)),
+            (PushStateName::Fetching, _) => {
+                let left =
+                    time_left(push).map_or_else(String::new, |left| format!(", {} left", output::duration(left)));
+                format!("{state}: {}{left}", progress_text(push))
+            }
             (_, Some(error)) => format!("{state}: {error}"),
             _ => state,
         }
