@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    backup, build, completions, config, inspect, look_up, nodes, push, rebalance, roles, scan, status, store, versions,
+    backup, build, completions, config, inspect, look_up, nodes, push, rebalance, repair, roles, scan, status, store,
+    versions,
 };
 
 /// A derived-data store: datasets are built offline into immutable versions, pushed to nodes,
@@ -74,6 +75,9 @@ pub enum Command {
     /// Change which nodes hold what, by a plan
     #[command(subcommand)]
     Rebalance(rebalance::RebalanceCommand),
+    /// Show what a node has lost, and give it up
+    #[command(subcommand)]
+    Repair(repair::RepairCommand),
     /// Write all records of a versioned store to a directory or a URL, while it serves
     Backup(backup::BackupOptions),
     /// Bring the records of a backup back into a versioned store, while it serves

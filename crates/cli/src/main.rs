@@ -75,6 +75,7 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
         Command::Status(options) => commands::status::status(&options, output),
         Command::Nodes(options) => commands::nodes::nodes(&options, output),
         Command::Rebalance(command) => commands::rebalance::run(command, output),
+        Command::Repair(command) => commands::repair::run(command, output),
         Command::Backup(options) => commands::backup::back_up(&options, output),
         Command::Restore(options) => commands::backup::restore(&options, output),
         Command::Inspect(options) => commands::inspect::inspect(&options, output),

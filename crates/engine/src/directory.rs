@@ -14,14 +14,14 @@ use crate::failure;
 const LET_GO_MAX: Duration = Duration::from_millis(200);
 const POLL: Duration = Duration::from_millis(5);
 
-/// What to do when the log is found damaged as the engine is opened: bits changed, or the machine lost its power
-/// before all was on the disk.
+/// What to do when the log is found damaged, or shorter than it was, as the engine is opened: bits changed, files are
+/// missing, or the machine lost its power before all was on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DamagedLog {
     /// Fail with [`EngineError::Corrupt`].
     Refuse,
-    /// Go on without what was written from there on: `lost_writes` says so.
-    CutOff,
+    /// Go on without what is lost: `lost_writes` says so.
+    GoOn,
 }
 
 /// Makes a directory if it is not there, and locks it until the file is closed.

@@ -55,10 +55,38 @@ pub trait Engine: Send + Sync + 'static {
     /// Gives back, as soon as it can, what space is worth it: writes are refused for want of some.
     fn make_room(&self) {}
 
-    /// Says where the log was damaged when the engine was opened, if it was, and was to be cut off: what was written
-    /// after is lost, even if it was acknowledged. The end of a process, however it ends, does no such thing; a loss of
-    /// power may, to what was not synced, and does not always leave damage to see.
-    fn lost_writes(&self) -> Option<&str> {
+    /// A number that was drawn when the engine's directory was made: another directory in its place has another one. `None`
+    /// for an engine that has no directory of its own.
+    fn identity(&self) -> Option<u64> {
+        None
+    }
+
+    /// What was lost of what was acknowledged, in words, as it was found when the engine was opened: damage in the log, or
+    /// a log that is shorter than it was. It is remembered until [`forget_loss`](Self::forget_loss). The end of a process,
+    /// however it ends, loses nothing; a loss of power may lose what was not synced, and does not always leave a trace.
+    fn lost_writes(&self) -> Option<String> {
+        None
+    }
+
+    /// Remembers something that was lost, as [`lost_writes`](Self::lost_writes) then says.
+    ///
+    /// # Errors
+    /// What the storage says.
+    fn note_loss(&self, lost: &str) -> Result<(), EngineError> {
+        let _ = lost;
+        Ok(())
+    }
+
+    /// What was lost was had from elsewhere, or is given up.
+    ///
+    /// # Errors
+    /// What the storage says: then it is still remembered.
+    fn forget_loss(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// What is stored and known to be unreadable now, in words. Records that are overwritten are not any more.
+    fn damage(&self) -> Option<String> {
         None
     }
 

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use rustix::io::Errno;
+
 use crate::error::EngineError;
 
 /// Names an error of the operating system.
@@ -17,6 +19,26 @@ pub(crate) fn io(action: &'static str, dir: &Path, source: io::Error) -> EngineE
             source,
         },
     }
+}
+
+/// Names an error of reading a file. What the disk cannot read is damaged, as what has a wrong checksum is.
+pub(crate) fn reading(path: &Path, source: io::Error) -> EngineError {
+    match is_damage(&source) {
+        true => corrupt(path, format!("it cannot be read: {source}")),
+        false => io("read", path, source),
+    }
+}
+
+/// Whether the file is shorter than it was, or a part of it cannot be read.
+pub(crate) fn is_damage(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::UnexpectedEof || is_unreadable(error)
+}
+
+/// Whether the disk, or the file system, says that what it has is damaged: asking again does not help.
+pub(crate) fn is_unreadable(error: &io::Error) -> bool {
+    const DAMAGED: [Errno; 5] = [Errno::IO, Errno::NODATA, Errno::BADMSG, Errno::UCLEAN, Errno::REMOTEIO];
+    let code = error.raw_os_error();
+    code.is_some_and(|code| DAMAGED.iter().any(|errno| errno.raw_os_error() == code))
 }
 
 pub(crate) fn corrupt(dir: &Path, reason: impl Into<String>) -> EngineError {

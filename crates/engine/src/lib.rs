@@ -23,14 +23,17 @@ mod disk;
 mod engine;
 mod error;
 mod failure;
+mod high_water;
 mod limits;
 mod log;
+mod loss;
 mod memory;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod name;
 mod open_table;
 mod prefetch;
+mod readable;
 mod record_cache;
 mod space;
 mod synced;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fondaco_engine::{CacheBudget, DamagedLog, Engine, EngineError, Hot, LogEngine, LogOptions, Table, WriteBatch};
+use fondaco_testing::fail_reads;
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -339,7 +340,50 @@ fn a_segment_that_is_missing_is_said_so() {
 }
 
 #[test]
-fn a_file_that_is_no_segment_of_this_log_is_refused_and_left_alone() {
+fn what_cannot_be_read_keeps_neither_the_cleaner_nor_writers_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    let table = engine.open_table("t").unwrap();
+    for number in 0..2000_u32 {
+        put(&engine, &*table, &number.to_be_bytes(), &[number as u8; 500]);
+    }
+    let first = segments(dir.path())[0].clone();
+    wait_until("nothing is sealed", || first.with_extension("keys").exists());
+    let unreadable = fail_reads(&first, 5000..5001);
+    let is_damaged = |number: u32| match table.get(&number.to_be_bytes()) {
+        Ok(_) => false,
+        Err(error) => error.damaged_key() == Some(&number.to_be_bytes()[..]),
+    };
+    let damaged: Vec<_> = (0..2000).filter(|&number| is_damaged(number)).collect();
+    let [damaged] = damaged[..] else { panic!("{damaged:?}") };
+    assert!(engine.damage().is_some());
+    for _ in 0..4 {
+        for number in (100..2000_u32).chain(0..5) {
+            put(&engine, &*table, &number.to_be_bytes(), &[7; 500]);
+        }
+    }
+    wait_until("it is not cleaned", || {
+        put(&engine, &*table, b"one more", b"");
+        segments(dir.path()).len() < 50
+    });
+    wait_for_rest(&engine, dir.path());
+    assert!(first.exists() && is_damaged(damaged));
+    assert!(
+        engine.damage().is_some_and(|damage| damage.contains("segments")),
+        "{:?}",
+        engine.damage()
+    );
+    put(&engine, &*table, &damaged.to_be_bytes(), &[7; 500]);
+    wait_until("the segment stays", || {
+        put(&engine, &*table, b"one more", &[0; 800]);
+        !first.exists()
+    });
+    wait_until("it is said to be damaged", || engine.damage().is_none());
+    drop(unreadable);
+}
+
+#[test]
+fn a_segment_of_another_version_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path());
     let table = engine.open_table("t").unwrap();
@@ -347,16 +391,16 @@ fn a_file_that_is_no_segment_of_this_log_is_refused_and_left_alone() {
     drop((table, engine));
     let segment = segments(dir.path())[0].clone();
     let ours = fs::read(&segment).unwrap();
-    let cutting = || LogOptions {
-        damaged_log: DamagedLog::CutOff,
+    let going_on = || LogOptions {
+        damaged_log: DamagedLog::GoOn,
         ..LogOptions::default()
     };
-    // Of another version, of another number, and one that was being made.
-    for (at, head, is_refused) in [(0, &b"fondseg2"[..], true), (8, &[7], true), (0, &[0; 16], false)] {
+    // Of another version; the others have heads that are damaged, which loses nothing.
+    for (at, head, is_refused) in [(0, &b"fondseg3"[..], true), (8, &[7], false), (0, &[0; 16], false)] {
         let mut theirs = ours.clone();
         theirs[at..at + head.len()].copy_from_slice(head);
         fs::write(&segment, &theirs).unwrap();
-        match LogEngine::open(dir.path(), cutting()) {
+        match LogEngine::open(dir.path(), going_on()) {
             Ok(engine) => {
                 assert!(!is_refused, "{head:?}");
                 assert_eq!(engine.lost_writes(), None);
@@ -364,13 +408,15 @@ fn a_file_that_is_no_segment_of_this_log_is_refused_and_left_alone() {
                 assert_eq!(table.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
             }
             Err(error) => {
-                assert!(is_refused && error.to_string().contains("does not begin as"), "{error}");
+                assert!(is_refused && error.to_string().contains("another version"), "{error}");
                 assert!(fs::read(&segment).unwrap() == theirs, "it was changed");
             }
         }
     }
+    fs::write(&segment, &ours).unwrap();
     // One that its process did not come to write anything to.
-    fs::write(dir.path().join("0000000002.segment"), b"").unwrap();
+    let last = segments(dir.path()).len() as u32;
+    fs::write(dir.path().join(format!("{:010}.segment", last + 1)), b"").unwrap();
     assert_eq!(all(&*open(dir.path()).open_table("t").unwrap()).len(), 1);
 }
 

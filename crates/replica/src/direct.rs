@@ -112,9 +112,14 @@ impl Replicas {
         if !is_key || !store.is_for_one() || !holding.is_alone(store, partition) {
             return None;
         }
+        // A coordinator tells why it cannot read what is there.
+        let partition = store
+            .partition(partition)
+            .ok()
+            .filter(|partition| !partition.is_behind())?;
         Some(DirectPlace {
-            partition: Arc::clone(store.partition(partition).ok()?),
-            shard: self.shared.shard_of(partition),
+            shard: self.shared.shard_of(partition.id()),
+            partition: Arc::clone(partition),
             store: Arc::clone(store),
             hash: key_hash(&key),
             key,

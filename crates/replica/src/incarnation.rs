@@ -10,6 +10,7 @@
 //! The invariant: an incarnation is on the disk before its first dot is given, and said to have ended well
 //! only when all that was written under it is on the disk too.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
@@ -38,12 +39,12 @@ struct Stored {
     counted: u64,
     /// Whether it ended well.
     ended: bool,
-    /// Whether a start has begun since, and has not come to the end.
-    #[serde(default)]
-    starting: bool,
     /// Whether something that was acknowledged is lost here, and was not had from others yet.
     #[serde(default)]
     behind: bool,
+    /// The identities of the engines that have directories of their own, by their kinds.
+    #[serde(default)]
+    engines: BTreeMap<String, u64>,
 }
 
 /// Whether what a store holds outlives the process.
@@ -59,6 +60,7 @@ pub(crate) enum Lasting {
 #[derive(Debug)]
 pub(crate) struct Incarnation {
     path: PathBuf,
+    engines: BTreeMap<String, u64>,
     numbers: Mutex<Numbers>,
     /// How often another one was begun.
     renewed: AtomicU64,
@@ -76,11 +78,12 @@ struct Numbers {
 }
 
 impl Incarnation {
-    /// Goes on with the incarnation of `dir`, or begins another one: also if an engine has lost what was written.
+    /// Goes on with the incarnation of `dir`, or begins another one: also if an engine has lost what was written. The
+    /// engines of these identities are in use from now on.
     ///
     /// # Errors
     /// A file that cannot be read, understood or written.
-    pub(crate) fn open(dir: &Path, has_lost: bool) -> Result<Self, ReplicasError> {
+    pub(crate) fn open(dir: &Path, has_lost: bool, engines: BTreeMap<String, u64>) -> Result<Self, ReplicasError> {
         let path = dir.join(FILE);
         let stored = read(&path)?;
         let (durable, counted) = match &stored {
@@ -95,9 +98,10 @@ impl Incarnation {
             behind: has_lost || stored.is_none_or(|stored| stored.behind),
             falls: 0,
         };
-        numbers.write(&path, 0, false)?;
+        numbers.write(&path, &engines, 0, false)?;
         Ok(Self {
             path,
+            engines,
             numbers: Mutex::new(numbers),
             renewed: AtomicU64::new(0),
         })
@@ -115,7 +119,7 @@ impl Incarnation {
             counted: 0,
             ..*numbers
         };
-        others.write(&self.path, 0, false)?;
+        others.write(&self.path, &self.engines, 0, false)?;
         *numbers = others;
         self.renewed.fetch_add(1, Relaxed);
         Ok(())
@@ -139,7 +143,7 @@ impl Incarnation {
                 behind: true,
                 ..*numbers
             };
-            fallen.write(&self.path, 0, false)?;
+            fallen.write(&self.path, &self.engines, 0, false)?;
             *numbers = fallen;
         }
         Ok(())
@@ -164,7 +168,7 @@ impl Incarnation {
             behind: false,
             ..*numbers
         };
-        whole.write(&self.path, 0, false)?;
+        whole.write(&self.path, &self.engines, 0, false)?;
         *numbers = whole;
         Ok(())
     }
@@ -195,50 +199,38 @@ impl Incarnation {
     /// A file that cannot be written: the next start then begins a new incarnation.
     pub(crate) fn end(&self, last: u64) -> Result<(), ReplicasError> {
         let numbers = self.numbers();
-        numbers.write(&self.path, last.max(numbers.counted), true)
+        numbers.write(&self.path, &self.engines, last.max(numbers.counted), true)
     }
 }
 
 impl Numbers {
-    fn write(&self, path: &Path, counted: u64, ended: bool) -> Result<(), ReplicasError> {
+    fn write(
+        &self,
+        path: &Path,
+        engines: &BTreeMap<String, u64>,
+        counted: u64,
+        ended: bool,
+    ) -> Result<(), ReplicasError> {
         let stored = Stored {
             durable: self.durable,
             volatile: self.volatile,
             counted,
             ended,
-            starting: false,
             behind: self.behind,
+            engines: engines.clone(),
         };
-        stored.write(path)
-    }
-}
-
-impl Stored {
-    fn write(&self, path: &Path) -> Result<(), ReplicasError> {
-        let text = serde_json::to_vec(self).map_err(io::Error::other);
+        let text = serde_json::to_vec(&stored).map_err(io::Error::other);
         text.and_then(|text| replace(path, &text))
             .map_err(ReplicasError::io("write", path))
     }
 }
 
-/// To be called before engines are opened in what is to be the directory of [`Replicas`](crate::Replicas): what they find
-/// damaged, and cut off, they find once. If the start then fails, the next one begins another incarnation, and takes
-/// something for lost, since it cannot know.
+/// The identities of the engines that were in use in a directory when it was opened last, by their kinds.
 ///
 /// # Errors
-/// A file that cannot be read, understood or written.
-pub fn begin_start(dir: &Path) -> Result<(), ReplicasError> {
-    let path = dir.join(FILE);
-    match read(&path)? {
-        Some(stored) => Stored {
-            ended: stored.ended && !stored.starting,
-            behind: stored.behind || stored.starting,
-            starting: true,
-            ..stored
-        }
-        .write(&path),
-        None => Ok(()),
-    }
+/// A file that cannot be read or understood.
+pub(crate) fn known_engines(dir: &Path) -> Result<BTreeMap<String, u64>, ReplicasError> {
+    Ok(read(&dir.join(FILE))?.map(|stored| stored.engines).unwrap_or_default())
 }
 
 /// A number drawn by lot, from 1. That it was drawn for this node before is as likely as to draw the same of four
@@ -276,7 +268,13 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use tempfile::TempDir;
+
     use super::*;
+
+    fn open(dir: &TempDir, has_lost: bool) -> Result<Incarnation, ReplicasError> {
+        Incarnation::open(dir.path(), has_lost, BTreeMap::new())
+    }
 
     fn begins(incarnation: &Incarnation, lasting: Lasting) -> (u32, u64) {
         let dots = incarnation.dots(NodeId::FIRST, lasting);
@@ -286,14 +284,14 @@ mod tests {
     #[test]
     fn after_an_orderly_end_counting_goes_on() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Incarnation::open(dir.path(), false).unwrap();
+        let first = open(&dir, false).unwrap();
         let (number, last) = begins(&first, Lasting::Durable);
         assert_eq!(last, 0);
         first.end(7).unwrap();
-        let second = Incarnation::open(dir.path(), false).unwrap();
+        let second = open(&dir, false).unwrap();
         assert_eq!(begins(&second, Lasting::Durable), (number, 7));
         second.end(0).unwrap();
-        let third = Incarnation::open(dir.path(), false).unwrap();
+        let third = open(&dir, false).unwrap();
         let expected = (number, 7);
         assert_eq!(
             begins(&third, Lasting::Durable),
@@ -305,8 +303,8 @@ mod tests {
     #[test]
     fn after_any_other_end_another_incarnation_counts() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Incarnation::open(dir.path(), false).unwrap();
-        let second = Incarnation::open(dir.path(), false).unwrap();
+        let first = open(&dir, false).unwrap();
+        let second = open(&dir, false).unwrap();
         assert_ne!(begins(&first, Lasting::Durable).0, begins(&second, Lasting::Durable).0);
         assert_eq!(begins(&second, Lasting::Durable).1, 0);
     }
@@ -314,9 +312,9 @@ mod tests {
     #[test]
     fn where_something_was_lost_another_incarnation_counts_however_the_last_one_ended() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Incarnation::open(dir.path(), false).unwrap();
+        let first = open(&dir, false).unwrap();
         first.end(7).unwrap();
-        let second = Incarnation::open(dir.path(), true).unwrap();
+        let second = open(&dir, true).unwrap();
         assert_ne!(begins(&first, Lasting::Durable).0, begins(&second, Lasting::Durable).0);
         assert_eq!(begins(&second, Lasting::Durable).1, 0);
         // Also while the process runs.
@@ -329,48 +327,30 @@ mod tests {
             assert!(before.0 != after.0 && after.1 == 0, "{before:?} {after:?}");
         }
         // It is on the disk, and has not ended.
-        let third = Incarnation::open(dir.path(), false).unwrap();
+        let third = open(&dir, false).unwrap();
         assert_ne!(begins(&third, Lasting::Durable).0, after[0].0);
     }
 
     #[test]
-    fn after_a_start_that_failed_another_incarnation_counts_and_something_may_be_lost() {
+    fn engines_are_known_again_whenever_something_is_written() {
         let dir = tempfile::tempdir().unwrap();
-        begin_start(dir.path()).unwrap();
-        let first = Incarnation::open(dir.path(), false).unwrap();
-        first.caught_up(0).unwrap();
-        first.end(7).unwrap();
-        begin_start(dir.path()).unwrap();
-        let second = Incarnation::open(dir.path(), false).unwrap();
-        assert_eq!(
-            begins(&second, Lasting::Durable),
-            (begins(&first, Lasting::Durable).0, 7)
-        );
-        assert!(!second.is_behind());
-        second.end(8).unwrap();
-        // It is not known what the engines found then.
-        begin_start(dir.path()).unwrap();
-        begin_start(dir.path()).unwrap();
-        let third = Incarnation::open(dir.path(), false).unwrap();
-        assert_ne!(begins(&third, Lasting::Durable).0, begins(&second, Lasting::Durable).0);
-        assert!(third.is_behind());
-        // Nor where the process before did not come to an orderly end.
-        third.caught_up(0).unwrap();
-        begin_start(dir.path()).unwrap();
-        let fourth = Incarnation::open(dir.path(), false).unwrap();
-        assert!(!fourth.is_behind());
-        drop(fourth);
-        begin_start(dir.path()).unwrap();
-        begin_start(dir.path()).unwrap();
-        assert!(Incarnation::open(dir.path(), false).unwrap().is_behind());
+        assert_eq!(known_engines(dir.path()).unwrap(), BTreeMap::new());
+        let engines = BTreeMap::from([("log".to_owned(), 7), ("disk".to_owned(), u64::MAX)]);
+        let incarnation = Incarnation::open(dir.path(), false, engines.clone()).unwrap();
+        incarnation.renew().unwrap();
+        incarnation.fall_behind().unwrap();
+        incarnation.caught_up(1).unwrap();
+        assert_eq!(known_engines(dir.path()).unwrap(), engines);
+        incarnation.end(3).unwrap();
+        assert_eq!(known_engines(dir.path()).unwrap(), engines);
     }
 
     #[test]
     fn what_the_process_takes_with_it_has_a_new_incarnation_at_each_start() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Incarnation::open(dir.path(), false).unwrap();
+        let first = open(&dir, false).unwrap();
         first.end(7).unwrap();
-        let second = Incarnation::open(dir.path(), false).unwrap();
+        let second = open(&dir, false).unwrap();
         assert_ne!(
             begins(&first, Lasting::Volatile).0,
             begins(&second, Lasting::Volatile).0
@@ -382,7 +362,7 @@ mod tests {
     fn a_disk_that_is_lost_as_soon_as_it_was_new_takes_no_number_back() {
         let begun = |_| {
             let dir = tempfile::tempdir().unwrap();
-            let incarnation = Incarnation::open(dir.path(), false).unwrap();
+            let incarnation = open(&dir, false).unwrap();
             [Lasting::Durable, Lasting::Volatile].map(|lasting| begins(&incarnation, lasting).0)
         };
         let numbers: BTreeSet<u32> = (0..10).flat_map(begun).collect();
@@ -394,7 +374,7 @@ mod tests {
     fn a_file_that_is_not_understood_stops_the_start() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(FILE), "{}").unwrap();
-        let error = Incarnation::open(dir.path(), false).unwrap_err();
+        let error = open(&dir, false).unwrap_err();
         assert!(matches!(error, ReplicasError::InvalidIncarnation { .. }), "{error}");
     }
 }

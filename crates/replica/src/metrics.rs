@@ -31,7 +31,7 @@ pub enum ReplicaCounter {
     FullDisk,
     /// Records found damaged.
     Corruptions,
-    /// Logs of engines that were found damaged at the start, and cut off there.
+    /// Logs of engines that were found damaged or too short at the start.
     DamagedLogs,
     /// Groups of writes, and threads in the background, that ended by a panic.
     Panics,
@@ -118,7 +118,7 @@ pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 26] = [
     (
         ReplicaCounter::DamagedLogs,
         "replica_damaged_logs",
-        "logs of engines found damaged at the start, and cut off there",
+        "logs of engines found damaged or too short at the start",
     ),
     (
         ReplicaCounter::Panics,

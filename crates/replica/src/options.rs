@@ -94,6 +94,12 @@ impl Engines {
         std::iter::once(&self.disk).chain(self.others.iter().map(|(_, engine)| engine))
     }
 
+    /// The same, each with its kind.
+    pub(crate) fn by_kind(&self) -> impl Iterator<Item = (EngineKind, &Arc<dyn Engine>)> {
+        let others = self.others.iter().map(|(kind, engine)| (*kind, engine));
+        std::iter::once((EngineKind::Disk, &self.disk)).chain(others)
+    }
+
     /// Their kinds, in that order.
     pub(crate) fn kinds(&self) -> Vec<EngineKind> {
         let others = self.others.iter().map(|(kind, _)| *kind);

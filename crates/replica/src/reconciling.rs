@@ -76,12 +76,16 @@ fn note_if_whole(shared: &Shared, holding: &Holding, falls: u64) {
             .flat_map(|store| store.partitions.values())
             .all(|partition| !partition.is_behind())
     };
-    if shared.incarnation.is_behind()
-        && holding.cluster.as_ref().is_some_and(is_certain)
-        && is_whole()
-        && let Err(error) = shared.incarnation.caught_up(falls)
+    if !shared.incarnation.is_behind() && !shared.has_lost()
+        || !holding.cluster.as_ref().is_some_and(is_certain)
+        || !is_whole()
     {
-        tracing::warn!(%error, "the next start compares all partitions before it answers reads");
+        return;
+    }
+    match shared.incarnation.caught_up(falls) {
+        Ok(()) if !shared.incarnation.is_behind() => shared.forget_losses(),
+        Ok(()) => {}
+        Err(error) => tracing::warn!(%error, "the next start compares all partitions before it answers reads"),
     }
 }
 

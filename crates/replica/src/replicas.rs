@@ -14,7 +14,7 @@ use crate::committer::Committers;
 use crate::dropping::Dropping;
 use crate::error::ReplicasError;
 use crate::hints::HintBook;
-use crate::incarnation::Incarnation;
+use crate::incarnation::{Incarnation, known_engines};
 use crate::metrics::{ReplicaCounter, ReplicaMetrics};
 use crate::options::{Engines, ReplicaOptions};
 use crate::partition::Partition;
@@ -26,7 +26,7 @@ use crate::space::Space;
 use crate::store::Holding;
 use crate::worker::{Signal, Worker};
 use crate::write_turn::WriteTurn;
-use crate::{dropping, growing, handoff, reconciling, sweeper};
+use crate::{dropping, growing, handoff, losses, reconciling, sweeper};
 
 /// The table of hints. Hints in a table named `hints`, of an earlier layout, are not read.
 const HINTS: &str = "hints-2";
@@ -80,12 +80,16 @@ impl Replicas {
     ) -> Result<Self, ReplicasError> {
         fondaco_durable::create_directory(dir).map_err(ReplicasError::io("create", dir))?;
         let metrics = ReplicaMetrics::default();
-        for lost in engines.all().filter_map(|engine| engine.lost_writes()) {
-            tracing::error!(
-                lost,
-                "what was written last is not here any more: other replicas may have it"
-            );
-            metrics.add(ReplicaCounter::DamagedLogs, 1);
+        let identities = losses::identities(engines);
+        losses::note_other_directories(engines, &known_engines(dir)?)?;
+        for (_, engine) in engines.by_kind() {
+            if let Some(lost) = engine.lost_writes() {
+                tracing::error!(
+                    lost,
+                    "what was acknowledged is not all here any more: other replicas may have it"
+                );
+                metrics.add(ReplicaCounter::DamagedLogs, 1);
+            }
         }
         let has_lost = engines.all().any(|engine| engine.lost_writes().is_some());
         let hints = engines.disk().open_table(HINTS)?;
@@ -96,7 +100,7 @@ impl Replicas {
             hints,
             hint_book: HintBook::default(),
             holding: ArcSwap::default(),
-            incarnation: Incarnation::open(dir, has_lost)?,
+            incarnation: Incarnation::open(dir, has_lost, identities)?,
             metrics,
             space: Space::new(dir, options.reserve_bytes),
             shards: (0..options.shards.max(1)).map(shard).collect(),

@@ -117,9 +117,25 @@ impl Holding {
         self.admit(id, command, epoch)?;
         let is_counted_read = command == ReplicaCommand::Get && epoch.is_some();
         if is_counted_read && (partition.is_behind() || self.is_yet_to_own(store, partition, epoch)) {
-            return Err(behind(&store.name, id));
+            return Err(self.behind(store, id));
         }
         Ok(place_in(partition, key))
+    }
+
+    /// The error of a read of a partition of which something is lost here.
+    fn behind(&self, store: &HeldStore, id: PartitionId) -> ReplicaError {
+        let name = &store.name;
+        let text = match self.has_others(store, id) {
+            true => format!(
+                "this node has lost what it held of partition {id} of store {name:?}, and is being compared with the others: \
+                 ask another one"
+            ),
+            false => format!(
+                "this node has lost something of partition {id} of store {name:?}, and no other node has it: restore the \
+                 store, or give up what is lost: fondaco repair losses"
+            ),
+        };
+        ReplicaError::new(ReplicaErrorCode::Behind, text)
     }
 
     /// Whether who asks may take this node for an owner of a partition, by a table that it has not heard of, and it has
@@ -232,7 +248,9 @@ impl Holding {
     /// Whether a partition that had lost what it held has enough of it again, as this node knows for certain.
     pub(crate) fn has_caught_up(&self, store: &HeldStore, partition: &Partition) -> bool {
         let cluster = self.cluster.as_ref().filter(|cluster| !cluster.is_remembered);
-        cluster.is_some_and(|cluster| self.has_enough(cluster, store, partition))
+        // Where nobody else has it, somebody has to say that this is all there is.
+        let is_given_up = || self.has_others(store, partition.id()) || store.engine.lost_writes().is_none();
+        cluster.is_some_and(|cluster| self.has_enough(cluster, store, partition)) && is_given_up()
     }
 
     fn has_enough(&self, cluster: &Cluster, store: &HeldStore, partition: &Partition) -> bool {
@@ -348,17 +366,6 @@ pub(crate) fn not_here(store: &StoreName, id: PartitionId) -> ReplicaError {
     ReplicaError::new(
         ReplicaErrorCode::NotHere,
         format!("this node does not hold partition {id} of store {store:?}: ask for a newer topology"),
-    )
-}
-
-/// The error of who is asked what it holds of a partition of which it has lost something.
-fn behind(store: &StoreName, id: PartitionId) -> ReplicaError {
-    ReplicaError::new(
-        ReplicaErrorCode::Behind,
-        format!(
-            "this node has lost what it held of partition {id} of store {store:?}, and is being compared with the others: \
-             ask another one"
-        ),
     )
 }
 

@@ -107,7 +107,9 @@ impl Replicas {
         let is_shared = |partition: &&Arc<Partition>| {
             let owners = view.table.owners(partition.id());
             let owners = &owners[..owners.len().min(store.replicas)];
-            owners.len() > 1 && owners.contains(&view.node)
+            // What this node has alone is not to be had from anybody: it is waited for only if it is known to be lost.
+            let may_wait = owners.len() > 1 || is_durable && store.engine.lost_writes().is_some();
+            may_wait && owners.contains(&view.node)
         };
         let owned = store.partitions.values().filter(is_shared);
         let fallen: Vec<_> = owned.filter(|partition| !is_whole(partition.id())).collect();

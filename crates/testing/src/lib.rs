@@ -5,6 +5,7 @@
 //! Maven Central once, into the target directory.
 
 mod clock;
+mod failing_read;
 mod failing_sync;
 mod hdfs;
 mod jars;
@@ -21,6 +22,7 @@ mod wait;
 mod zookeeper;
 
 pub use clock::Clock;
+pub use failing_read::{Unreadable, fail_reads};
 pub use failing_sync::fail_syncs_of_this_thread;
 pub use hdfs::Hdfs;
 pub use lan::{Cut, End, Lan};

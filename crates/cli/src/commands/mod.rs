@@ -9,6 +9,7 @@ pub mod look_up;
 pub mod nodes;
 pub mod push;
 pub mod rebalance;
+pub mod repair;
 pub mod roles;
 pub mod scan;
 pub mod status;

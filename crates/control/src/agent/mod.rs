@@ -296,7 +296,7 @@ impl AgentWork {
         };
         let mut owned: BTreeMap<usize, PartitionSet> = BTreeMap::new();
         let local = self.shared.disk.local();
-        let mut reasons = Vec::new();
+        let mut reasons = versioned::problems(&self.replicas);
         for (name, store) in &view.stores {
             let Some(current) = store.record.versions.current() else {
                 continue;

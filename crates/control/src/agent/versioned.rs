@@ -17,7 +17,7 @@ use fondaco_model::versioned::EngineKind;
 use fondaco_model::{NodeId, StoreName};
 use fondaco_node::{PeerAccess, SharedCatalog};
 use fondaco_replica::{
-    ClientPeers, Engines, ReplicaOptions, ReplicaView, Replicas, ReplicasError, ReplicatedStore, begin_start,
+    ClientPeers, Engines, Loss, ReplicaOptions, ReplicaView, Replicas, ReplicasError, ReplicatedStore,
 };
 
 use crate::config::VersionedConfig;
@@ -53,15 +53,14 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
         table_buffer_bytes: parts.memory.table_buffer_bytes(),
         disk_reserve_bytes: engine_reserve_bytes,
         // What a loss of power took is with the other replicas, and the node counts anew.
-        damaged_log: DamagedLog::CutOff,
+        damaged_log: DamagedLog::GoOn,
         ..DiskOptions::default()
     };
-    begin_start(parts.dir)?;
     let engine = DiskEngine::open(&parts.dir.join("tables"), disk).map_err(ReplicasError::from)?;
     let log = LogOptions {
         cache: cache.clone(),
         disk_reserve_bytes: engine_reserve_bytes,
-        damaged_log: DamagedLog::CutOff,
+        damaged_log: DamagedLog::GoOn,
         ..LogOptions::default()
     };
     let log = LogEngine::open(&parts.dir.join("log"), log).map_err(ReplicasError::from)?;
@@ -106,6 +105,24 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
     };
     let peers = Arc::new(ClientPeers::start(builder)?);
     Ok(Arc::new(Replicas::open(parts.dir, &engines, peers, options)?))
+}
+
+/// What keeps replicas from answering for all that they hold, in words.
+pub(crate) fn problems(replicas: &Replicas) -> Vec<String> {
+    let lost = |loss: Loss| {
+        let remedy = match loss.partitions_alone {
+            0 => "they are being compared with other nodes".to_owned(),
+            alone => format!(
+                "no other node has {alone} of them: restore their stores, or give up what is lost: fondaco repair accept-loss {}",
+                loss.id
+            ),
+        };
+        let (engine, behind, lost) = (loss.engine, loss.partitions_behind, loss.lost);
+        (behind > 0).then(|| format!("engine {engine} has lost writes of {behind} partitions ({lost}): {remedy}"))
+    };
+    let damage = |damage| format!("{damage}: look at the disk; other replicas replace what they have");
+    let lost = replicas.losses().into_iter().filter_map(lost);
+    lost.chain(replicas.damage().into_iter().map(damage)).collect()
 }
 
 /// What the agent tells the replicas, and asks them.

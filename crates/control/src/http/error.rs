@@ -39,7 +39,7 @@ pub(super) struct ApiError {
 }
 
 /// All codes, with the status that each comes with and its meaning.
-pub const ERROR_CODES: [(&str, u16, &str); 42] = [
+pub const ERROR_CODES: [(&str, u16, &str); 43] = [
     (
         "invalid_request",
         400,
@@ -61,6 +61,11 @@ pub const ERROR_CODES: [(&str, u16, &str); 42] = [
     ("push_not_found", 404, "the store was never pushed to"),
     ("file_not_found", 404, "the node has no such file of this version"),
     ("node_not_found", 404, "no node has this number"),
+    (
+        "loss_not_found",
+        404,
+        "the node has not lost this, or it is given up already",
+    ),
     (
         "member_not_found",
         404,

@@ -12,6 +12,7 @@ mod files;
 mod frame;
 mod guard;
 mod lookup;
+mod losses;
 mod node;
 mod openapi;
 mod pushes;
@@ -244,6 +245,8 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
         ("/v1/dev/members", Method::GET, get(dev::list)),
         ("/v1/dev/members/{member}/stop", Method::POST, post(dev::stop)),
         ("/v1/dev/members/{member}/start", Method::POST, post(dev::start)),
+        ("/v1/losses", Method::GET, get(losses::list)),
+        ("/v1/losses/{loss}/accept", Method::POST, post(losses::accept)),
         ("/v1/status", Method::GET, get(node::status)),
         ("/v1/settings", Method::GET, get(node::settings)),
         ("/v1/settings", Method::PATCH, patch(node::change_settings)),

@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use super::error::ERROR_CODES;
-use super::{cluster, dev, files, lookup, node, pushes, records, stores};
+use super::{cluster, dev, files, lookup, losses, node, pushes, records, stores};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -35,6 +35,8 @@ use super::{cluster, dev, files, lookup, node, pushes, records, stores};
         dev::start,
         lookup::get,
         lookup::many,
+        losses::list,
+        losses::accept,
         node::status,
         node::settings,
         node::change_settings,

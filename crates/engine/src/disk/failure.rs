@@ -6,7 +6,8 @@ use std::path::Path;
 use fjall::{Error, LsmError};
 
 use crate::error::EngineError;
-pub(super) use crate::failure::{corrupt, io, stopped};
+use crate::failure::is_damage;
+pub(super) use crate::failure::{corrupt, io, reading, stopped};
 
 /// Names an error of fjall.
 pub(super) fn name(action: &'static str, dir: &Path, error: Error) -> EngineError {
@@ -20,5 +21,13 @@ pub(super) fn name(action: &'static str, dir: &Path, error: Error) -> EngineErro
         Error::Poisoned => stopped(dir, "an earlier write or a merge of its files failed"),
         Error::Storage(error) => corrupt(dir, error.to_string()),
         error => corrupt(dir, error.to_string()),
+    }
+}
+
+/// Names an error of reading from fjall. What the disk cannot read is damaged, as what has a wrong checksum is.
+pub(super) fn name_reading(action: &'static str, dir: &Path, error: Error) -> EngineError {
+    match error {
+        Error::Io(source) | Error::Storage(LsmError::Io(source)) if is_damage(&source) => reading(dir, source),
+        error => name(action, dir, error),
     }
 }

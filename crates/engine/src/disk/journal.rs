@@ -16,18 +16,28 @@
 //!
 //! The sequence numbers, which no checksum covers, rise from batch to batch. After the last batch of the last file
 //! come zeros, or nothing.
+//!
+//! This is fjall's own format, which another version of it may change: what another one wrote is not judged, let alone cut.
+//! So its exact version stands in `Cargo.toml`. Compare what is here with its `journal` module before you change that.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use memchr::memmem;
+use rustix::fs::SeekFrom;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::failure;
 use crate::directory;
 use crate::error::EngineError;
+use crate::high_water::Mark;
+use crate::readable::{self, Readable};
+
+/// What fjall writes into the file `version` of a database whose log this can read.
+const VERSION: &[u8] = b"FJL\x03";
 
 const START: u8 = 1;
 const ITEM: u8 = 2;
@@ -35,11 +45,24 @@ const END: u8 = 3;
 const CLEAR: u8 = 4;
 const TRAILER: &[u8] = b"FJL\x03";
 
+/// The log of a database.
+#[derive(Debug)]
+pub(super) struct Journal {
+    /// Where it stops being whole, if it does.
+    pub(super) damage: Option<Damage>,
+    /// Its files, and how long each is that is before the damage.
+    pub(super) files: Vec<Mark>,
+}
+
 /// Where a log stops being whole.
 #[derive(Debug)]
 pub(super) struct Damage {
     path: PathBuf,
     offset: u64,
+    /// What is in the file, as far as it can be read.
+    bytes: Vec<u8>,
+    /// Why not all of it can be read, if so.
+    unreadable: Option<io::Error>,
     /// The files after that one.
     later: Vec<PathBuf>,
 }
@@ -47,18 +70,29 @@ pub(super) struct Damage {
 impl Damage {
     /// In words.
     pub(super) fn describe(&self) -> String {
-        format!("the log {:?} is damaged at byte {}", self.path, self.offset)
+        let reason = self.unreadable.as_ref().map(|reason| format!(" ({reason})"));
+        let (path, offset) = (&self.path, self.offset);
+        format!(
+            "the log {path:?} is damaged at byte {offset}{}",
+            reason.unwrap_or_default()
+        )
     }
 
-    /// Deletes the log from there on, but for whole files, which are renamed.
+    /// Takes the log away from there on, and keeps a copy of it.
     pub(super) fn cut_off(&self) -> Result<(), EngineError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |error| failure::io("cut off the log", &path, error)
         };
         for path in &self.later {
-            fs::rename(path, path.with_extension("jnl-damaged")).map_err(failed(path))?;
+            fs::rename(path, free_name(path)).map_err(failed(path))?;
         }
+        let copy = free_name(&self.path);
+        let copied = File::create(&copy).and_then(|mut file| {
+            file.write_all(&self.bytes)?;
+            file.sync_all()
+        });
+        copied.map_err(failed(&copy))?;
         // Where this is cut, the next one would seem to go on.
         let dir = self.path.parent().unwrap_or(&self.path);
         directory::sync(dir).map_err(failed(dir))?;
@@ -68,40 +102,114 @@ impl Damage {
     }
 }
 
-/// Looks for damage in the log in a directory, which nobody writes meanwhile.
-pub(super) fn damage(dir: &Path) -> Result<Option<Damage>, EngineError> {
-    let files = files(dir)?;
-    let mut sequence = None;
-    for (at, path) in files.iter().enumerate() {
-        // Not mapped: a disk that fails, or a hole in a file where nothing is free, would end the process.
-        let bytes = read(path).map_err(|error| failure::io("read", path, error))?;
-        let end = whole_batches(&bytes, &mut sequence);
-        let rest = &bytes[end..];
-        let later = &files[at + 1..];
-        // A file is only followed by another once it is complete.
-        let torn = later.is_empty() && !has_whole_batch(rest);
-        if !torn && rest.iter().any(|byte| *byte != 0) {
-            return Ok(Some(Damage {
-                path: path.clone(),
-                offset: end as u64,
-                later: later.to_vec(),
-            }));
-        }
-    }
-    Ok(None)
+/// A name for what is kept of a file, that no other has.
+fn free_name(path: &Path) -> PathBuf {
+    let name = |number: u32| match number {
+        1 => path.with_extension("jnl-damaged"),
+        _ => path.with_extension(format!("jnl-damaged-{number}")),
+    };
+    let mut names = (1..).map(name);
+    let free = names.find(|name| !name.exists());
+    free.unwrap_or_else(|| name(1))
 }
 
-/// What the disk has of a file, and not what the kernel remembers of it: that may be what it could not write.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(bytes)
+/// Fails unless a database is of the version of fjall whose log this can read.
+pub(super) fn check_version(dir: &Path) -> Result<(), EngineError> {
+    let path = dir.join("version");
+    let reason = match fs::read(&path) {
+        Ok(version) if version == VERSION => return Ok(()),
+        Ok(version) => format!(
+            "fjall's version is {:?}, and not {:?}",
+            version.escape_ascii().to_string(),
+            VERSION.escape_ascii().to_string()
+        ),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "it is missing".to_owned(),
+        Err(error) => return Err(failure::reading(&path, error)),
+    };
+    let reason = format!("{reason}; nothing was changed: use the program that wrote it");
+    Err(failure::corrupt(&path, reason))
+}
+
+/// Looks through the log in a directory, which nobody writes meanwhile.
+pub(super) fn examine(dir: &Path) -> Result<Journal, EngineError> {
+    let found = files(dir)?;
+    let mut journal = Journal {
+        damage: None,
+        files: Vec::new(),
+    };
+    let mut sequence = None;
+    for (at, (number, path)) in found.iter().enumerate() {
+        // Not mapped: a disk that fails, or a hole in a file where nothing is free, would end the process.
+        let Readable { bytes, unreadable } = readable::read(path).map_err(|error| failure::reading(path, error))?;
+        let end = whole_batches(&bytes, &mut sequence);
+        let rest = &bytes[end..];
+        let later = &found[at + 1..];
+        journal.files.push(Mark {
+            number: *number,
+            length: end as u64,
+        });
+        // A file is only followed by another once it is complete.
+        let torn = later.is_empty() && !has_whole_batch(rest);
+        let is_damaged = !torn && rest.iter().any(|byte| *byte != 0);
+        if is_damaged || unreadable.is_some() {
+            journal.damage = Some(Damage {
+                path: path.clone(),
+                offset: end as u64,
+                bytes,
+                unreadable,
+                later: later.iter().map(|(_, path)| path.clone()).collect(),
+            });
+            break;
+        }
+    }
+    Ok(journal)
+}
+
+/// The last file of the log, and where it ends. The log of a file that was that long before is looked at from there on. To
+/// be called while nothing is written.
+pub(super) fn last_mark(dir: &Path, before: Option<Mark>) -> Result<Option<Mark>, EngineError> {
+    let Some((number, path)) = files(dir)?.pop() else {
+        return Ok(None);
+    };
+    let from = before
+        .filter(|before| before.number == number)
+        .map_or(0, |before| before.length);
+    let length = end_of(&path, from).map_err(|error| failure::io("look at", &path, error))?;
+    Ok(Some(Mark { number, length }))
+}
+
+/// All files of the log, and where each ends.
+pub(super) fn all_marks(dir: &Path) -> Result<Vec<Mark>, EngineError> {
+    let mark = |(number, path): (u64, PathBuf)| {
+        let length = end_of(&path, 0).map_err(|error| failure::io("look at", &path, error))?;
+        Ok(Mark { number, length })
+    };
+    files(dir)?.into_iter().map(mark).collect()
+}
+
+/// Where a file of the log ends: behind it come zeros, which were never written where the file system can tell.
+fn end_of(path: &Path, from: u64) -> io::Result<u64> {
+    const BLOCK_BYTES: u64 = 4096;
+    let file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let from = if from > length { 0 } else { from };
+    let mut end = rustix::fs::seek(&file, SeekFrom::Hole(from))
+        .unwrap_or(length)
+        .min(length);
+    while end > from {
+        let start = end.saturating_sub(BLOCK_BYTES).max(from);
+        let mut block = vec![0; (end - start) as usize];
+        file.read_exact_at(&mut block, start)?;
+        if let Some(last) = block.iter().rposition(|byte| *byte != 0) {
+            return Ok(start + last as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(from)
 }
 
 /// The files of the log, in order.
-fn files(dir: &Path) -> Result<Vec<PathBuf>, EngineError> {
+fn files(dir: &Path) -> Result<Vec<(u64, PathBuf)>, EngineError> {
     let failed = |error| failure::io("list", dir, error);
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed)? {
@@ -117,7 +225,7 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>, EngineError> {
         }
     }
     files.sort();
-    Ok(files.into_iter().map(|(_, path)| path).collect())
+    Ok(files)
 }
 
 /// Where the first batch ends that is not whole, or not in order, or would begin.
@@ -208,7 +316,7 @@ mod tests {
         for (number, bytes) in files.iter().enumerate() {
             fs::write(dir.path().join(format!("{number}.jnl")), bytes).unwrap();
         }
-        damage(dir.path()).unwrap()
+        examine(dir.path()).unwrap().damage
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use fjall::PersistMode;
 
@@ -26,6 +26,8 @@ use crate::budget::CacheBudget;
 use crate::directory::{self, DamagedLog};
 use crate::engine::{Engine, Table};
 use crate::error::EngineError;
+use crate::high_water::{Found, HighWater, Mark};
+use crate::loss::LossNote;
 use crate::name;
 use crate::open_table::OpenTable;
 use crate::record_cache::{Known, RecordCache};
@@ -81,7 +83,12 @@ struct Shared {
     /// Held while writing: the cache is to see batches in the order in which the log does.
     writer: Mutex<Writer>,
     synced: Synced,
-    lost_writes: Option<String>,
+    high_water: HighWater,
+    /// How far the log was noted to go last.
+    noted: Mutex<Option<Mark>>,
+    lost: LossNote,
+    /// What was found damaged first.
+    damage: OnceLock<String>,
     /// Held locked.
     _lock: File,
 }
@@ -100,13 +107,39 @@ impl DiskEngine {
     /// operating system says.
     pub fn open(dir: &Path, options: DiskOptions) -> Result<Self, EngineError> {
         let lock = directory::lock(dir)?;
+        let found = HighWater::find(dir)?;
+        let is_new = matches!(found, Found::Nothing) && !opened::is_there(dir);
+        let (identity, marks) = match found {
+            Found::Nothing => (None, is_new.then(Vec::new)),
+            Found::Something(identity, marks) => (identity, marks),
+        };
+        let was_there = opened::is_there(dir);
+        if is_new {
+            // A database without it has lost it.
+            HighWater::open(dir, None)?;
+        }
         let database = opened::database_in(dir, &options)?;
-        let damage = journal::damage(&database)?;
-        if let Some(damage) = &damage {
-            match options.damaged_log {
-                DamagedLog::Refuse => return Err(failure::corrupt(dir, damage.describe())),
-                DamagedLog::CutOff => damage.cut_off()?,
+        journal::check_version(&database)?;
+        let journal = journal::examine(&database)?;
+        let damage = journal.damage.as_ref();
+        let mut losses: Vec<String> = damage.map(journal::Damage::describe).into_iter().collect();
+        losses.extend(missing(&database, marks.as_deref(), was_there, &journal.files));
+        let lost = LossNote::open(dir)?;
+        if !losses.is_empty() {
+            let losses = losses.join("; ");
+            if options.damaged_log == DamagedLog::Refuse {
+                return Err(failure::corrupt(dir, losses));
             }
+            lost.add(&losses)?;
+        }
+        if let Some(damage) = damage {
+            damage.cut_off()?;
+        }
+        let high_water = HighWater::open(dir, identity)?;
+        let last = journal.files.last().copied();
+        if !losses.is_empty() || marks.is_none_or(|marks| marks.len() > 1) {
+            // From here on the database deletes files by itself.
+            high_water.note_durably(last.as_slice())?;
         }
         let slot = Slot::open(&database, &options)?;
         let shared = Shared {
@@ -119,7 +152,10 @@ impl DiskEngine {
                 next_table: 0,
             }),
             synced: Synced::at_start(),
-            lost_writes: damage.map(|damage| damage.describe()),
+            high_water,
+            noted: Mutex::new(last),
+            lost,
+            damage: OnceLock::new(),
             _lock: lock,
             options,
         };
@@ -132,6 +168,36 @@ impl DiskEngine {
     pub fn cached_bytes(&self) -> u64 {
         self.shared.cache.bytes()
     }
+}
+
+/// What the marks of a log say that it has lost.
+fn missing(dir: &Path, marks: Option<&[Mark]>, was_there: bool, files: &[Mark]) -> Vec<String> {
+    let Some(marks) = marks else {
+        let lost = format!("how long the log in {dir:?} was is not known: what says so is missing or damaged");
+        return vec![lost];
+    };
+    if !was_there && !marks.is_empty() {
+        return vec![format!("the database {dir:?} is missing")];
+    }
+    let last = files.last().map_or(0, |last| last.number);
+    // There are several where all of them are to be there, since nothing was written or deleted afterwards.
+    let are_all = marks.len() > 1;
+    let lost = |mark: &Mark| {
+        let file = files.iter().find(|file| file.number == mark.number);
+        let name = format!("{}.jnl", mark.number);
+        match file.map(|file| file.length) {
+            Some(length) if length < mark.length => Some(format!(
+                "the log {:?} ends at byte {length}, and at byte {} when it was synced last",
+                dir.join(name),
+                mark.length
+            )),
+            None if are_all || files.is_empty() || mark.number > last => {
+                Some(format!("the log {:?} is missing", dir.join(name)))
+            }
+            _ => None,
+        }
+    };
+    marks.iter().filter_map(lost).collect()
 }
 
 impl Shared {
@@ -205,6 +271,7 @@ impl Shared {
     fn sync(&self) -> Result<(), EngineError> {
         self.synced.sync(&self.dir, || {
             let opened = self.slot.current(&self.dir)?;
+            let mark = self.mark();
             let persisted = opened.database().persist(PersistMode::SyncData);
             // Fails if one of its threads synced before this did, and was told that it could not.
             let persisted = persisted.and_then(|()| opened.database().persist(PersistMode::Buffer));
@@ -213,8 +280,31 @@ impl Shared {
                 // and would be opened again by the next write, whose log would stand behind a hole.
                 fjall::Error::Io(error) => self.synced.failed(&self.dir, &error),
                 error => failure::name("sync", &self.dir, error),
-            })
+            })?;
+            if let Some(mark) = mark {
+                // What is on the disk is there, noted or not.
+                let _ = self.high_water.note(&[mark]);
+            }
+            Ok(())
         })
+    }
+
+    /// How far the log goes, between two batches. Whoever writes is not waited for: what an earlier sync noted is less,
+    /// and not wrong.
+    fn mark(&self) -> Option<Mark> {
+        let _writer = self.writer.try_lock().ok()?;
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        *noted = journal::last_mark(&self.dir, *noted).ok()?;
+        *noted
+    }
+
+    /// Names an error of reading, and remembers it if what is stored is damaged.
+    fn read_error(&self, action: &'static str, error: fjall::Error) -> EngineError {
+        let error = failure::name_reading(action, &self.dir, error);
+        if matches!(error, EngineError::Corrupt { .. }) {
+            self.damage.get_or_init(|| error.to_string());
+        }
+        error
     }
 
     fn open_table(self: &Arc<Self>, name: &str) -> Result<Arc<dyn Table>, EngineError> {
@@ -251,6 +341,19 @@ impl Shared {
     }
 }
 
+impl Drop for Shared {
+    /// Notes how long each file of the log is, now that nothing is written or deleted any more.
+    fn drop(&mut self) {
+        if self.slot.close()
+            && self.synced.check(&self.dir).is_ok()
+            && let Ok(marks) = journal::all_marks(&self.dir)
+        {
+            // Otherwise less is noticed.
+            let _ = self.high_water.note(&marks);
+        }
+    }
+}
+
 impl Engine for DiskEngine {
     fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError> {
         self.shared.open_table(name)
@@ -280,8 +383,24 @@ impl Engine for DiskEngine {
         directory::used_bytes(&self.shared.dir)
     }
 
-    fn lost_writes(&self) -> Option<&str> {
-        self.shared.lost_writes.as_deref()
+    fn identity(&self) -> Option<u64> {
+        Some(self.shared.high_water.identity())
+    }
+
+    fn lost_writes(&self) -> Option<String> {
+        self.shared.lost.text()
+    }
+
+    fn note_loss(&self, lost: &str) -> Result<(), EngineError> {
+        self.shared.lost.add(lost)
+    }
+
+    fn forget_loss(&self) -> Result<(), EngineError> {
+        self.shared.lost.forget()
+    }
+
+    fn damage(&self) -> Option<String> {
+        self.shared.damage.get().cloned()
     }
 
     fn is_durable(&self) -> bool {

@@ -62,7 +62,18 @@ pub(super) fn database_in(dir: &Path, options: &DiskOptions) -> Result<PathBuf, 
     Ok(complete)
 }
 
+/// Whether there is a database in a directory.
+pub(super) fn is_there(dir: &Path) -> bool {
+    dir.join("fjall").exists()
+}
+
 impl Slot {
+    /// Ends the database, which then has put all that was written on the disk. Whether it has.
+    pub(super) fn close(&self) -> bool {
+        let opened = self.opened.write().unwrap_or_else(PoisonError::into_inner).take();
+        opened.and_then(Arc::into_inner).map(drop).is_some()
+    }
+
     pub(super) fn open(dir: &Path, options: &DiskOptions) -> Result<Self, EngineError> {
         let opened = Arc::new(Opened::open(dir, options)?);
         Ok(Self {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fjall::{AbstractTree, Keyspace, Readable};
 
+use super::Shared;
 use super::opened::Opened;
-use super::{Shared, failure};
 use crate::engine::{Extent, Hot, Scan, Spot, Table};
 use crate::error::EngineError;
 use crate::limits::KEY_BYTES_MAX;
@@ -26,7 +26,8 @@ impl DiskTable {
     fn read(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let opened = self.shared.slot.current(&self.shared.dir)?;
         let value = opened.keyspace(&self.state)?.get(key);
-        let value = value.map_err(|error| failure::name("read", &self.shared.dir, error))?;
+        // The record of the key, as far as anybody can tell: once it is written again, that is what is read.
+        let value = value.map_err(|error| self.shared.read_error("read", error).of_record(key))?;
         Ok(value.map(Bytes::from))
     }
 }
@@ -129,6 +130,6 @@ impl Iterator for DiskScan {
         let entry = self.entries.next()?.into_inner();
         self.failed = entry.is_err();
         let entry = entry.map(|(key, value)| (Bytes::from(key), Bytes::from(value)));
-        Some(entry.map_err(|error| failure::name("scan", &self.shared.dir, error)))
+        Some(entry.map_err(|error| self.shared.read_error("scan", error)))
     }
 }

@@ -73,6 +73,11 @@ impl Cleaning {
         self.told.notify_all();
     }
 
+    /// A segment that is full, and not sealed yet.
+    pub(super) fn take_full(&self) -> Option<Full> {
+        self.lock().full.pop_front()
+    }
+
     /// A segment will be needed soon: making one waits for the disk.
     pub(super) fn prepare(&self, number: u32) {
         self.lock().wanted = Some(number);
@@ -328,7 +333,12 @@ impl Shared {
 
     /// Makes the segment that is needed next.
     fn prepare(&self, number: u32) -> Result<(), EngineError> {
-        let made = Segment::create(&self.dir, number, self.options.segment_bytes);
+        let made = Segment::create(
+            &self.dir,
+            number,
+            self.high_water.identity(),
+            self.options.segment_bytes,
+        );
         let mut state = self.cleaning.lock();
         state.is_preparing = false;
         self.cleaning.told.notify_all();
@@ -337,18 +347,28 @@ impl Shared {
     }
 
     /// Puts a full segment on the disk, and its keys beside it.
-    fn seal(&self, full: Full) -> Result<(), EngineError> {
-        let Full { segment, length, keys } = full;
+    pub(super) fn seal(&self, full: Full) -> Result<(), EngineError> {
+        let Full {
+            segment,
+            ended,
+            keys,
+            stays_as_it_is,
+        } = full;
         // The keys stand for a segment that is on the disk: where any sync failed, it may not be.
         self.synced.sync_part(&self.dir, || segment.sync())?;
         self.unsynced().retain(|other| other.number() != segment.number());
-        // Without either it takes more space, and is read itself; it can be cleaned all the same.
-        let cut = segment.cut(length);
-        let written = keys.write(segment.path(), length);
+        // Without these it takes more space, is not missed, and is read itself; it can be cleaned all the same.
+        let cut = if stays_as_it_is {
+            Ok(())
+        } else {
+            segment.cut(ended.length)
+        };
+        let listed = self.list_segments(None);
+        let written = keys.write(segment.path(), ended);
         if let Some(used) = self.writer().uses.get_mut(&segment.number()) {
             used.state = SegmentState::Sealed;
         }
-        cut.and(written)
+        cut.and(listed).and(written)
     }
 
     /// Cleans segments as long as that is worth it.
@@ -399,7 +419,7 @@ fn best_of(writer: &Writer) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::segment::{Keys, SEGMENT_HEAD_BYTES};
+    use super::super::segment::{Ended, Keys, SEGMENT_HEAD_BYTES};
     use super::super::{LogEngine, LogOptions};
     use super::*;
 
@@ -408,9 +428,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let engine = LogEngine::open(dir.path(), LogOptions::default()).unwrap();
         let full = |number| Full {
-            segment: Arc::new(Segment::create(dir.path(), number, 1 << 10).unwrap()),
-            length: SEGMENT_HEAD_BYTES,
+            segment: Arc::new(Segment::create(dir.path(), number, 1, 1 << 10).unwrap()),
+            ended: Ended {
+                length: SEGMENT_HEAD_BYTES,
+                batches: 0,
+            },
             keys: Keys::of(number),
+            stays_as_it_is: false,
         };
         let (before, after) = (full(100), full(101));
         let has_keys = |number| dir.path().join(format!("{number:010}.keys")).exists();

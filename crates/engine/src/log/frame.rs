@@ -6,11 +6,15 @@
 //!         0 (u8), key, value                                                        integers are little-endian
 //! ```
 //!
-//! The checksum of a batch is the lower half of the xxh3 of what stands before it, that of a frame the xxh3 of all that
-//! follows in the frame. The numbers of batches rise. A batch is made when all of it is there: what a process was
-//! writing when it ended is a beginning of a batch with nothing behind it but zeros.
+//! The checksum of a batch is the lower half of the xxh3 of what stands before it, seeded with the identity of the log.
+//! That of a frame is the xxh3 of all that follows in the frame. The numbers of batches rise. A batch is made when all of
+//! it is there: what a process was writing when it ended is a beginning of a batch with nothing behind it but zeros.
+//!
+//! A damaged batch does not hide the batches behind it: the next head whose checksum and number are right is looked for.
+//! The seed keeps a value that looks like a batch, which a client can write, from being taken for one.
 
-use xxhash_rust::xxh3::xxh3_64;
+use memchr::memmem;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// How long a frame is without key and value.
 pub(super) const FRAME_HEAD_BYTES: usize = 20;
@@ -110,14 +114,14 @@ impl BatchBuffer {
         self.frames == 0
     }
 
-    /// The batch under its number, to be written.
-    pub(super) fn finish(&mut self, number: u64) -> &[u8] {
+    /// The batch under its number in the log of an identity, to be written.
+    pub(super) fn finish(&mut self, number: u64, identity: u64) -> &[u8] {
         self.bytes.push(END);
         let length = (self.bytes.len() - BATCH_HEAD_BYTES) as u32;
         self.bytes[0..4].copy_from_slice(&length.to_le_bytes());
         self.bytes[4..8].copy_from_slice(&self.frames.to_le_bytes());
         self.bytes[8..16].copy_from_slice(&number.to_le_bytes());
-        let checksum = xxh3_64(&self.bytes[..16]) as u32;
+        let checksum = xxh3_64_with_seed(&self.bytes[..16], identity) as u32;
         self.bytes[16..20].copy_from_slice(&checksum.to_le_bytes());
         &self.bytes
     }
@@ -158,31 +162,31 @@ pub(super) enum Found<'a> {
     Batch(Batch<'a>),
     /// Nothing from there on, but for the beginning of a batch that was being written.
     End,
-    /// What was written is not there any more.
-    Damage,
+    /// What was written is not there any more. The next batch begins no sooner than after so many bytes.
+    Damage(usize),
 }
 
-/// The batch that these bytes, the rest of a segment, begin with.
-pub(super) fn read_batch(bytes: &[u8]) -> Found<'_> {
+/// The batch of the log of an identity that these bytes, the rest of a segment, begin with.
+pub(super) fn read_batch(bytes: &[u8], identity: u64) -> Found<'_> {
     let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
     let nothing_but = |written: usize| match is_zero(&bytes[written.min(bytes.len())..]) {
         true => Found::End,
-        false => Found::Damage,
+        false => Found::Damage(1),
     };
-    let Some((length, count, number)) = read_batch_head(bytes) else {
+    let Some((length, count, number)) = read_batch_head(bytes, identity) else {
         return nothing_but(BATCH_HEAD_BYTES);
     };
     let end = BATCH_HEAD_BYTES + length;
     match bytes.get(end - 1) {
         Some(&END) => {}
         Some(0) | None => return nothing_but(end),
-        Some(_) => return Found::Damage,
+        Some(_) => return Found::Damage(end),
     }
     let mut frames = Vec::new();
     let mut at = BATCH_HEAD_BYTES;
     for _ in 0..count {
         let Some(frame) = bytes.get(at..end - 1).and_then(read_frame) else {
-            return Found::Damage;
+            return Found::Damage(end);
         };
         frames.push((at as u32, frame));
         at += frame.bytes();
@@ -193,15 +197,30 @@ pub(super) fn read_batch(bytes: &[u8]) -> Found<'_> {
             frames,
             bytes: end,
         }),
-        false => Found::Damage,
+        false => Found::Damage(end),
     }
 }
 
+/// Where the next whole batch of a segment begins, in or behind these bytes from a place on. Its number is not lower than
+/// `lowest`, the number of a batch of the same segment.
+pub(super) fn find_batch(bytes: &[u8], from: usize, lowest: u64, identity: u64) -> Option<usize> {
+    // The upper half of a batch's number is that of its segment, and stands this far behind the begin of the head.
+    const SEGMENT_AT: usize = 12;
+    let segment = ((lowest >> 32) as u32).to_le_bytes();
+    let finder = memmem::Finder::new(&segment);
+    // Matches may overlap.
+    let next = |from: usize| Some(from + finder.find(bytes.get(from + SEGMENT_AT..)?)?);
+    std::iter::successors(next(from), |&start| next(start + 1)).find(|&start| {
+        let is_head = read_batch_head(&bytes[start..], identity).is_some_and(|(.., number)| number >= lowest);
+        is_head && matches!(read_batch(&bytes[start..], identity), Found::Batch(batch) if batch.number >> 32 == lowest >> 32)
+    })
+}
+
 /// The length of what follows the head, the count of frames, and the number.
-fn read_batch_head(bytes: &[u8]) -> Option<(usize, u32, u64)> {
+fn read_batch_head(bytes: &[u8], identity: u64) -> Option<(usize, u32, u64)> {
     let (head, _) = bytes.split_first_chunk::<BATCH_HEAD_BYTES>()?;
     let (said, checksum) = head.split_last_chunk::<4>()?;
-    if xxh3_64(said) as u32 != u32::from_le_bytes(*checksum) {
+    if xxh3_64_with_seed(said, identity) as u32 != u32::from_le_bytes(*checksum) {
         return None;
     }
     let length = number_at(head, 0)? as usize;
@@ -226,13 +245,19 @@ mod tests {
             let (table, key) = (3, &b"key"[..]);
             buffer.push(&Frame { table, key, content });
         }
-        buffer.finish(number).to_vec()
+        buffer.finish(number, IDENTITY).to_vec()
+    }
+
+    const IDENTITY: u64 = 0x1234;
+
+    fn read(bytes: &[u8]) -> Found<'_> {
+        read_batch(bytes, IDENTITY)
     }
 
     #[test]
     fn what_was_put_together_is_read_again() {
         let bytes = [batch(5, b"value"), batch(6, b"")].concat();
-        let Found::Batch(first) = read_batch(&bytes) else {
+        let Found::Batch(first) = read(&bytes) else {
             panic!("no batch")
         };
         assert_eq!((first.number, first.frames.len()), (5, 2));
@@ -240,7 +265,7 @@ mod tests {
         assert_eq!(first.frames[1].1.content, Content::NoneSince(7));
         let at = first.frames[1].0 as usize;
         assert_eq!(read_frame(&bytes[at..]), Some(first.frames[1].1));
-        let Found::Batch(second) = read_batch(&bytes[first.bytes..]) else {
+        let Found::Batch(second) = read(&bytes[first.bytes..]) else {
             panic!("no batch")
         };
         assert_eq!(second.number, 6);
@@ -252,10 +277,10 @@ mod tests {
         for length in 0..whole.len() {
             for zeros in [0, 1, 500] {
                 let torn = [&whole[..length], &vec![0; zeros]].concat();
-                assert!(matches!(read_batch(&torn), Found::End), "{length} and {zeros} zeros");
+                assert!(matches!(read(&torn), Found::End), "{length} and {zeros} zeros");
             }
             let followed = [&whole[..length], &[0; 100], &batch(2, b"")].concat();
-            assert!(matches!(read_batch(&followed), Found::Damage), "{length}");
+            assert!(matches!(read(&followed), Found::Damage(_)), "{length}");
         }
     }
 
@@ -267,7 +292,7 @@ mod tests {
                 let mut flipped = [&whole, behind].concat();
                 flipped[bit / 8] ^= 1 << (bit % 8);
                 assert!(
-                    matches!(read_batch(&flipped), Found::Damage),
+                    matches!(read(&flipped), Found::Damage(_)),
                     "bit {bit} of {}",
                     flipped.len()
                 );
@@ -275,12 +300,48 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_damaged_batch_hides_none_of_those_behind_it() {
+        let number = |batch: u64| 5 << 32 | batch;
+        // A value that looks like a batch of the segment, as a client can write it that does not know the identity.
+        let forged = {
+            let mut buffer = BatchBuffer::default();
+            buffer.clear();
+            buffer.finish(number(2), 0).to_vec()
+        };
+        let (first, second) = (batch(number(1), &forged), batch(number(2), b"second"));
+        let third = batch(number(3), b"third");
+        for bit in 0..first.len() * 8 {
+            let mut bytes = [&first[..], &second, &third].concat();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let Found::Damage(skipped) = read(&bytes) else {
+                panic!("bit {bit} is not noticed");
+            };
+            assert!(skipped <= first.len());
+            assert_eq!(
+                find_batch(&bytes, skipped, number(2), IDENTITY),
+                Some(first.len()),
+                "bit {bit}"
+            );
+            // What is there already is not taken for what comes next.
+            let last = first.len() + second.len();
+            assert_eq!(
+                find_batch(&bytes, skipped, number(3), IDENTITY),
+                Some(last),
+                "bit {bit}"
+            );
+        }
+        let other_segment = [&first[..10], &batch(6 << 32, b"stale")].concat();
+        assert_eq!(find_batch(&other_segment, 1, number(1), IDENTITY), None);
+    }
+
     proptest::proptest! {
         #[test]
         fn arbitrary_bytes_are_no_trouble(bytes: Vec<u8>) {
             read_frame(&bytes);
-            read_batch(&bytes);
-            read_batch(&[&batch(1, b"value")[..30], &bytes].concat());
+            read(&bytes);
+            read(&[&batch(1, b"value")[..30], &bytes].concat());
+            find_batch(&bytes, 0, 1 << 32, IDENTITY);
         }
     }
 }

@@ -8,10 +8,12 @@
 
 mod catalog;
 mod cleaner;
+mod damaged;
 mod entry;
 mod frame;
 mod heads;
 mod heat;
+mod listed;
 mod marks;
 mod moving;
 mod recovery;
@@ -22,22 +24,27 @@ mod tree;
 mod writer;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use self::cleaner::{Cleaner, Cleaning};
+use self::damaged::Damaged;
 use self::heat::Heat;
+use self::listed::Listed;
 use self::recovery::{Recovered, recover};
-use self::segment::Segment;
+use self::segment::{Ended, Keys, Segment};
 use self::table::{LogTable, Segments, TableHandle};
 use self::tree::Tree;
-use self::writer::Writer;
+use self::writer::{Active, Full, SegmentState, Writer};
 use crate::batch::WriteBatch;
 use crate::budget::CacheBudget;
 use crate::directory::{self, DamagedLog};
 use crate::engine::{Engine, Table};
 use crate::error::EngineError;
+use crate::failure;
+use crate::high_water::{HighWater, Mark};
+use crate::loss::LossNote;
 use crate::name;
 use crate::space::Space;
 use crate::synced::Synced;
@@ -75,7 +82,8 @@ impl Default for LogOptions {
 /// Tables in a log on disk, with all keys in memory.
 pub struct LogEngine {
     shared: Arc<Shared>,
-    _cleaner: Cleaner,
+    /// None when it has ended.
+    cleaner: Option<Cleaner>,
 }
 
 struct Shared {
@@ -90,7 +98,11 @@ struct Shared {
     unsynced: Mutex<Vec<Arc<Segment>>>,
     heat: Heat,
     cleaning: Arc<Cleaning>,
-    lost_writes: Option<String>,
+    high_water: HighWater,
+    lost: LossNote,
+    damaged: Damaged,
+    /// Held while the list of segments is replaced.
+    listing: Mutex<()>,
     /// Held locked.
     _lock: File,
 }
@@ -116,18 +128,44 @@ impl LogEngine {
     /// operating system says.
     pub fn open(dir: &Path, options: LogOptions) -> Result<Self, EngineError> {
         let lock = directory::lock(dir)?;
+        let mut recovered = recover(dir)?;
+        let lost = LossNote::open(dir)?;
+        if !recovered.losses.is_empty() {
+            let losses = recovered.losses.join("; ");
+            if options.damaged_log == DamagedLog::Refuse {
+                return Err(failure::corrupt(dir, losses));
+            }
+            lost.add(&losses)?;
+            set_aside(dir, &recovered)?;
+        }
+        let (active, ended, full) = tail_of(dir, &mut recovered, options.segment_bytes)?;
         let Recovered {
             catalog,
             mut trees,
             segments,
             uses,
-            active,
-            full,
-            damage,
-        } = recover(dir, options.damaged_log)?;
+            identity,
+            losses,
+            ..
+        } = recovered;
+        if catalog.next == 0 || !losses.is_empty() {
+            Listed::of(segments.keys().copied()).write(dir)?;
+        }
+        let high_water = HighWater::open(dir, identity)?;
         if catalog.next == 0 {
             // So that a directory with a segment has names, too.
             catalog.write(dir)?;
+        }
+        if let (Some(active), None) = (&active, active.as_ref().filter(|active| active.batches > 0)) {
+            active.segment.begin(high_water.identity(), ended)?;
+        }
+        if !losses.is_empty() {
+            // What is lost is not found to be lost again.
+            let last = segments.last_key_value().map(|(&last, _)| Mark {
+                number: last.into(),
+                length: active.as_ref().map_or(ended.length, |active| active.length).into(),
+            });
+            high_water.note_durably(last.as_slice())?;
         }
         let mut tables = Tables::default();
         for (name, &number) in &catalog.numbers {
@@ -142,17 +180,20 @@ impl LogEngine {
             dir: dir.to_owned(),
             tables: RwLock::new(tables),
             segments: RwLock::new(segments),
-            writer: Mutex::new(Writer::new(space, catalog, active, uses)),
+            writer: Mutex::new(Writer::new(space, catalog, active, ended, uses)),
             synced: Synced::at_start(),
             unsynced: Mutex::new(unsynced),
             heat: Heat::new(&options.cache),
             cleaning,
-            lost_writes: damage,
+            high_water,
+            lost,
+            damaged: Damaged::default(),
+            listing: Mutex::default(),
             _lock: lock,
             options,
         });
         Ok(Self {
-            _cleaner: Cleaner::start(&shared)?,
+            cleaner: Some(Cleaner::start(&shared)?),
             shared,
         })
     }
@@ -161,6 +202,70 @@ impl LogEngine {
     pub fn cached_bytes(&self) -> u64 {
         self.shared.heat.bytes()
     }
+}
+
+/// Keeps copies of what is damaged, before anything in the directory is changed.
+fn set_aside(dir: &Path, recovered: &Recovered) -> Result<(), EngineError> {
+    for read in recovered.read.iter().filter(|read| read.is_damaged) {
+        read.segment.set_aside()?;
+    }
+    for keys in &recovered.lone_keys {
+        let renamed = fs::rename(keys, keys.with_extension("keys-damaged"));
+        renamed.map_err(|error| failure::io("set aside", keys, error))?;
+    }
+    directory::sync(dir).map_err(|error| failure::io("keep copies of what is damaged in", dir, error))
+}
+
+/// Where the log goes on: the segment that is written to, if the last one is not full and not damaged; how the one before
+/// that ended; and the segments that are to be sealed.
+fn tail_of(
+    dir: &Path,
+    recovered: &mut Recovered,
+    segment_bytes: u64,
+) -> Result<(Option<Active>, Ended, Vec<Full>), EngineError> {
+    let mut ended = Ended::default();
+    let last = recovered.segments.last_key_value().map_or(0, |(&last, _)| last);
+    let (mut active, mut full) = (None, Vec::new());
+    for read in recovered.read.drain(..) {
+        let is_intact = !read.is_damaged && read.has_head;
+        if read.segment.number() == last && is_intact {
+            read.segment.cut(read.ended.length)?;
+            active = Some(Active {
+                length: read.ended.length,
+                batches: read.ended.batches,
+                keys: read.keys,
+                segment: read.segment,
+            });
+            continue;
+        }
+        if read.segment.number() + 1 >= last {
+            ended = read.ended;
+        }
+        full.push(Full {
+            segment: read.segment,
+            ended: read.ended,
+            keys: read.keys,
+            stays_as_it_is: !is_intact,
+        });
+    }
+    if let Some((segment, keys)) = recovered.last_sealed.take() {
+        ended = keys.ended;
+        if u64::from(ended.length) < segment_bytes {
+            // It is written to again: what it has is not all that it will have.
+            keys.delete(segment.path())?;
+            directory::sync(dir).map_err(|error| failure::io("delete a file of keys in", dir, error))?;
+            if let Some(used) = recovered.uses.get_mut(&last) {
+                used.state = SegmentState::Open;
+            }
+            active = Some(Active {
+                length: ended.length,
+                batches: ended.batches,
+                keys: Keys::from(keys),
+                segment,
+            });
+        }
+    }
+    Ok((active, ended, full))
 }
 
 impl Shared {
@@ -179,14 +284,35 @@ impl Shared {
 
     fn sync(&self) -> Result<(), EngineError> {
         self.synced.sync(&self.dir, || {
-            let active = self.writer().active.as_ref().map(|active| Arc::clone(&active.segment));
+            let (active, mark) = {
+                let writer = self.writer();
+                let active = writer.active.as_ref();
+                let mark = active.map(|active| Mark {
+                    number: active.segment.number().into(),
+                    length: active.length.into(),
+                });
+                (active.map(|active| Arc::clone(&active.segment)), mark)
+            };
             let full = self.unsynced().clone();
             for segment in full.iter().chain(&active) {
                 let synced = segment.sync();
                 synced.map_err(|error| self.synced.failed(&self.dir, &error))?;
             }
+            if let Some(mark) = mark {
+                // What is on the disk is there, noted or not.
+                let _ = self.high_water.note(&[mark]);
+            }
             Ok(())
         })
+    }
+
+    /// Notes which segments there are, but for one that is about to be deleted.
+    fn list_segments(&self, without: Option<u32>) -> Result<(), EngineError> {
+        let _listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        let listed = Listed::of(segments.keys().copied().filter(|number| Some(*number) != without));
+        drop(segments);
+        listed.write(&self.dir)
     }
 
     fn open_table(self: &Arc<Self>, name: &str) -> Result<Arc<dyn Table>, EngineError> {
@@ -242,6 +368,23 @@ impl Shared {
     }
 }
 
+impl Drop for LogEngine {
+    /// Leaves what the next start needs. It goes without that where this fails.
+    fn drop(&mut self) {
+        self.cleaner.take();
+        let sealed = self.shared.sync().and_then(|()| {
+            while let Some(full) = self.shared.cleaning.take_full() {
+                self.shared.seal(full)?;
+            }
+            let active = self.shared.writer().active.take();
+            let active = active.filter(|active| active.batches > 0);
+            active.map_or(Ok(()), |active| self.shared.seal(active.into()))
+        });
+        // It was told to those who asked for a sync, if one failed; the keys are in the segment, too.
+        drop(sealed);
+    }
+}
+
 impl Engine for LogEngine {
     fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError> {
         self.shared.open_table(name)
@@ -275,8 +418,24 @@ impl Engine for LogEngine {
         !self.shared.cleaning.is_behind()
     }
 
-    fn lost_writes(&self) -> Option<&str> {
-        self.shared.lost_writes.as_deref()
+    fn identity(&self) -> Option<u64> {
+        Some(self.shared.high_water.identity())
+    }
+
+    fn lost_writes(&self) -> Option<String> {
+        self.shared.lost.text()
+    }
+
+    fn note_loss(&self, lost: &str) -> Result<(), EngineError> {
+        self.shared.lost.add(lost)
+    }
+
+    fn forget_loss(&self) -> Result<(), EngineError> {
+        self.shared.lost.forget()
+    }
+
+    fn damage(&self) -> Option<String> {
+        self.shared.describe_damage()
     }
 
     fn make_room(&self) {

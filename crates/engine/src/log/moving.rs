@@ -13,6 +13,7 @@ use super::segment::{KeysFile, Named, Says, Segment};
 use super::table::held;
 use super::writer::SegmentState;
 use crate::batch::Pair;
+use crate::directory;
 use crate::engine::{Extent, Spot};
 use crate::error::EngineError;
 use crate::failure;
@@ -39,23 +40,17 @@ impl Shared {
                 let is_repeated = |named: &Named<'_>| repeated.contains(&named.offset);
                 keys.iter().filter(|named| !is_repeated(named)).for_each(take);
             }
-            None => match scan(segment, &mut take) {
-                Ok(Scanned { is_damaged: true, .. }) => {
-                    result = Err(failure::corrupt(segment.path(), "it cannot be read to its end"));
+            None => match scan(segment, self.high_water.identity(), &mut take) {
+                Ok(Scanned { damage: None, .. }) => {}
+                // It stays, whatever the reason is that it cannot be read, and is an error to whoever asks for what is in it:
+                // were it tried again and again, nothing else would be cleaned.
+                Ok(_) | Err(_) => {
+                    self.set_state(number, SegmentState::Unreadable);
+                    return Ok(());
                 }
-                Ok(_) => {}
-                Err(error) => result = Err(error),
             },
         }
-        let result = result.and_then(|()| self.take_and_move(&mut moving));
-        match result {
-            // What cannot be read stays, and is an error to whoever asks for it.
-            Err(EngineError::Corrupt { .. }) => {
-                self.set_state(number, SegmentState::Unreadable);
-                return Ok(());
-            }
-            result => result?,
-        }
+        result.and_then(|()| self.take_and_move(&mut moving))?;
         if moving.is_damaged {
             self.set_state(number, SegmentState::Damaged);
             return Ok(());
@@ -68,11 +63,15 @@ impl Shared {
             self.set_state(number, SegmentState::Unreadable);
             return Ok(());
         }
-        segment.delete()?;
         writer.uses.remove(&number);
+        drop(writer);
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
         segments.remove(&number);
-        Ok(())
+        drop(segments);
+        // From here on nobody misses it.
+        self.list_segments(Some(number))?;
+        segment.delete()?;
+        directory::sync(&self.dir).map_err(|error| failure::io("delete segments in", &self.dir, error))
     }
 
     fn begin_moving(&self, segment: u32) -> Moving {
@@ -140,8 +139,11 @@ impl Shared {
             });
             for (at, spot, held) in found {
                 match held.read() {
-                    Err(error) if error.damaged_key().is_some() => moving.is_damaged = true,
-                    record => moving.push(table.number, at, Moved::Record(record?, spot)),
+                    Ok(record) => moving.push(table.number, at, Moved::Record(record, spot)),
+                    Err(_) => {
+                        moving.is_damaged = true;
+                        self.damaged.found(at);
+                    }
                 }
             }
         }

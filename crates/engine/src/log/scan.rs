@@ -125,7 +125,7 @@ impl Iterator for LogScan {
             }
             self.take();
         }
-        let pair = self.taken.pop_front()?.read();
+        let pair = self.shared.read(self.taken.pop_front()?);
         // What is behind a record that is damaged is not for that.
         if pair.as_ref().is_err_and(|error| error.damaged_key().is_none()) {
             self.has_ended = true;

@@ -1,39 +1,61 @@
 //! The files of the log: segments, which are only appended to, and beside each that is full the keys in it.
 //!
 //! ```text
-//! NUMBER.segment   "fondseg1", number (u64), batch…, zeros or nothing
-//! NUMBER.keys      "fondkey1", number (u64), length of the segment (u64), key…, checksum (u64)
+//! NUMBER.segment   "fondseg2", number (u64), identity of the log (u64), length of the segment before it (u32), count of
+//!                  batches in that (u32), checksum (u64), batch…, zeros or nothing
+//! NUMBER.keys      "fondkey2", number (u64), length of the segment (u32), count of batches in it (u32), key…,
+//!                  checksum (u64)
 //! key              table (u32), place of its frame (u32), length of the value, or since when (u32),
 //!                  length of the key (u16), kind (u8), 0 (u8), key                  integers are little-endian
 //! ```
 //!
-//! The checksum is the xxh3 of all that stands before it. A file of keys says in little what its segment says in
+//! A checksum is the xxh3 of all that stands before it in the head, or in the file. What the segment before it ended like is
+//! written when the first batch is: zeros say nothing about it.
+//!
+//! A file of keys says in little what its segment says in
 //! much: it is made when the segment is on the disk, and where there is none, or a damaged one, the segment is read.
 //! It is deleted before its segment, so that one without a segment is a loss.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use hashbrown::HashTable;
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
+use rustix::fs::{FallocateFlags, fallocate};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::frame::{Content, Frame};
 use crate::error::EngineError;
 use crate::failure;
+use crate::readable::{self, Readable};
 
-const SEGMENT_MAGIC: &[u8; 8] = b"fondseg1";
-const KEYS_MAGIC: &[u8; 8] = b"fondkey1";
+const SEGMENT_MAGIC: &[u8; 8] = b"fondseg2";
+const KEYS_MAGIC: &[u8; 8] = b"fondkey2";
 /// What stands before the first batch.
-pub(super) const SEGMENT_HEAD_BYTES: u32 = 16;
+pub(super) const SEGMENT_HEAD_BYTES: u32 = 40;
 const KEYS_HEAD_BYTES: usize = 24;
 const KEY_HEAD_BYTES: usize = 16;
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
+
+/// How a segment ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Ended {
+    pub(super) length: u32,
+    pub(super) batches: u32,
+}
+
+/// The head of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Head {
+    /// It belongs to the log of this identity. How the segment before it ended, if it says so.
+    Whole(u64, Option<Ended>),
+    /// It is not what was written.
+    Damaged,
+}
 
 /// A segment that is open. Its file can be read as long as somebody has this, also when it was deleted.
 #[derive(Debug)]
@@ -80,13 +102,14 @@ impl From<Content<'_>> for Says {
 }
 
 impl Segment {
-    /// Makes a segment, with room for so many bytes if the disk can tell.
-    pub(super) fn create(dir: &Path, number: u32, bytes: u64) -> Result<Self, EngineError> {
+    /// Makes a segment of the log of an identity, with room for so many bytes if the disk can tell.
+    pub(super) fn create(dir: &Path, number: u32, identity: u64, bytes: u64) -> Result<Self, EngineError> {
         let path = dir.join(format!("{number:010}.segment"));
         let failed = |error| failure::io("create", &path, error);
         let file = File::options().read(true).write(true).create_new(true).open(&path);
         let file = file.map_err(failed)?;
-        let made = file.write_all_at(&head_of(number), 0).and_then(|()| {
+        let head = head_of(number, identity, Ended::default());
+        let made = file.write_all_at(&head, 0).and_then(|()| {
             // Only so that it lies together, and that syncing it need not note its length: without, it grows.
             let _ = fallocate(&file, FallocateFlags::empty(), 0, bytes);
             fondaco_durable::sync_directory(dir)
@@ -96,6 +119,11 @@ impl Segment {
             return Err(failed(error));
         }
         Ok(Self { number, path, file })
+    }
+
+    /// Notes how the segment before it ended, before anything is written to it.
+    pub(super) fn begin(&self, identity: u64, before: Ended) -> Result<(), EngineError> {
+        self.write_at(&head_of(self.number, identity, before), 0)
     }
 
     /// Opens one that is there.
@@ -123,35 +151,59 @@ impl Segment {
     pub(super) fn read_at(&self, offset: u32, length: usize) -> Result<Vec<u8>, EngineError> {
         let mut bytes = vec![0; length];
         let read = self.file.read_exact_at(&mut bytes, offset.into());
-        read.map_err(|error| failure::io("read", &self.path, error))?;
+        read.map_err(|error| failure::reading(&self.path, error))?;
         Ok(bytes)
     }
 
     /// All of it, as the disk has it, and not what the kernel remembers of it: that may be what it could not write.
-    pub(super) fn read_all(&self) -> Result<Vec<u8>, EngineError> {
-        let read = || {
-            let file = File::open(&self.path)?;
-            fadvise(&file, 0, None, Advice::DontNeed)?;
-            let mut bytes = Vec::new();
-            (&file).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        read().map_err(|error| failure::io("read", &self.path, error))
+    pub(super) fn read_all(&self) -> Result<Readable, EngineError> {
+        readable::read(&self.path).map_err(|error| failure::reading(&self.path, error))
     }
 
-    /// Refuses what does not begin as it does: a file of another number, or of a version to come, would be taken for one that
-    /// is damaged, and cut off. One that was being made may have but a beginning of it, and zeros.
-    pub(super) fn check_head(&self, bytes: &[u8]) -> Result<(), EngineError> {
-        let head = head_of(self.number);
-        let found = &bytes[..bytes.len().min(head.len())];
-        let same = found.iter().zip(&head).take_while(|(one, other)| one == other).count();
-        match found[same..].iter().all(|byte| *byte == 0) {
-            true => Ok(()),
-            false => {
-                let reason = "it does not begin as a segment of this number and version does";
-                Err(failure::corrupt(&self.path, reason))
-            }
+    /// How long its file is.
+    pub(super) fn file_bytes(&self) -> Result<u64, EngineError> {
+        let metadata = self.file.metadata();
+        Ok(metadata
+            .map_err(|error| failure::io("look at", &self.path, error))?
+            .len())
+    }
+
+    /// What it says of itself and of the segment before it.
+    pub(super) fn head(&self) -> Result<Head, EngineError> {
+        let mut bytes = [0; SEGMENT_HEAD_BYTES as usize];
+        match self.file.read_exact_at(&mut bytes, 0) {
+            Ok(()) => self.head_in(&bytes),
+            Err(error) if failure::is_damage(&error) => Ok(Head::Damaged),
+            Err(error) => Err(failure::reading(&self.path, error)),
         }
+    }
+
+    /// The same, of what was read of it.
+    ///
+    /// # Errors
+    /// It is of another version: then nothing in it is judged, let alone changed.
+    pub(super) fn head_in(&self, bytes: &[u8]) -> Result<Head, EngineError> {
+        if let Some(version) = bytes.get(..SEGMENT_MAGIC.len())
+            && version[..7] == SEGMENT_MAGIC[..7]
+            && version != SEGMENT_MAGIC
+            && version[7].is_ascii_digit()
+        {
+            let reason = "it is a segment of another version of the format";
+            return Err(failure::corrupt(&self.path, reason));
+        }
+        Ok(parse_head(bytes, self.number).unwrap_or(Head::Damaged))
+    }
+
+    /// Keeps a copy of it under another name, also when it is deleted.
+    pub(super) fn set_aside(&self) -> Result<(), EngineError> {
+        let aside = self.path.with_extension("segment-damaged");
+        // A second name for the same file, where the file system can: nothing is written to it any more.
+        let linked = match fs::hard_link(&self.path, &aside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(_) => fs::copy(&self.path, &aside).and_then(|_| File::open(&aside)?.sync_all()),
+            Ok(()) => Ok(()),
+        };
+        linked.map_err(|error| failure::io("keep a copy of", &self.path, error))
     }
 
     /// Gives back the room behind its last batch.
@@ -175,11 +227,27 @@ impl Segment {
 }
 
 /// What a segment begins with.
-fn head_of(number: u32) -> [u8; SEGMENT_HEAD_BYTES as usize] {
+fn head_of(number: u32, identity: u64, before: Ended) -> [u8; SEGMENT_HEAD_BYTES as usize] {
     let mut head = [0; SEGMENT_HEAD_BYTES as usize];
     head[..8].copy_from_slice(SEGMENT_MAGIC);
-    head[8..].copy_from_slice(&u64::from(number).to_le_bytes());
+    head[8..16].copy_from_slice(&u64::from(number).to_le_bytes());
+    head[16..24].copy_from_slice(&identity.to_le_bytes());
+    head[24..28].copy_from_slice(&before.length.to_le_bytes());
+    head[28..32].copy_from_slice(&before.batches.to_le_bytes());
+    let checksum = xxh3_64(&head[..32]);
+    head[32..].copy_from_slice(&checksum.to_le_bytes());
     head
+}
+
+fn parse_head(bytes: &[u8], number: u32) -> Option<Head> {
+    let head = bytes.first_chunk::<{ SEGMENT_HEAD_BYTES as usize }>()?;
+    let identity = u64::from_le_bytes(*head[16..].first_chunk()?);
+    let before = Ended {
+        length: u32::from_le_bytes(*head[24..].first_chunk()?),
+        batches: u32::from_le_bytes(*head[28..].first_chunk()?),
+    };
+    let is_whole = *head == head_of(number, identity, before);
+    is_whole.then_some(Head::Whole(identity, (before != Ended::default()).then_some(before)))
 }
 
 /// The file of keys of the segment at a path.
@@ -217,9 +285,10 @@ impl Keys {
         self.bytes.extend_from_slice(frame.key);
     }
 
-    /// Writes the file beside a segment of this length, which is full.
-    pub(super) fn write(mut self, segment: &Path, length: u32) -> Result<(), EngineError> {
-        self.bytes[16..24].copy_from_slice(&u64::from(length).to_le_bytes());
+    /// Writes the file beside a segment that ends like this, and is on the disk.
+    pub(super) fn write(mut self, segment: &Path, ended: Ended) -> Result<(), EngineError> {
+        self.bytes[16..20].copy_from_slice(&ended.length.to_le_bytes());
+        self.bytes[20..24].copy_from_slice(&ended.batches.to_le_bytes());
         let checksum = xxh3_64(&self.bytes);
         self.bytes.extend(checksum.to_le_bytes());
         let (begun, complete) = (segment.with_extension("keys-begun"), keys_path(segment));
@@ -228,12 +297,18 @@ impl Keys {
     }
 }
 
+impl From<KeysFile> for Keys {
+    fn from(file: KeysFile) -> Self {
+        Self { bytes: file.bytes }
+    }
+}
+
 /// A file of keys that is whole.
 #[derive(Debug)]
 pub(super) struct KeysFile {
     bytes: Vec<u8>,
-    /// The length of the segment.
-    pub(super) length: u32,
+    /// How the segment ends.
+    pub(super) ended: Ended,
 }
 
 impl KeysFile {
@@ -244,10 +319,19 @@ impl KeysFile {
         let head = said.get(..KEYS_HEAD_BYTES)?;
         let is_whole = xxh3_64(said) == u64::from_le_bytes(*checksum);
         let is_ours = head[..8] == *KEYS_MAGIC && head[8..16] == u64::from(number).to_le_bytes();
-        let length = u64::from_le_bytes(*head[16..].first_chunk()?).try_into().ok()?;
+        let ended = Ended {
+            length: u32::from_le_bytes(*head[16..].first_chunk()?),
+            batches: u32::from_le_bytes(*head[20..].first_chunk()?),
+        };
         let said = said.len();
         bytes.truncate(said);
-        (is_whole && is_ours).then_some(Self { bytes, length })
+        (is_whole && is_ours).then_some(Self { bytes, ended })
+    }
+
+    /// Deletes it: the segment goes on.
+    pub(super) fn delete(&self, segment: &Path) -> Result<(), EngineError> {
+        let path = keys_path(segment);
+        fs::remove_file(&path).map_err(|error| failure::io("delete", &path, error))
     }
 
     /// What it says, in the order of the segment.
@@ -338,7 +422,7 @@ mod tests {
             let key = key.as_bytes();
             keys.push(&Frame { table, key, content }, offset as u32);
         }
-        keys.write(&path, 100).unwrap();
+        keys.write(&path, Ended::default()).unwrap();
         let repeated = |oldest| KeysFile::read(&path, 9).unwrap().repeated_deletions(oldest);
         assert_eq!(repeated(1), HashSet::from([0, 2, 3, 7]));
         assert_eq!(repeated(6), HashSet::from([2]));

@@ -154,7 +154,32 @@ impl OnDisk {
     }
 }
 
+impl Shared {
+    /// Reads a record, and notes where it stands if it is damaged.
+    pub(super) fn read(&self, held: Held) -> Result<Pair, EngineError> {
+        let at = held.at();
+        let read = held.read();
+        if let (Err(error), Some(at)) = (&read, at)
+            && error.damaged_key().is_some()
+        {
+            self.damaged.found(at);
+        }
+        read
+    }
+}
+
 impl Held {
+    /// Where it stands, if it is on the disk.
+    fn at(&self) -> Option<At> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Disk(record) => Some(At {
+                segment: record.segment.number(),
+                offset: record.offset,
+            }),
+        }
+    }
+
     /// The record itself.
     pub(super) fn read(self) -> Result<Pair, EngineError> {
         match self {
@@ -210,7 +235,7 @@ impl Table for TableHandle {
             (entry.at(), held(entry, self.table.number, &self.shared.segments))
         };
         // Otherwise it was dropped meanwhile.
-        let pair = record.ok_or_else(|| self.table.open.gone())?.read()?;
+        let pair = self.shared.read(record.ok_or_else(|| self.table.open.gone())?)?;
         self.warm(at, &pair);
         Ok(Some(pair.shared_value()))
     }

@@ -8,7 +8,7 @@ use super::catalog::Catalog;
 use super::entry::{At, Entry};
 use super::frame::{BATCH_BYTES_MAX, BatchBuffer, Content, Frame, frame_bytes};
 use super::marks::Marks;
-use super::segment::{Keys, SEGMENT_HEAD_BYTES, Segment};
+use super::segment::{Ended, Keys, SEGMENT_HEAD_BYTES, Segment};
 use super::table::LogTable;
 use crate::batch::{Change, WriteBatch};
 use crate::error::EngineError;
@@ -21,6 +21,8 @@ pub(super) struct Writer {
     pub(super) catalog: Catalog,
     /// None before anything is written.
     pub(super) active: Option<Active>,
+    /// How the last segment ended, if there is none that is written to, and that is known.
+    ended: Ended,
     /// The number of the last segment; 0 if there was none.
     pub(super) last: u32,
     pub(super) batch: BatchBuffer,
@@ -45,8 +47,21 @@ pub(super) struct Active {
 #[derive(Debug)]
 pub(super) struct Full {
     pub(super) segment: Arc<Segment>,
-    pub(super) length: u32,
+    pub(super) ended: Ended,
     pub(super) keys: Keys,
+    /// Whether what is behind its end, or before, is damaged: it is kept for those who look into it.
+    pub(super) stays_as_it_is: bool,
+}
+
+impl From<Active> for Full {
+    fn from(active: Active) -> Self {
+        Self {
+            ended: active.ended(),
+            segment: active.segment,
+            keys: active.keys,
+            stays_as_it_is: false,
+        }
+    }
 }
 
 /// What of a segment is still used.
@@ -155,14 +170,28 @@ impl Active {
             segment,
         }
     }
+
+    fn ended(&self) -> Ended {
+        Ended {
+            length: self.length,
+            batches: self.batches,
+        }
+    }
 }
 
 impl Writer {
-    pub(super) fn new(space: Space, catalog: Catalog, active: Option<Active>, uses: BTreeMap<u32, Use>) -> Self {
+    pub(super) fn new(
+        space: Space,
+        catalog: Catalog,
+        active: Option<Active>,
+        ended: Ended,
+        uses: BTreeMap<u32, Use>,
+    ) -> Self {
         Self {
             space,
             catalog,
             active,
+            ended,
             last: uses.last_key_value().map_or(0, |(last, _)| *last),
             batch: BatchBuffer::default(),
             uses,
@@ -258,6 +287,7 @@ impl Shared {
                 if let Some(before) = before {
                     cooled += before.hot_bytes();
                     writer.unused(&before);
+                    self.damaged.is_gone(before.at());
                 }
             }
         }
@@ -311,7 +341,7 @@ impl Shared {
         else {
             return Err(failure::stopped(&self.dir, "it has no segment to write to"));
         };
-        let bytes = batch.finish(batch_number(writer.last, active.batches));
+        let bytes = batch.finish(batch_number(writer.last, active.batches), self.high_water.identity());
         let base = active.length;
         if let Err(error) = active.segment.write_at(bytes, base) {
             // What is there of it must not be taken for what was written.
@@ -335,20 +365,28 @@ impl Shared {
         let number = writer.last + 1;
         let segment = match self.cleaning.take_prepared(number) {
             Some(segment) => segment,
-            None => Segment::create(&self.dir, number, self.options.segment_bytes)?,
+            None => Segment::create(
+                &self.dir,
+                number,
+                self.high_water.identity(),
+                self.options.segment_bytes,
+            )?,
         };
+        let ended = writer.active.as_ref().map_or(writer.ended, Active::ended);
+        if let Err(error) = segment.begin(self.high_water.identity(), ended) {
+            // It is made anew.
+            let _ = segment.delete();
+            return Err(error);
+        }
         let segment = Arc::new(segment);
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
         segments.insert(number, Arc::clone(&segment));
         drop(segments);
         writer.uses.insert(number, Use::open(SEGMENT_HEAD_BYTES));
         writer.last = number;
-        if let Some(Active {
-            segment, length, keys, ..
-        }) = writer.active.replace(Active::begin(segment))
-        {
-            self.unsynced().push(Arc::clone(&segment));
-            self.cleaning.seal(Full { segment, length, keys });
+        if let Some(full) = writer.active.replace(Active::begin(segment)) {
+            self.unsynced().push(Arc::clone(&full.segment));
+            self.cleaning.seal(full.into());
         }
         Ok(())
     }

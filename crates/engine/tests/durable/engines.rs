@@ -63,7 +63,6 @@ impl Kind {
             reserve_bytes,
             damaged_log,
         } = options;
-        let lost_writes = |lost: Option<&str>| lost.map(str::to_owned);
         Ok(match self {
             Self::Tree => {
                 let options = DiskOptions {
@@ -77,7 +76,7 @@ impl Kind {
                 };
                 let engine = DiskEngine::open(dir, options)?;
                 Opened {
-                    lost_writes: lost_writes(engine.lost_writes()),
+                    lost_writes: engine.lost_writes(),
                     engine: Box::new(engine),
                 }
             }
@@ -91,7 +90,7 @@ impl Kind {
                 };
                 let engine = LogEngine::open(dir, options)?;
                 Opened {
-                    lost_writes: lost_writes(engine.lost_writes()),
+                    lost_writes: engine.lost_writes(),
                     engine: Box::new(engine),
                 }
             }

@@ -10,6 +10,7 @@ use fondaco_engine::{Engine, EngineError, WriteBatch};
 use fondaco_testing::fail_syncs_of_this_thread;
 
 use crate::engines::{Kind, Options};
+use crate::rot::remove_keys;
 
 fn put(engine: &dyn Engine, value: &'static str) -> Result<(), EngineError> {
     let table = engine.open_table("t")?;
@@ -53,6 +54,8 @@ pub fn the_first_sync_covers_what_an_earlier_process_wrote(kind: Kind) {
     let engine = open();
     put(&*engine, "perhaps in the memory of the operating system only").unwrap();
     drop(engine);
+    // As a process that is killed leaves it.
+    remove_keys(dir.path());
     // A tree cannot be opened without a sync. A log can, and its own thread must not be the first to sync.
     let opened = (kind == Kind::Tree).then(open);
     std::thread::scope(|scope| {
@@ -75,6 +78,7 @@ pub fn what_fails_behind_the_writer_is_the_end_of_writing_unless_the_disk_is_ful
         Kind::Log => std::thread::scope(|scope| {
             let failing = scope.spawn(|| {
                 put(&*open(), "before").unwrap();
+                remove_keys(dir.path());
                 fail_syncs_of_this_thread();
                 open()
             });

@@ -6,6 +6,8 @@ mod failed_sync;
 mod full_disk;
 mod locked;
 mod rot;
+mod shortened;
+mod unreadable;
 
 use engines::Kind;
 
@@ -36,7 +38,12 @@ durable! {
     full_disk::a_disk_that_is_filled_to_its_last_byte_loses_nothing_that_was_acknowledged,
     locked::a_directory_that_is_in_use_is_refused_until_it_is_not,
     rot::a_bit_that_changed_is_an_error_or_nothing_but_never_another_answer,
-    rot::a_damaged_log_is_cut_off_where_that_is_asked_for_and_says_so,
+    rot::a_damaged_log_loses_only_what_is_damaged_and_says_so,
     rot::a_log_is_not_cut_off_before_what_comes_after_it_is_set_aside_for_good,
     rot::a_batch_that_was_cut_short_at_the_end_of_the_log_is_no_damage,
+    shortened::a_log_that_is_shorter_than_it_was_has_lost_something,
+    shortened::a_log_that_is_gone_has_lost_something,
+    shortened::an_orderly_stop_leaves_nothing_to_be_missed,
+    unreadable::a_record_that_cannot_be_read_is_damage_of_its_key,
+    unreadable::what_cannot_be_read_at_the_start_is_lost_and_nothing_else,
 }

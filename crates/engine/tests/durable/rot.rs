@@ -12,10 +12,10 @@ use crate::engines::{Kind, Opened, Options};
 
 const FLIPS: usize = 150;
 
-type Records = BTreeMap<Vec<u8>, Vec<u8>>;
+pub type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A database with files of several levels, and a log with batches that are in no file yet.
-fn written(kind: Kind, dir: &Path) -> Records {
+pub fn written(kind: Kind, dir: &Path) -> Records {
     let mut random = fastrand::Rng::with_seed(3);
     let mut records = Records::new();
     let Opened { engine, .. } = kind.open(dir, Options::default()).unwrap();
@@ -39,7 +39,7 @@ fn written(kind: Kind, dir: &Path) -> Records {
     records
 }
 
-fn files(dir: &Path) -> Vec<PathBuf> {
+pub fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -54,7 +54,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// The content of a file, without the zeros that the log ends in.
-fn content(path: &Path) -> Vec<u8> {
+pub fn content(path: &Path) -> Vec<u8> {
     let mut bytes = fs::read(path).unwrap();
     if is_log(path) {
         let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -63,19 +63,19 @@ fn content(path: &Path) -> Vec<u8> {
     bytes
 }
 
-fn is_log(path: &Path) -> bool {
+pub fn is_log(path: &Path) -> bool {
     path.extension()
         .is_some_and(|extension| extension == "jnl" || extension == "segment")
 }
 
 /// The last file of the log that something was written to.
-fn last_log(dir: &Path) -> PathBuf {
+pub fn last_log(dir: &Path) -> PathBuf {
     let is_written = |path: &PathBuf| is_log(path) && content(path).len() > 4096;
     files(dir).into_iter().rfind(is_written).unwrap()
 }
 
 /// A copy of a database, with one bit of one file changed.
-fn copy_with_a_flip(from: &Path, to: &Path, flipped: &Path, offset: usize, bit: u8) {
+pub fn copy_with_a_flip(from: &Path, to: &Path, flipped: &Path, offset: usize, bit: u8) {
     for path in files(from) {
         let target = to.join(path.strip_prefix(from).unwrap());
         fs::create_dir_all(target.parent().unwrap()).unwrap();
@@ -87,8 +87,37 @@ fn copy_with_a_flip(from: &Path, to: &Path, flipped: &Path, offset: usize, bit: 
     }
 }
 
+/// How an engine is opened that is to go on without what is lost.
+pub const GOING_ON: Options = Options {
+    part_bytes: 256 << 10,
+    cache_bytes: 4 << 20,
+    reserve_bytes: 0,
+    damaged_log: DamagedLog::GoOn,
+};
+
+/// A copy of a database, with one bit of its log changed, as a process that was killed leaves it: without the keys beside
+/// the log that an orderly end leaves. What is in the damaged file.
+pub fn copy_with_damage(from: &Path, to: &Path, damaged: &Path, offset: usize) -> Vec<u8> {
+    copy_with_a_flip(from, to, damaged, offset, 3);
+    remove_keys(to);
+    fs::read(to.join(damaged.strip_prefix(from).unwrap())).unwrap()
+}
+
+/// The same, with nothing changed.
+pub fn copy_without_keys(from: &Path, to: &Path) {
+    copy_with_a_flip(from, to, Path::new(""), 0, 0);
+    remove_keys(to);
+}
+
+pub fn remove_keys(dir: &Path) {
+    let keys = files(dir)
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "keys"));
+    keys.for_each(|path| fs::remove_file(path).unwrap());
+}
+
 /// Reads everything, one by one and in a row: how many were refused. Any other answer is the right one.
-fn read(engine: &dyn Engine, records: &Records) -> usize {
+pub fn read(engine: &dyn Engine, records: &Records) -> usize {
     let mut refused = 0;
     let table = match engine.open_table("t") {
         Ok(table) => table,
@@ -155,29 +184,51 @@ pub fn a_bit_that_changed_is_an_error_or_nothing_but_never_another_answer(kind: 
     );
 }
 
-pub fn a_damaged_log_is_cut_off_where_that_is_asked_for_and_says_so(kind: Kind) {
+pub fn a_damaged_log_loses_only_what_is_damaged_and_says_so(kind: Kind) {
     let source = tempfile::tempdir().unwrap();
     let records = written(kind, source.path());
     let log = last_log(source.path());
     let length = content(&log).len();
     let copy = tempfile::tempdir().unwrap();
-    copy_with_a_flip(source.path(), copy.path(), &log, length / 2, 3);
+    let damaged = copy_with_damage(source.path(), copy.path(), &log, length / 2);
 
     let refused = kind.open(copy.path(), Options::default());
     assert!(matches!(refused, Err(EngineError::Corrupt { .. })), "it is not refused");
-    let cutting = Options {
-        damaged_log: DamagedLog::CutOff,
-        ..Options::default()
-    };
-    let Opened { engine, lost_writes } = kind.open(copy.path(), cutting).unwrap();
+    let Opened { engine, lost_writes } = kind.open(copy.path(), GOING_ON).unwrap();
     let lost = lost_writes.unwrap();
-    let log = log.file_name().unwrap().to_str().unwrap();
-    assert!(lost.contains(log), "{lost}");
+    assert!(lost.contains(log.file_name().unwrap().to_str().unwrap()), "{lost}");
     let table = engine.open_table("t").unwrap();
-    let kept = table.scan(b"", None).unwrap().map(Result::unwrap).count();
-    assert!((1..=records.len()).contains(&kept), "{kept} of {}", records.len());
+    let kept: Records = table
+        .scan(b"", None)
+        .unwrap()
+        .map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap())
+        .collect();
+    let differing = records
+        .iter()
+        .filter(|(key, value)| kept.get(*key) != Some(*value))
+        .count();
+    match kind {
+        // One batch of five records.
+        Kind::Log => assert!((1..=5).contains(&differing), "{differing} of {}", records.len()),
+        Kind::Tree => assert!(
+            (1..records.len()).contains(&differing),
+            "{differing} of {}",
+            records.len()
+        ),
+    }
+    // What was there is kept.
+    let copies = files(copy.path()).into_iter();
+    let mut copies = copies
+        .filter(|path| path.to_str().unwrap().contains("-damaged"))
+        .map(|path| fs::read(path).unwrap());
+    assert!(copies.any(|bytes| bytes.starts_with(&damaged)), "there is no copy");
     drop((table, engine));
-    assert_eq!(kind.open(copy.path(), cutting).unwrap().lost_writes, None);
+    // It is said until somebody knows what to do about it.
+    let again = kind.open(copy.path(), Options::default()).unwrap();
+    assert_eq!(again.lost_writes, Some(lost));
+    again.engine.forget_loss().unwrap();
+    drop(again);
+    assert_eq!(kind.open(copy.path(), Options::default()).unwrap().lost_writes, None);
 }
 
 pub fn a_log_is_not_cut_off_before_what_comes_after_it_is_set_aside_for_good(kind: Kind) {
@@ -185,47 +236,81 @@ pub fn a_log_is_not_cut_off_before_what_comes_after_it_is_set_aside_for_good(kin
     written(kind, source.path());
     let log = last_log(source.path());
     let copy = tempfile::tempdir().unwrap();
-    copy_with_a_flip(source.path(), copy.path(), &log, content(&log).len() / 2, 3);
+    copy_with_damage(source.path(), copy.path(), &log, content(&log).len() / 2);
     let damaged = copy.path().join(log.strip_prefix(source.path()).unwrap());
     let before = fs::read(&damaged).unwrap();
-    let cutting = Options {
-        damaged_log: DamagedLog::CutOff,
-        ..Options::default()
-    };
     std::thread::scope(|scope| {
         let failing = scope.spawn(|| {
             fail_syncs_of_this_thread();
-            kind.open(copy.path(), cutting).err()
+            kind.open(copy.path(), GOING_ON).err()
         });
         let error = failing.join().unwrap();
         assert!(matches!(error, Some(EngineError::Io { .. })), "{error:?}");
     });
     assert!(fs::read(&damaged).unwrap() == before, "it is cut off");
-    assert!(kind.open(copy.path(), cutting).unwrap().lost_writes.is_some());
+    assert!(kind.open(copy.path(), GOING_ON).unwrap().lost_writes.is_some());
 }
 
 pub fn a_batch_that_was_cut_short_at_the_end_of_the_log_is_no_damage(kind: Kind) {
     let source = tempfile::tempdir().unwrap();
-    written(kind, source.path());
-    let log = last_log(source.path());
-    let bytes = content(&log);
+    let records = written(kind, source.path());
+    // A log that goes on in the same file: where it is full, or cleaned meanwhile, the next attempt finds another one.
+    let attempt = || {
+        let before = tempfile::tempdir().unwrap();
+        copy_without_keys(source.path(), before.path());
+        let Opened { engine, .. } = kind.open(source.path(), Options::default()).unwrap();
+        let mut batch = WriteBatch::new();
+        batch.put(&*engine.open_table("t").unwrap(), "key".into(), vec![1; 1500].into());
+        engine.write(batch).unwrap();
+        drop(engine);
+        let log = last_log(source.path());
+        let bytes = content(&log);
+        let same = before.path().join(log.strip_prefix(source.path()).unwrap());
+        (same.exists() && bytes.len() > content(&same).len() + 1500).then_some((before, log, bytes))
+    };
+    let (before, log, bytes) = (0..20).find_map(|_| attempt()).expect("a log that goes on");
     for cut in [1, 5, 20, 100, 1000] {
         let copy = tempfile::tempdir().unwrap();
-        copy_with_a_flip(source.path(), copy.path(), Path::new(""), 0, 0);
-        let target = copy.path().join(log.strip_prefix(source.path()).unwrap());
+        copy_with_a_flip(before.path(), copy.path(), Path::new(""), 0, 0);
         // With the zeros that the log is made with.
         let mut torn = bytes[..bytes.len() - cut].to_vec();
         torn.resize(bytes.len() + 4096, 0);
-        fs::write(target, torn).unwrap();
+        fs::write(copy.path().join(log.strip_prefix(source.path()).unwrap()), torn).unwrap();
         let Opened { engine, lost_writes } = kind.open(copy.path(), Options::default()).unwrap();
         assert_eq!(lost_writes, None);
-        assert!(
-            engine
-                .open_table("t")
-                .unwrap()
-                .scan(b"", None)
-                .unwrap()
-                .all(|entry| entry.is_ok())
-        );
+        let table = engine.open_table("t").unwrap();
+        for (key, value) in &records {
+            assert_eq!(table.get(key).unwrap().as_deref(), Some(&value[..]), "{cut}");
+        }
+    }
+}
+
+#[test]
+fn the_log_of_another_version_of_fjall_is_not_judged() {
+    let source = tempfile::tempdir().unwrap();
+    written(Kind::Tree, source.path());
+    let log = last_log(source.path());
+    for version in [&b"FJL\x04"[..], b"FJL\x02", b"", b"FJL\x03\x01"] {
+        let copy = tempfile::tempdir().unwrap();
+        copy_with_damage(source.path(), copy.path(), &log, content(&log).len() / 2);
+        fs::write(copy.path().join("fjall/version"), version).unwrap();
+        let before: Vec<_> = files(copy.path())
+            .into_iter()
+            .map(|path| (fs::read(&path).unwrap(), path))
+            .collect();
+        let error = kind_error(Kind::Tree.open(copy.path(), GOING_ON));
+        assert!(error.contains("nothing was changed"), "{error}");
+        let after: Vec<_> = files(copy.path())
+            .into_iter()
+            .map(|path| (fs::read(&path).unwrap(), path))
+            .collect();
+        assert!(before == after, "something was changed");
+    }
+}
+
+fn kind_error(opened: Result<Opened, EngineError>) -> String {
+    match opened {
+        Ok(_) => panic!("it is opened"),
+        Err(error) => error.to_string(),
     }
 }

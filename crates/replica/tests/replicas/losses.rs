@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use fondaco_client::quorum::{Held, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
-use fondaco_engine::{DiskEngine, DiskOptions, Engine, MemoryEngine};
+use fondaco_engine::{DamagedLog, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, MemoryEngine};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::{Record, VersionedSettings};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
@@ -295,4 +295,91 @@ fn who_is_given_a_partition_and_starts_again_remembers_that_it_was_not_compared(
     }
     cluster.network.mend(node(3));
     until("what 1 has", || matches!(counted(&cluster, 3), Ok(Held::Record(_))));
+}
+
+fn in_a_log(dir: &Path) -> Arc<dyn Engine> {
+    let options = LogOptions {
+        disk_reserve_bytes: 0,
+        damaged_log: DamagedLog::GoOn,
+        ..LogOptions::default()
+    };
+    Arc::new(LogEngine::open(&dir.join("engine"), options).unwrap())
+}
+
+/// Empties the log of a node that is stopped.
+fn empty_log(dir: &Path) {
+    for entry in std::fs::read_dir(dir.join("1/engine")).unwrap() {
+        let path = entry.unwrap().path();
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("segment") => std::fs::write(path, b"").unwrap(),
+            Some("keys") => std::fs::remove_file(path).unwrap(),
+            _ => {}
+        }
+    }
+}
+
+fn restart(cluster: &mut Cluster, dir: &Path) {
+    cluster.stop(node(1));
+    cluster.start(dir, node(1), &quiet(), in_a_log);
+    cluster.tell();
+}
+
+#[test]
+fn what_only_one_node_had_and_lost_is_refused_until_an_operator_gives_it_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::of(dir.path(), 1, 1, &quiet(), in_a_log);
+    put(cluster.node(1), "k", value("a"));
+    restart(&mut cluster, dir.path());
+    assert!(
+        matches!(counted(&cluster, 1), Ok(Held::Record(_))),
+        "an orderly stop loses nothing"
+    );
+    assert_eq!(cluster.node(1).losses(), []);
+
+    cluster.stop(node(1));
+    empty_log(dir.path());
+    cluster.start(dir.path(), node(1), &quiet(), in_a_log);
+    cluster.tell();
+    let mut id = String::new();
+    for _ in 0..2 {
+        assert_eq!(counted(&cluster, 1), Err(ReplicaErrorCode::Behind));
+        assert_eq!(recalled(&cluster, 1), None);
+        let losses = cluster.node(1).losses();
+        let [loss] = &losses[..] else { panic!("{losses:?}") };
+        assert_eq!((loss.partitions_behind, loss.partitions_alone), (1, 1));
+        assert!(
+            loss.lost.contains(".segment") || loss.lost.contains("segment 1"),
+            "{loss:?}"
+        );
+        id.clone_from(&loss.id);
+        // Nobody else has it: comparing changes nothing, and neither does a restart.
+        restart(&mut cluster, dir.path());
+    }
+    assert_eq!(cluster.node(1).accept_loss("log-00000000").unwrap(), None);
+    assert_eq!(counted(&cluster, 1), Err(ReplicaErrorCode::Behind));
+    assert_eq!(cluster.node(1).accept_loss(&id).unwrap().map(|loss| loss.id), Some(id));
+    for _ in 0..2 {
+        assert_eq!(counted(&cluster, 1), Ok(Held::Nothing));
+        assert_eq!(cluster.node(1).losses(), []);
+        restart(&mut cluster, dir.path());
+    }
+}
+
+#[test]
+fn the_directory_of_an_engine_that_was_replaced_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::of(dir.path(), 2, 1, &quiet(), in_a_log);
+    written_by(&cluster, &[2]);
+    cluster.stop(node(1));
+    std::fs::remove_dir_all(dir.path().join("1/engine")).unwrap();
+    cluster.network.cut(node(2));
+    cluster.start(dir.path(), node(1), &quiet(), in_a_log);
+    cluster.tell();
+    assert_eq!(counted(&cluster, 1), Err(ReplicaErrorCode::Behind));
+    assert_eq!(cluster.node(1).losses().len(), 1);
+    cluster.network.mend(node(2));
+    until("what 2 has", || matches!(counted(&cluster, 1), Ok(Held::Record(_))));
+    until("nothing is lost any more", || cluster.node(1).losses().is_empty());
+    restart(&mut cluster, dir.path());
+    assert!(matches!(counted(&cluster, 1), Ok(Held::Record(_))));
 }

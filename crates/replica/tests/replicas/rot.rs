@@ -1,6 +1,7 @@
 //! Records that are no longer what was written: never answered, and healed by the other replicas.
 
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -151,11 +152,11 @@ fn an_incarnation_ends_only_where_its_dots_may_have_been_lost() {
 }
 
 #[test]
-fn a_log_that_was_cut_off_is_told_of_and_begins_another_incarnation() {
+fn a_log_that_has_lost_something_is_told_of_and_begins_another_incarnation() {
     let dir = tempfile::tempdir().unwrap();
     let engine = |dir: &std::path::Path| -> Arc<dyn Engine> {
         let options = LogOptions {
-            damaged_log: DamagedLog::CutOff,
+            damaged_log: DamagedLog::GoOn,
             ..LogOptions::default()
         };
         Arc::new(LogEngine::open(&dir.join("engine"), options).unwrap())
@@ -168,9 +169,14 @@ fn a_log_that_was_cut_off_is_told_of_and_begins_another_incarnation() {
         cluster.stop(node(1));
         if rots {
             let files = std::fs::read_dir(dir.path().join("1/engine")).unwrap();
-            let segments = files.map(|file| file.unwrap().path());
-            let segment = segments.filter(|path| path.extension().is_some_and(|kind| kind == "segment"));
-            let path = segment.max().unwrap();
+            let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+            let of_kind = |kind: &'static str| {
+                let is_it = move |path: &&PathBuf| path.extension().is_some_and(|is| is == kind);
+                files.iter().filter(is_it).cloned()
+            };
+            // As a process that is killed leaves it: what is in the log is read from the log.
+            of_kind("keys").for_each(|path| std::fs::remove_file(path).unwrap());
+            let path = of_kind("segment").max().unwrap();
             let mut bytes = std::fs::read(&path).unwrap();
             let last = bytes.iter().rposition(|byte| *byte != 0).unwrap();
             bytes[last - 10] ^= 1;
@@ -178,7 +184,11 @@ fn a_log_that_was_cut_off_is_told_of_and_begins_another_incarnation() {
         }
         cluster.start(dir.path(), node(1), &quiet(), engine);
         let logs = cluster.node(1).counter(ReplicaCounter::DamagedLogs);
-        (logs, incarnation(&write(&cluster)))
+        let incarnation = incarnation(&write(&cluster));
+        for loss in cluster.node(1).losses() {
+            assert!(cluster.node(1).accept_loss(&loss.id).unwrap().is_some());
+        }
+        (logs, incarnation)
     };
     assert_eq!(again(false), (0, first), "it ended in good order");
     let (logs, second) = again(true);

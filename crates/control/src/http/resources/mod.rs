@@ -2,6 +2,7 @@
 
 mod cluster;
 mod lookup;
+mod loss;
 mod node;
 mod push;
 mod store;
@@ -13,6 +14,7 @@ pub use cluster::{
     PlacementName, PlanResource, RoutingResource,
 };
 pub use lookup::{LookupRequest, LookupResponse, LookupValue};
+pub use loss::{LossList, LossResource};
 pub use node::{Health, NodeStatus, Readiness, RoleName, SettingList, SettingResource};
 pub use push::{DryRunResource, NewPush, PushResource, PushStateName};
 pub use store::{NewStore, StoreChange, StoreKindName, StoreList, StoreResource, WithoutQuorum};

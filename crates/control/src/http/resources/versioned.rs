@@ -116,8 +116,10 @@ pub enum HandoffName {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineName {
-    /// On the node's disk.
+    /// In trees on the node's disk.
     Disk,
+    /// In a log on the node's disk, with all keys in memory.
+    Log,
     /// In memory.
     Memory,
     /// In a bounded cache: what does not fit is forgotten.

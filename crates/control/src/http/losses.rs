@@ -1,0 +1,68 @@
+//! `/v1/losses`: what the engines of this node have lost of what was acknowledged, and what of it is given up.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use fondaco_replica::{Loss, Replicas};
+
+use super::App;
+use super::body::PathTexts;
+use super::error::{ApiError, ErrorResource};
+use super::resources::{LossList, LossResource};
+use crate::error::ControlError;
+
+/// List what the engines of this node have lost, and was neither had from other nodes nor given up.
+#[utoipa::path(get, path = "/v1/losses", tag = "node", responses(
+    (status = 200, description = "The losses", body = LossList),
+    (status = "default", description = "An error: unavailable", body = ErrorResource),
+))]
+pub(super) async fn list(State(app): State<App>) -> Result<Json<LossList>, ApiError> {
+    let replicas = replicas_of(&app)?;
+    let losses = app.blocking(move |_| Ok(replicas.losses())).await?;
+    Ok(Json(LossList {
+        losses: losses.into_iter().map(LossResource::from).collect(),
+    }))
+}
+
+/// Give up what an engine of this node has lost: what is left is taken for all there is, and is read again.
+#[utoipa::path(post, path = "/v1/losses/{loss}/accept", tag = "node", params(("loss" = String, Path, description = "Its id, such as `log-5f3a9c21`")), responses(
+    (status = 200, description = "The loss that was given up", body = LossResource),
+    (status = "default", description = "An error: loss_not_found, unavailable", body = ErrorResource),
+))]
+pub(super) async fn accept(
+    State(app): State<App>,
+    PathTexts(loss): PathTexts<String>,
+) -> Result<Json<LossResource>, ApiError> {
+    let replicas = replicas_of(&app)?;
+    let id = loss.clone();
+    let accepted = app
+        .blocking(move |_| replicas.accept_loss(&id).map_err(ControlError::from))
+        .await?;
+    match accepted {
+        Some(loss) => Ok(Json(loss.into())),
+        None => Err(ApiError::new(
+            "loss_not_found",
+            format!("this node has no loss {loss:?}: list them with fondaco repair losses"),
+        )),
+    }
+}
+
+impl From<Loss> for LossResource {
+    fn from(loss: Loss) -> Self {
+        Self {
+            id: loss.id,
+            engine: loss.engine,
+            lost: loss.lost,
+            partitions_behind: loss.partitions_behind as u64,
+            partitions_alone: loss.partitions_alone as u64,
+        }
+    }
+}
+
+fn replicas_of(app: &App) -> Result<Arc<Replicas>, ApiError> {
+    app.elsewhere
+        .replicas
+        .clone()
+        .ok_or_else(|| ApiError::new("unavailable", "this process holds no records: ask a node"))
+}
