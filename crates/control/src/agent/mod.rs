@@ -347,6 +347,11 @@ impl AgentWork {
         reasons
     }
 
+    /// What is stored and cannot be read, in words.
+    pub(crate) fn damage(&self) -> Vec<String> {
+        versioned::damage(&self.replicas)
+    }
+
     /// Reads the indexes of what was on the disk into memory, in the background: until then look-ups read
     /// them as they need them.
     fn warm(&self) {

@@ -120,9 +120,13 @@ pub(crate) fn problems(replicas: &Replicas) -> Vec<String> {
         let (engine, behind, lost) = (loss.engine, loss.partitions_behind, loss.lost);
         (behind > 0).then(|| format!("engine {engine} has lost writes of {behind} partitions ({lost}): {remedy}"))
     };
-    let damage = |damage| format!("{damage}: look at the disk; other replicas replace what they have");
-    let lost = replicas.losses().into_iter().filter_map(lost);
-    lost.chain(replicas.damage().into_iter().map(damage)).collect()
+    replicas.losses().into_iter().filter_map(lost).collect()
+}
+
+/// What cannot be read of what replicas have stored, in words. Other replicas answer for it, and replace it.
+pub(crate) fn damage(replicas: &Replicas) -> Vec<String> {
+    let warning = |damage| format!("{damage}: check the disk; records are replaced from other replicas");
+    replicas.damage().into_iter().map(warning).collect()
 }
 
 /// What the agent tells the replicas, and asks them.

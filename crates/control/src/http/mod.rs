@@ -29,6 +29,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::Method;
 use axum::routing::{MethodRouter, delete, get, patch, post};
+use fondaco_model::cluster::ClusterView;
 use fondaco_model::{NodeId, StoreName, VersionNumber};
 use fondaco_node::{BufferBudget, NodeMetrics, SharedCatalog};
 use tokio::sync::Semaphore;
@@ -167,6 +168,13 @@ impl App {
         reasons
     }
 
+    /// What is wrong, although the process does its own part.
+    fn warnings(&self, view: &ClusterView) -> Vec<String> {
+        let mut warnings = lost_quorums(view);
+        warnings.extend(self.agent.iter().flat_map(|agent| agent.damage()));
+        warnings
+    }
+
     fn status(&self) -> NodeStatus {
         let mirror = self.operator.mirror();
         let view = mirror.view();
@@ -189,7 +197,7 @@ impl App {
             stores: view.stores.len() as u64,
             coordination_silent_ms: mirror.stale_since().map(|since| since.elapsed().as_millis() as u64),
             not_ready: self.not_ready(),
-            warnings: lost_quorums(&view),
+            warnings: self.warnings(&view),
         }
     }
 }

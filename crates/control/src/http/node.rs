@@ -11,7 +11,6 @@ use super::body::JsonBody;
 use super::error::{ApiError, ErrorResource};
 use super::resources::{Health, NodeStatus, Readiness, SettingList};
 use crate::settings::SettingChanges;
-use crate::status::lost_quorums;
 
 /// Show the process that answers.
 #[utoipa::path(get, path = "/v1/status", tag = "node", responses(
@@ -61,7 +60,7 @@ pub(super) async fn healthz() -> Json<Health> {
 pub(super) async fn readyz(State(app): State<App>) -> Result<Response, ApiError> {
     let readiness = app.blocking(|app| {
         let reasons = app.not_ready();
-        let warnings = lost_quorums(&app.operator.mirror().view());
+        let warnings = app.warnings(&app.operator.mirror().view());
         Ok((reasons, warnings))
     });
     let (reasons, warnings) = readiness.await?;
