@@ -336,7 +336,7 @@ fn a_segment_that_is_missing_is_said_so() {
     fs::remove_file(&first).unwrap();
     let error = LogEngine::open(dir.path(), LogOptions::default()).err().unwrap();
     assert!(matches!(error, EngineError::Corrupt { .. }), "{error}");
-    assert!(error.to_string().contains("segment 1 is missing"), "{error}");
+    assert!(error.to_string().contains("segment 1 of the log"), "{error}");
 }
 
 #[test]
