@@ -9,7 +9,7 @@ use fondaco_engine::{CacheBudget, DamagedLog, Engine, EngineError, Hot, LogEngin
 use fondaco_testing::fail_reads;
 
 const SEGMENT_BYTES: u64 = 64 << 10;
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(300);
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -358,21 +358,16 @@ fn what_cannot_be_read_keeps_neither_the_cleaner_nor_writers_waiting() {
     let [damaged] = damaged[..] else { panic!("{damaged:?}") };
     assert!(engine.damage().is_some());
     for _ in 0..4 {
-        for number in (100..2000_u32).chain(0..5) {
+        for number in (0..2000_u32).filter(|number| *number != damaged) {
             put(&engine, &*table, &number.to_be_bytes(), &[7; 500]);
         }
     }
-    wait_until("it is not cleaned", || {
-        put(&engine, &*table, b"one more", b"");
-        segments(dir.path()).len() < 50
+    wait_until("the cleaner does not come to it, or does not go on", || {
+        put(&engine, &*table, b"one more", &[0; 800]);
+        engine.damage().is_some_and(|damage| damage.contains("segments")) && segments(dir.path()).len() < 50
     });
     wait_for_rest(&engine, dir.path());
     assert!(first.exists() && is_damaged(damaged));
-    assert!(
-        engine.damage().is_some_and(|damage| damage.contains("segments")),
-        "{:?}",
-        engine.damage()
-    );
     put(&engine, &*table, &damaged.to_be_bytes(), &[7; 500]);
     wait_until("the segment stays", || {
         put(&engine, &*table, b"one more", &[0; 800]);

@@ -73,6 +73,11 @@ impl Cleaning {
         self.told.notify_all();
     }
 
+    /// Whether there are segments that are full, and not sealed yet.
+    fn has_full(&self) -> bool {
+        !self.lock().full.is_empty()
+    }
+
     /// A segment that is full, and not sealed yet.
     pub(super) fn take_full(&self) -> Option<Full> {
         self.lock().full.pop_front()
@@ -363,7 +368,11 @@ impl Shared {
         } else {
             segment.cut(ended.length)
         };
-        let listed = self.list_segments(None);
+        // Once for all that wait.
+        let listed = match self.cleaning.has_full() {
+            true => Ok(()),
+            false => self.list_segments(None),
+        };
         let written = keys.write(segment.path(), ended);
         if let Some(used) = self.writer().uses.get_mut(&segment.number()) {
             used.state = SegmentState::Sealed;
