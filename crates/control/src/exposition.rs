@@ -249,7 +249,7 @@ impl Observed {
         let help = "engines that have lost what was acknowledged, and did not have it again from other nodes";
         gauge(encoder, "engines_with_losses", help, replicas.losses().len() as u64)?;
         let help = "engines in which something is stored that cannot be read";
-        gauge(encoder, "engines_with_damage", help, replicas.damage().len() as u64)?;
+        gauge(encoder, "engines_with_damage", help, replicas.unreadable().len() as u64)?;
         let help = "partitions of versioned stores of which something was lost here, and is not here again";
         gauge(encoder, "partitions_behind", help, replicas.partitions_behind() as u64)?;
         let help = "time of the oldest record that waits for another node, in milliseconds since 1970; 0 if none does";

@@ -120,7 +120,7 @@ impl Replicas {
     }
 
     /// What cannot be read of what is stored, in words, engine by engine.
-    pub fn damage(&self) -> Vec<String> {
+    pub fn unreadable(&self) -> Vec<String> {
         self.shared
             .engines
             .iter()

@@ -126,7 +126,7 @@ pub(crate) fn problems(replicas: &Replicas) -> Vec<String> {
 /// What cannot be read of what replicas have stored, in words. Other replicas answer for it, and replace it.
 pub(crate) fn damage(replicas: &Replicas) -> Vec<String> {
     let warning = |damage| format!("{damage}: check the disk; records are replaced from other replicas");
-    replicas.damage().into_iter().map(warning).collect()
+    replicas.unreadable().into_iter().map(warning).collect()
 }
 
 /// What the agent tells the replicas, and asks them.
