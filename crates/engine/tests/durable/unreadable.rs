@@ -11,12 +11,12 @@ use crate::rot::{GOING_ON, content, copy_without_keys, files, is_log, last_log, 
 
 /// Where a file has these bytes.
 fn find(files: &[PathBuf], bytes: &[u8]) -> (PathBuf, u64) {
-    let places = files.iter().filter_map(|path| {
+    let mut places = files.iter().filter_map(|path| {
         let content = fs::read(path).unwrap();
         let at = content.windows(bytes.len()).position(|window| window == bytes)?;
         Some((path.clone(), at as u64))
     });
-    places.last().expect("no file has it")
+    places.next_back().expect("no file has it")
 }
 
 /// An engine that reads what is asked of it from the disk.
