@@ -17,7 +17,6 @@ use crate::hints::HintBook;
 use crate::incarnation::{Incarnation, known_engines};
 use crate::metrics::{ReplicaCounter, ReplicaMetrics};
 use crate::options::{Engines, ReplicaOptions};
-use crate::partition::Partition;
 use crate::peers::Peers;
 use crate::queue::Queue;
 use crate::reads::Readers;
@@ -196,35 +195,23 @@ impl Replicas {
         partitions.map(|partition| partition.damaged()).sum()
     }
 
-    /// What is damaged here and not repaired yet, in words, with what is to be done about it.
-    pub fn damage(&self) -> Vec<String> {
+    /// Which stores have records here that are damaged and not repaired yet, in words, with what is to be done about it:
+    /// records that other nodes have, too, or records that no other node has.
+    pub fn damaged_stores(&self, is_shared: bool) -> Vec<String> {
+        let remedy = match is_shared {
+            true => "they are replaced from other replicas; check the disk",
+            false => "no other node has them: set or delete them, or restore a backup, and check the disk",
+        };
         let holding = self.shared.holding.load();
-        let mut damage = Vec::new();
-        for store in holding.stores.values() {
-            let has_others = |partition: &Partition| holding.has_others(store, partition.id());
-            let damaged = |is_shared: bool| {
-                let partitions = store.partitions.values();
-                let partitions = partitions.filter(|partition| has_others(partition) == is_shared);
-                partitions.map(|partition| partition.damaged()).sum::<usize>()
-            };
-            let remedies = [
-                (true, "they are replaced from other replicas; look at the disk"),
-                (
-                    false,
-                    "no other node has them: set or delete them, or restore a backup; look at the disk",
-                ),
-            ];
-            for (is_shared, remedy) in remedies {
-                let count = damaged(is_shared);
-                if count > 0 {
-                    damage.push(format!(
-                        "{count} records of store {:?} are damaged or cannot be read: {remedy}",
-                        store.name
-                    ));
-                }
-            }
-        }
-        damage
+        let damage = holding.stores.values().filter_map(|store| {
+            let partitions = store.partitions.values();
+            let partitions = partitions.filter(|partition| holding.has_others(store, partition.id()) == is_shared);
+            let records: usize = partitions.map(|partition| partition.damaged()).sum();
+            let name = &store.name;
+            (records > 0)
+                .then(|| format!("{records} records of store {name:?} are damaged or cannot be read: {remedy}"))
+        });
+        damage.collect()
     }
 
     /// How many nodes hints wait for.

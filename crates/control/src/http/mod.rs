@@ -163,7 +163,7 @@ impl App {
         };
         reasons.extend(self.operator.mirror().problems());
         if let Some(replicas) = &self.elsewhere.replicas {
-            reasons.extend(replicas.damage());
+            reasons.extend(replicas.damaged_stores(false));
         }
         reasons
     }
@@ -172,6 +172,9 @@ impl App {
     fn warnings(&self, view: &ClusterView) -> Vec<String> {
         let mut warnings = lost_quorums(view);
         warnings.extend(self.agent.iter().flat_map(|agent| agent.damage()));
+        if let Some(replicas) = &self.elsewhere.replicas {
+            warnings.extend(replicas.damaged_stores(true));
+        }
         warnings
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fondaco_client::quorum::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply, ReplicaRequest};
-use fondaco_engine::MemoryEngine;
+use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::versioned::{VersionedChange, VersionedSettings};
 use fondaco_model::{Identity, NodeId, PartitionCount, RoutingTable, StoreKind, slot_of_key};
@@ -40,6 +40,8 @@ pub struct Shape {
     pub settings: VersionedChange,
     pub access: Access,
     pub peers: PeerAccess,
+    /// What keeps the records of each node.
+    pub engine: Box<dyn Fn(NodeId) -> Arc<dyn Engine>>,
 }
 
 impl Default for Shape {
@@ -51,6 +53,7 @@ impl Default for Shape {
             settings: VersionedChange::default(),
             access: Access::default(),
             peers: PeerAccess::default(),
+            engine: Box::new(|_| Arc::new(MemoryEngine::new())),
         }
     }
 }
@@ -89,7 +92,7 @@ impl Cluster {
         let dir = tempfile::tempdir().unwrap();
         let ids: Vec<NodeId> = (1..=shape.nodes).map(|number| NodeId::new(number).unwrap()).collect();
         let start = |&id: &NodeId| {
-            let engines = Engines::new(Arc::new(MemoryEngine::new()));
+            let engines = Engines::new((shape.engine)(id));
             let options = ReplicaOptions {
                 shards: 2,
                 readers: 2,

@@ -1,6 +1,7 @@
 //! Versioned stores over RESP: nodes with real replicas, written to and read by Redis clients.
 
 mod commands;
+mod faults;
 mod harness;
 mod like_redis;
 mod pipelines;

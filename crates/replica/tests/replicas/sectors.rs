@@ -73,7 +73,8 @@ fn are_no_obstacle(engine: UnreadableEngine) {
     until("a sweep", || cluster.node(1).counter(ReplicaCounter::Sweeps) > 0);
     assert_eq!(read(&cluster, "k7"), Err(ReplicaErrorCode::Corrupt));
     assert!(cluster.node(1).records_damaged() > 0);
-    let damage = cluster.node(1).damage();
+    let damage = cluster.node(1).damaged_stores(true);
+    assert_eq!(cluster.node(1).damaged_stores(false), [""; 0]);
     assert!(
         matches!(&damage[..], [one] if one.contains("of store \"s\"") && one.contains("from other replicas")),
         "{damage:?}"
@@ -87,7 +88,9 @@ fn are_no_obstacle(engine: UnreadableEngine) {
     until("healing", || (0..KEYS).all(|number| is_read(&cluster, &key(number))));
     assert_eq!(engine.bad(), 0);
     assert!((0..KEYS).all(|number| cluster.record(1, &key(number)) == cluster.record(2, &key(number))));
-    until("the count of damaged records", || cluster.node(1).damage().is_empty());
+    until("the count of damaged records", || {
+        cluster.node(1).records_damaged() == 0
+    });
 }
 
 #[test]
@@ -140,7 +143,8 @@ fn alone(engine: UnreadableEngine) {
     let now = now_unix_ms();
     // What depends on what was there cannot be done.
     assert_eq!(refused("added", Update::add(1, now, None)), ReplicaErrorCode::Corrupt);
-    let damage = cluster.node(1).damage();
+    let damage = cluster.node(1).damaged_stores(false);
+    assert_eq!(cluster.node(1).damaged_stores(true), [""; 0]);
     assert!(
         matches!(&damage[..], [one] if one.contains("set or delete them")),
         "{damage:?}"
@@ -154,7 +158,7 @@ fn alone(engine: UnreadableEngine) {
     cluster.tell();
     put(cluster.node(1), "added", Update::add(1, now, None));
     assert_eq!(engine.bad(), 0);
-    assert_eq!(cluster.node(1).damage(), [""; 0]);
+    assert_eq!(cluster.node(1).damaged_stores(false), [""; 0]);
 }
 
 #[test]
