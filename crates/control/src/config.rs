@@ -52,7 +52,7 @@ pub struct Config {
     pub token: Option<String>,
     /// Certificate and key for TLS on both ports; none if `None`.
     pub tls: Option<TlsConfig>,
-    /// Serve beyond loopback even without users or token.
+    /// Serve beyond loopback even without users or token, and HTTP without a token although there are users.
     pub allow_insecure: bool,
     /// How much of the disk pushes, and writes to versioned stores, leave free, in bytes.
     pub disk_reserve_bytes: u64,
@@ -221,6 +221,12 @@ impl Config {
         }
         if self.token.is_none() {
             insecure("HTTP", self.http_listen, "a token")?;
+            // Users say that not everybody on this machine may read everything; HTTP without a token lets them.
+            if !self.users.is_empty() {
+                return Err(ControlError::UsersWithoutToken {
+                    addr: self.http_listen,
+                });
+            }
         }
         Ok(())
     }
@@ -324,22 +330,45 @@ mod tests {
         Config::local("data", PartitionCount::try_from(1).unwrap())
     }
 
+    fn reader() -> UserConfig {
+        UserConfig {
+            name: "reader".into(),
+            password_sha256: "0".repeat(64),
+            stores: vec!["*".into()],
+            writes: Vec::new(),
+            admin: false,
+        }
+    }
+
+    #[test]
+    fn users_need_a_token_beside_them_or_an_explicit_word() {
+        for role in [Role::Single, Role::Node, Role::Router, Role::Controller] {
+            let mut config = config();
+            config.role = role;
+            config.users.push(reader());
+            let error = config.check().unwrap_err().to_string();
+            for remedy in ["token = ", "--token", "allow-insecure = true", "--allow-insecure"] {
+                assert!(error.contains(remedy), "{remedy} in {error}");
+            }
+            config.token = Some("0123456789abcdef".into());
+            assert!(config.check().is_ok());
+            config.token = None;
+            config.allow_insecure = true;
+            assert!(config.check().is_ok());
+        }
+    }
+
     #[test]
     fn a_port_open_to_the_network_needs_protection_or_an_explicit_word() {
         let mut resp = config();
         resp.resp_listen = ([0, 0, 0, 0], 6500).into();
         let error = resp.check().unwrap_err().to_string();
         assert!(
-            error.contains("without users") && error.contains("allow_insecure"),
+            error.contains("without users") && error.contains("--allow-insecure"),
             "{error}"
         );
-        resp.users.push(UserConfig {
-            name: "reader".into(),
-            password_sha256: "0".repeat(64),
-            stores: vec!["*".into()],
-            writes: Vec::new(),
-            admin: false,
-        });
+        resp.users.push(reader());
+        resp.token = Some("0123456789abcdef".into());
         assert!(resp.check().is_ok());
 
         let mut http = config();

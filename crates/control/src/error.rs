@@ -139,7 +139,7 @@ pub enum ControlError {
     /// Everybody on the network could use the port.
     #[error(
         "refusing to serve {port} on {addr}, which is not loopback, without {missing}: configure {missing}, listen on \
-         127.0.0.1, or allow it explicitly with allow_insecure"
+         127.0.0.1, or allow it: allow-insecure = true in the file, or --allow-insecure"
     )]
     Insecure {
         /// Which port.
@@ -148,6 +148,16 @@ pub enum ControlError {
         addr: SocketAddr,
         /// What would protect it.
         missing: &'static str,
+    },
+    /// Users are held to their rights over RESP, and HTTP would let everybody on this machine do everything.
+    #[error(
+        "refusing to serve HTTP on {addr} without a token beside users: it reads and changes all stores, and asks for no \
+         password; set token = \"…\" in the file (or --token, FONDACO_TOKEN), or allow it: allow-insecure = true in the \
+         file, or --allow-insecure"
+    )]
+    UsersWithoutToken {
+        /// Where HTTP would be served.
+        addr: SocketAddr,
     },
     /// A configured value is not possible.
     #[error("invalid configuration: {0}")]

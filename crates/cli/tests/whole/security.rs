@@ -202,6 +202,25 @@ fn an_open_door_to_the_network_has_to_be_asked_for() {
 }
 
 #[test]
+fn users_without_a_token_have_to_be_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let users = users().replace(&format!("token = \"{TOKEN}\"\n"), "");
+    let path = configuration(dir.path(), &users);
+    let output = fondaco().arg("server").arg("--config").arg(&path).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(
+        error.contains("--token") && error.contains("--allow-insecure"),
+        "{error}"
+    );
+
+    let mut command = fondaco();
+    command.args(["server", "--allow-insecure", "--log", "error", "--config"]).arg(&path);
+    let node = Node::start(command);
+    node.done(&["status"]);
+}
+
+#[test]
 fn a_configuration_with_a_slip_is_refused_with_its_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = configuration(dir.path(), "partitons = 8\n");

@@ -108,7 +108,7 @@ fn a_user_writes_only_the_stores_that_are_its_own_and_a_quota_holds_writers_back
     );
     let data = dir.path().join("data");
     let text = format!(
-        "data = {data:?}\nresp = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\n[peers]\npassword = \"secret\"\n{users}"
+        "data = {data:?}\nresp = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\nallow-insecure = true\n[peers]\npassword = \"secret\"\n{users}"
     );
     fs::write(&path, text).unwrap();
     let node = Node::server(&path);

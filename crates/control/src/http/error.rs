@@ -39,7 +39,7 @@ pub(super) struct ApiError {
 }
 
 /// All codes, with the status that each comes with and its meaning.
-pub const ERROR_CODES: [(&str, u16, &str); 43] = [
+pub const ERROR_CODES: [(&str, u16, &str); 44] = [
     (
         "invalid_request",
         400,
@@ -141,6 +141,11 @@ pub const ERROR_CODES: [(&str, u16, &str); 43] = [
         "the nodes cannot be given partitions as the cluster wants it",
     ),
     ("answer_too_large", 422, "the values are too long for one answer"),
+    (
+        "foreign_host",
+        421,
+        "the request's host is a name, and the control port has no token: use an IP address or localhost",
+    ),
     ("internal", 500, "the node could not do it; its log says more"),
     ("overloaded", 503, "too many requests are being answered"),
     ("too_many_pushes", 503, "too many stores are being pushed to"),
@@ -221,6 +226,7 @@ fn code_of(error: &ControlError) -> &'static str {
         | ControlError::PartitionsChanged { .. }
         | ControlError::DataDirLocked { .. }
         | ControlError::Insecure { .. }
+        | ControlError::UsersWithoutToken { .. }
         | ControlError::InvalidConfig(_)
         | ControlError::Resp(_)
         | ControlError::Listen { .. }

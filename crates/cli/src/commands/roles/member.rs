@@ -94,7 +94,7 @@ struct ProcessOptions {
     #[arg(long, env = "FONDACO_TOKEN", hide_env_values = true)]
     token: Option<String>,
 
-    /// Serve beyond loopback even without users or token
+    /// Serve beyond loopback even without users or token, and HTTP without a token beside users
     #[arg(long)]
     allow_insecure: bool,
 
