@@ -2,6 +2,7 @@
 //! when somebody asks.
 
 use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use fondaco_coordination::Coordination;
@@ -160,7 +161,12 @@ impl Observed {
                 .encode_family(&labels)?
                 .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
         }
-        Ok(())
+        counter(
+            encoder,
+            "http_connections_evicted",
+            "connections to the control port that sent no request and had to give way to others",
+            self.traffic.evicted().load(Relaxed),
+        )
     }
 
     fn cluster(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

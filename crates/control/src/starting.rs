@@ -2,6 +2,7 @@
 //! other.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -145,8 +146,14 @@ impl Fondaco {
         };
         let (ended, watch) = watch::channel(false);
         let app = starting.app(&works, stores_dir, place.dev)?;
-        let router = http::router(app, config.token.as_deref(), buffers.clone());
-        let http = serve(listener, tls.clone(), router, watch)?;
+        let evicted = app.traffic.evicted();
+        let router = http::router(
+            app,
+            config.token.as_deref(),
+            config.member.http_advertised.as_deref(),
+            buffers.clone(),
+        );
+        let http = serve(listener, tls.clone(), router, evicted, watch)?;
         let mut running = Running {
             resp_addr: starting.resp_addr,
             http_addr,
@@ -386,6 +393,7 @@ fn serve(
     listener: TcpListener,
     tls: Option<Arc<rustls::ServerConfig>>,
     router: axum::Router,
+    evicted: Arc<AtomicU64>,
     ended: watch::Receiver<bool>,
 ) -> Result<JoinHandle<()>, ControlError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -396,7 +404,7 @@ fn serve(
     let serving = move || {
         runtime.block_on(async move {
             match tokio::net::TcpListener::from_std(listener) {
-                Ok(listener) => http::server::serve(listener, tls, router, ended).await,
+                Ok(listener) => http::server::serve(listener, tls, router, evicted, ended).await,
                 Err(error) => tracing::error!(%error, "cannot serve HTTP"),
             }
         });

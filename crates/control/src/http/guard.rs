@@ -1,5 +1,10 @@
-//! What every request passes before it is answered: its origin, the token, the number of requests at a
+//! What every request passes before it is answered: its host and origin, the token, the number of requests at a
 //! time, and the time that one may take.
+//!
+//! Without a token, a browser on a machine that reaches the port is as good as its user. A web page must not be able
+//! to use it: the page's own name may resolve to the address of this port (DNS rebinding), and then the browser takes
+//! the port for the page's origin and lets the page read all answers. The request still carries the page's name in
+//! `Host`. So a port without a token only answers to IP addresses, to `localhost` and to its advertised name.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,7 +14,7 @@ use std::time::Duration;
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use fondaco_node::BufferBudget;
@@ -31,36 +36,75 @@ const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 #[derive(Clone)]
 pub(super) struct Guard {
     token: Option<Arc<str>>,
+    /// The name by which the cluster knows this port. The operator chose it, so that no web page is served under it.
+    advertised: Option<Arc<str>>,
     requests: Arc<Semaphore>,
     traffic: Arc<Traffic>,
     buffers: BufferBudget,
 }
 
-/// How many requests were answered, by the first digit of their status.
+/// What happened at the port.
 #[derive(Debug, Default)]
-pub(crate) struct Traffic([AtomicU64; 6]);
+pub(crate) struct Traffic {
+    /// How many requests were answered, by the first digit of their status.
+    answers: [AtomicU64; 6],
+    /// How many connections without a request had to give way to others.
+    evicted: Arc<AtomicU64>,
+}
 
 impl Traffic {
+    /// Where connections are counted that had to give way to others.
+    pub(crate) fn evicted(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.evicted)
+    }
+
     /// The classes of status, and how many answers each had.
     pub(crate) fn answers(&self) -> impl Iterator<Item = (&'static str, u64)> {
         const CLASSES: [&str; 6] = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
-        CLASSES.into_iter().zip(self.0.iter().map(|count| count.load(Relaxed)))
+        CLASSES.into_iter().zip(self.answers.iter().map(|count| count.load(Relaxed)))
     }
 
     fn count(&self, status: StatusCode) {
         let class = usize::from(status.as_u16() / 100);
-        self.0[if class < self.0.len() { class } else { 0 }].fetch_add(1, Relaxed);
+        self.answers[if class < self.answers.len() { class } else { 0 }].fetch_add(1, Relaxed);
     }
 }
 
 impl Guard {
-    pub(super) fn new(token: Option<&str>, traffic: Arc<Traffic>, buffers: BufferBudget) -> Self {
+    /// A guard that asks for `token`, if there is one; `advertised` is this port's `host:port` for other processes.
+    pub(super) fn new(
+        token: Option<&str>,
+        advertised: Option<&str>,
+        traffic: Arc<Traffic>,
+        buffers: BufferBudget,
+    ) -> Self {
         Self {
             traffic,
             buffers,
             token: token.map(Into::into),
+            advertised: advertised.and_then(name_of_host).map(Into::into),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
         }
+    }
+
+    /// Whether the request names a host that a web page may have made to point here. Requests without a host pass: no
+    /// browser sends them.
+    fn is_misdirected(&self, request: &Request) -> bool {
+        if self.token.is_some() {
+            return false;
+        }
+        let target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+        let headers = request.headers().get_all(header::HOST);
+        let mut hosts = headers.iter().map(HeaderValue::as_bytes).chain(target);
+        hosts.any(|host| !self.is_own(host))
+    }
+
+    fn is_own(&self, host: &[u8]) -> bool {
+        let Some(name) = std::str::from_utf8(host).ok().and_then(name_of_host) else {
+            return false;
+        };
+        let is_advertised = |advertised: &str| name.eq_ignore_ascii_case(advertised);
+        is_address(&name) || self.advertised.as_deref().is_some_and(is_advertised)
     }
 
     /// Whether a web page somewhere else may have made a browser send this. Where there is no token,
@@ -72,8 +116,7 @@ impl Guard {
         };
         let host = header(header::HOST).unwrap_or_default();
         let page = origin.split_once("://").map_or("", |(_, page)| page);
-        // A name may have been made to point here; an address cannot.
-        self.token.is_none() && !(page == host && is_address(host))
+        self.token.is_none() && page != host
     }
 
     fn admits(&self, request: &Request) -> bool {
@@ -93,13 +136,16 @@ fn is_open(request: &Request) -> bool {
     OPEN_PATHS.contains(&request.uri().path())
 }
 
-/// Whether a host, with or without a port, is an address or this machine.
-fn is_address(host: &str) -> bool {
-    let authority: Option<Authority> = host.parse().ok();
-    authority.is_some_and(|authority| {
-        let name = authority.host().trim_matches(['[', ']']);
-        name == "localhost" || name.parse::<IpAddr>().is_ok()
-    })
+/// The host of `host` or `host:port`; `None` if it is neither.
+fn name_of_host(host: &str) -> Option<String> {
+    let authority: Authority = host.parse().ok()?;
+    let is_bare = !authority.as_str().contains('@');
+    is_bare.then(|| authority.host().trim_matches(['[', ']']).to_owned())
+}
+
+/// Whether a host is an IP address, or this machine.
+fn is_address(name: &str) -> bool {
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
 /// How long the body of a request may become, in bytes.
@@ -118,6 +164,12 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
 }
 
 async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
+    if guard.is_misdirected(&request) {
+        let message = "a control port without a token answers no host name, since a web page may have made the name \
+                       point here: use an IP address or localhost in the URL, or configure a token (token = \"…\"), \
+                       or set http-advertised to the name";
+        return ApiError::new("foreign_host", message).into_response();
+    }
     if guard.is_foreign(&request) {
         let message = "a web page of another origin may not use the control port: configure a token";
         return ApiError::new("foreign_origin", message).into_response();

@@ -6,6 +6,7 @@
 
 mod body;
 mod cluster;
+mod connections;
 mod dev;
 mod error;
 mod files;
@@ -268,9 +269,10 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
     ]
 }
 
-/// The service that answers requests.
-pub(crate) fn router(app: App, token: Option<&str>, buffers: BufferBudget) -> Router {
-    let guard = guard::Guard::new(token, Arc::clone(&app.traffic), buffers);
+/// The service that answers requests. Without a token it answers to IP addresses, `localhost` and its advertised
+/// `host:port`.
+pub(crate) fn router(app: App, token: Option<&str>, advertised: Option<&str>, buffers: BufferBudget) -> Router {
+    let guard = guard::Guard::new(token, advertised, Arc::clone(&app.traffic), buffers);
     let routes = routes().into_iter();
     let router = routes.fold(Router::new(), |router, (path, _, handler)| router.route(path, handler));
     router

@@ -1,20 +1,31 @@
 //! The HTTP server: accepts connections, speaks TLS where configured, and serves requests.
 //!
 //! Each connection is a task of its own from the moment it is accepted, so that a slow handshake or a
-//! slow header holds nobody else up; and each has limits on both, so that it cannot stay for nothing.
+//! slow header holds nobody else up; and each has limits on both, so that it cannot stay for nothing. When there are
+//! as many connections as may be, one that sends no request [gives way](super::connections).
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{Request, Response};
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
+
+use super::connections::{Connection, Connections};
 
 /// How many connections may be open.
 const CONNECTIONS_MAX: usize = 256;
@@ -40,54 +51,57 @@ const FAREWELL_TIME_MAX: Duration = Duration::from_secs(60);
 /// How long requests may still take when the server ends.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Serves until `ended` says so.
+/// Serves until `ended` says so; connections that had to give way to others are counted in `evicted`.
 pub(crate) async fn serve(
     listener: TcpListener,
     tls: Option<Arc<rustls::ServerConfig>>,
     router: Router,
+    evicted: Arc<AtomicU64>,
     mut ended: watch::Receiver<bool>,
 ) {
     let acceptor = tls.map(TlsAcceptor::from);
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = Connections::new(CONNECTIONS_MAX, evicted);
     loop {
-        let accepted = tokio::select! {
-            accepted = accept(&listener, &connections) => accepted,
+        let (stream, client) = tokio::select! {
+            accepted = accept(&listener) => accepted,
             () = end(&mut ended) => break,
         };
-        let (stream, client, permit) = accepted;
+        let connection = tokio::select! {
+            connection = connections.enter() => Arc::new(connection),
+            () = end(&mut ended) => break,
+        };
         let (acceptor, router, ended) = (acceptor.clone(), router.clone(), ended.clone());
         tokio::spawn(async move {
-            let _permit = permit;
             // Answers are small and whole: there is nothing to wait for.
             let _ = stream.set_nodelay(true);
-            match acceptor {
-                None => converse(stream, client, router, ended).await,
-                Some(acceptor) => match tokio::time::timeout(HANDSHAKE_TIME_MAX, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => converse(stream, client, router, ended).await,
-                    Ok(Err(error)) => tracing::debug!(%client, %error, "TLS handshake failed"),
-                    Err(_) => tracing::debug!(%client, "TLS handshake timed out"),
-                },
+            let serving = async {
+                match acceptor {
+                    None => converse(stream, client, router, &connection, ended).await,
+                    Some(acceptor) => match tokio::time::timeout(HANDSHAKE_TIME_MAX, acceptor.accept(stream)).await {
+                        Ok(Ok(stream)) => converse(stream, client, router, &connection, ended).await,
+                        Ok(Err(error)) => tracing::debug!(%client, %error, "TLS handshake failed"),
+                        Err(_) => tracing::debug!(%client, "TLS handshake timed out"),
+                    },
+                }
+            };
+            tokio::select! {
+                () = serving => {}
+                () = connection.evicted() => {
+                    tracing::debug!(%client, "connection without a request dropped: another one needs its place");
+                }
             }
         });
     }
     drop(listener);
-    let all = CONNECTIONS_MAX as u32;
-    // Whoever is not done by then is cut off.
-    let _ = tokio::time::timeout(DRAIN_TIME_MAX, connections.acquire_many(all)).await;
+    // Those that are not done by then are cut off.
+    let _ = tokio::time::timeout(DRAIN_TIME_MAX, connections.all_ended()).await;
 }
 
-type Permit = tokio::sync::OwnedSemaphorePermit;
-
-/// The next connection, once there is room for one.
-async fn accept(listener: &TcpListener, connections: &Arc<Semaphore>) -> (TcpStream, SocketAddr, Permit) {
+/// The next connection.
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
-        // The semaphore is never closed, so that this always gives a permit.
-        let Ok(permit) = Arc::clone(connections).acquire_owned().await else {
-            std::future::pending::<()>().await;
-            continue;
-        };
         match listener.accept().await {
-            Ok((stream, client)) => return (stream, client, permit),
+            Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_WAIT).await;
@@ -107,15 +121,31 @@ async fn end_or_age(ended: &mut watch::Receiver<bool>) {
     let _ = tokio::time::timeout(CONNECTION_TIME_MAX, end(ended)).await;
 }
 
-async fn converse<S>(stream: S, client: SocketAddr, router: Router, mut ended: watch::Receiver<bool>)
-where
+async fn converse<S>(
+    stream: S,
+    client: SocketAddr,
+    router: Router,
+    place: &Arc<Connection>,
+    mut ended: watch::Receiver<bool>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|request: Request<Incoming>| {
+        place.begin();
+        let answered = Answered(Arc::clone(place));
+        let response = router.call(request);
+        async move {
+            let response: Result<Response<Body>, Infallible> = response.await;
+            response.map(|response| response.map(|body| AnswerBody { body, _answered: answered }))
+        }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME_MAX)
         .max_buf_size(HEADER_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .max_header_size(HEADER_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let outcome = tokio::select! {
         outcome = connection.as_mut() => Ok(outcome),
@@ -128,5 +158,37 @@ where
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%client, %error, "connection ended"),
         Err(_) => tracing::debug!(%client, "connection was cut off"),
+    }
+}
+
+/// Dropping it says that a connection's request is answered.
+struct Answered(Arc<Connection>);
+
+impl Drop for Answered {
+    fn drop(&mut self) {
+        self.0.finish();
+    }
+}
+
+/// The body of an answer; the request is answered when all of it has been handed over.
+struct AnswerBody {
+    body: Body,
+    _answered: Answered,
+}
+
+impl HttpBody for AnswerBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

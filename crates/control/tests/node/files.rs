@@ -57,7 +57,7 @@ fn peers_that_are_too_many_are_told_to_come_back() {
     let builds = Builds::elsewhere(300_000);
     client.push(&builds.build(1));
     let file = "/v1/stores/pymk/versions/1/files/p00000-c0000.data";
-    let request = format!("GET {file} HTTP/1.1\r\nhost: x\r\n\r\n");
+    let request = format!("GET {file} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let slow: Vec<TcpStream> = (0..SENT_AT_ONCE)
         .map(|_| {
             let socket = Socket::new(Domain::for_address(client.addr), Type::STREAM, None).unwrap();

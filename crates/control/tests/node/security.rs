@@ -75,8 +75,6 @@ fn a_web_page_elsewhere_cannot_use_a_port_without_a_token() {
         ("127.0.0.1", "https://example.org".to_owned()),
         ("127.0.0.1", format!("http://localhost:{port}")),
         ("127.0.0.1", "null".to_owned()),
-        // A name of theirs that points here.
-        ("example.org", format!("http://example.org:{port}")),
     ] {
         let answer = post(host, &origin);
         assert!(
@@ -86,6 +84,80 @@ fn a_web_page_elsewhere_cannot_use_a_port_without_a_token() {
     }
     let answer = post("127.0.0.1", &format!("http://127.0.0.1:{port}"));
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+}
+
+/// A request with some headers more, and nothing else.
+fn get(addr: SocketAddr, path: &str, headers: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\n{headers}connection: close\r\n\r\n");
+    exchange(addr, request.as_bytes())
+}
+
+#[test]
+fn a_name_that_a_web_page_made_point_here_reaches_nothing_on_a_port_without_a_token() {
+    let node = TestNode::start();
+    let addr = node.client.addr;
+    let port = addr.port();
+    for path in [
+        "/v1/stores",
+        "/v1/stores/pymk/keys/1",
+        "/metrics",
+        "/healthz",
+        "/readyz",
+        "/nowhere",
+    ] {
+        for headers in [
+            format!("host: example.org:{port}\r\n"),
+            "host: example.org\r\n".to_owned(),
+            format!("host: localhost.example.org:{port}\r\n"),
+            format!("host: 127.0.0.1.example.org:{port}\r\n"),
+            format!("host: 127.0.0.1@example.org:{port}\r\n"),
+            format!("host: 127.0.0.1:{port}\r\nhost: example.org\r\n"),
+            format!("host: example.org\r\norigin: http://example.org:{port}\r\n"),
+            "host: \r\n".to_owned(),
+        ] {
+            let answer = get(addr, path, &headers);
+            assert!(
+                answer.starts_with("HTTP/1.1 421") && answer.contains("foreign_host"),
+                "{path} with {headers:?}: {answer}"
+            );
+            assert!(answer.contains("localhost") && answer.contains("token"), "{answer}");
+        }
+    }
+    let answer = get(
+        addr,
+        "http://example.org/v1/stores",
+        &format!("host: 127.0.0.1:{port}\r\n"),
+    );
+    assert!(answer.starts_with("HTTP/1.1 421"), "{answer}");
+    for host in ["localhost", "LOCALHOST", "127.0.0.1", "[::1]", "10.1.2.3"] {
+        let answer = get(addr, "/v1/stores", &format!("host: {host}:{port}\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 200"), "{host}: {answer}");
+    }
+    // Health checks of old load balancers name no host.
+    let answer = exchange(addr, b"GET /healthz HTTP/1.0\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+}
+
+#[test]
+fn a_port_answers_to_the_name_that_it_advertises_and_with_a_token_to_every_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut advertised = config(dir.path());
+    advertised.member.http_advertised = Some("node-7.example:6580".to_owned());
+    let running = Fondaco::start(advertised).unwrap();
+    let answer = |running: &Running, host: &str, more: &str| {
+        get(running.http_addr(), "/v1/stores", &format!("host: {host}\r\n{more}"))
+    };
+    assert!(answer(&running, "node-7.example:1", "").starts_with("HTTP/1.1 200"));
+    assert!(answer(&running, "node-8.example:1", "").starts_with("HTTP/1.1 421"));
+    stop(running);
+
+    let mut protected = config(dir.path());
+    protected.token = Some(TOKEN.to_owned());
+    let running = Fondaco::start(protected).unwrap();
+    let more = format!("authorization: Bearer {TOKEN}\r\n");
+    assert!(answer(&running, "example.org", &more).starts_with("HTTP/1.1 200"));
+    assert!(answer(&running, "example.org", "").starts_with("HTTP/1.1 401"));
+    stop(running);
 }
 
 #[test]
@@ -213,4 +285,57 @@ fn a_client_that_comes_back_resumes_its_session_however_many_came_in_between() {
     }
     assert_eq!(handshake(addr, &one), rustls::HandshakeKind::Resumed);
     stop(running);
+}
+
+/// The beginning of what the server sends next; nothing if it closes the connection.
+fn next_bytes(stream: &mut TcpStream) -> Vec<u8> {
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut bytes = vec![0; 1024];
+    let count = stream.read(&mut bytes).unwrap_or(0);
+    bytes.truncate(count);
+    bytes
+}
+
+#[test]
+fn half_sent_requests_give_way_to_health_checks_the_oldest_first() {
+    let node = TestNode::start();
+    // As many as there is room for.
+    let idle = |request: &[u8]| {
+        let mut stream = TcpStream::connect(node.client.addr).unwrap();
+        stream.write_all(request).unwrap();
+        stream
+    };
+    let mut silent: Vec<_> = (0..256).map(|_| idle(b"GET /healthz HTTP/1.1\r\nhost: ")).collect();
+    // They keep their connections.
+    let clients: Vec<_> = (0..3).map(|_| Client::new(node.client.addr)).collect();
+    for client in &clients {
+        assert_eq!(client.call("GET", "/healthz", Value::Null).0, 200);
+    }
+    // The oldest were dropped; the youngest goes on.
+    assert!(silent[..3].iter_mut().all(|stream| next_bytes(stream).is_empty()));
+    let youngest = silent.last_mut().unwrap();
+    youngest.write_all(b"localhost\r\n\r\n").unwrap();
+    assert!(next_bytes(youngest).starts_with(b"HTTP/1.1 200"));
+    let metrics = node.client.raw("GET", "/metrics", &[]).unwrap().2;
+    let metrics = String::from_utf8(metrics).unwrap();
+    let evicted = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("fondaco_http_connections_evicted_total "));
+    assert!(evicted.unwrap().parse::<u64>().unwrap() >= 3, "{metrics}");
+}
+
+#[test]
+fn a_header_has_at_most_the_documented_64_kib() {
+    let node = TestNode::start();
+    let header = |bytes: usize| {
+        let head = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
+        let lengths = "x: \r\n\r\n".len() + head.len();
+        format!("{head}x: {}\r\n\r\n", "x".repeat(bytes - lengths))
+    };
+    let answer = exchange(node.client.addr, header(64 << 10).as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    for bytes in [(64 << 10) + 1, 100 << 10] {
+        let answer = exchange(node.client.addr, header(bytes).as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 431"), "{bytes}: {answer}");
+    }
 }

@@ -1,0 +1,179 @@
+//! The open connections of the control port, and which of them gives way when there are as many as may be.
+//!
+//! A connection is *waiting* while it has no complete header to answer: during the TLS handshake, before its first
+//! request, and between two requests. It is *busy* from a complete header until the body of the answer has been handed
+//! over. When the limit is reached, a new connection takes the place of the one that has been waiting for longest, so
+//! that clients that connect and say nothing keep nobody out, health checks least of all. Busy connections are never
+//! dropped: the number of requests that are answered at a time bounds them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// All connections.
+#[derive(Debug)]
+pub(super) struct Connections {
+    limit: usize,
+    table: Mutex<Table>,
+    /// Told of each connection that ends.
+    ended: Notify,
+    evicted: Arc<AtomicU64>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    open: usize,
+    /// Turns to wait, given out in order.
+    next_turn: u64,
+    /// Those that wait, by their turn: the first has waited for longest.
+    waiting: BTreeMap<u64, Arc<Notify>>,
+}
+
+/// One connection. It is waiting at first.
+#[derive(Debug)]
+pub(super) struct Connection {
+    connections: Arc<Connections>,
+    /// Told when the connection has to give way.
+    evicted: Arc<Notify>,
+    /// Its turn while it is waiting.
+    turn: Mutex<Option<u64>>,
+}
+
+impl Connections {
+    /// No more than `limit` at a time; those that had to give way are counted in `evicted`.
+    pub(super) fn new(limit: usize, evicted: Arc<AtomicU64>) -> Arc<Self> {
+        Arc::new(Self {
+            limit,
+            table: Mutex::default(),
+            ended: Notify::new(),
+            evicted,
+        })
+    }
+
+    /// Takes a place for one more, from the connection that has waited for longest if all are taken.
+    pub(super) async fn enter(self: &Arc<Self>) -> Connection {
+        loop {
+            let ended = self.ended.notified();
+            {
+                let mut table = self.table();
+                if table.open < self.limit {
+                    table.open += 1;
+                    let connection = Connection {
+                        connections: Arc::clone(self),
+                        evicted: Arc::new(Notify::new()),
+                        turn: Mutex::new(None),
+                    };
+                    connection.wait_in(&mut table);
+                    return connection;
+                }
+                if let Some((_, oldest)) = table.waiting.pop_first() {
+                    self.evicted.fetch_add(1, Relaxed);
+                    oldest.notify_one();
+                }
+            }
+            ended.await;
+        }
+    }
+
+    /// Waits until none is open.
+    pub(super) async fn all_ended(&self) {
+        loop {
+            let ended = self.ended.notified();
+            if self.table().open == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Nothing is left half done under the lock.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    /// A header is complete: the connection is busy.
+    pub(super) fn begin(&self) {
+        let mut table = self.connections.table();
+        if let Some(turn) = self.turn().take() {
+            table.waiting.remove(&turn);
+        }
+    }
+
+    /// The answer is given: the connection is waiting again, as the last of all.
+    pub(super) fn finish(&self) {
+        self.wait_in(&mut self.connections.table());
+    }
+
+    /// Waits until the connection has to give way.
+    pub(super) async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
+    fn wait_in(&self, table: &mut Table) {
+        let turn = table.next_turn;
+        table.next_turn += 1;
+        table.waiting.insert(turn, Arc::clone(&self.evicted));
+        if let Some(earlier) = self.turn().replace(turn) {
+            table.waiting.remove(&earlier);
+        }
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Option<u64>> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.begin();
+        self.connections.table().open -= 1;
+        self.connections.ended.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn now<F: Future>(future: F) -> Option<F::Output> {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn the_one_that_has_waited_for_longest_gives_way_and_none_that_is_busy() {
+        let evicted = Arc::new(AtomicU64::new(0));
+        let connections = Connections::new(3, Arc::clone(&evicted));
+        let enter = || now(connections.enter());
+        let (first, second, third) = (enter().unwrap(), enter().unwrap(), enter().unwrap());
+        first.begin();
+        second.begin();
+        second.finish();
+        // By now the second has waited for less long than the third.
+        assert!(enter().is_none(), "the third has not ended yet");
+        assert!(now(third.evicted()).is_some());
+        assert!(now(first.evicted()).is_none() && now(second.evicted()).is_none());
+        drop(third);
+        let fourth = enter().unwrap();
+        fourth.begin();
+        assert!(enter().is_none());
+        assert!(now(second.evicted()).is_some());
+        drop(second);
+        let fifth = enter().unwrap();
+        fifth.begin();
+        assert!(enter().is_none(), "all are busy");
+        assert_eq!(evicted.load(Relaxed), 2);
+        drop((first, fourth, fifth));
+        assert!(now(connections.all_ended()).is_some());
+    }
+}
