@@ -102,6 +102,18 @@ impl Access {
         self.users.is_empty()
     }
 
+    /// All users.
+    pub fn users(&self) -> &[User] {
+        &self.users
+    }
+
+    /// The name of the user that is meant, if there is one; the default one without a name.
+    pub fn known_name(&self, name: Option<&[u8]>) -> Option<&str> {
+        let name = name.unwrap_or(DEFAULT_USER);
+        let known = self.users.iter().find(|user| user.name.as_bytes() == name);
+        known.map(|user| user.name.as_str())
+    }
+
     /// The user with this name and password. Takes as long for an unknown name as for a wrong password.
     pub fn authenticate(&self, name: Option<&[u8]>, password: &[u8]) -> Option<&User> {
         let name = name.unwrap_or(DEFAULT_USER);

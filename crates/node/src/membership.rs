@@ -3,23 +3,39 @@
 //! A value: it is published together with the [`Catalog`](crate::Catalog), so that a request sees one
 //! state of both, and replaced whole when the cluster changes.
 
-use std::sync::{Arc, OnceLock};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fondaco_model::cluster::{Topology, TopologyNode};
 use fondaco_model::{Identity, NodeId, PartitionId, PartitionSet, Slot, StoreName};
 use sha2::{Digest, Sha256};
+
+use crate::access::User;
 
 /// The cluster, and who this process is in it.
 #[derive(Debug)]
 pub struct Membership {
     topology: Arc<Topology>,
     member: Member,
-    /// The topology as `FONDACO.TOPOLOGY` tells it.
-    json: String,
-    /// Another one stands for another topology.
-    tag: String,
+    /// The topology as `FONDACO.TOPOLOGY` tells it to clients that may read all stores.
+    whole: Arc<Description>,
+    /// What it tells the users that have asked, by their rights. Users are configured, so that their
+    /// number is bounded.
+    parts: Mutex<HashMap<Patterns, Arc<Description>>>,
     /// Computed when it is first asked for.
     without_quorum: OnceLock<PartitionSet>,
+}
+
+/// The stores that a user may read, and those that it may write.
+type Patterns = (Vec<String>, Vec<String>);
+
+/// A topology as `FONDACO.TOPOLOGY` tells it.
+#[derive(Debug)]
+pub struct Description {
+    /// Another one stands for another topology.
+    pub tag: String,
+    /// The topology, as JSON.
+    pub json: String,
 }
 
 /// Who a process is in a cluster.
@@ -34,15 +50,11 @@ pub enum Member {
 impl Membership {
     /// This process as a member of a cluster.
     pub fn new(topology: Arc<Topology>, member: Member) -> Self {
-        // Maps with text keys and plain data: serialising them into memory cannot fail.
-        let json = serde_json::to_string(&*topology).expect("a topology is plain data");
-        let digest = Sha256::digest(json.as_bytes());
-        let tag = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
         Self {
+            whole: Arc::new(Description::of(&topology)),
+            parts: Mutex::default(),
             topology,
             member,
-            json,
-            tag,
             without_quorum: OnceLock::new(),
         }
     }
@@ -68,9 +80,26 @@ impl Membership {
         self.member == Member::Node(node)
     }
 
-    /// The topology as JSON, and a tag that another topology does not have.
-    pub fn description(&self) -> (&str, &str) {
-        (&self.tag, &self.json)
+    /// The topology as this user is told of it: all nodes, with where they serve RESP, and the stores that the user
+    /// may read. Without a user, and to one that may read all stores, all of it is told.
+    pub fn description(&self, user: Option<&User>) -> Arc<Description> {
+        let Some(user) = user.filter(|user| self.topology.stores.keys().any(|store| !user.may_read(store))) else {
+            return Arc::clone(&self.whole);
+        };
+        let patterns = (user.stores.clone(), user.writes.clone());
+        // A map, whole at any moment.
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(part) = parts.get(&patterns) {
+            return Arc::clone(part);
+        }
+        let mut topology = Topology::clone(&self.topology);
+        topology.stores.retain(|store, _| user.may_read(store));
+        for node in topology.nodes.values_mut() {
+            node.http.clear();
+        }
+        let part = Arc::new(Description::of(&topology));
+        parts.insert(patterns, Arc::clone(&part));
+        part
     }
 
     /// The node that a client should ask for a slot of a store, other than this one: the first that is
@@ -118,6 +147,16 @@ impl Membership {
         self.live_owners(partition)
             .next()
             .is_some_and(|(node, _)| self.is(node))
+    }
+}
+
+impl Description {
+    fn of(topology: &Topology) -> Self {
+        // Maps with text keys and plain data: serialising them into memory cannot fail.
+        let json = serde_json::to_string(topology).expect("a topology is plain data");
+        let digest = Sha256::digest(json.as_bytes());
+        let tag = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { tag, json }
     }
 }
 
@@ -179,12 +218,50 @@ pub(crate) mod tests {
     fn another_topology_has_another_tag() {
         let tag = |topology| {
             let membership = Membership::new(Arc::new(topology), Member::Node(node(1)));
-            membership.description().0.to_owned()
+            membership.description(None).tag.clone()
         };
         let mut other = topology(&["a:1", "b:2"], 4);
         assert_eq!(tag(topology(&["a:1", "b:2"], 4)), tag(other.clone()));
         other.epoch += 1;
         assert_ne!(tag(topology(&["a:1", "b:2"], 4)), tag(other));
+    }
+
+    #[test]
+    fn a_user_is_told_of_the_stores_that_it_may_read_and_of_no_others() {
+        let mut topology = topology(&["a:1", "b:2"], 4);
+        let store = topology.stores.values().next().unwrap().clone();
+        topology.stores.insert("secret".parse().unwrap(), store);
+        let membership = Membership::new(Arc::new(topology.clone()), Member::Node(node(1)));
+        let told = |stores: &[&str], writes: &[&str]| {
+            let patterns = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect();
+            let user = User {
+                name: "user".into(),
+                password: crate::access::PasswordDigest::of(b"x"),
+                stores: patterns(stores),
+                writes: patterns(writes),
+                admin: false,
+            };
+            membership.description(Some(&user))
+        };
+        let parsed = |description: &Description| serde_json::from_str::<Topology>(&description.json).unwrap();
+        let names = |topology: &Topology| topology.stores.keys().map(ToString::to_string).collect::<Vec<_>>();
+
+        let reader = told(&["s"], &[]);
+        assert!(!reader.json.contains("secret"));
+        let told_reader = parsed(&reader);
+        assert_eq!(names(&told_reader), ["s"]);
+        assert_eq!((told_reader.nodes.len(), &told_reader.owners), (2, &topology.owners));
+        assert!(
+            told_reader
+                .nodes
+                .values()
+                .all(|node| node.http.is_empty() && !node.resp.is_empty())
+        );
+        assert_eq!(names(&parsed(&told(&[], &["sec*"]))), ["secret"]);
+        assert!(names(&parsed(&told(&[], &[]))).is_empty());
+        assert_eq!(parsed(&told(&["*"], &[])), topology);
+        assert_ne!(reader.tag, membership.description(None).tag);
+        assert_eq!(reader.tag, told(&["s"], &[]).tag);
     }
 
     #[test]

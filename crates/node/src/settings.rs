@@ -37,6 +37,8 @@ pub enum Setting {
     ForwardBytesMax,
     /// How many bytes of hot keys a router keeps; 0 is none.
     RouterCacheBytes,
+    /// From how many microseconds on a request is slow.
+    SlowRequestMicroseconds,
 }
 
 /// What is to be known of a setting.
@@ -59,7 +61,7 @@ pub struct SettingSpec {
 }
 
 /// All settings.
-pub const SETTINGS: [SettingSpec; 11] = [
+pub const SETTINGS: [SettingSpec; 12] = [
     SettingSpec {
         setting: Setting::FetchRateBytesPerSecond,
         name: "fetch-rate-bytes-per-second",
@@ -158,6 +160,15 @@ pub const SETTINGS: [SettingSpec; 11] = [
         min: 0,
         max: 1 << 40,
         summary: "how many bytes of hot keys a router keeps; 0 is none",
+    },
+    SettingSpec {
+        setting: Setting::SlowRequestMicroseconds,
+        name: "slow-request-microseconds",
+        redis_name: Some("slowlog-log-slower-than"),
+        default: 10_000,
+        min: 0,
+        max: 1 << 40,
+        summary: "from how many microseconds on a request is kept in SLOWLOG",
     },
 ];
 

@@ -5,7 +5,7 @@
 //! change is in exactly one of both.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,8 @@ pub(crate) struct Partition {
     is_cleared: AtomicBool,
     /// Whether what was acknowledged here may be on other nodes alone.
     is_behind: AtomicBool,
+    /// How many keys had a time to live when it was swept last.
+    expiring: AtomicU64,
     tree: Mutex<Tree>,
     /// Damaged records that were found: the hashes of their keys, and the digests of what they are now.
     damaged: Mutex<HashSet<(u64, u64)>>,
@@ -106,6 +108,7 @@ impl Partition {
             is_held: AtomicBool::new(true),
             is_cleared: AtomicBool::new(false),
             is_behind: AtomicBool::new(false),
+            expiring: AtomicU64::new(0),
             tree: Mutex::default(),
             damaged: Mutex::default(),
             exchanges: Mutex::default(),
@@ -157,6 +160,16 @@ impl Partition {
     /// It was compared with enough others.
     pub(crate) fn caught_up(&self) {
         self.is_behind.store(false, Release);
+    }
+
+    /// How many keys had a time to live when it was swept last; 0 before that.
+    pub(crate) fn expiring(&self) -> u64 {
+        self.expiring.load(Relaxed)
+    }
+
+    /// So many keys have a time to live.
+    pub(crate) fn swept(&self, expiring: u64) {
+        self.expiring.store(expiring, Relaxed);
     }
 
     /// Whether all of it was deleted.

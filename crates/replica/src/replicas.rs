@@ -62,6 +62,8 @@ pub struct ReplicaStatus {
     pub surplus: usize,
     /// How many keys there are, deleted ones included, as far as hash trees are made.
     pub keys: u64,
+    /// How many of them had a time to live when they were swept last.
+    pub expiring: u64,
     /// Of how many partitions the hash tree is not made yet, or made anew, since it became too small.
     pub trees_missing: usize,
 }
@@ -156,6 +158,7 @@ impl Replicas {
             synchronised: PartitionSet::EMPTY,
             surplus: store.surplus.iter().filter(|partition| !partition.is_cleared()).count(),
             keys: 0,
+            expiring: 0,
             trees_missing: 0,
         };
         for partition in store.partitions.values() {
@@ -168,6 +171,7 @@ impl Replicas {
                 None => status.trees_missing += usize::from(store.is_compared()),
             }
             status.trees_missing += usize::from(partition.has_crowded_tree());
+            status.expiring += partition.expiring();
         }
         if !store.is_compared() {
             status.keys = store.table.approximate_len();

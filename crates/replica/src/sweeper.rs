@@ -198,6 +198,7 @@ impl Sweep<'_> {
         // What is found was there by now: a comparison that begins later is of that.
         let now_ms = self.shared.now_ms();
         let expired_unix_ms = self.horizon.now_unix_ms.saturating_sub(EXPIRED_KEPT_MS);
+        let (mut expiring, now_unix_ms) = (0, unix_ms());
         for entry in entries {
             let Found::Record(table_key, record) = entry.map_err(failed)? else {
                 continue;
@@ -210,6 +211,7 @@ impl Sweep<'_> {
             else {
                 continue;
             };
+            expiring += u64::from(decoded.next_expiry_unix_ms().is_some_and(|end| end > now_unix_ms));
             match self.horizon.is_past(&decoded) {
                 true => {
                     let found = found.get(&hash).copied();
@@ -232,6 +234,7 @@ impl Sweep<'_> {
                 self.drop_values(std::mem::take(&mut expired))?;
             }
         }
+        self.partition.swept(expiring);
         self.give_up(given_up)?;
         self.drop_values(expired)?;
         self.shared.metrics.add(ReplicaCounter::Sweeps, 1);

@@ -89,7 +89,7 @@ fn every_refusal_has_its_code_and_says_what_to_do() {
         (&["GET", "empty:1"], "NOVERSION", "push one"),
         (&["SET", "b:only", "x"], "READONLY", "fondaco push"),
         (&["DEL", "b:only"], "READONLY", "\"b\" is a batch store"),
-        (&["FLUSHALL"], "READONLY", "push"),
+        (&["FLUSHALL"], "ERR", "fondaco store drop"),
         (
             &["NONSENSE", "x", "y"],
             "ERR",

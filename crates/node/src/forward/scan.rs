@@ -1,11 +1,15 @@
-//! Listing the keys of partitions that other nodes hold, for `SCAN`.
+//! Listing the keys of partitions that other nodes hold, for `SCAN`, and counting them, for `DBSIZE`.
+
+use std::collections::BTreeSet;
 
 use fondaco_client::ClientError;
 use fondaco_format::ScanPosition;
+use fondaco_model::{NodeId, StoreName};
 use fondaco_resp::ReplyItem;
 
 use super::{Forwarder, told};
 use crate::catalog::Catalog;
+use crate::membership::Membership;
 
 /// Keys, and the hash to go on from in their partition; `None` at its end.
 pub(crate) type Listed = (Vec<Vec<u8>>, Option<u64>);
@@ -55,6 +59,31 @@ impl Forwarder {
             }
         }
         Err(error)
+    }
+}
+
+impl Forwarder {
+    /// About how many keys a store has, as the nodes tell that hold it.
+    ///
+    /// # Errors
+    /// The error to answer with: of the first node that did not tell.
+    pub(crate) async fn count(&self, membership: &Membership, store: &StoreName) -> Result<u64, String> {
+        let client = self.client().map_err(|error| told(&error).to_string())?;
+        let topology = membership.topology();
+        let partitions = topology.partitions.partitions();
+        let leaders = partitions.filter_map(|partition| Some(membership.live_owners(partition).next()?.0));
+        let leaders: BTreeSet<NodeId> = leaders.collect();
+        let mut keys = 0;
+        for node in leaders {
+            let request = [b"FONDACO.SIZE", store.as_str().as_bytes()];
+            let answer = client.ask(node, &request, self.deadline()).await;
+            let (_, items) = answer.map_err(|failed| told(&failed).to_string())?;
+            match items[..] {
+                [ReplyItem::Integer(count @ 0..)] => keys += count as u64,
+                _ => return Err(format!("ERR node {node} answered FONDACO.SIZE with something else")),
+            }
+        }
+        Ok(keys)
     }
 }
 

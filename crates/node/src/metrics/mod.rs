@@ -15,7 +15,7 @@ pub(crate) use histogram::add;
 pub use histogram::{Histogram, HistogramSnapshot};
 
 /// More than there are commands.
-const COMMANDS_MAX: usize = 128;
+const COMMANDS_MAX: usize = 192;
 
 /// The counters of one event loop.
 #[derive(Debug)]

@@ -6,7 +6,9 @@
 //! - `reused`: memory that the connections of a loop use in turns;
 //! - `window`: the look-ups of a pipeline, done together;
 //! - `clients`: who is connected, for `CLIENT` and for dropping the silent and the slow;
+//! - `guesses`: wrong passwords, slowed down and logged;
 //! - `refusal`: the errors that look-ups are answered with;
+//! - `slow_log`: slow requests, for `SLOWLOG` and `LATENCY`;
 //! - `commands`: everything that is not a look-up.
 //!
 //! Loops share immutable data and counters, and nothing else.
@@ -16,9 +18,11 @@ mod clients;
 mod commands;
 mod connection;
 mod event_loop;
+mod guesses;
 mod refusal;
 mod reused;
 mod session;
+mod slow_log;
 mod window;
 
 use std::io;
@@ -37,6 +41,8 @@ use crate::settings::Settings;
 pub use buffers::BufferBudget;
 use clients::Clients;
 use fondaco_replica::Replicas;
+use guesses::Guesses;
+use slow_log::SlowLog;
 
 /// What a server is started with.
 #[derive(Debug, Clone)]
@@ -83,6 +89,8 @@ pub(crate) struct Shared {
     pub(crate) settings: Arc<Settings>,
     pub(crate) metrics: Arc<NodeMetrics>,
     pub(crate) clients: Clients,
+    pub(crate) guesses: Guesses,
+    pub(crate) slow_log: SlowLog,
     pub(crate) quotas: Quotas,
     /// Of writes.
     pub(crate) write_quotas: Quotas,
@@ -158,6 +166,8 @@ impl Server {
             settings,
             metrics,
             clients: Clients::default(),
+            guesses: Guesses::default(),
+            slow_log: SlowLog::default(),
             quotas: Quotas::new(),
             write_quotas: Quotas::new(),
             started: Instant::now(),

@@ -3,8 +3,9 @@
 use fondaco_model::StoreName;
 use fondaco_resp::Protocol;
 
-use super::Shared;
+use super::{Shared, refusal};
 use crate::access::User;
+use crate::catalog::Catalog;
 
 /// The state of one connection between requests.
 pub(crate) struct Session {
@@ -12,6 +13,8 @@ pub(crate) struct Session {
     /// Who the client is; `None` where nobody needs to say so, or before it did.
     user: Option<User>,
     authenticated: bool,
+    /// How often the client gave a wrong password on this connection.
+    pub(crate) wrong_passwords: u32,
     pub(crate) replies: Replies,
     /// Whether the client knows which node has which slot, and goes there.
     pub(crate) follows_slots: bool,
@@ -38,6 +41,7 @@ impl Session {
             protocol: Protocol::Resp2,
             user: None,
             authenticated: shared.config.access.is_open(),
+            wrong_passwords: 0,
             replies: Replies::On,
             follows_slots: false,
             asking: false,
@@ -65,6 +69,30 @@ impl Session {
     /// Whether the client may change settings and drop other clients.
     pub(crate) fn may_administer(&self) -> bool {
         self.user.as_ref().map_or(self.authenticated, |user| user.admin)
+    }
+
+    /// The user that the client is; `None` where there are no users, or before it said so.
+    pub(crate) fn user(&self) -> Option<&User> {
+        self.user.as_ref()
+    }
+
+    /// The place of the store of this name, if the client may read it.
+    ///
+    /// # Errors
+    /// The error to answer with. It does not tell whether there is a store that the client may not read.
+    pub(crate) fn readable_store(&self, catalog: &Catalog, name: &[u8]) -> Result<u16, String> {
+        let place = catalog.store_on_wire(name);
+        if let Some(place) = place
+            && self.may_read(&catalog.stores()[place as usize].name)
+        {
+            return Ok(place);
+        }
+        // No store ever has a name that is not valid, so that this tells nothing.
+        let parsed = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
+        match parsed {
+            Some(name) if !self.may_read(&name) => Err(refusal::no_right_to_read(&name)),
+            _ => Err(refusal::no_store(name)),
+        }
     }
 
     /// Whether the client may read a store.

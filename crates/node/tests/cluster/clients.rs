@@ -153,8 +153,30 @@ fn a_node_without_a_cluster_owns_all_slots() {
             .unwrap()
             .contains("cluster_enabled:1\r\n")
     );
-    let refused = connection.send("CLUSTER COUNTKEYSINSLOT 5").unwrap_err();
-    assert!(refused.contains("DBSIZE"), "{refused}");
+    let key = wire_key(5);
+    let mut number = |command: &str| match connection.send(command) {
+        Ok(Value::Int(number)) => number,
+        other => panic!("{command}: {other:?}"),
+    };
+    let slot = number(&format!("CLUSTER KEYSLOT {key}"));
+    assert!(number(&format!("CLUSTER COUNTKEYSINSLOT {slot}")) >= 1);
+    assert_eq!(number(&format!("TOUCH {key} {key} pymk:none")), 2);
+    assert_eq!(number(&format!("EXPIRETIME {key}")), -1);
+    assert_eq!(number("PEXPIRETIME pymk:none"), -2);
+    let bytes = (key.len() + value(1, 5).len()) as i64;
+    assert_eq!(number(&format!("MEMORY USAGE {key}")), bytes);
+    let Ok(Value::Array(listed)) = connection.send(&format!("CLUSTER GETKEYSINSLOT {slot} 10")) else {
+        panic!("no keys");
+    };
+    assert!(
+        listed.contains(&Value::BulkString(key.clone().into_bytes())),
+        "{listed:?}"
+    );
+    assert_eq!(
+        connection.text(&format!("OBJECT ENCODING {key}")).as_deref(),
+        Some("embstr")
+    );
+    assert!(connection.text("RANDOMKEY").unwrap().starts_with("pymk:"));
     let refused = connection.send("CLUSTER COUNTKEYSINSLOT 16384").unwrap_err();
     assert!(refused.contains("Invalid slot"), "{refused}");
     assert!(

@@ -1,8 +1,10 @@
 //! Versioned stores over RESP: nodes with real replicas, written to and read by Redis clients.
 
+mod access;
 mod commands;
 mod faults;
 mod harness;
 mod like_redis;
 mod pipelines;
 mod quorums;
+mod tools;

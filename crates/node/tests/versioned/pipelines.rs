@@ -10,8 +10,9 @@ use fondaco_node::Counter;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use redis::Value;
 
-use crate::harness::{Cluster, PATIENCE, Shape};
+use crate::harness::{Cluster, PATIENCE, Shape, bulk};
 
 /// A request of a pipeline, on one of a few keys.
 #[derive(Debug, Clone)]
@@ -152,4 +153,29 @@ fn look_ups_among_other_requests_are_answered_as_if_each_came_alone() {
     });
     outcome.unwrap();
     assert!(cluster.nodes[0].count(Counter::HotLookups) > 0);
+}
+
+#[test]
+fn commands_behind_a_multi_do_not_run() {
+    let cluster = Cluster::start(Shape::default());
+    let node = &cluster.nodes[0];
+    for before in ["", "SET s:before 1\r\n", "GET s:before\r\nPING\r\n"] {
+        let mut stream = TcpStream::connect(node.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let requests = format!("{before}MULTI\r\nSET s:in 1\r\nDEL s:before\r\nEXEC\r\n");
+        stream.write_all(requests.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let last = answer.lines().last().unwrap();
+        assert!(
+            last.starts_with("-ERR unknown command 'MULTI'") && last.contains("MSET"),
+            "{answer}"
+        );
+    }
+    let mut connection = node.connect();
+    assert_eq!(connection.send("GET s:in"), Ok(Value::Nil));
+    assert_eq!(connection.send("GET s:before"), Ok(bulk("1")));
+    assert!(connection.send("KEYS *").unwrap_err().contains("SCAN"));
+    // That one goes on.
+    assert_eq!(connection.send("GET s:in"), Ok(Value::Nil));
 }

@@ -9,7 +9,9 @@ use fondaco_client::quorum::{ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_model::versioned::{Update, VersionedSettings};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
-use crate::cluster::{Cluster, PATIENCE, ask, merging, node, now_unix_ms, pair, put, quiet, request, until, value};
+use crate::cluster::{
+    Cluster, PATIENCE, STORE_ID, ask, merging, node, now_unix_ms, pair, put, quiet, request, until, value,
+};
 
 /// Everything in the background all the time.
 fn busy() -> ReplicaOptions {
@@ -78,6 +80,11 @@ fn an_expired_record_is_forgotten() {
         (1..=2).all(|number| cluster.record(number, "k").is_none())
     });
     assert!((1..=2).all(|number| cluster.record(number, "later").is_some()));
+    write_everywhere(&cluster, "endless", value("a"));
+    let expiring = |number| cluster.node(number).status(STORE_ID).unwrap().expiring;
+    until("a count of what expires", || {
+        (1..=2).all(|number| expiring(number) == 1)
+    });
 }
 
 #[test]

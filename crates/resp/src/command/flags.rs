@@ -31,6 +31,11 @@ macro_rules! named_bits {
                 named.filter(move |&(bit, _)| self.0 >> bit & 1 == 1).map(|(_, &name)| name)
             }
 
+            /// The names of all members, in the order of Redis.
+            pub fn all_names() -> impl Iterator<Item = &'static str> {
+                Self::NAMES.iter().copied()
+            }
+
             /// The set with the one member of this name.
             pub fn from_name(name: &[u8]) -> Option<Self> {
                 let mut named = Self::NAMES.iter();

@@ -209,4 +209,72 @@ pub enum CommandId {
     FondacoRSync,
     /// `FONDACO.RHINTS`
     FondacoRHints,
+    /// `TOUCH`
+    Touch,
+    /// `EXPIRETIME`
+    ExpireTime,
+    /// `PEXPIRETIME`
+    PExpireTime,
+    /// `RANDOMKEY`
+    RandomKey,
+    /// `OBJECT`
+    Object,
+    /// `OBJECT ENCODING`
+    ObjectEncoding,
+    /// `OBJECT FREQ`
+    ObjectFreq,
+    /// `OBJECT IDLETIME`
+    ObjectIdleTime,
+    /// `OBJECT REFCOUNT`
+    ObjectRefCount,
+    /// `OBJECT HELP`
+    ObjectHelp,
+    /// `TIME`
+    Time,
+    /// `ROLE`
+    Role,
+    /// `WAIT`
+    Wait,
+    /// `SLOWLOG`
+    SlowLog,
+    /// `SLOWLOG GET`
+    SlowLogGet,
+    /// `SLOWLOG LEN`
+    SlowLogLen,
+    /// `SLOWLOG RESET`
+    SlowLogReset,
+    /// `SLOWLOG HELP`
+    SlowLogHelp,
+    /// `LATENCY`
+    Latency,
+    /// `LATENCY HISTOGRAM`
+    LatencyHistogram,
+    /// `LATENCY LATEST`
+    LatencyLatest,
+    /// `LATENCY HELP`
+    LatencyHelp,
+    /// `ACL`
+    Acl,
+    /// `ACL WHOAMI`
+    AclWhoAmI,
+    /// `ACL LIST`
+    AclList,
+    /// `ACL CAT`
+    AclCat,
+    /// `ACL HELP`
+    AclHelp,
+    /// `MODULE`
+    Module,
+    /// `MODULE LIST`
+    ModuleList,
+    /// `MODULE HELP`
+    ModuleHelp,
+    /// `MEMORY`
+    Memory,
+    /// `MEMORY USAGE`
+    MemoryUsage,
+    /// `MEMORY HELP`
+    MemoryHelp,
+    /// `FONDACO.SIZE`
+    FondacoSize,
 }

@@ -3,6 +3,7 @@
 //! A server [`resolve`]s a request to its [`CommandSpec`], and runs what its [`CommandId`] names. What a
 //! command does is not here. [`answer_command`] and [`write_help`] answer what asks about commands.
 
+mod alternative;
 mod answer;
 mod argument;
 mod describe;
@@ -23,5 +24,7 @@ pub use flags::{Categories, Flags, KeyAccess};
 pub use help::write_help;
 pub use id::CommandId;
 pub use keys::KeySpec;
-pub use refusal::{argument_count_error, is_http, resolve, unknown_command_error, unknown_subcommand_error};
+pub use refusal::{
+    argument_count_error, ends_connection, is_http, resolve, unknown_command_error, unknown_subcommand_error,
+};
 pub use spec::{CommandSpec, Deprecation, Group};

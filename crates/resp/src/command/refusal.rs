@@ -2,6 +2,7 @@
 //!
 //! The wording is that of Redis, since clients match on it.
 
+use super::alternative::alternative;
 use super::{CommandSpec, find};
 use crate::Arguments;
 
@@ -38,7 +39,12 @@ pub fn resolve(arguments: &Arguments, buffer: &[u8]) -> Result<&'static CommandS
 #[cold]
 pub fn unknown_command_error<'a>(arguments: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut arguments = arguments.into_iter();
-    let name = quoted(arguments.next().unwrap_or_default(), QUOTED_BYTES_MAX);
+    let name = arguments.next().unwrap_or_default();
+    if let Some(alternative) = alternative(name) {
+        let name = String::from_utf8_lossy(name);
+        return format!("ERR unknown command '{name}': {alternative}");
+    }
+    let name = quoted(name, QUOTED_BYTES_MAX);
     let mut beginning = String::new();
     for argument in arguments {
         let room = QUOTED_BYTES_MAX.saturating_sub(beginning.len());
@@ -72,6 +78,13 @@ pub fn argument_count_error(spec: &CommandSpec) -> String {
 #[cold]
 pub fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+/// Whether the connection has to end after a command that there is not: the commands that follow were meant to run
+/// only together with it.
+#[cold]
+pub fn ends_connection(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"multi")
 }
 
 fn quoted(text: &[u8], bytes_max: usize) -> String {
@@ -121,6 +134,26 @@ mod tests {
         ] {
             assert_eq!(resolved(line), Err(expected.to_owned()), "{line:?}");
         }
+    }
+
+    #[test]
+    fn a_command_that_only_redis_has_is_refused_with_what_to_use_instead() {
+        for (line, expected) in [
+            ("KEYS *", "SCAN"),
+            ("Eval x 0", "client"),
+            ("SUBSCRIBE x", "broker"),
+            ("hset s:k f v", "MGET"),
+            ("LPUSH s:k v", "SET"),
+            ("WATCH s:k", "FONDACO.PUT"),
+            ("MULTI", "MSET"),
+            ("XADD s:k", "Kafka"),
+        ] {
+            let error = resolved(line).unwrap_err();
+            let name = line.split(' ').next().unwrap();
+            assert!(error.starts_with(&format!("ERR unknown command '{name}': ")), "{error}");
+            assert!(error.contains(expected), "{error}");
+        }
+        assert!(ends_connection(b"Multi") && !ends_connection(b"EXEC"));
     }
 
     #[test]

@@ -8,10 +8,10 @@ use std::fmt::Write;
 
 use fondaco_model::cluster::TopologyNode;
 use fondaco_model::{NodeId, SLOT_COUNT, slot_of_wire_key};
+use fondaco_resp::Reply;
 use fondaco_resp::command::CommandId;
-use fondaco_resp::{Reply, parse_integer};
 
-use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR};
+use super::{Call, Refusal, SYNTAX_ERROR};
 use crate::catalog::Catalog;
 use crate::membership::{Member, Membership};
 
@@ -74,13 +74,6 @@ pub(super) fn cluster(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refus
             reply.array(0);
         }
         CommandId::ClusterLinks => reply.array(0),
-        CommandId::ClusterCountKeysInSlot | CommandId::ClusterGetKeysInSlot => {
-            let slot = parse_integer(call.arguments[2]).ok_or(NOT_AN_INTEGER)?;
-            if !(0..i64::from(SLOT_COUNT)).contains(&slot) {
-                return Err("ERR Invalid slot".into());
-            }
-            return Err("ERR keys are not kept by slot: SCAN lists them, DBSIZE counts them".into());
-        }
         _ => return Err(SYNTAX_ERROR.into()),
     }
     Ok(())
@@ -93,19 +86,20 @@ pub(super) fn note(call: Call<'_>, reply: &mut Reply<'_>) {
     reply.ok();
 }
 
-/// `FONDACO.TOPOLOGY`: the tag and the JSON, or null if the caller has them already.
+/// `FONDACO.TOPOLOGY`: the tag and the JSON, or null if the caller has them already. A user is told of no store that it
+/// may not read.
 pub(super) fn topology(call: &Call<'_>, reply: &mut Reply<'_>) {
     let catalog = call.context.shared.catalog.load();
     let Some(membership) = catalog.membership() else {
         return reply.error("CLUSTERDOWN this node knows of no cluster yet: ask again in a moment");
     };
-    let (tag, json) = membership.description();
-    if call.arguments.get(1).is_some_and(|known| *known == tag.as_bytes()) {
+    let description = membership.description(call.session.user());
+    if call.arguments.get(1) == Some(&description.tag.as_bytes()) {
         return reply.null();
     }
     reply.array(2);
-    reply.bulk(tag.as_bytes());
-    reply.bulk(json.as_bytes());
+    reply.bulk(description.tag.as_bytes());
+    reply.bulk(description.json.as_bytes());
 }
 
 impl Shown {

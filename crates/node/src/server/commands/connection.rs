@@ -6,6 +6,7 @@ use super::information::mode;
 use super::{Call, Refusal, SYNTAX_ERROR, keyword};
 use crate::metrics::Counter;
 use crate::server::clients::Client;
+use crate::server::guesses::{self, WRONG_PASSWORDS_MAX};
 use crate::server::session::{Replies, Session};
 use fondaco_resp::command::CommandId;
 
@@ -32,18 +33,18 @@ pub(super) fn select(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refus
     }
 }
 
-pub(super) fn auth(mut call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+pub(super) async fn auth(mut call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
     let (name, password) = match call.arguments {
         [_, password] => (None, password),
         [_, name, password] => (Some(*name), password),
         _ => return Err(SYNTAX_ERROR.into()),
     };
-    log_in(&mut call, name, password)?;
+    log_in(&mut call, name, password).await?;
     reply.ok();
     Ok(())
 }
 
-fn log_in(call: &mut Call<'_>, name: Option<&[u8]>, password: &[u8]) -> Result<(), Refusal> {
+async fn log_in(call: &mut Call<'_>, name: Option<&[u8]>, password: &[u8]) -> Result<(), Refusal> {
     let access = &call.context.shared.config.access;
     if access.is_open() {
         // As Redis has it: the default user without a password accepts any.
@@ -63,14 +64,30 @@ fn log_in(call: &mut Call<'_>, name: Option<&[u8]>, password: &[u8]) -> Result<(
             call.session.log_in(user.clone());
             Ok(())
         }
-        None => {
-            call.context.metrics.add(Counter::AuthenticationFailures, 1);
-            Err(WRONG_PASSWORD.into())
-        }
+        None => Err(refuse_password(call, name).await),
     }
 }
 
-pub(super) fn hello(mut call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+/// Counts and logs a wrong password, and lets the client wait for the answer.
+async fn refuse_password(call: &mut Call<'_>, name: Option<&[u8]>) -> Refusal {
+    let shared = &call.context.shared;
+    call.context.metrics.add(Counter::AuthenticationFailures, 1);
+    if let Some(count) = shared.guesses.note(shared.now_ms()) {
+        // Only names that are known: people give their password in the place of the name, too.
+        let user = shared.config.access.known_name(name).unwrap_or("unknown");
+        tracing::warn!(client = call.client.address, user, count, "wrong user or password");
+    }
+    call.session.wrong_passwords += 1;
+    let count = call.session.wrong_passwords;
+    tokio::time::sleep(guesses::pause(count)).await;
+    if count < WRONG_PASSWORDS_MAX {
+        return WRONG_PASSWORD.into();
+    }
+    call.session.closing = true;
+    format!("{WRONG_PASSWORD} This was wrong for the {count}th time on this connection, which is closed now.")
+}
+
+pub(super) async fn hello(mut call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
     let mut arguments = call.arguments[1..].iter().copied();
     let protocol = match arguments.next() {
         None => call.session.protocol,
@@ -86,7 +103,7 @@ pub(super) fn hello(mut call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Ref
                 let (Some(user), Some(password)) = (arguments.next(), arguments.next()) else {
                     return Err(syntax_error_in_hello(option));
                 };
-                log_in(&mut call, Some(user), password)?;
+                log_in(&mut call, Some(user), password).await?;
             }
             "SETNAME" => name = Some(arguments.next().ok_or_else(|| syntax_error_in_hello(option))?),
             _ => return Err(syntax_error_in_hello(option)),
@@ -129,7 +146,9 @@ fn syntax_error_in_hello(option: &[u8]) -> Refusal {
 }
 
 pub(super) fn reset(call: Call<'_>, reply: &mut Reply<'_>) {
+    let wrong_passwords = call.session.wrong_passwords;
     *call.session = Session::new(&call.context.shared);
+    call.session.wrong_passwords = wrong_passwords;
     let mut described = call.client.described();
     described.name.clear();
     described.user = "default".into();

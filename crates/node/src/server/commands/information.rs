@@ -1,69 +1,112 @@
 //! `INFO` and `DBSIZE`: what the node holds and does.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use fondaco_model::StoreKind;
+use fondaco_replica::ReplicaStatus;
 use fondaco_resp::Reply;
 use fondaco_resp::command::all;
 
 use super::connection::REDIS_VERSION;
-use super::{Call, keyword};
+use super::{Call, Refusal, keyword};
 use crate::catalog::{Catalog, Serving, ServingStore};
 use crate::membership::{Member, Membership};
 use crate::metrics::{COUNTERS, Counter};
 use crate::server::Shared;
 
-const SECTIONS: [&str; 7] = [
+const SECTIONS: [&str; 8] = [
     "SERVER",
     "CLIENTS",
     "MEMORY",
     "STATS",
+    "REPLICATION",
     "COMMANDSTATS",
     "CLUSTER",
     "KEYSPACE",
 ];
 
-pub(super) fn dbsize(call: &Call<'_>, reply: &mut Reply<'_>) {
+pub(super) async fn dbsize(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
     let shared = &call.context.shared;
-    let catalog = shared.catalog.load();
-    let readable = catalog.stores().iter();
-    let readable = readable.filter(|store| call.session.may_read(&store.name));
-    let records: u64 = match catalog.membership() {
-        // A client that knows of slots asks every node, and adds up.
-        Some(membership) if call.session.follows_slots && !membership.is_router() => readable
-            .map(|store| match store.kind {
-                StoreKind::Batch => records_led(store, membership),
-                StoreKind::Versioned => keys_written(shared, store, membership.led()),
-            })
-            .sum(),
-        _ => readable.map(|store| records(shared, &catalog, store)).sum(),
-    };
+    let catalog = Arc::clone(&shared.catalog.load());
+    let mut records = 0;
+    for store in readable(call, &catalog) {
+        records += match catalog.membership() {
+            // A client that knows of slots asks every node, and adds up.
+            Some(membership) if call.session.follows_slots && !membership.is_router() => {
+                keys_led(shared, store, membership)
+            }
+            _ => keys_of(call, &catalog, store).await?,
+        };
+    }
     reply.integer(records as i64);
+    Ok(())
 }
 
-/// How many keys a store has, here and elsewhere.
-fn records(shared: &Shared, catalog: &Catalog, store: &ServingStore) -> u64 {
-    match (store.kind, catalog.membership()) {
-        (StoreKind::Versioned, Some(membership)) => {
-            keys_written(shared, store, membership.topology().partitions.get() as usize)
-        }
-        _ => catalog.records(store),
+/// `FONDACO.SIZE store`: how many keys this node has of it, in those partitions that it is the first owner of.
+pub(super) fn size(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    let shared = &call.context.shared;
+    let catalog = shared.catalog.load();
+    let place = call.session.readable_store(&catalog, call.arguments[1])?;
+    let store = &catalog.stores()[place as usize];
+    let keys = catalog
+        .membership()
+        .map(|membership| keys_led(shared, store, membership));
+    reply.integer(keys.unwrap_or_else(|| catalog.records(store)) as i64);
+    Ok(())
+}
+
+fn readable<'a>(call: &Call<'_>, catalog: &'a Catalog) -> Vec<&'a Arc<ServingStore>> {
+    let stores = catalog.stores().iter();
+    stores.filter(|store| call.session.may_read(&store.name)).collect()
+}
+
+/// How many keys a store has in those partitions that clients ask this node for.
+fn keys_led(shared: &Shared, store: &ServingStore, membership: &Membership) -> u64 {
+    match store.kind {
+        StoreKind::Batch => records_led(store, membership),
+        StoreKind::Versioned => keys_written(shared, store, membership.led()).unwrap_or(0),
+    }
+}
+
+/// How many keys a store has, here and elsewhere. Where nothing of a versioned store is here, as on routers, the nodes
+/// are asked.
+async fn keys_of(call: &Call<'_>, catalog: &Catalog, store: &ServingStore) -> Result<u64, Refusal> {
+    let Some(membership) = catalog.membership().filter(|_| store.kind == StoreKind::Versioned) else {
+        return Ok(catalog.records(store));
+    };
+    let partitions = membership.topology().partitions.get() as usize;
+    match keys_written(&call.context.shared, store, partitions) {
+        Some(keys) => Ok(keys),
+        None => call.context.forwarder.count(membership, &store.name).await,
     }
 }
 
 /// About how many keys a versioned store has in so many partitions, if all have as many as those that are held
-/// here. Deleted ones count until they are forgotten. A router holds none, and knows of none.
-fn keys_written(shared: &Shared, store: &ServingStore, partitions: usize) -> u64 {
-    let status = shared
-        .config
-        .replicas
-        .as_ref()
-        .and_then(|replicas| replicas.status(store.id.get()));
-    let (keys, held) = status.map_or((0, 0), |status| (status.keys, status.held.len()));
-    match held {
-        0 => 0,
-        held => (u128::from(keys) * partitions as u128 / held as u128) as u64,
-    }
+/// here; `None` if none is. Deleted ones count until they are forgotten.
+fn keys_written(shared: &Shared, store: &ServingStore, partitions: usize) -> Option<u64> {
+    scaled(shared, store, partitions, |status| status.keys)
+}
+
+/// About how many keys of a versioned store expire, as far as sweeps have found; 0 where nothing of it is held.
+fn keys_expiring(shared: &Shared, store: &ServingStore, catalog: &Catalog) -> u64 {
+    let partitions = catalog
+        .membership()
+        .map_or(0, |membership| membership.topology().partitions.get());
+    scaled(shared, store, partitions as usize, |status| status.expiring).unwrap_or(0)
+}
+
+/// A number of the partitions that are held here, for so many partitions; `None` if none is held.
+fn scaled(
+    shared: &Shared,
+    store: &ServingStore,
+    partitions: usize,
+    number: impl FnOnce(&ReplicaStatus) -> u64,
+) -> Option<u64> {
+    let replicas = shared.config.replicas.as_ref()?;
+    let status = replicas.status(store.id.get())?;
+    let here = u128::from(number(&status)) * partitions as u128;
+    Some(here.checked_div(status.held.len() as u128)? as u64)
 }
 
 /// The records of a store in those partitions that clients ask this node for.
@@ -73,7 +116,7 @@ fn records_led(store: &ServingStore, membership: &Membership) -> u64 {
     led.map(|chunk| chunk.records).sum()
 }
 
-pub(super) fn info(call: &Call<'_>, reply: &mut Reply<'_>) {
+pub(super) async fn info(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
     let asked: Vec<String> = call.arguments[1..].iter().map(|section| keyword(section)).collect();
     let everything = asked.iter().any(|section| section == "ALL" || section == "EVERYTHING");
     let default = asked.is_empty() || asked.iter().any(|section| section == "DEFAULT");
@@ -85,9 +128,13 @@ pub(super) fn info(call: &Call<'_>, reply: &mut Reply<'_>) {
                 text.push_str("\r\n");
             }
             write_section(call, section, &mut text);
+            if section == "KEYSPACE" {
+                write_keyspace(call, &mut text).await?;
+            }
         }
     }
     reply.verbatim(&text);
+    Ok(())
 }
 
 fn write_section(call: &Call<'_>, section: &str, text: &mut String) {
@@ -178,24 +225,38 @@ fn write_section(call: &Call<'_>, section: &str, text: &mut String) {
                 line("routers", &topology.routers);
             }
         }
-        _ => {
+        "REPLICATION" => {
+            // Each process takes writes, and none follows another: see docs/commands.md.
+            line("role", &"master");
+            line("connected_slaves", &0);
+            line("master_failover_state", &"no-failover");
             let catalog = shared.catalog.load();
-            let stores = catalog
-                .stores()
-                .iter()
-                .filter(|store| call.session.may_read(&store.name));
-            let mut keys = 0;
-            for store in stores {
-                keys += records(shared, &catalog, store);
-                line(&format!("store_{}", store.name), &store_line(shared, store, &catalog));
-            }
-            line("db0", &format!("keys={keys},expires=0,avg_ttl=0"));
+            let own = catalog
+                .membership()
+                .map(|membership| membership.topology().cluster.to_string());
+            line("master_replid", &format!("{:0<40}", own.unwrap_or_default()));
+            line("master_repl_offset", &0);
         }
+        _ => {}
     }
 }
 
-fn store_line(shared: &Shared, store: &ServingStore, catalog: &Catalog) -> String {
-    let keys = records(shared, catalog, store);
+async fn write_keyspace(call: &Call<'_>, text: &mut String) -> Result<(), Refusal> {
+    let shared = &call.context.shared;
+    let catalog = Arc::clone(&shared.catalog.load());
+    let (mut keys, mut expires) = (0, 0);
+    for store in readable(call, &catalog) {
+        let own = keys_of(call, &catalog, store).await?;
+        keys += own;
+        expires += keys_expiring(shared, store, &catalog);
+        // Writing to a string does not fail.
+        let _ = write!(text, "store_{}:{}\r\n", store.name, store_line(store, own, &catalog));
+    }
+    let _ = write!(text, "db0:keys={keys},expires={expires},avg_ttl=0\r\n");
+    Ok(())
+}
+
+fn store_line(store: &ServingStore, keys: u64, catalog: &Catalog) -> String {
     if store.kind == StoreKind::Versioned {
         return format!("kind=versioned,keys={keys}");
     }

@@ -4,7 +4,9 @@ mod cluster;
 mod configuration;
 mod connection;
 mod information;
+mod keyspace;
 mod scan;
+mod tools;
 pub(super) mod versioned;
 
 use std::rc::Rc;
@@ -48,6 +50,14 @@ pub(super) async fn carry_out(call: Call<'_>, reply: &mut Reply<'_>) -> Outcome 
     let done = match call.command {
         CommandId::Scan => scan::scan(&call, reply).await,
         CommandId::FondacoScan => scan::scan_partition(&call, reply).await,
+        CommandId::RandomKey => keyspace::random_key(&call, reply).await,
+        CommandId::ClusterCountKeysInSlot | CommandId::ClusterGetKeysInSlot => {
+            keyspace::keys_in_slot(&call, reply).await
+        }
+        CommandId::DbSize => information::dbsize(&call, reply).await,
+        CommandId::Info => information::info(&call, reply).await,
+        CommandId::Auth => connection::auth(call, reply).await,
+        CommandId::Hello => connection::hello(call, reply).await,
         _ => carry_out_at_once(call, reply),
     };
     match done {
@@ -65,8 +75,6 @@ fn carry_out_at_once(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusa
         Id::Ping => connection::ping(&call, reply),
         Id::Echo => reply.bulk(call.arguments[1]),
         Id::Select => return connection::select(&call, reply),
-        Id::Auth => return connection::auth(call, reply),
-        Id::Hello => return connection::hello(call, reply),
         Id::Reset => connection::reset(call, reply),
         Id::Quit => {
             call.session.closing = true;
@@ -98,14 +106,25 @@ fn carry_out_at_once(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusa
         | Id::ClusterKeySlot
         | Id::ClusterReplicas
         | Id::ClusterSlaves
-        | Id::ClusterLinks
-        | Id::ClusterCountKeysInSlot
-        | Id::ClusterGetKeysInSlot => return cluster::cluster(call, reply),
+        | Id::ClusterLinks => return cluster::cluster(call, reply),
         Id::ClusterHelp => help(b"cluster", reply),
         Id::ReadOnly | Id::ReadWrite | Id::Asking => cluster::note(call, reply),
         Id::FondacoTopology => cluster::topology(&call, reply),
-        Id::Info => information::info(&call, reply),
-        Id::DbSize => information::dbsize(&call, reply),
+        Id::FondacoSize => return information::size(&call, reply),
+        Id::Time => tools::time(reply),
+        Id::Role => tools::role(reply),
+        Id::Wait => return tools::wait(&call, reply),
+        Id::Object | Id::ObjectFreq | Id::ObjectIdleTime => return Err(tools::object(&call)),
+        Id::ObjectHelp => help(b"object", reply),
+        Id::SlowLog | Id::SlowLogGet | Id::SlowLogLen | Id::SlowLogReset => return tools::slow_log(&call, reply),
+        Id::SlowLogHelp => help(b"slowlog", reply),
+        Id::Latency | Id::LatencyHistogram | Id::LatencyLatest => return tools::latency(&call, reply),
+        Id::LatencyHelp => help(b"latency", reply),
+        Id::Acl | Id::AclWhoAmI | Id::AclList | Id::AclCat => return tools::acl(&call, reply),
+        Id::AclHelp => help(b"acl", reply),
+        Id::ModuleList => reply.array(0),
+        Id::ModuleHelp => help(b"module", reply),
+        Id::MemoryHelp => help(b"memory", reply),
         command if answer_command(command, call.arguments, reply) => {}
         _ => return Err(no_writes(&call)),
     }
@@ -120,6 +139,11 @@ fn help(container: &[u8], reply: &mut Reply<'_>) {
 
 /// The error for all commands that would write, where there is nothing that they write to.
 fn no_writes(call: &Call<'_>) -> Refusal {
+    if matches!(call.command, CommandId::FlushDb | CommandId::FlushAll) {
+        return "ERR no command deletes all keys: fondaco store drop STORE deletes a store, and fondaco store create \
+                STORE begins it anew"
+            .into();
+    }
     let name = String::from_utf8_lossy(call.arguments[0]).to_uppercase();
     let wire_key = call.arguments.get(1).copied().unwrap_or_default();
     let is_of_one_key = versioned::is_operation(call.command);
@@ -132,8 +156,9 @@ fn no_writes(call: &Call<'_>) -> Refusal {
         };
     };
     let catalog = call.context.shared.catalog.load();
-    let Some(place) = catalog.store_on_wire(&wire_key[..colon]) else {
-        return refusal::no_store(&wire_key[..colon]);
+    let place = match call.session.readable_store(&catalog, &wire_key[..colon]) {
+        Ok(place) => place,
+        Err(refusal) => return refusal,
     };
     let store = &catalog.stores()[place as usize].name;
     if catalog.versioned(place).is_some() {

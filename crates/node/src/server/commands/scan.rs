@@ -25,7 +25,7 @@ use fondaco_resp::{Reply, glob_matches, parse_integer};
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR, keyword};
 use crate::catalog::{Catalog, NOT_OPEN, StoreId};
 use crate::cold::on_a_thread;
-use crate::server::refusal::{failure, no_right_to_read, no_store, no_version, version_gone};
+use crate::server::refusal::{failure, no_version, version_gone};
 
 const HASH_BITS: u32 = 38;
 const PARTITION_BITS: u32 = 14;
@@ -81,7 +81,7 @@ impl Cursor {
 }
 
 /// Keys, and where to go on in their store; `None` at its end.
-type Listed = (Vec<Vec<u8>>, Option<ScanPosition>);
+pub(super) type Listed = (Vec<Vec<u8>>, Option<ScanPosition>);
 
 pub(super) async fn scan(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
     let request = parse(call.arguments)?;
@@ -155,10 +155,7 @@ pub(super) async fn scan_partition(call: &Call<'_>, reply: &mut Reply<'_>) -> Re
         return Err(NOT_AN_INTEGER.into());
     };
     let catalog = Arc::clone(&call.context.shared.catalog.load());
-    let store = catalog.store_on_wire(name).ok_or_else(|| no_store(name))?;
-    if !call.session.may_read(&catalog.stores()[store as usize].name) {
-        return Err(no_right_to_read(&catalog.stores()[store as usize].name));
-    }
+    let store = call.session.readable_store(&catalog, name)?;
     let partition = PartitionId::new(u32::try_from(partition).map_err(|_| NOT_AN_INTEGER)?);
     let position = ScanPosition { partition, hash };
     let count = count.clamp(1, COUNT_MAX as u64) as usize;
@@ -189,16 +186,21 @@ pub(super) async fn scan_partition(call: &Call<'_>, reply: &mut Reply<'_>) -> Re
 }
 
 /// A walk through the partitions of one store.
-struct Walk<'a> {
-    call: &'a Call<'a>,
-    catalog: &'a Catalog,
+pub(super) struct Walk<'a> {
+    pub(super) call: &'a Call<'a>,
+    pub(super) catalog: &'a Catalog,
     /// The place of the store.
-    store: u16,
+    pub(super) store: u16,
 }
 
 impl Walk<'_> {
     /// The next keys from a position on, of this node or of another one.
-    async fn from(&self, position: ScanPosition, count: usize, asked: &mut usize) -> Result<Listed, Refusal> {
+    pub(super) async fn from(
+        &self,
+        position: ScanPosition,
+        count: usize,
+        asked: &mut usize,
+    ) -> Result<Listed, Refusal> {
         let partition = position.partition;
         if !self.is_wanted(partition) {
             return Ok((Vec::new(), self.start_of(partition.get() + 1)));
@@ -228,6 +230,19 @@ impl Walk<'_> {
         Ok((keys, next))
     }
 
+    /// The next keys of one partition from a position on, of this node alone; `None` if it does not have the partition.
+    pub(super) async fn here(&self, position: ScanPosition, count: usize) -> Result<Option<Listed>, Refusal> {
+        let partition = position.partition;
+        if let Some(versioned) = self.catalog.versioned(self.store) {
+            return keys_of_replica(self.call, versioned.id, position, count).await;
+        }
+        let Some(version) = self.holder(partition) else {
+            return Ok(None);
+        };
+        let end = PartitionId::new(partition.get() + 1);
+        keys_between(version, position, end, count).await.map(Some)
+    }
+
     /// The current version, if it is open here with this partition.
     fn holder(&self, partition: PartitionId) -> Option<&Arc<Version>> {
         let place = self.catalog.current(self.store);
@@ -246,7 +261,7 @@ impl Walk<'_> {
         }
     }
 
-    fn partitions(&self) -> u32 {
+    pub(super) fn partitions(&self) -> u32 {
         let place = self.catalog.current(self.store);
         match self.catalog.membership() {
             Some(membership) => membership.topology().partitions.get(),
@@ -345,12 +360,8 @@ fn only_store(request: &Request<'_>, catalog: &Catalog, call: &Call<'_>) -> Resu
     let Some(end) = pattern.iter().position(special).filter(|&end| pattern[end] == b':') else {
         return Ok(None);
     };
-    let name = &pattern[..end];
-    let place = catalog.store_on_wire(name).ok_or_else(|| no_store(name))?;
+    let place = call.session.readable_store(catalog, &pattern[..end])?;
     let store = &catalog.stores()[place as usize];
-    if !call.session.may_read(&store.name) {
-        return Err(no_right_to_read(&store.name));
-    }
     if catalog.current_number(place).is_none() && catalog.versioned(place).is_none() {
         return Err(no_version(store));
     }

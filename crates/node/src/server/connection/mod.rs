@@ -7,6 +7,7 @@ mod cold;
 mod forward;
 mod input;
 mod pipeline;
+mod slow;
 
 use std::io;
 use std::rc::Rc;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use fondaco_format::ColdRead;
-use fondaco_resp::command::{CommandId, is_http, resolve};
+use fondaco_resp::command::{CommandId, ends_connection, is_http, resolve};
 use fondaco_resp::{Arguments, Limits, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
@@ -244,6 +245,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                             self.session.closing = true;
                         }
                         Err(error) => {
+                            let name = self.arguments.get(0, rest).unwrap_or_default();
+                            self.session.closing |= ends_connection(name);
                             self.consumed += consumed;
                             self.session.asking = false;
                             if error.starts_with("MOVED ") {
@@ -432,6 +435,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Counts what was answered since the last read.
     fn count(&mut self, took: Duration) {
+        if took >= slow::threshold(&self.context.shared) {
+            self.keep_slow(took);
+        }
         for (command, count) in self.answered.drain(..) {
             self.context.metrics.record(command, took, count);
         }

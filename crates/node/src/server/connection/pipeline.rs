@@ -14,7 +14,7 @@ use fondaco_resp::command::{CommandId, resolve};
 use fondaco_resp::{Arguments, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::Connection;
+use super::{Connection, slow};
 use crate::catalog::Catalog;
 use crate::metrics::Counter;
 use crate::resolved::now_unix_ms;
@@ -265,12 +265,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             output,
             ..
         } = self;
+        let slow_from = slow::threshold(&context.shared);
         let mut reply = Reply::new(output, session.protocol);
         pipeline.answer_done(OUTPUT_BYTES_MAX, &mut reply, |answered| {
             if answered.has_failed {
                 context.metrics.record_error(answered.command);
             }
             let took = now - answered.began;
+            if took >= slow_from {
+                slow::keep(&context.shared, client, answered.command, answered.count, took);
+            }
             context.metrics.record(answered.command, took, answered.count);
             client.note_command(answered.command);
         });

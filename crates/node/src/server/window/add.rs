@@ -49,8 +49,20 @@ impl Window {
     ) -> Result<bool, String> {
         let mut detail = Detail::None;
         let keys = match command {
-            CommandId::Get | CommandId::StrLen | CommandId::Type | CommandId::Ttl | CommandId::PTtl => 1..2,
-            CommandId::MGet | CommandId::Exists => 1..arguments.len(),
+            CommandId::Get
+            | CommandId::StrLen
+            | CommandId::Type
+            | CommandId::Ttl
+            | CommandId::PTtl
+            | CommandId::ExpireTime
+            | CommandId::PExpireTime => 1..2,
+            CommandId::MGet | CommandId::Exists | CommandId::Touch => 1..arguments.len(),
+            CommandId::ObjectEncoding | CommandId::ObjectRefCount => 2..3,
+            CommandId::MemoryUsage => {
+                check_samples(arguments, buffer)?;
+                detail = Detail::KeyBytes(arguments.get(2, buffer).unwrap_or_default().len());
+                2..3
+            }
             CommandId::GetRange | CommandId::SubStr => {
                 let number = |at| arguments.get(at, buffer).and_then(parse_integer);
                 let (Some(first), Some(last)) = (number(2), number(3)) else {
@@ -121,7 +133,7 @@ impl Window {
         let store = match self.keys.last() {
             // As a rule the same store as for the key before.
             Some(last) if catalog.stores()[last.store as usize].name.as_str().as_bytes() == name => last.store,
-            _ => readable_store(name, admission)?,
+            _ => admission.session.readable_store(catalog, name)?,
         };
         if key.is_empty() {
             return Err(refusal::EMPTY_KEY.into());
@@ -179,7 +191,7 @@ impl Window {
         let (Some(wanted_id), Some(number), Some(timeout_ms)) = (number(1), number(2), number(3)) else {
             return Err("ERR value is not an integer or out of range".into());
         };
-        let store = readable_store(argument(4), admission)?;
+        let store = admission.session.readable_store(catalog, argument(4))?;
         let store_here = &catalog.stores()[store as usize];
         // The name may be that of another store by now, whose versions began at 1 again.
         if wanted_id != 0 && wanted_id != u64::from(store_here.id.get()) {
@@ -244,14 +256,17 @@ impl Window {
     }
 }
 
-/// The place of the store of this name, if there is one and the client may read it.
-fn readable_store(name: &[u8], admission: &Admission<'_>) -> Result<u16, String> {
-    let catalog = admission.catalog;
-    let place = catalog.store_on_wire(name).ok_or_else(|| refusal::no_store(name))?;
-    let store = &catalog.stores()[place as usize];
-    match admission.session.may_read(&store.name) {
-        true => Ok(place),
-        false => Err(refusal::no_right_to_read(&store.name)),
+/// Whether what stands behind the key in `MEMORY USAGE` is `SAMPLES count`. Values have no parts to sample.
+fn check_samples(arguments: &Arguments, buffer: &[u8]) -> Result<(), String> {
+    let rest: Vec<&[u8]> = arguments.iter(buffer).skip(3).collect();
+    match rest[..] {
+        [] => Ok(()),
+        [word, count] if word.eq_ignore_ascii_case(b"samples") => match parse_integer(count) {
+            Some(0..) => Ok(()),
+            Some(_) => Err("ERR syntax error".into()),
+            None => Err("ERR value is not an integer or out of range".into()),
+        },
+        _ => Err("ERR syntax error".into()),
     }
 }
 

@@ -15,8 +15,8 @@ use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use fondaco_format::{ColdRead, FormatError, Lookup, Probe, Value, Version};
-use fondaco_resp::Reply;
 use fondaco_resp::command::CommandId;
+use fondaco_resp::{Reply, parse_integer};
 
 use super::buffers::FREE_BYTES;
 use super::refusal;
@@ -64,6 +64,8 @@ enum Detail {
     None,
     /// The range that `GETRANGE` asks for.
     Range(i64, i64),
+    /// How long the key is that `MEMORY USAGE` measures, with its store's name.
+    KeyBytes(usize),
     /// How long `FONDACO.READ` may take.
     TimeoutMs(u32),
 }
@@ -222,7 +224,7 @@ impl Window {
     pub(in crate::server) fn timeout_ms(&self, place: &Place) -> Option<u32> {
         match self.requests.get(place.request)?.detail {
             Detail::TimeoutMs(timeout_ms) => Some(timeout_ms),
-            Detail::None | Detail::Range(..) => None,
+            Detail::None | Detail::Range(..) | Detail::KeyBytes(_) => None,
         }
     }
 
@@ -301,7 +303,7 @@ impl Window {
             if place.key < request.keys_end as usize {
                 return true;
             }
-            if request.command == CommandId::Exists {
+            if is_count(request.command) {
                 reply.integer(place.existing);
             }
             place.begun = false;
@@ -342,7 +344,7 @@ impl Window {
             // Counted as not there, `EXISTS` would be wrong: its number is replaced by the error.
             Err(error) => {
                 reply.error(&error.to_string());
-                if request.command == CommandId::Exists {
+                if is_count(request.command) {
                     place.key = request.keys_end as usize;
                     place.begun = false;
                     place.request += 1;
@@ -351,10 +353,20 @@ impl Window {
             }
         };
         match (request.command, value) {
-            (CommandId::Exists, value) => place.existing += i64::from(value.is_some()),
+            (CommandId::Exists | CommandId::Touch, value) => place.existing += i64::from(value.is_some()),
             (CommandId::StrLen, value) => reply.integer(value.map_or(0, |value| value.len() as i64)),
             (CommandId::Type, value) => reply.simple(if value.is_some() { "string" } else { "none" }),
-            (CommandId::Ttl | CommandId::PTtl, value) => reply.integer(if value.is_some() { -1 } else { -2 }),
+            (CommandId::Ttl | CommandId::PTtl | CommandId::ExpireTime | CommandId::PExpireTime, value) => {
+                reply.integer(if value.is_some() { -1 } else { -2 });
+            }
+            (CommandId::ObjectEncoding, Some(value)) => reply.bulk(encoding(value).as_bytes()),
+            (CommandId::ObjectRefCount, Some(_)) => reply.integer(1),
+            (CommandId::MemoryUsage, Some(value)) => {
+                let Detail::KeyBytes(key) = request.detail else {
+                    unreachable!("`add` gives this command the length of its key");
+                };
+                reply.integer((key + value.len()) as i64);
+            }
             (CommandId::GetRange | CommandId::SubStr, value) => {
                 let Detail::Range(first, last) = request.detail else {
                     unreachable!("`add` gives these commands a range");
@@ -364,6 +376,22 @@ impl Window {
             (_, Some(value)) => reply.bulk(value),
             (_, None) => reply.null(),
         }
+    }
+}
+
+/// Whether a command is answered by how many of its keys are there.
+fn is_count(command: CommandId) -> bool {
+    matches!(command, CommandId::Exists | CommandId::Touch)
+}
+
+/// The encoding in which Redis would keep a string.
+fn encoding(value: &[u8]) -> &'static str {
+    /// The longest string that Redis keeps together with its header.
+    const EMBEDDED_BYTES_MAX: usize = 44;
+    match parse_integer(value) {
+        Some(_) => "int",
+        None if value.len() <= EMBEDDED_BYTES_MAX => "embstr",
+        None => "raw",
     }
 }
 

@@ -5,6 +5,7 @@ use crate::command::ArgumentKind::{Integer, String};
 
 const FOR_ALL: Flags = Flags::LOADING.and(Flags::STALE).and(Flags::FAST);
 const NODE_ID: &[Argument] = &[Argument::new("node-id", String)];
+const O_PARTITION: &str = "O(N), N being the number of keys in the slot's partition";
 const CHANGING: &[&str] = &["nondeterministic_output"];
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
@@ -77,10 +78,10 @@ const CLUSTER: &[CommandSpec] = &[
         )
         .tips(CHANGING),
     subcommand(Id::ClusterCountKeysInSlot, "cluster|countkeysinslot", 3)
-        .doc("3.0.0", O_1, "Would count the keys of a slot: they are not counted")
+        .doc("3.0.0", O_PARTITION, "Counts the keys of a slot that this node has")
         .arguments(&[Argument::new("slot", Integer)]),
     subcommand(Id::ClusterGetKeysInSlot, "cluster|getkeysinslot", 4)
-        .doc("3.0.0", O_1, "Would list the keys of a slot: SCAN lists all keys")
+        .doc("3.0.0", O_PARTITION, "Lists keys of a slot that this node has")
         .tips(CHANGING)
         .arguments(&[Argument::new("slot", Integer), Argument::new("count", Integer)]),
     subcommand(Id::ClusterHelp, "cluster|help", 2)

@@ -6,6 +6,7 @@
 
 mod cluster;
 mod connection;
+mod monitor;
 mod own;
 mod read;
 mod replica;
@@ -18,12 +19,13 @@ use super::CommandId as Id;
 use super::{Argument, Categories, CommandSpec, Flags, Group, KeyAccess, KeySpec};
 
 /// All commands, a list a family. Subcommands are in their containers.
-pub(super) const FAMILIES: [&[CommandSpec]; 9] = [
+pub(super) const FAMILIES: [&[CommandSpec]; 10] = [
     read::COMMANDS,
     write_strings::COMMANDS,
     write_keys::COMMANDS,
     connection::COMMANDS,
     server::COMMANDS,
+    monitor::COMMANDS,
     cluster::COMMANDS,
     own::COMMANDS,
     versioned::COMMANDS,
@@ -47,3 +49,5 @@ const O_ALL_KEYS: &str = "O(N), N being the number of keys there are";
 const O_CONNECTIONS: &str = "O(N), N being the number of connections";
 const O_ARGUMENTS: &str = "O(N), N being the number of arguments";
 const O_SETTINGS: &str = "O(N), N being the number of settings";
+const O_REQUESTS: &str = "O(N), N being the number of requests that are kept";
+const O_USERS: &str = "O(N), N being the number of users";

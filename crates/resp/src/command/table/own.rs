@@ -32,6 +32,14 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             Argument::new("hash", Integer),
             Argument::new("count", Integer),
         ]),
+    CommandSpec::new(Id::FondacoSize, "fondaco.size", 2, Group::Own)
+        .doc(
+            SINCE,
+            O_1,
+            "Counts the keys of a store in the partitions that this node is the first owner of",
+        )
+        .flags(Flags::READONLY.and(Flags::FAST))
+        .arguments(&[Argument::new("store", String)]),
     CommandSpec::new(Id::FondacoTopology, "fondaco.topology", -1, Group::Own)
         .doc(
             SINCE,

@@ -71,6 +71,38 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .keys(&[KeySpec::one(1, READ)])
         .tips(&["nondeterministic_output"])
         .arguments(&[KEY]),
+    CommandSpec::new(Id::ExpireTime, "expiretime", 2, Group::Generic)
+        .doc(
+            "7.0.0",
+            O_1,
+            "Says at which second a key expires: -1 never, -2 no such key",
+        )
+        .flags(READ_FAST)
+        .keys(&[KeySpec::one(1, READ)])
+        .arguments(&[KEY]),
+    CommandSpec::new(Id::PExpireTime, "pexpiretime", 2, Group::Generic)
+        .doc(
+            "7.0.0",
+            O_1,
+            "Says at which millisecond a key expires: -1 never, -2 no such key",
+        )
+        .flags(READ_FAST)
+        .keys(&[KeySpec::one(1, READ)])
+        .arguments(&[KEY]),
+    CommandSpec::new(Id::Touch, "touch", -2, Group::Generic)
+        .doc("3.2.1", O_KEYS, "Counts which of the keys are there, as EXISTS does")
+        .flags(READ_FAST)
+        .keys(&[KeySpec::every(1, KeyAccess::RO)])
+        .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
+        .arguments(&[KEY.multiple()]),
+    CommandSpec::new(Id::RandomKey, "randomkey", 1, Group::Generic)
+        .doc("1.0.0", O_1, "Gives some key of some store")
+        .flags(Flags::READONLY)
+        .tips(&["request_policy:all_shards", "nondeterministic_output"]),
+    CommandSpec::new(Id::Object, "object", -2, Group::Generic)
+        .doc("2.2.3", O_SUBCOMMAND, "Commands about how a value is kept")
+        .categories_are(Categories::NONE)
+        .subcommands(OBJECT),
     CommandSpec::new(Id::Scan, "scan", -2, Group::Generic)
         .doc("2.8.0", O_SCAN, "Walks through the keys of a store, a few at a time")
         .flags(Flags::READONLY)
@@ -87,3 +119,31 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         .categories_are(Categories::KEYSPACE)
         .tips(&["request_policy:all_shards", "response_policy:agg_sum"]),
 ];
+
+const SECOND_KEY: &[KeySpec] = &[KeySpec::one(2, KeyAccess::RO)];
+
+const OBJECT: &[CommandSpec] = &[
+    object(Id::ObjectEncoding, "object|encoding").doc(
+        "2.2.3",
+        O_1,
+        "Names the encoding that Redis would use for a value",
+    ),
+    object(Id::ObjectFreq, "object|freq").doc("4.0.0", O_1, "Would count accesses to a key: they are not counted"),
+    object(Id::ObjectIdleTime, "object|idletime").doc(
+        "2.2.3",
+        O_1,
+        "Would measure the time since the last access to a key: it is not noted",
+    ),
+    object(Id::ObjectRefCount, "object|refcount").doc("2.2.3", O_1, "Counts the references to a value: 1"),
+    CommandSpec::new(Id::ObjectHelp, "object|help", 2, Group::Generic)
+        .doc("6.2.0", O_1, "Prints this help")
+        .flags(Flags::LOADING.and(Flags::STALE)),
+];
+
+const fn object(id: Id, name: &'static str) -> CommandSpec {
+    CommandSpec::new(id, name, 3, Group::Generic)
+        .flags(Flags::READONLY)
+        .keys(SECOND_KEY)
+        .tips(&["nondeterministic_output"])
+        .arguments(&[KEY])
+}

@@ -52,6 +52,8 @@ pub(in crate::server) fn is_operation(command: CommandId) -> bool {
             | Id::Persist
             | Id::Ttl
             | Id::PTtl
+            | Id::ExpireTime
+            | Id::PExpireTime
             | Id::FondacoGet
             | Id::FondacoPut
             | Id::FondacoDel
@@ -62,7 +64,7 @@ pub(in crate::server) fn is_operation(command: CommandId) -> bool {
 /// not: its keys are looked up together.
 pub(in crate::server) fn is_look_up(command: CommandId) -> bool {
     use CommandId as Id;
-    matches!(command, Id::Get | Id::StrLen | Id::Type | Id::Exists)
+    matches!(command, Id::Get | Id::StrLen | Id::Type | Id::Exists | Id::Touch)
 }
 
 /// Whether the first key of a request names a versioned store.
@@ -177,15 +179,8 @@ impl Admission<'_> {
         let Some(colon) = memchr::memchr(b':', wire_key) else {
             return Err(refusal::no_colon(wire_key));
         };
-        let name = &wire_key[..colon];
-        let place = self
-            .catalog
-            .store_on_wire(name)
-            .ok_or_else(|| refusal::no_store(name))?;
+        let place = self.session.readable_store(self.catalog, &wire_key[..colon])?;
         let store = &self.catalog.stores()[place as usize];
-        if !self.session.may_read(&store.name) {
-            return Err(refusal::no_right_to_read(&store.name));
-        }
         let Some(versioned) = self.catalog.versioned(place) else {
             return Err(refusal::takes_no_writes(&store.name));
         };

@@ -68,6 +68,7 @@ impl Operation {
                 Answer::Simple(if value.is_some() { "string" } else { "none" }),
             ),
             Self::TimeLeft(unit) => (Change::None, Answer::Integer(time_left(current, *unit, here))),
+            Self::End(unit) => (Change::None, Answer::Integer(end(current, *unit))),
             Self::Set(set) => set.apply(current, here),
             Self::Delete => match value {
                 Some(_) => (Change::Delete, Answer::Integer(1)),
@@ -239,6 +240,18 @@ fn length(value: Option<&Bytes>) -> Answer {
 }
 
 /// -2 where there is no value, -1 where it does not end.
+fn end(current: Option<&Current>, unit: Unit) -> i64 {
+    let Some(current) = current else { return -2 };
+    let Some(end_ms) = current.expires_unix_ms else {
+        return -1;
+    };
+    let end_ms = i64::try_from(end_ms).unwrap_or(i64::MAX);
+    match unit {
+        Unit::Milliseconds => end_ms,
+        Unit::Seconds => end_ms.saturating_add(500) / 1000,
+    }
+}
+
 fn time_left(current: Option<&Current>, unit: Unit, here: &Circumstances) -> i64 {
     match current {
         None => -2,
@@ -401,5 +414,19 @@ mod tests {
         assert_eq!(left(Some(&current), Unit::Seconds), Answer::Integer(1));
         assert_eq!(left(Some(&current), Unit::Milliseconds), Answer::Integer(1499));
         assert_eq!(left(Some(&ending("x", 1_001_500)), Unit::Seconds), Answer::Integer(2));
+    }
+
+    #[test]
+    fn the_end_is_told_as_the_time_since_1970() {
+        let end = |current: Option<&Current>, unit| Operation::End(unit).apply(current, &HERE).1;
+        assert_eq!(end(None, Unit::Seconds), Answer::Integer(-2));
+        assert_eq!(end(Some(&value("x")), Unit::Milliseconds), Answer::Integer(-1));
+        let current = ending("x", 1_001_499);
+        assert_eq!(end(Some(&current), Unit::Milliseconds), Answer::Integer(1_001_499));
+        assert_eq!(end(Some(&current), Unit::Seconds), Answer::Integer(1_001));
+        assert_eq!(
+            end(Some(&ending("x", 1_001_500)), Unit::Seconds),
+            Answer::Integer(1_002)
+        );
     }
 }

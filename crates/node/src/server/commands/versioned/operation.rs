@@ -20,6 +20,8 @@ pub(in crate::server) enum Operation {
     Type,
     /// `TTL`, `PTTL`: the time left.
     TimeLeft(Unit),
+    /// `EXPIRETIME`, `PEXPIRETIME`: the time of the end, since 1970.
+    End(Unit),
     /// `SET` and its kin.
     Set(Set),
     /// `DEL`, `UNLINK`
@@ -147,6 +149,7 @@ impl Operation {
                 | Self::StrLen
                 | Self::Type
                 | Self::TimeLeft(_)
+                | Self::End(_)
                 | Self::GetExpire(None)
                 | Self::Siblings
         )

@@ -108,9 +108,11 @@ pub(in crate::server) fn parse(
         Id::Get => one(Operation::Get),
         Id::StrLen => one(Operation::StrLen),
         Id::Type => one(Operation::Type),
-        Id::Exists => every(Operation::Exists),
+        Id::Exists | Id::Touch => every(Operation::Exists),
         Id::Ttl => one(Operation::TimeLeft(Unit::Seconds)),
         Id::PTtl => one(Operation::TimeLeft(Unit::Milliseconds)),
+        Id::ExpireTime => one(Operation::End(Unit::Seconds)),
+        Id::PExpireTime => one(Operation::End(Unit::Milliseconds)),
         Id::Set => one(Operation::Set(clock.set(request)?)),
         Id::SetNx => set(2, Condition::IfAbsent, Lifetime::Default, SetReply::Number),
         Id::SetEx => always(

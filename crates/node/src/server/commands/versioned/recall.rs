@@ -16,7 +16,7 @@ pub(in crate::server) fn recall(
     buffer: &[u8],
     admission: &Admission<'_>,
 ) -> Option<Answer> {
-    let is_of_one = command != CommandId::Exists || arguments.len() == 2;
+    let is_of_one = !matches!(command, CommandId::Exists | CommandId::Touch) || arguments.len() == 2;
     let wire_key = arguments.get(1, buffer).filter(|_| is_of_one)?;
     let (store, key) = readable(wire_key, admission)?;
     Some(
@@ -24,7 +24,7 @@ pub(in crate::server) fn recall(
             (_, Err(error)) => Answer::Error((*error).to_owned()),
             (CommandId::Get, Ok(value)) => value.map_or(Answer::Null, Answer::Bulk),
             (CommandId::StrLen, Ok(value)) => Answer::Integer(value.map_or(0, |value| value.len() as i64)),
-            (CommandId::Exists, Ok(value)) => Answer::Integer(i64::from(value.is_some())),
+            (CommandId::Exists | CommandId::Touch, Ok(value)) => Answer::Integer(i64::from(value.is_some())),
             (CommandId::Type, Ok(value)) => Answer::Simple(if value.is_some() { "string" } else { "none" }),
             _ => return None,
         },

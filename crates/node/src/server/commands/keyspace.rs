@@ -1,0 +1,120 @@
+//! `RANDOMKEY`, and the keys of a slot: single keys out of what `SCAN` walks through.
+
+use std::sync::Arc;
+
+use fondaco_format::ScanPosition;
+use fondaco_model::{PartitionCount, PartitionId, SLOT_COUNT, Slot, SlotPrefix};
+use fondaco_resp::command::CommandId;
+use fondaco_resp::{Reply, parse_integer};
+
+use super::scan::Walk;
+use super::{Call, NOT_AN_INTEGER, Refusal};
+use crate::catalog::Catalog;
+
+/// How many keys are listed at a time, to be looked through.
+const LISTED_KEYS: usize = 1000;
+
+/// The most partitions that are looked into for a key, of this node or of others.
+const LOOKS_MAX: usize = 32;
+
+/// `RANDOMKEY`: the key that comes next from a random place on; null if there is none nearby. Keys behind a gap come
+/// more often than others.
+pub(super) async fn random_key(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    let catalog = Arc::clone(&call.context.shared.catalog.load());
+    let mut places = readable(call, &catalog);
+    fastrand::shuffle(&mut places);
+    let mut asked = 0;
+    let mut looks = 0;
+    for store in places {
+        let walk = Walk {
+            call,
+            catalog: &catalog,
+            store,
+        };
+        let partitions = walk.partitions();
+        if partitions == 0 {
+            continue;
+        }
+        let start = ScanPosition {
+            partition: PartitionId::new(fastrand::u32(..partitions)),
+            hash: fastrand::u64(..),
+        };
+        // From the random place to the end, and then from the beginning.
+        for from in [start, ScanPosition::START] {
+            let mut next = Some(from);
+            while let Some(position) = next.filter(|_| looks < LOOKS_MAX) {
+                looks += 1;
+                let (keys, following) = walk.from(position, 1, &mut asked).await?;
+                if let Some(key) = keys.first() {
+                    let name = catalog.stores()[store as usize].name.as_str();
+                    reply.bulk(&[name.as_bytes(), b":", key].concat());
+                    return Ok(());
+                }
+                next = following;
+            }
+        }
+    }
+    reply.null();
+    Ok(())
+}
+
+/// `CLUSTER COUNTKEYSINSLOT` and `CLUSTER GETKEYSINSLOT`: of the keys that this node has, as in Redis. They are not kept
+/// by slot, so that the whole partition of the slot is looked through.
+pub(super) async fn keys_in_slot(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    let number = |at: usize| parse_integer(call.arguments[at]).ok_or(NOT_AN_INTEGER);
+    let slot = number(2)?;
+    let slot = u32::try_from(slot).ok().filter(|&slot| slot < SLOT_COUNT);
+    let slot = slot.and_then(|slot| Slot::new(slot as u16)).ok_or("ERR Invalid slot")?;
+    let listed_max = match call.command {
+        CommandId::ClusterGetKeysInSlot => usize::try_from(number(3)?).map_err(|_| "ERR Invalid number of keys")?,
+        _ => 0,
+    };
+    let is_counted = call.command == CommandId::ClusterCountKeysInSlot;
+    let catalog = Arc::clone(&call.context.shared.catalog.load());
+    let (mut found, mut count) = (Vec::new(), 0_i64);
+    for store in readable(call, &catalog) {
+        let walk = Walk {
+            call,
+            catalog: &catalog,
+            store,
+        };
+        let Ok(partitions) = PartitionCount::try_from(walk.partitions()) else {
+            continue;
+        };
+        let name = &catalog.stores()[store as usize].name;
+        let slots = SlotPrefix::of(name);
+        let mut next = Some(ScanPosition {
+            partition: partitions.partition_of(slot),
+            hash: 0,
+        });
+        while let Some(position) = next.filter(|_| is_counted || found.len() < listed_max) {
+            let Some((keys, following)) = walk.here(position, LISTED_KEYS).await? else {
+                break;
+            };
+            for key in keys.iter().filter(|key| slots.slot(key) == slot) {
+                count += 1;
+                if found.len() < listed_max {
+                    found.push([name.as_str().as_bytes(), b":", key].concat());
+                }
+            }
+            next = following;
+        }
+    }
+    if is_counted {
+        reply.integer(count);
+    } else {
+        reply.array(found.len());
+        found.iter().for_each(|key| reply.bulk(key));
+    }
+    Ok(())
+}
+
+/// The places of the stores that the client may read, and that have keys.
+fn readable(call: &Call<'_>, catalog: &Catalog) -> Vec<u16> {
+    let places = 0..catalog.stores().len() as u16;
+    let is_readable = |&place: &u16| {
+        let has_keys = catalog.current_number(place).is_some() || catalog.versioned(place).is_some();
+        has_keys && call.session.may_read(&catalog.stores()[place as usize].name)
+    };
+    places.filter(is_readable).collect()
+}

@@ -1,0 +1,107 @@
+//! What users are told who may not read or write a store, and those who give a wrong password.
+
+use std::time::{Duration, Instant};
+
+use fondaco_node::{Access, Counter, PasswordDigest, User};
+use redis::Value;
+
+use crate::harness::{Cluster, Shape, bulk};
+
+/// A node with users who have a password each that is their name.
+fn guarded() -> Cluster {
+    let user = |name: &str, stores: &[&str], writes: &[&str]| User {
+        name: name.into(),
+        password: PasswordDigest::of(name.as_bytes()),
+        stores: stores.iter().map(|&store| store.into()).collect(),
+        writes: writes.iter().map(|&store| store.into()).collect(),
+        admin: false,
+    };
+    Cluster::start(Shape {
+        access: Access::new(vec![
+            user("node", &[], &["*"]),
+            user("reader", &["s"], &[]),
+            user("stranger", &["x"], &["x"]),
+        ]),
+        ..Shape::default()
+    })
+}
+
+#[test]
+fn a_user_is_not_told_which_stores_there_are_that_it_may_not_read() {
+    let cluster = guarded();
+    let mut connection = cluster.nodes[0].connect();
+    connection.send("AUTH stranger stranger").unwrap();
+    // `s` is a versioned store, `b` a batch store, and there is no `n`.
+    let mut told = |command: &str, store: &str| {
+        let command = command.replace('@', store);
+        let error = connection.send(&command).unwrap_err();
+        assert!(error.starts_with("NOPERM"), "{command}: {error}");
+        error.replace(&format!("{store:?}"), "@")
+    };
+    for command in [
+        "GET @:1",
+        "MGET @:1 @:2",
+        "EXISTS @:1",
+        "STRLEN @:1",
+        "GETRANGE @:1 0 1",
+        "TYPE @:1",
+        "TTL @:1",
+        "SET @:1 x",
+        "MSET @:1 x",
+        "DEL @:1",
+        "INCR @:1",
+        "EXPIRE @:1 5",
+        "INCRBYFLOAT @:1 1",
+        "RENAME @:1 @:2",
+        "SCAN 0 MATCH @:*",
+        "FONDACO.GET @:1",
+        "FONDACO.PUT @:1 c x",
+        "FONDACO.SCAN @ 0 0 10",
+        "FONDACO.READ 0 0 0 @ 1",
+        "FONDACO.RGET 1 1000 0 FULL @ 1",
+        "FONDACO.RTREE 1 1000 0 @ 0 1 0",
+    ] {
+        let missing = told(command, "n");
+        assert_eq!(told(command, "s"), missing, "{command}");
+        assert_eq!(told(command, "b"), missing, "{command}");
+    }
+    let Ok(Value::Array(told)) = connection.send("FONDACO.TOPOLOGY") else {
+        panic!("no topology");
+    };
+    let [_, Value::BulkString(json)] = &told[..] else {
+        panic!("{told:?}");
+    };
+    let json: serde_json::Value = serde_json::from_slice(json).unwrap();
+    assert_eq!(json["stores"], serde_json::json!({}));
+    assert_eq!(
+        connection.send("SCAN 0"),
+        Ok(Value::Array(vec![bulk("0"), Value::Array(vec![])]))
+    );
+    // It may hear of its own.
+    assert_eq!(connection.code("GET x:1"), "NOSTORE");
+    connection.send("AUTH reader reader").unwrap();
+    assert_eq!(connection.send("GET s:1"), Ok(Value::Nil));
+}
+
+#[test]
+fn wrong_passwords_are_slowed_down_and_end_the_connection() {
+    let cluster = guarded();
+    let node = &cluster.nodes[0];
+    let mut connection = node.connect();
+    let began = Instant::now();
+    for command in ["AUTH reader 1", "HELLO 3 AUTH reader 2", "AUTH 3", "AUTH nobody 4"] {
+        let error = connection.send(command).unwrap_err();
+        assert!(error.starts_with("WRONGPASS"), "{command}: {error}");
+        connection.send("RESET").unwrap();
+    }
+    assert!(began.elapsed() >= Duration::from_millis(1500));
+    let error = connection.send("AUTH reader 5").unwrap_err();
+    assert!(error.starts_with("WRONGPASS") && error.contains("closed"), "{error}");
+    assert!(connection.send("AUTH reader reader").is_err());
+    assert_eq!(node.count(Counter::AuthenticationFailures), 5);
+    // Others are let in meanwhile, and those who err once go on.
+    let mut other = node.connect();
+    other.send("AUTH reader 1").unwrap_err();
+    other.send("AUTH reader reader").unwrap();
+    assert_eq!(other.send("GET s:1"), Ok(Value::Nil));
+}
