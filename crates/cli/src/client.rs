@@ -4,15 +4,15 @@
 //! mean is up to the commands.
 
 use std::fs;
-use std::time::Duration;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow, bail};
+use fondaco_control::http::{ErrorResource, FRAME_BYTES_MAX, NEXT_HEADER, NodeStatus, StoreResource};
+use fondaco_control::{RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, agent_trusting, trusting};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body, http};
-
-use fondaco_control::http::{ErrorResource, FRAME_BYTES_MAX, NEXT_HEADER, NodeStatus, StoreResource};
 
 use crate::arguments::ControlPort;
 
@@ -36,7 +36,18 @@ pub struct Client {
     agent: Agent,
     /// `http://host:port`, without a slash at the end.
     base: String,
-    authorization: Option<String>,
+    proof: Proof,
+    /// By how much the clock there is ahead of this one, as far as a signature was refused for its time.
+    ahead_ms: AtomicI64,
+}
+
+/// How the client proves that it has the token.
+enum Proof {
+    None,
+    /// By sending it.
+    Token(String),
+    /// By signing each request with it.
+    Signature(RequestKey),
 }
 
 /// What the node refused, and why.
@@ -61,34 +72,38 @@ impl Client {
             None if port.tls.is_wanted() => format!("https://{}", port.http),
             None => format!("http://{}", port.http),
         };
-        let mut config = Agent::config_builder()
+        let config = Agent::config_builder()
             .http_status_as_error(false)
             // What the environment says of proxies is meant for the web, not for one's own nodes.
             .proxy(None)
             .max_redirects(0)
             .timeout_connect(Some(CONNECT_TIME_MAX))
             .timeout_global(Some(REQUEST_TIME_MAX));
-        if let Some(path) = &port.tls.ca {
-            let pem = fs::read(path).with_context(|| format!("cannot read the certificates in {path:?}"))?;
-            let mut certificates = Vec::new();
-            for item in parse_pem(&pem) {
-                if let PemItem::Certificate(certificate) =
-                    item.with_context(|| format!("{path:?} is not a PEM file of certificates"))?
-                {
-                    certificates.push(certificate);
-                }
+        let config = config.build();
+        let agent = match &port.tls.ca {
+            None => config.new_agent(),
+            Some(path) => {
+                let pem = fs::read(path).with_context(|| format!("cannot read the certificates in {path:?}"))?;
+                let tls = trusting(&pem).with_context(|| format!("cannot trust the certificates in {path:?}"))?;
+                agent_trusting(config, tls)
             }
-            if certificates.is_empty() {
-                bail!("{path:?} holds no certificate: use a PEM file");
-            }
-            let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(&certificates));
-            config = config.tls_config(tls.build());
-        }
+        };
         Ok(Self {
-            agent: config.build().new_agent(),
+            agent,
             base,
-            authorization: port.token.as_ref().map(|token| format!("Bearer {token}")),
+            proof: port.token.clone().map_or(Proof::None, Proof::Token),
+            ahead_ms: AtomicI64::new(0),
         })
+    }
+
+    /// A client of a node whose address the cluster has told: that may be anybody's who can write there, so that
+    /// requests are signed with the token, which is never sent.
+    pub fn of_node(port: &ControlPort) -> anyhow::Result<Self> {
+        let mut client = Self::new(port)?;
+        if let Proof::Token(token) = &client.proof {
+            client.proof = Proof::Signature(RequestKey::new(token));
+        }
+        Ok(client)
     }
 
     /// Asks for something.
@@ -159,20 +174,10 @@ impl Client {
         path: &str,
         body: Option<(&str, &[u8])>,
     ) -> anyhow::Result<http::Response<Body>> {
-        let mut request = http::Request::builder()
-            .method(method)
-            .uri(format!("{}{path}", self.base));
-        if let Some(authorization) = &self.authorization {
-            request = request.header(http::header::AUTHORIZATION, authorization);
+        let mut answer = self.try_once(&method, path, body)?;
+        if answer.status() == http::StatusCode::UNAUTHORIZED && self.follow_clock(&answer) {
+            answer = self.try_once(&method, path, body)?;
         }
-        let answer = match body {
-            Some((kind, body)) => {
-                let request = request.header(http::header::CONTENT_TYPE, kind);
-                self.agent.run(request.body(body).with_context(|| self.invalid())?)
-            }
-            None => self.agent.run(request.body(()).with_context(|| self.invalid())?),
-        };
-        let mut answer = answer.map_err(|error| self.unreachable(error))?;
         if answer.status().is_success() {
             return Ok(answer);
         }
@@ -188,6 +193,53 @@ impl Client {
             }),
             Err(_) => anyhow!("{} answered {status}, but not as fondaco does: check --http", self.base),
         })
+    }
+
+    fn try_once(
+        &self,
+        method: &http::Method,
+        path: &str,
+        body: Option<(&str, &[u8])>,
+    ) -> anyhow::Result<http::Response<Body>> {
+        let url = format!("{}{path}", self.base);
+        let mut request = http::Request::builder().method(method).uri(url);
+        let authorization = match &self.proof {
+            Proof::None => None,
+            Proof::Token(token) => Some(format!("Bearer {token}")),
+            Proof::Signature(key) => {
+                let signed = SignedRequest {
+                    method: method.as_str(),
+                    target: path,
+                    recipient: self.base.split_once("://").map_or("", |(_, recipient)| recipient),
+                    range: "",
+                };
+                let unix_ms = now_unix_ms().saturating_add_signed(self.ahead_ms.load(Relaxed));
+                let content = body.map_or(&b""[..], |(_, body)| body);
+                Some(key.sign(&signed, content, unix_ms).to_string())
+            }
+        };
+        if let Some(authorization) = authorization {
+            request = request.header(http::header::AUTHORIZATION, authorization);
+        }
+        let answer = match body {
+            Some((kind, body)) => {
+                let request = request.header(http::header::CONTENT_TYPE, kind);
+                self.agent.run(request.body(body).with_context(|| self.invalid())?)
+            }
+            None => self.agent.run(request.body(()).with_context(|| self.invalid())?),
+        };
+        answer.map_err(|error| self.unreachable(error))
+    }
+
+    /// Goes by the clock of the other side from now on, if signatures of this one do not hold there.
+    fn follow_clock(&self, answer: &http::Response<Body>) -> bool {
+        let told = answer.headers().get(TIME_HEADER);
+        let told: Option<u64> = told.and_then(|value| value.to_str().ok()?.parse().ok());
+        let ahead = told.and_then(|told| told.checked_signed_diff(now_unix_ms()));
+        let (Proof::Signature(_), Some(ahead)) = (&self.proof, ahead) else {
+            return false;
+        };
+        self.ahead_ms.swap(ahead, Relaxed).abs_diff(ahead) > SIGNED_MS_MAX / 2
     }
 
     fn read<T: DeserializeOwned>(&self, mut answer: http::Response<Body>) -> anyhow::Result<T> {
@@ -221,6 +273,11 @@ impl Client {
             self.base
         )
     }
+}
+
+fn now_unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Whether the node refused with this code.

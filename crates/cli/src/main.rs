@@ -8,6 +8,7 @@ mod arguments;
 mod client;
 mod commands;
 mod interrupt;
+mod named_tls;
 mod output;
 mod progress;
 mod scratch;

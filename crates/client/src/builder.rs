@@ -125,7 +125,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Speaks TLS, as this configuration says. Nodes are known by the host of their address.
+    /// Speaks TLS, as this configuration says; [`trusting`](crate::trusting) makes one from a PEM file. Nodes are known by
+    /// the host of their address.
     pub fn tls(mut self, config: Arc<rustls::ClientConfig>) -> Self {
         self.transport.tls = Some(config);
         self

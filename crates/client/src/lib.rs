@@ -6,6 +6,7 @@
 //! until they do.
 //!
 //! - [`Client`], its [builder](ClientBuilder), [`ReadOptions`] for one request;
+//! - [`trusting`]: TLS to nodes whose certificates are in a file;
 //! - [`quorum`]: versioned stores, which are written, too, and what is asked of their replicas;
 //! - [`read`]: the logic of look-ups, without I/O, for those who simulate or extend it.
 //!
@@ -56,6 +57,7 @@ pub mod quorum;
 pub mod read;
 mod stats;
 mod topology;
+mod trust;
 mod versioned;
 
 pub use builder::ClientBuilder;
@@ -65,4 +67,5 @@ pub use key::WireKey;
 pub use options::{Partial, PutOptions, ReadOptions};
 pub use read::{BatchReply, PinnedStore};
 pub use stats::{ClientStats, NodeStats};
+pub use trust::{TrustError, trusting};
 pub use versioned::Siblings;

@@ -223,9 +223,7 @@ impl Config {
             insecure("HTTP", self.http_listen, "a token")?;
             // Users say that not everybody on this machine may read everything; HTTP without a token lets them.
             if !self.users.is_empty() {
-                return Err(ControlError::UsersWithoutToken {
-                    addr: self.http_listen,
-                });
+                return Err(ControlError::UsersWithoutToken { addr: self.http_listen });
             }
         }
         Ok(())

@@ -45,6 +45,8 @@ pub use config::{
 };
 pub use dev::{Dev, DevConfig};
 pub use error::ControlError;
+pub use fondaco_client::trusting;
+pub use fondaco_node::{RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, agent_trusting};
 pub use process::raise_open_files_limit;
 pub use running::Running;
 pub use settings::SettingChanges;

@@ -150,6 +150,7 @@ impl Fondaco {
         let router = http::router(
             app,
             config.token.as_deref(),
+            &starting.advertised_http()?,
             config.member.http_advertised.as_deref(),
             buffers.clone(),
         );

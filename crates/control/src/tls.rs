@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use fondaco_client::trusting;
 use fondaco_node::{PeerAccess, PeerClient};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -18,18 +19,9 @@ impl Config {
 
     /// How nodes are asked for keys.
     pub(crate) fn peer_access(&self) -> Result<PeerAccess, ControlError> {
-        let tls = self.peer_certificates()?.map(|(path, pem)| -> Result<_, ControlError> {
-            let invalid = |reason: String| ControlError::InvalidConfig(format!("TLS file {path:?}: {reason}"));
-            let mut roots = rustls::RootCertStore::empty();
-            for certificate in CertificateDer::pem_slice_iter(&pem) {
-                let certificate = certificate.map_err(|error| invalid(error.to_string()))?;
-                roots.add(certificate).map_err(|error| invalid(error.to_string()))?;
-            }
-            let provider = Arc::new(rustls::crypto::ring::default_provider());
-            let client = rustls::ClientConfig::builder_with_provider(provider)
-                .with_safe_default_protocol_versions()
-                .map_err(|error| invalid(error.to_string()))?;
-            Ok(Arc::new(client.with_root_certificates(roots).with_no_client_auth()))
+        let tls = self.peer_certificates()?.map(|(path, pem)| {
+            let invalid = |error| ControlError::InvalidConfig(format!("TLS file {path:?}: {error}"));
+            trusting(&pem).map_err(invalid)
         });
         Ok(PeerAccess {
             user: self.peers.user.clone(),

@@ -8,10 +8,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use fondaco_model::StoreName;
-use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates};
+use redis::{ConnectionAddr, ConnectionLike, IntoConnectionInfo, RedisConnectionInfo};
 use serde_json::json;
 
 use crate::arguments::Tls;
+use crate::named_tls::NamedTls;
 use crate::output::Output;
 
 /// How many keys to ask for at a time.
@@ -68,7 +69,7 @@ pub fn scan(options: &ScanOptions, output: &Output) -> anyhow::Result<()> {
         let mut command = redis::cmd("SCAN");
         command.arg(cursor).arg("MATCH").arg(&pattern);
         command.arg("COUNT").arg(left.clamp(1, KEYS_PER_REQUEST));
-        let (next, keys): (u64, Vec<Vec<u8>>) = command.query(&mut connection).map_err(refused)?;
+        let (next, keys): (u64, Vec<Vec<u8>>) = command.query(&mut *connection).map_err(refused)?;
         for key in keys {
             if left == 0 {
                 break;
@@ -94,9 +95,25 @@ pub fn scan(options: &ScanOptions, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn connect(options: &ScanOptions) -> anyhow::Result<redis::Connection> {
-    let scheme = if options.tls.is_wanted() { "rediss" } else { "redis" };
+fn connect(options: &ScanOptions) -> anyhow::Result<Box<dyn ConnectionLike>> {
     let address = &options.resp;
+    let failed = |error: &dyn std::fmt::Display| {
+        anyhow!(
+            "cannot connect to {address}: {error}; say where with --resp or FONDACO_RESP, and who with --user and --password"
+        )
+    };
+    if let Some(path) = &options.tls.ca {
+        let pem = fs::read(path).with_context(|| format!("cannot read the certificates in {path:?}"))?;
+        let mut connection = NamedTls::connect(address, &pem).map_err(|error| failed(&format!("{error:#}")))?;
+        if let Some(password) = &options.password {
+            let user = options.user.as_deref();
+            connection
+                .authenticate(user, password)
+                .map_err(|error| failed(&error))?;
+        }
+        return Ok(Box::new(connection));
+    }
+    let scheme = if options.tls.tls { "rediss" } else { "redis" };
     let invalid = || format!("invalid address {address:?}: use host:port");
     let info = format!("{scheme}://{address}")
         .into_connection_info()
@@ -113,20 +130,8 @@ fn connect(options: &ScanOptions) -> anyhow::Result<redis::Connection> {
         info.addr(),
         ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. }
     ));
-    let client = match &options.tls.ca {
-        None => redis::Client::open(info),
-        Some(path) => {
-            let pem = fs::read(path).with_context(|| format!("cannot read the certificates in {path:?}"))?;
-            let certificates = TlsCertificates {
-                client_tls: None,
-                root_cert: Some(pem),
-            };
-            redis::Client::build_with_tls(info, certificates)
-        }
-    };
-    client.and_then(|client| client.get_connection()).map_err(|error| {
-        anyhow!("cannot connect to {address}: {error}; say where with --resp or FONDACO_RESP, and who with --user and --password")
-    })
+    let connection = redis::Client::open(info).and_then(|client| client.get_connection());
+    Ok(Box::new(connection.map_err(|error| failed(&error))?))
 }
 
 /// The node's words, without those of the library around them.

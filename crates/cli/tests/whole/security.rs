@@ -160,6 +160,61 @@ fn both_ports_speak_tls_and_nothing_else_when_told_to() {
 }
 
 #[test]
+fn the_usual_certificate_of_openssl_is_trusted_by_all_commands_that_it_is_named_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let (certificate, key) = (dir.path().join("certificate.pem"), dir.path().join("key.pem"));
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+        ])
+        .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout"])
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate)
+        .output();
+    if !made.is_ok_and(|made| made.status.success()) {
+        // Without openssl, one that is the same in what matters: its own authority.
+        let mut params = rcgen::CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let made = rcgen::KeyPair::generate().unwrap();
+        fs::write(&certificate, params.self_signed(&made).unwrap().pem()).unwrap();
+        fs::write(&key, made.serialize_pem()).unwrap();
+    }
+    let tls = format!("[tls]\ncertificate = {certificate:?}\nkey = {key:?}\n{}", users());
+    // Users stand behind the token, which is no member of a table.
+    let (token, tls) = (
+        format!("token = \"{TOKEN}\"\n"),
+        tls.replace(&format!("token = \"{TOKEN}\"\n"), ""),
+    );
+    let node = Node::server(&configuration(dir.path(), &(token + &tls)));
+    let ca = certificate.to_str().unwrap();
+    let access = ["--ca", ca, "--token", TOKEN];
+    push(&node, dir.path(), "a", &access);
+    assert_eq!(node.done(&[&["get", "a:1"][..], &access].concat()), "value in a");
+    let login = ["--user", "reader", "--password", "secret"];
+    assert_eq!(node.done(&[&["scan", "a", "--ca", ca][..], &login].concat()), "a:1\n");
+    let wrong = node.refused(1, &["scan", "a", "--ca", ca, "--user", "reader", "--password", "guess"]);
+    assert!(wrong.contains("--password"), "{wrong}");
+
+    // Another one of the same names is not trusted.
+    let other = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    let path = dir.path().join("other.pem");
+    fs::write(&path, other.cert.pem()).unwrap();
+    let other = path.to_str().unwrap();
+    let error = node.refused(1, &["status", "--ca", other, "--token", TOKEN]);
+    assert!(error.contains("--ca"), "{error}");
+    node.refused(1, &[&["scan", "a", "--ca", other][..], &login].concat());
+}
+
+#[test]
 fn a_handshake_that_never_comes_delays_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
@@ -215,7 +270,9 @@ fn users_without_a_token_have_to_be_asked_for() {
     );
 
     let mut command = fondaco();
-    command.args(["server", "--allow-insecure", "--log", "error", "--config"]).arg(&path);
+    command
+        .args(["server", "--allow-insecure", "--log", "error", "--config"])
+        .arg(&path);
     let node = Node::start(command);
     node.done(&["status"]);
 }

@@ -38,8 +38,11 @@ async fn a_wrong_password_is_said_to_be_wrong_and_shown_to_nobody() {
 
 #[tokio::test]
 async fn it_speaks_tls_where_it_is_told_to() {
-    let rcgen::CertifiedKey { cert, signing_key } =
-        rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    // As `openssl req -x509` makes one: its own authority.
+    let mut params = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let signing_key = rcgen::KeyPair::generate().unwrap();
+    let cert = params.self_signed(&signing_key).unwrap();
     let key = rustls_pki_types::PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
     let server = rustls::ServerConfig::builder()
         .with_no_client_auth()
@@ -51,12 +54,8 @@ async fn it_speaks_tls_where_it_is_told_to() {
         nodes.push(Node::start(Some(acceptor.clone())).await);
     }
     let cluster = Cluster::of(nodes, 2);
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(cert.der().clone()).unwrap();
-    let config = rustls::ClientConfig::builder()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let client = cluster.connected(cluster.builder().tls(Arc::new(config))).await;
+    let config = fondaco_client::trusting(cert.pem().as_bytes()).unwrap();
+    let client = cluster.connected(cluster.builder().tls(config)).await;
     assert_eq!(client.get(&name("s"), b"k").await, Ok(Some(value_of(1, "k"))));
     let reply = client.get_many(&keys(500), &Default::default()).await.unwrap();
     assert!(reply.values.iter().all(Result::is_ok));

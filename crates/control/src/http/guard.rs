@@ -7,27 +7,31 @@
 //! `Host`. So a port without a token only answers to IP addresses, to `localhost` and to its advertised name.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use axum::body::HttpBody;
+use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::uri::Authority;
+use axum::http::uri::{Authority, PathAndQuery};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use fondaco_node::BufferBudget;
+use fondaco_node::{BufferBudget, RequestKey, SeenSignatures, Signature, SignedRequest, TIME_HEADER, Unacceptable};
 use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
 
 use super::error::ApiError;
+use super::records::MERGE_BYTES_MAX;
 
 /// How many requests are answered at a time.
 const REQUESTS_MAX: usize = 64;
 
 /// How long a request may take. Pushes are only begun by one, so that none takes long.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The longest body of a signed request: the longest that any request has.
+const SIGNED_BODY_BYTES_MAX: usize = MERGE_BYTES_MAX;
 
 /// The paths that need no token: what asks for them has none, and learns nothing from them.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
@@ -36,11 +40,35 @@ const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 #[derive(Clone)]
 pub(super) struct Guard {
     token: Option<Arc<str>>,
+    /// What other processes of the cluster sign with.
+    signed: Option<Arc<Signed>>,
     /// The name by which the cluster knows this port. The operator chose it, so that no web page is served under it.
     advertised: Option<Arc<str>>,
     requests: Arc<Semaphore>,
     traffic: Arc<Traffic>,
     buffers: BufferBudget,
+}
+
+/// What signed requests are held against.
+struct Signed {
+    key: RequestKey,
+    /// `host:port`, as other processes know this port.
+    recipient: String,
+    seen: Mutex<SeenSignatures>,
+}
+
+/// Why a request is not let in.
+enum Stranger {
+    /// No token, or another one; or a signature that is none of this request.
+    Unproven,
+    /// The clocks of the two processes differ too much.
+    WrongTime,
+    /// It was sent a second time.
+    Repeated,
+    /// Too many signed requests have come within a minute.
+    TooMany,
+    /// The body is another one than was signed, or too long.
+    WrongBody,
 }
 
 /// What happened at the port.
@@ -61,7 +89,9 @@ impl Traffic {
     /// The classes of status, and how many answers each had.
     pub(crate) fn answers(&self) -> impl Iterator<Item = (&'static str, u64)> {
         const CLASSES: [&str; 6] = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
-        CLASSES.into_iter().zip(self.answers.iter().map(|count| count.load(Relaxed)))
+        CLASSES
+            .into_iter()
+            .zip(self.answers.iter().map(|count| count.load(Relaxed)))
     }
 
     fn count(&self, status: StatusCode) {
@@ -71,18 +101,26 @@ impl Traffic {
 }
 
 impl Guard {
-    /// A guard that asks for `token`, if there is one; `advertised` is this port's `host:port` for other processes.
+    /// A guard that asks for `token`, if there is one. `own` is this port's `host:port` for other processes, `name` is
+    /// its host if the operator chose it.
     pub(super) fn new(
         token: Option<&str>,
-        advertised: Option<&str>,
+        own: &str,
+        name: Option<&str>,
         traffic: Arc<Traffic>,
         buffers: BufferBudget,
     ) -> Self {
+        let signed = token.map(|token| Signed {
+            key: RequestKey::new(token),
+            recipient: own.to_owned(),
+            seen: Mutex::default(),
+        });
         Self {
             traffic,
             buffers,
             token: token.map(Into::into),
-            advertised: advertised.and_then(name_of_host).map(Into::into),
+            signed: signed.map(Arc::new),
+            advertised: name.and_then(name_of_host).map(Into::into),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
         }
     }
@@ -119,17 +157,101 @@ impl Guard {
         self.token.is_none() && page != host
     }
 
-    fn admits(&self, request: &Request) -> bool {
-        let Some(token) = &self.token else { return true };
+    /// Whether a request proves to be from somebody who has the token; with what signature, if it is signed.
+    fn admit(&self, request: &Request) -> Result<Option<Signature>, Stranger> {
+        let (Some(token), Some(signed)) = (&self.token, &self.signed) else {
+            return Ok(None);
+        };
         if is_open(request) {
-            return true;
+            return Ok(None);
         }
         let given = request.headers().get(header::AUTHORIZATION);
-        let given = given.and_then(|value| value.as_bytes().split_at_checked("Bearer ".len()));
-        given.is_some_and(|(scheme, given)| {
+        let given = given.map_or(&b""[..], HeaderValue::as_bytes);
+        if let Some(given) = std::str::from_utf8(given)
+            .ok()
+            .filter(|given| Signature::is_meant(given))
+        {
+            let signature = given.parse().map_err(|()| Stranger::Unproven)?;
+            return signed.admit(request, &signature).map(|()| Some(signature));
+        }
+        let is_token = given.split_at_checked("Bearer ".len()).is_some_and(|(scheme, given)| {
             scheme.eq_ignore_ascii_case(b"Bearer ") && given.ct_eq(token.as_bytes()).into()
+        });
+        is_token.then_some(None).ok_or(Stranger::Unproven)
+    }
+}
+
+impl Signed {
+    fn admit(&self, request: &Request, signature: &Signature) -> Result<(), Stranger> {
+        let target = request.uri().path_and_query().map_or("", PathAndQuery::as_str);
+        let range = request.headers().get(header::RANGE);
+        let range = range.map_or(Ok(""), HeaderValue::to_str);
+        let signed = SignedRequest {
+            method: request.method().as_str(),
+            target,
+            recipient: &self.recipient,
+            range: range.map_err(|_| Stranger::Unproven)?,
+        };
+        if !self.key.verifies(&signed, signature) {
+            return Err(Stranger::Unproven);
+        }
+        // Only what verifies is remembered: nobody else can fill the memory.
+        let accepted = self
+            .seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .accept(signature, unix_ms());
+        accepted.map_err(|reason| match reason {
+            Unacceptable::Time => Stranger::WrongTime,
+            Unacceptable::Again => Stranger::Repeated,
+            Unacceptable::TooMany => Stranger::TooMany,
         })
     }
+}
+
+/// The request with its body in memory, if that is the one that was signed.
+async fn with_body(request: Request, signature: &Signature) -> Result<Request, Stranger> {
+    let (parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, SIGNED_BODY_BYTES_MAX).await;
+    let body = body.map_err(|_| Stranger::WrongBody)?;
+    match signature.is_of_body(&body) {
+        true => Ok(Request::from_parts(parts, Body::from(body))),
+        false => Err(Stranger::WrongBody),
+    }
+}
+
+impl IntoResponse for Stranger {
+    fn into_response(self) -> Response {
+        let (code, message) = match self {
+            Self::Unproven => (
+                "unauthorized",
+                "the control port needs its token: send the header \"Authorization: Bearer TOKEN\"",
+            ),
+            Self::WrongTime => (
+                "unauthorized",
+                "the request was signed too long ago by the clock of this process: set the clocks of both machines",
+            ),
+            Self::Repeated => ("unauthorized", "this signed request has come before: sign it anew"),
+            Self::TooMany => (
+                "overloaded",
+                "too many signed requests have come within a minute: try again later",
+            ),
+            Self::WrongBody => ("unauthorized", "the body is not the one that was signed"),
+        };
+        let mut response = ApiError::new(code, message).into_response();
+        let headers = response.headers_mut();
+        headers.insert(TIME_HEADER, HeaderValue::from(unix_ms()));
+        if matches!(self, Self::Unproven) {
+            // Whoever guesses connects anew for each guess.
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn is_open(request: &Request) -> bool {
@@ -163,7 +285,15 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
     response
 }
 
+/// Says of a request that its header tells the length of the body in two ways.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ambiguous;
+
 async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
+    if request.extensions().get::<Ambiguous>().is_some() {
+        let message = "the request has Content-Length beside Transfer-Encoding: send one of them";
+        return ApiError::invalid(message).into_response();
+    }
     if guard.is_misdirected(&request) {
         let message = "a control port without a token answers no host name, since a web page may have made the name \
                        point here: use an IP address or localhost in the URL, or configure a token (token = \"…\"), \
@@ -174,10 +304,10 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
         let message = "a web page of another origin may not use the control port: configure a token";
         return ApiError::new("foreign_origin", message).into_response();
     }
-    if !guard.admits(&request) {
-        let message = "the control port needs its token: send the header \"Authorization: Bearer TOKEN\"";
-        return ApiError::new("unauthorized", message).into_response();
-    }
+    let signature = match guard.admit(&request) {
+        Ok(signature) => signature,
+        Err(stranger) => return stranger.into_response(),
+    };
     let permit = guard.requests.try_acquire();
     // A node that is busy is alive, and shall not be restarted for it.
     if permit.is_err() && !is_open(&request) {
@@ -189,7 +319,13 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
         let bytes = body_bytes(&request);
         charge.room_for(bytes).await;
         charge.set(bytes);
-        next.run(request).await
+        match signature {
+            None => next.run(request).await,
+            Some(signature) => match with_body(request, &signature).await {
+                Ok(request) => next.run(request).await,
+                Err(stranger) => stranger.into_response(),
+            },
+        }
     };
     match tokio::time::timeout(REQUEST_TIME_MAX, answered).await {
         Ok(response) => response,

@@ -12,6 +12,7 @@ mod error;
 mod files;
 mod frame;
 mod guard;
+mod heads;
 mod lookup;
 mod losses;
 mod node;
@@ -269,10 +270,10 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
     ]
 }
 
-/// The service that answers requests. Without a token it answers to IP addresses, `localhost` and its advertised
-/// `host:port`.
-pub(crate) fn router(app: App, token: Option<&str>, advertised: Option<&str>, buffers: BufferBudget) -> Router {
-    let guard = guard::Guard::new(token, advertised, Arc::clone(&app.traffic), buffers);
+/// The service that answers requests. `own` is its `host:port` for other processes; without a token it answers to IP
+/// addresses, `localhost`, and the host of `name`.
+pub(crate) fn router(app: App, token: Option<&str>, own: &str, name: Option<&str>, buffers: BufferBudget) -> Router {
+    let guard = guard::Guard::new(token, own, name, Arc::clone(&app.traffic), buffers);
     let routes = routes().into_iter();
     let router = routes.fold(Router::new(), |router, (path, _, handler)| router.route(path, handler));
     router

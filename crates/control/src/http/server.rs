@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::{Request, Response};
+use axum::http::{HeaderValue, Request, Response, header};
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -26,6 +26,8 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::connections::{Connection, Connections};
+use super::guard::Ambiguous;
+use super::heads::{Framing, Heads};
 
 /// How many connections may be open.
 const CONNECTIONS_MAX: usize = 256;
@@ -131,15 +133,30 @@ async fn converse<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let router = TowerToHyperService::new(router);
-    let service = service_fn(|request: Request<Incoming>| {
+    let framing = Framing::default();
+    let service = service_fn(|mut request: Request<Incoming>| {
         place.begin();
         let answered = Answered(Arc::clone(place));
+        let ends_connection = framing.ends_connection();
+        if framing.is_ambiguous() {
+            request.extensions_mut().insert(Ambiguous);
+        }
         let response = router.call(request);
         async move {
             let response: Result<Response<Body>, Infallible> = response.await;
-            response.map(|response| response.map(|body| AnswerBody { body, _answered: answered }))
+            response.map(|mut response| {
+                if ends_connection {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(header::CONNECTION, close);
+                }
+                response.map(|body| AnswerBody {
+                    body,
+                    _answered: answered,
+                })
+            })
         }
     });
+    let stream = Heads::new(stream, HEADER_BYTES_MAX, framing.clone());
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME_MAX)
@@ -180,7 +197,10 @@ impl HttpBody for AnswerBody {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         Pin::new(&mut self.body).poll_frame(context)
     }
 

@@ -3,9 +3,10 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fondaco_control::{ControlError, Fondaco, Running, TlsConfig};
+use fondaco_control::{ControlError, Fondaco, RequestKey, Running, SignedRequest, TlsConfig};
+use fondaco_node::Signature;
 use serde_json::{Value, json};
 
 use crate::harness::{Client, TestNode, config};
@@ -338,4 +339,126 @@ fn a_header_has_at_most_the_documented_64_kib() {
         let answer = exchange(node.client.addr, header(bytes).as_bytes());
         assert!(answer.starts_with("HTTP/1.1 431"), "{bytes}: {answer}");
     }
+}
+
+/// A request that is signed, and its answer.
+fn send_signed(addr: SocketAddr, signature: &Signature, signed: &SignedRequest<'_>, body: &str) -> String {
+    let SignedRequest {
+        method, target, range, ..
+    } = signed;
+    let range = match *range {
+        "" => String::new(),
+        range => format!("range: {range}\r\n"),
+    };
+    let request = format!(
+        "{method} {target} HTTP/1.1\r\nhost: {addr}\r\nauthorization: {signature}\r\n{range}content-length: {}\r\n\
+         connection: close\r\n\r\n{body}",
+        body.len()
+    );
+    exchange(addr, request.as_bytes())
+}
+
+#[test]
+fn a_signed_request_needs_no_token_and_counts_once_here_and_for_a_minute() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.token = Some(TOKEN.to_owned());
+    let running = Fondaco::start(config).unwrap();
+    let addr = running.http_addr();
+    let own = addr.to_string();
+    let key = RequestKey::new(TOKEN);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    let get = SignedRequest {
+        method: "GET",
+        target: "/v1/stores?x=1",
+        recipient: &own,
+        range: "",
+    };
+    let is = |answer: &str, status: u16| {
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    };
+
+    let signature = key.sign(&get, b"", now);
+    is(&send_signed(addr, &signature, &get, ""), 200);
+    // It is not taken twice.
+    let again = send_signed(addr, &signature, &get, "");
+    is(&again, 401);
+    assert!(again.contains("come before"), "{again}");
+    // Nor for anything else.
+    for other in [
+        SignedRequest {
+            target: "/v1/stores?x=2",
+            ..get
+        },
+        SignedRequest {
+            target: "/v1/nodes",
+            ..get
+        },
+        SignedRequest {
+            method: "DELETE",
+            ..get
+        },
+        SignedRequest {
+            range: "bytes=0-",
+            ..get
+        },
+    ] {
+        is(&send_signed(addr, &key.sign(&get, b"", now), &other, ""), 401);
+    }
+    let elsewhere = SignedRequest {
+        recipient: "10.0.0.1:6580",
+        ..get
+    };
+    is(&send_signed(addr, &key.sign(&elsewhere, b"", now), &get, ""), 401);
+    is(
+        &send_signed(addr, &RequestKey::new("another token").sign(&get, b"", now), &get, ""),
+        401,
+    );
+    for time in [now - 10 * 60_000, now + 10 * 60_000] {
+        let answer = send_signed(addr, &key.sign(&get, b"", time), &get, "");
+        is(&answer, 401);
+        // It tells its own time, to go by that.
+        assert!(answer.contains("fondaco-time: "), "{answer}");
+    }
+
+    let post = SignedRequest {
+        method: "POST",
+        target: "/v1/stores",
+        ..get
+    };
+    let (body, other) = (r#"{"name": "signed"}"#, r#"{"name": "forged"}"#);
+    is(
+        &send_signed(addr, &key.sign(&post, body.as_bytes(), now), &post, other),
+        401,
+    );
+    is(
+        &send_signed(addr, &key.sign(&post, body.as_bytes(), now), &post, body),
+        201,
+    );
+    stop(running);
+}
+
+#[test]
+fn a_body_whose_length_is_told_in_two_ways_is_refused_and_nothing_behind_it_is_read() {
+    let node = TestNode::start();
+    let chunked = "f\r\n{\"name\":\"ab-c\"}\r\n0\r\n\r\n";
+    let post = |framing: &str| {
+        let head = format!("POST /v1/stores HTTP/1.1\r\nhost: localhost\r\n{framing}\r\n");
+        let behind = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        exchange(node.client.addr, format!("{head}{chunked}{behind}").as_bytes())
+    };
+    for framing in [
+        "content-length: 3\r\ntransfer-encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n",
+    ] {
+        let answer = post(framing);
+        assert!(
+            answer.starts_with("HTTP/1.1 400") && answer.contains("Transfer-Encoding"),
+            "{answer}"
+        );
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+    }
+    let answer = post("transfer-encoding: chunked\r\n");
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
 }

@@ -2,22 +2,25 @@
 //!
 //! A file is asked for in ranges, each a request of its own, held in memory until it is used: a fetch that
 //! is slowed down holds no connection of its peer open. A peer that does not hold a file says 404, one
-//! that has no time 503 with `Retry-After`.
+//! that has no time 503 with `Retry-After`. Requests are [signed](crate::RequestKey) with the token of the cluster, which
+//! is never sent.
 
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
+use fondaco_client::{TrustError, trusting};
 use fondaco_model::{StoreName, VersionNumber};
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
 use ureq::http::{StatusCode, header};
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body, http};
 
 use super::error::FetchError;
 use super::source::{FetchSource, PageCache, SourceError};
+use crate::https::agent_trusting;
+use crate::resolved::now_unix_ms;
+use crate::signature::{RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER};
 
 /// The most that is asked for at a time, in bytes.
 const RANGE_BYTES: u64 = 4 << 20;
@@ -34,41 +37,37 @@ const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct PeerClient {
     agent: Agent,
-    authorization: Option<Arc<str>>,
+    key: Option<RequestKey>,
     scheme: &'static str,
 }
 
 impl PeerClient {
-    /// A client that shows this token, if there is one. With certificates, as PEM, it speaks TLS and
+    /// A client that signs requests with this token, if there is one. With certificates, as PEM, it speaks TLS and
     /// trusts no others.
     ///
     /// # Errors
     /// [`FetchError::PeerCertificates`] if there is no certificate in the PEM.
     pub fn new(token: Option<&str>, certificates_pem: Option<&[u8]>) -> Result<Self, FetchError> {
-        let mut config = Agent::config_builder()
+        let config = Agent::config_builder()
             .http_status_as_error(false)
             // What the environment says of proxies is meant for the web, not for one's own nodes.
             .proxy(None)
             .max_redirects(0)
             .timeout_connect(Some(CONNECT_TIME_MAX))
             .timeout_global(Some(ANSWER_TIME_MAX));
-        if let Some(pem) = certificates_pem {
-            let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-            let certificates = certificates.map_err(|e| FetchError::PeerCertificates { reason: e.to_string() })?;
-            if certificates.is_empty() {
-                let reason = "it holds none".to_owned();
-                return Err(FetchError::PeerCertificates { reason });
+        let config = config.build();
+        let agent = match certificates_pem {
+            None => config.new_agent(),
+            Some(pem) => {
+                let unusable = |error: TrustError| FetchError::PeerCertificates {
+                    reason: error.to_string(),
+                };
+                agent_trusting(config, trusting(pem).map_err(unusable)?)
             }
-            let roots: Vec<_> = certificates
-                .iter()
-                .map(|der| Certificate::from_der(der).to_owned())
-                .collect();
-            let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(&roots));
-            config = config.tls_config(tls.build());
-        }
+        };
         Ok(Self {
-            agent: config.build().new_agent(),
-            authorization: token.map(|token| format!("Bearer {token}").into()),
+            agent,
+            key: token.map(RequestKey::new),
             scheme: if certificates_pem.is_some() { "https" } else { "http" },
         })
     }
@@ -77,15 +76,22 @@ impl PeerClient {
     pub fn source(&self, address: &str, store: &StoreName, version: VersionNumber) -> PeerSource {
         PeerSource {
             client: self.clone(),
-            base: format!("{}://{address}/v1/stores/{store}/versions/{version}/files", self.scheme),
+            address: address.into(),
+            path: format!("/v1/stores/{store}/versions/{version}/files").into(),
+            ahead_ms: Arc::default(),
         }
     }
 }
 
 /// The files of a version on another node.
+#[derive(Clone)]
 pub struct PeerSource {
     client: PeerClient,
-    base: String,
+    /// Host and port, as the node advertises them: signatures are for the one that has them.
+    address: Arc<str>,
+    path: Arc<str>,
+    /// By how much the peer's clock is ahead of this one, as far as it has refused a signature for its time.
+    ahead_ms: Arc<AtomicI64>,
 }
 
 impl PeerSource {
@@ -93,15 +99,11 @@ impl PeerSource {
     fn range(&self, file: &str, offset: u64, bytes: u64) -> Result<(Vec<u8>, u64), SourceError> {
         debug_assert!(bytes > 0);
         let last = offset + bytes - 1;
-        let mut request = self
-            .client
-            .agent
-            .get(format!("{}/{file}", self.base))
-            .header(header::RANGE, format!("bytes={offset}-{last}"));
-        if let Some(authorization) = &self.client.authorization {
-            request = request.header(header::AUTHORIZATION, &**authorization);
+        let range = format!("bytes={offset}-{last}");
+        let mut answer = self.send(file, &range)?;
+        if answer.status() == StatusCode::UNAUTHORIZED && self.follow_clock(&answer) {
+            answer = self.send(file, &range)?;
         }
-        let mut answer = request.call().map_err(as_io)?;
         let length = match answer.status() {
             StatusCode::PARTIAL_CONTENT => total_length(&answer, offset)?,
             // It begins past the end: there is nothing.
@@ -121,11 +123,40 @@ impl PeerSource {
         }
         Ok((body, length))
     }
+
+    fn send(&self, file: &str, range: &str) -> io::Result<http::Response<Body>> {
+        let target = format!("{}/{file}", self.path);
+        let url = format!("{}://{}{target}", self.client.scheme, self.address);
+        let mut request = self.client.agent.get(url).header(header::RANGE, range);
+        if let Some(key) = &self.client.key {
+            let signed = SignedRequest {
+                method: "GET",
+                target: &target,
+                recipient: &self.address,
+                range,
+            };
+            let unix_ms = now_unix_ms().saturating_add_signed(self.ahead_ms.load(Relaxed));
+            request = request.header(header::AUTHORIZATION, key.sign(&signed, b"", unix_ms).to_string());
+        }
+        request.call().map_err(as_io)
+    }
+
+    /// Goes by the clock of the peer from now on, if it lies so far from this one that signatures do not hold there.
+    /// Should the peer lie about it, what is signed holds nowhere else all the same.
+    fn follow_clock(&self, answer: &http::Response<Body>) -> bool {
+        let told = answer.headers().get(TIME_HEADER);
+        let told: Option<u64> = told.and_then(|value| value.to_str().ok()?.parse().ok());
+        let Some(ahead) = told.and_then(|told| told.checked_signed_diff(now_unix_ms())) else {
+            return false;
+        };
+        let before = self.ahead_ms.swap(ahead, Relaxed);
+        before.abs_diff(ahead) > SIGNED_MS_MAX / 2
+    }
 }
 
 impl FetchSource for PeerSource {
     fn name(&self) -> String {
-        self.base.clone()
+        format!("{}://{}{}", self.client.scheme, self.address, self.path)
     }
 
     fn local_dir(&self) -> Option<&Path> {
@@ -166,10 +197,7 @@ impl PeerReader {
     fn open(source: &PeerSource, file: &str, offset: u64) -> Result<Self, SourceError> {
         let (range, end) = source.range(file, offset, RANGE_BYTES)?;
         Ok(Self {
-            source: PeerSource {
-                client: source.client.clone(),
-                base: source.base.clone(),
-            },
+            source: source.clone(),
             file: file.to_owned(),
             next: offset + range.len() as u64,
             range,

@@ -4,11 +4,15 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use fondaco_model::VersionNumber;
-use fondaco_node::{FetchError, FetchSource, PageCache, PeerClient, PeerSource, SourceError, Sources};
+use fondaco_node::{
+    FetchError, FetchSource, PageCache, PeerClient, PeerSource, RequestKey, SIGNED_MS_MAX, Signature, SignedRequest,
+    SourceError, Sources, TIME_HEADER,
+};
 
 use crate::place::{Place, Source, Tuning, hurried};
 
@@ -29,6 +33,8 @@ struct Faults {
     /// So many answers ignore the range.
     whole: AtomicU32,
     requests: AtomicU32,
+    /// The time of its clock, if that is ahead.
+    clock_ms: AtomicU64,
     last_path: Mutex<String>,
 }
 
@@ -37,12 +43,12 @@ impl Peer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let faults = Arc::new(Faults::default());
-        let (dir, shared) = (dir.to_owned(), Arc::clone(&faults));
+        let (dir, shared, own) = (dir.to_owned(), Arc::clone(&faults), address.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let (dir, faults) = (dir.clone(), Arc::clone(&shared));
+                let (dir, faults, own) = (dir.clone(), Arc::clone(&shared), own.clone());
                 // A client that goes away is no failure of the test.
-                std::thread::spawn(move || serve(stream.unwrap(), &dir, &faults));
+                std::thread::spawn(move || serve(stream.unwrap(), &own, &dir, &faults));
             }
         });
         Self { address, faults }
@@ -55,8 +61,12 @@ impl Peer {
     }
 }
 
+fn now_unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
 /// Answers requests on one connection, until it ends.
-fn serve(stream: TcpStream, dir: &Path, faults: &Faults) -> Option<()> {
+fn serve(stream: TcpStream, own: &str, dir: &Path, faults: &Faults) -> Option<()> {
     let mut writer = stream.try_clone().ok()?;
     let mut reader = BufReader::new(stream);
     loop {
@@ -79,10 +89,24 @@ fn serve(stream: TcpStream, dir: &Path, faults: &Faults) -> Option<()> {
         };
         faults.last_path.lock().unwrap().clone_from(&path);
         let spent = |count: &AtomicU32| count.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
-        if header("authorization:")? != format!("Bearer {TOKEN}") {
-            writer
-                .write_all(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
-                .ok()?;
+        assert!(!lines.concat().contains(TOKEN), "the token is sent");
+        let signature: Option<Signature> = header("authorization:").and_then(|text| text.parse().ok());
+        let range = header("range:").unwrap_or_default();
+        let signed = SignedRequest {
+            method: "GET",
+            target: &path,
+            recipient: own,
+            range: &range,
+        };
+        let now_ms = faults.clock_ms.load(Relaxed).max(now_unix_ms());
+        let is_ours = |signature: &Signature| RequestKey::new(TOKEN).verifies(&signed, signature);
+        let is_now = |signature: &Signature| signature.unix_ms().abs_diff(now_ms) < SIGNED_MS_MAX;
+        if !signature.is_some_and(|signature| is_ours(&signature) && is_now(&signature)) {
+            write!(
+                writer,
+                "HTTP/1.1 401 Unauthorized\r\n{TIME_HEADER}: {now_ms}\r\nContent-Length: 0\r\n\r\n"
+            )
+            .ok()?;
             continue;
         }
         if spent(&faults.busy) {
@@ -267,4 +291,30 @@ fn a_wrong_token_and_a_missing_file_are_said() {
     assert!(long.to_string().contains("more than the 10 allowed"), "{long}");
     let error = PeerClient::new(None, Some(b"no certificate")).err().unwrap();
     assert!(matches!(error, FetchError::PeerCertificates { .. }), "{error}");
+}
+
+#[test]
+fn a_peer_whose_clock_is_an_hour_ahead_is_fetched_from_all_the_same() {
+    let origin = Source::new(false);
+    let peer = Peer::of(origin.dir.path());
+    peer.faults.clock_ms.store(now_unix_ms() + 3_600_000, Relaxed);
+    let source = peer.source();
+    let manifest = source.read_whole("manifest.json", 1 << 20).unwrap();
+    assert_eq!(manifest, fs::read(origin.dir.path().join("manifest.json")).unwrap());
+    let requests = peer.faults.requests.load(Relaxed);
+    source.read_whole("manifest.json", 1 << 20).unwrap();
+    // It has learnt the time: no request is refused any more.
+    assert_eq!(peer.faults.requests.load(Relaxed), requests + 1);
+}
+
+#[test]
+fn what_is_signed_for_one_peer_is_refused_by_another() {
+    let origin = Source::new(false);
+    let peer = Peer::of(origin.dir.path());
+    let client = PeerClient::new(Some(TOKEN), None).unwrap();
+    // The same machine under another name: as somebody does it who passes requests on.
+    let address = peer.address.replace("127.0.0.1", "localhost");
+    let other = client.source(&address, &"pymk".parse().unwrap(), VersionNumber::new(7).unwrap());
+    let error = other.read_whole("manifest.json", 1 << 20).unwrap_err();
+    assert!(error.to_string().contains("401"), "{error}");
 }

@@ -198,7 +198,7 @@ impl Cluster {
             false => http.to_owned(),
         };
         let port = self.port.clone();
-        Client::new(&ControlPort { http, ..port })
+        Client::of_node(&ControlPort { http, ..port })
     }
 }
 

@@ -1,0 +1,74 @@
+//! A RESP connection over TLS that trusts the certificates in a file, as the control port's client does.
+//!
+//! The verifier that the `redis` crate makes refuses a certificate that was named itself, if it is that of an authority:
+//! see `fondaco_control::trusting`.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use anyhow::Context;
+use fondaco_control::trusting;
+use redis::{Cmd, ConnectionLike, Parser, RedisResult, Value};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+
+/// The connection.
+pub struct NamedTls {
+    stream: StreamOwned<ClientConnection, TcpStream>,
+    parser: Parser,
+}
+
+impl NamedTls {
+    /// Connects to `host:port`, and trusts the certificates in this PEM text.
+    pub fn connect(address: &str, pem: &[u8]) -> anyhow::Result<Self> {
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let host = host.trim_matches(['[', ']']).to_owned();
+        let name = ServerName::try_from(host).with_context(|| format!("invalid address {address:?}: use host:port"))?;
+        let mut tls = ClientConnection::new(trusting(pem)?, name)?;
+        let mut socket = TcpStream::connect(address)?;
+        socket.set_nodelay(true)?;
+        tls.complete_io(&mut socket)?;
+        Ok(Self {
+            stream: StreamOwned::new(tls, socket),
+            parser: Parser::new(),
+        })
+    }
+
+    /// Says who the client is.
+    pub fn authenticate(&mut self, user: Option<&str>, password: &str) -> RedisResult<()> {
+        let mut command = redis::cmd("AUTH");
+        user.into_iter().chain([password]).for_each(|word| {
+            command.arg(word);
+        });
+        command.query(self)
+    }
+}
+
+impl ConnectionLike for NamedTls {
+    fn req_packed_command(&mut self, command: &[u8]) -> RedisResult<Value> {
+        self.stream.write_all(command)?;
+        self.stream.flush()?;
+        self.parser.parse_value(&mut self.stream)
+    }
+
+    fn req_packed_commands(&mut self, commands: &[u8], offset: usize, count: usize) -> RedisResult<Vec<Value>> {
+        self.stream.write_all(commands)?;
+        self.stream.flush()?;
+        for _ in 0..offset {
+            self.parser.parse_value(&mut self.stream)?;
+        }
+        (0..count).map(|_| self.parser.parse_value(&mut self.stream)).collect()
+    }
+
+    fn get_db(&self) -> i64 {
+        0
+    }
+
+    fn check_connection(&mut self) -> bool {
+        Cmd::new().arg("PING").query::<String>(self).is_ok()
+    }
+
+    fn is_open(&self) -> bool {
+        !self.stream.conn.is_handshaking()
+    }
+}

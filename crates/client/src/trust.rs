@@ -1,0 +1,194 @@
+//! TLS to servers whose certificates, or those of their authorities, are in a file.
+//!
+//! The certificate that `openssl req -x509` makes is that of an authority, and servers show it as their own. The usual
+//! verifier refuses that. Here a certificate that is exactly one of those in the file is accepted too, if it is valid
+//! now and for the name of the server, as curl and the clients of Redis do. Whoever named it trusts it: there is no
+//! chain to check.
+
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+/// Why certificates cannot be trusted.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    /// What was named is no PEM file of certificates.
+    #[error("it is not a PEM file of certificates: {0}")]
+    NotPem(String),
+    /// It holds no certificate.
+    #[error("it holds no certificate: use a PEM file with -----BEGIN CERTIFICATE-----")]
+    Empty,
+    /// A certificate in it cannot be used.
+    #[error("a certificate in it cannot be trusted: {0}")]
+    Unusable(#[source] rustls::Error),
+}
+
+/// A configuration that trusts the certificates in this PEM text, and no others: as authorities, and as those of servers
+/// that show exactly them.
+///
+/// # Errors
+/// The text holds no certificate, or one that cannot be used.
+pub fn trusting(pem: &[u8]) -> Result<Arc<ClientConfig>, TrustError> {
+    let named = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let named = named.map_err(|error| TrustError::NotPem(error.to_string()))?;
+    if named.is_empty() {
+        return Err(TrustError::Empty);
+    }
+    let mut roots = RootCertStore::empty();
+    for certificate in &named {
+        roots.add(certificate.clone()).map_err(TrustError::Unusable)?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let unusable =
+        |error: rustls::client::VerifierBuilderError| TrustError::Unusable(rustls::Error::General(error.to_string()));
+    let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+        .build()
+        .map_err(unusable)?;
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(TrustError::Unusable)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(NamedVerifier { usual, named }))
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+/// Verifies as usual, and accepts a named certificate that is refused only for being that of an authority.
+#[derive(Debug)]
+struct NamedVerifier {
+    usual: Arc<WebPkiServerVerifier>,
+    named: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for NamedVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verified = self
+            .usual
+            .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        match verified {
+            // By then it was found to be valid now: times are checked first, as a test here makes sure.
+            Err(error) if is_authority(&error) && self.named.iter().any(|named| named == end_entity) => {
+                rustls::client::verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.usual.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.usual.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.usual.supported_verify_schemes()
+    }
+}
+
+/// Whether a certificate was refused for being that of an authority.
+fn is_authority(error: &rustls::Error) -> bool {
+    let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = error else {
+        return false;
+    };
+    other.0.downcast_ref::<webpki::Error>() == Some(&webpki::Error::CaUsedAsEndEntity)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+
+    use super::*;
+
+    /// A certificate as `openssl req -x509` makes it: its own authority.
+    fn self_signed(change: impl FnOnce(&mut CertificateParams)) -> rcgen::Certificate {
+        let mut params = CertificateParams::new(["node.example".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        change(&mut params);
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap()
+    }
+
+    fn verify(trusted: &rcgen::Certificate, shown: &rcgen::Certificate, name: &str) -> Result<(), rustls::Error> {
+        let mut roots = RootCertStore::empty();
+        roots.add(trusted.der().clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+        let verifier = NamedVerifier {
+            usual: usual.build().unwrap(),
+            named: vec![trusted.der().clone()],
+        };
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let verified = verifier.verify_server_cert(shown.der(), &[], &name, &[], UnixTime::now());
+        verified.map(drop)
+    }
+
+    #[test]
+    fn an_authority_that_is_named_may_be_the_server_itself() {
+        let certificate = self_signed(|_| {});
+        assert_eq!(verify(&certificate, &certificate, "node.example"), Ok(()));
+        assert_eq!(verify(&certificate, &certificate, "127.0.0.1"), Ok(()));
+        assert!(trusting(certificate.pem().as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn it_is_refused_for_another_name_and_another_certificate() {
+        let certificate = self_signed(|_| {});
+        let error = verify(&certificate, &certificate, "other.example").unwrap_err();
+        assert!(error.to_string().contains("not valid for name"), "{error}");
+        // The same names, another key.
+        let other = self_signed(|_| {});
+        assert!(verify(&certificate, &other, "node.example").is_err());
+    }
+
+    #[test]
+    fn it_is_refused_before_and_after_its_time() {
+        let now = std::time::SystemTime::now();
+        let day = Duration::from_secs(86_400);
+        let expired = self_signed(|params| {
+            params.not_before = (now - 3 * day).into();
+            params.not_after = (now - day).into();
+        });
+        let error = verify(&expired, &expired, "node.example").unwrap_err();
+        assert!(error.to_string().contains("expired"), "{error}");
+        let early = self_signed(|params| {
+            params.not_before = (now + day).into();
+            params.not_after = (now + 3 * day).into();
+        });
+        let error = verify(&early, &early, "node.example").unwrap_err();
+        assert!(error.to_string().contains("not valid yet"), "{error}");
+    }
+
+    #[test]
+    fn what_holds_no_certificate_is_refused() {
+        assert!(matches!(trusting(b""), Err(TrustError::Empty)));
+        assert!(matches!(trusting(b"certificate"), Err(TrustError::Empty)));
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert!(matches!(trusting(broken.as_bytes()), Err(TrustError::Unusable(_))));
+    }
+}
