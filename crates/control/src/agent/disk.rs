@@ -108,13 +108,19 @@ impl Disk {
         version: VersionNumber,
         repaired: &PartitionSet,
     ) -> Result<(), ControlError> {
+        let was_open = self.version(store, version).is_some();
+        let mut damage = None;
         let found = self.find(store, version).map(|found| {
             let mut found = found?;
-            found.warm()?;
+            match found.warm() {
+                // What was served is served on, but for what cannot be read.
+                Err(error) if was_open && is_damage(&error) => damage = Some(error),
+                warmed => warmed?,
+            }
             Ok(found)
         });
         let (mut found, outcome) = match found.transpose() {
-            Ok(found) => (found, Ok(())),
+            Ok(found) => (found, damage.map_or(Ok(()), |error| Err(error.into()))),
             // What is open stays so: it was not for its files that it could not be opened once more.
             Err(error) if !is_damage(&error) && self.version(store, version).is_some() => return Err(error.into()),
             Err(error) => (Some(self.not_open(store, version, &error)), Err(error.into())),

@@ -280,3 +280,51 @@ fn a_file_that_is_truncated_under_the_node_is_an_error_that_is_named_and_mended(
     });
     assert_eq!(client.served_build(50), 1);
 }
+
+#[test]
+fn pages_that_a_power_cut_took_are_errors_that_are_named_and_mended() {
+    for extension in [".data", ".index"] {
+        let mut node = TestNode::start();
+        let builds = Builds::beside();
+        node.client.create(1);
+        let source = builds.build(1);
+        node.client.push(&source);
+        node.stop();
+        let away = source.with_extension("away");
+        fs::rename(&source, &away).unwrap();
+        let version = node.dir.path().join("stores/pymk/version-1");
+        let lost = names(&version)
+            .into_iter()
+            .find(|name| name.ends_with(extension))
+            .unwrap();
+        // The file has its length, and zeros where its last pages were.
+        let file = fs::OpenOptions::new().write(true).open(version.join(&lost)).unwrap();
+        let bytes = file.metadata().unwrap().len();
+        file.set_len(4096).unwrap();
+        file.set_len(bytes).unwrap();
+
+        let node = node.restart();
+        let client = &node.client;
+        let errors = || {
+            (0..KEYS)
+                .filter(|&number| {
+                    let path = format!("/v1/stores/pymk/keys/{}", key(number));
+                    let (status, _, body) = client.raw("GET", &path, b"").unwrap();
+                    assert!(status != 200 || body == value(1, number, 50).as_bytes());
+                    status != 200
+                })
+                .count()
+        };
+        wait_for("the node to say so", || {
+            let found = errors();
+            assert!(found < KEYS / 2, "{found} of {KEYS}");
+            let (status, answer) = client.call("GET", "/readyz", Value::Null);
+            (found > 0 && status == 503 && answer.to_string().contains(&lost)).then_some(())
+        });
+        fs::rename(&away, &source).unwrap();
+        wait_for("it to be whole again", || {
+            (client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
+        });
+        assert_eq!(client.served_build(50), 1);
+    }
+}
