@@ -207,7 +207,11 @@ impl Inner {
                     self.make_room(job);
                 }
                 let looked = self.parts.disk.look_again(store, *version, &PartitionSet::EMPTY);
-                looked.and(Err(error))
+                match self.parts.disk.version(store, *version) {
+                    // Damage of what is served is known already: what counts is why it could not be repaired.
+                    Some(_) => Err(error),
+                    None => looked.and(Err(error)),
+                }
             }
         };
         let failure = match outcome {

@@ -321,6 +321,13 @@ fn pages_that_a_power_cut_took_are_errors_that_are_named_and_mended() {
             let (status, answer) = client.call("GET", "/readyz", Value::Null);
             (found > 0 && status == 503 && answer.to_string().contains(&lost)).then_some(())
         });
+        wait_for("the node to say why it cannot be repaired", || {
+            let (_, answer) = client.call("GET", "/readyz", Value::Null);
+            answer
+                .to_string()
+                .contains("fetching it again failed: cannot read")
+                .then_some(())
+        });
         fs::rename(&away, &source).unwrap();
         wait_for("it to be whole again", || {
             (client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
