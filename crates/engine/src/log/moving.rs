@@ -54,20 +54,20 @@ impl Shared {
             return Ok(());
         }
         self.sync()?;
-        let mut writer = self.writer();
+        let writer = self.writer();
         if writer.uses.get(&number).is_some_and(|used| used.live_bytes > 0) {
             debug_assert!(false, "segment {number} is still used");
             drop(writer);
             self.set_state(number, SegmentState::Unreadable);
             return Ok(());
         }
-        writer.uses.remove(&number);
         drop(writer);
+        // From here on nobody misses it. Where this fails, it is tried again.
+        self.list_segments(Some(number))?;
+        self.writer().uses.remove(&number);
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
         segments.remove(&number);
         drop(segments);
-        // From here on nobody misses it.
-        self.list_segments(Some(number))?;
         // What comes back when power is lost before the directory is on the disk is older than what it was moved to.
         segment.delete()
     }
