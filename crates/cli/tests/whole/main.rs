@@ -8,6 +8,7 @@ mod crashes;
 mod documents;
 mod journey;
 mod limits;
+mod losses;
 mod memory;
 mod node;
 mod random;

@@ -158,6 +158,9 @@ fn every_documented_operation_answers_as_documented() {
     walk.step("POST", member, "/v1/dev/members/node-1/stop", null(), 404);
     let member = "/v1/dev/members/{member}/start";
     walk.step("POST", member, "/v1/dev/members/node-1/start", null(), 404);
+    walk.step("GET", "/v1/losses", "/v1/losses", null(), 200);
+    let loss = "/v1/losses/{loss}/accept";
+    walk.step("POST", loss, "/v1/losses/log-00000000/accept", null(), 404);
     walk.step("GET", "/v1/status", "/v1/status", null(), 200);
     walk.step("GET", "/v1/settings", "/v1/settings", null(), 200);
     walk.step(
