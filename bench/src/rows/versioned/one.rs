@@ -94,7 +94,7 @@ pub(in crate::rows) fn measure(bench: &Bench) -> Result<Measured> {
     Ok(Measured {
         lines,
         notes: vec![
-            "fondaco: a store with engine log; beside it, on a server of its own, one with engine disk, which is the default.".into(),
+            "fondaco: a store with engine log; beside it, on a server of its own, one with engine disk.".into(),
             "50 connections; one server at a time is asked, on one core, the client on the other, or on what that one leaves. Processor time is all that the server's process used, until it had nothing more to do after a round: its cleaning or merging, and its syncs, are included. Redis lets its log grow here, which by default it writes anew whenever it has doubled: that takes its child process seconds at a time, and would be in some rounds and not in others.".into(),
             format!(
                 "So it is counted apart: written anew three times at rest, its log took {} ms of processor time, its child's included, as the median. Where it says so, each write is charged the part of that which falls to it when the log is written anew after as many writes as there are records. What a process costs that writes on meanwhile, whose memory is then copied page by page, is not in it.",

@@ -63,9 +63,9 @@ words! {
     /// Where replicas keep the records of a store.
     EngineKind "engine":
     /// In a log-structured tree on the node's disk.
-    #[default]
     Disk = "disk",
     /// In a log on the node's disk, with all keys in memory.
+    #[default]
     Log = "log",
     /// In memory: a node that starts again gets its records from others.
     Memory = "memory",

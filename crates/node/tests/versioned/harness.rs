@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fondaco_client::quorum::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply, ReplicaRequest};
 use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
-use fondaco_model::versioned::{VersionedChange, VersionedSettings};
+use fondaco_model::versioned::{EngineKind, VersionedChange, VersionedSettings};
 use fondaco_model::{Identity, NodeId, PartitionCount, RoutingTable, StoreKind, slot_of_key};
 use fondaco_node::{
     Access, BufferBudget, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig,
@@ -124,7 +124,10 @@ impl Cluster {
             replicas: shape.replicas,
             late: BTreeSet::new(),
             read_keys_per_second: None,
-            versioned: Some(VersionedSettings::of(shape.replicas).with(&shape.settings)),
+            versioned: Some(VersionedSettings {
+                engine: EngineKind::Disk,
+                ..VersionedSettings::of(shape.replicas).with(&shape.settings)
+            }),
         };
         let batch = TopologyStore {
             id: STORE_ID + 1,

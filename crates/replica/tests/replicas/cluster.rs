@@ -156,6 +156,14 @@ pub fn quiet() -> ReplicaOptions {
     }
 }
 
+/// Settings of a store in the first engine of a node, whatever that is in the test.
+pub fn settings_of(replicas: u32) -> VersionedSettings {
+    VersionedSettings {
+        engine: EngineKind::Disk,
+        ..VersionedSettings::of(replicas)
+    }
+}
+
 impl Cluster {
     /// A cluster of so many nodes and partitions, in memory.
     pub fn in_memory(dir: &Path, nodes: u32, partitions: u32, options: &ReplicaOptions) -> Self {
@@ -166,7 +174,7 @@ impl Cluster {
     pub fn forgetting(dir: &Path, nodes: u32, partitions: u32, options: &ReplicaOptions) -> Self {
         let settings = VersionedSettings {
             engine: EngineKind::Cache,
-            ..VersionedSettings::of(nodes)
+            ..settings_of(nodes)
         };
         let engine = |_: &Path| Arc::new(MemoryEngine::new()) as Arc<dyn Engine>;
         Self::with_settings(dir, nodes, partitions, options, settings, engine)
@@ -179,7 +187,7 @@ impl Cluster {
         options: &ReplicaOptions,
         engine: impl Fn(&Path) -> Arc<dyn Engine>,
     ) -> Self {
-        Self::with_settings(dir, nodes, partitions, options, VersionedSettings::of(nodes), engine)
+        Self::with_settings(dir, nodes, partitions, options, settings_of(nodes), engine)
     }
 
     fn with_settings(

@@ -8,10 +8,10 @@ use std::time::Duration;
 use fondaco_client::quorum::{Held, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_engine::{DamagedLog, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, MemoryEngine};
 use fondaco_model::PartitionId;
-use fondaco_model::versioned::{Record, VersionedSettings};
+use fondaco_model::versioned::Record;
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
-use crate::cluster::{Cluster, PATIENCE, STORE_ID, ask, merging, node, put, quiet, request, until, value};
+use crate::cluster::{Cluster, PATIENCE, STORE_ID, ask, merging, node, put, quiet, request, settings_of, until, value};
 
 fn in_memory(_: &Path) -> Arc<dyn Engine> {
     Arc::new(MemoryEngine::new())
@@ -156,7 +156,7 @@ fn two_that_have_lost_all_at_once_wait_for_neither_for_ever() {
 /// Nodes that compare often, and of which the first so many own one partition.
 fn of_owners(dir: &Path, nodes: u32, owners: u32) -> Cluster {
     let mut cluster = Cluster::of(dir, nodes, 1, &often(), in_memory);
-    (cluster.replicas, cluster.settings) = (owners as usize, VersionedSettings::of(owners));
+    (cluster.replicas, cluster.settings) = (owners as usize, settings_of(owners));
     cluster.tell();
     cluster
 }
@@ -276,7 +276,7 @@ fn who_is_given_a_partition_and_starts_again_remembers_that_it_was_not_compared(
     let dir = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::of(dir.path(), 3, 1, &quiet(), on_disk);
     cluster.replicas = 2;
-    cluster.settings = VersionedSettings::of(2);
+    cluster.settings = settings_of(2);
     cluster.tell();
     put(cluster.node(1), "k", value("a"));
     until("a file that says that nothing is lost", || {
