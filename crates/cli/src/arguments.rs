@@ -56,6 +56,8 @@ pub enum Command {
     Build(build::BuildCommandOptions),
     /// Fetch a version that was built, and swap it in: the second half of a push
     Deploy(push::DeployOptions),
+    /// Cancel the push of a store that is under way
+    Cancel(push::CancelOptions),
     /// List the versions of a store
     Versions(versions::VersionsOptions),
     /// Go back to an earlier version of a store, at once
@@ -91,12 +93,24 @@ pub enum Command {
     Completions(completions::CompletionsOptions),
 }
 
-/// How to reach a control port: that of any process of the cluster, whatever its role.
+/// How to reach the cluster: by either port of any of its processes, whatever their role. Each tells the other.
 #[derive(Debug, Clone, Args)]
 pub struct ControlPort {
-    /// The control port of any process of the cluster: host:port, or a URL
-    #[arg(long, env = "FONDACO_HTTP", default_value = "127.0.0.1:6580", value_name = "ADDRESS")]
-    pub http: String,
+    /// The control port of any process of the cluster: host:port, or a URL; 127.0.0.1:6580 unless said
+    #[arg(long, env = "FONDACO_HTTP", value_name = "ADDRESS")]
+    pub http: Option<String>,
+
+    /// The RESP port of any process of the cluster: host:port. One of both is enough
+    #[arg(long, env = "FONDACO_RESP", value_name = "HOST:PORT")]
+    pub resp: Option<String>,
+
+    /// Who you are at the RESP port
+    #[arg(long, env = "FONDACO_USER", requires = "password")]
+    pub user: Option<String>,
+
+    /// The password at the RESP port
+    #[arg(long, env = "FONDACO_PASSWORD", hide_env_values = true)]
+    pub password: Option<String>,
 
     /// The token of the control port
     #[arg(long, env = "FONDACO_TOKEN", hide_env_values = true)]

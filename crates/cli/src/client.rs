@@ -15,7 +15,11 @@ use serde::de::DeserializeOwned;
 use ureq::{Agent, Body, http};
 
 use crate::arguments::ControlPort;
+use crate::commands::WrongUsage;
+use crate::{resp, wire};
 
+/// Where the control port is unless said otherwise.
+const DEFAULT: &str = "127.0.0.1:6580";
 /// How long a connection may take to be made.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a request may take: longer than the node allows itself.
@@ -50,7 +54,7 @@ enum Proof {
     Signature(RequestKey),
 }
 
-/// What the node refused, and why.
+/// What the node refused, and why; or that it cannot be reached.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Refused {
@@ -61,16 +65,18 @@ pub struct Refused {
 }
 
 impl Client {
-    /// A client of this port; nothing is sent yet.
+    /// A client of this port; nothing is sent yet, unless only the RESP port of the process is known: that tells it.
     pub fn new(port: &ControlPort) -> anyhow::Result<Self> {
-        let base = match port.http.split_once("://") {
-            Some(("http" | "https", _)) => port.http.trim_end_matches('/').to_owned(),
-            Some(_) => bail!(
-                "invalid address {:?}: use host:port, or an http or https URL",
-                port.http
-            ),
-            None if port.tls.is_wanted() => format!("https://{}", port.http),
-            None => format!("http://{}", port.http),
+        let http = match (&port.http, &port.resp) {
+            (Some(http), _) => http.clone(),
+            (None, Some(resp)) => resp::http_address(port, resp)?,
+            (None, None) => DEFAULT.to_owned(),
+        };
+        let base = match http.split_once("://") {
+            Some(("http" | "https", _)) => http.trim_end_matches('/').to_owned(),
+            Some(_) => bail!("invalid address {http:?}: use host:port, or an http or https URL"),
+            None if port.tls.is_wanted() => format!("https://{http}"),
+            None => format!("http://{http}"),
         };
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -148,6 +154,11 @@ impl Client {
         self.send(http::Method::DELETE, path, None).map(drop)
     }
 
+    /// Deletes something, and reads what became of it.
+    pub fn delete_for<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        self.read(self.send(http::Method::DELETE, path, None)?)
+    }
+
     /// The node.
     pub fn status(&self) -> anyhow::Result<NodeStatus> {
         self.get("/v1/status")
@@ -184,9 +195,16 @@ impl Client {
         let status = answer.status();
         let text = answer.body_mut().read_to_string().with_context(|| self.broken())?;
         Err(match serde_json::from_str::<ErrorResource>(&text) {
-            Ok(ErrorResource { error }) if error.code == "unauthorized" => {
-                anyhow!("{} needs a token: give it with --token or FONDACO_TOKEN", self.base)
-            }
+            Ok(ErrorResource { error }) if error.code == "unauthorized" => anyhow::Error::new(Refused {
+                message: match self.proof {
+                    Proof::None => format!("{} needs a token: give it with --token or FONDACO_TOKEN", self.base),
+                    Proof::Token(_) | Proof::Signature(_) => format!(
+                        "{} refuses the token: it is wrong; give the right one with --token or FONDACO_TOKEN",
+                        self.base
+                    ),
+                },
+                code: error.code,
+            }),
             Ok(ErrorResource { error }) => anyhow::Error::new(Refused {
                 code: error.code,
                 message: error.message,
@@ -248,16 +266,27 @@ impl Client {
     }
 
     fn unreachable(&self, error: ureq::Error) -> anyhow::Error {
-        let advice = match &error {
-            ureq::Error::Rustls(_) | ureq::Error::Tls(_) => ADVICE_ON_TLS,
-            // What rustls says of a certificate comes wrapped as an error of the stream.
-            ureq::Error::Io(io) if io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => ADVICE_ON_TLS,
-            ureq::Error::Io(_) | ureq::Error::ConnectionFailed | ureq::Error::HostNotFound => {
-                "is a node running there? Start one with fondaco dev, or say where with --http or FONDACO_HTTP"
-            }
-            _ => "check --http, and the node's log",
+        // What rustls says of a certificate comes wrapped as an error of the stream.
+        let is_of_tls = match &error {
+            ureq::Error::Rustls(_) | ureq::Error::Tls(_) => true,
+            ureq::Error::Io(io) => io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()),
+            _ => false,
         };
-        anyhow!("cannot reach {}: {error}; {advice}", self.base)
+        let address = self.base.split_once("://").map_or(&*self.base, |(_, address)| address);
+        let tls = self.base.starts_with("https://");
+        let spoken = wire::spoken_at(address).and_then(|spoken| spoken.instead_of_http(address, tls));
+        let advice = match (spoken, &error) {
+            (Some(advice), _) => advice,
+            (None, _) if is_of_tls => ADVICE_ON_TLS.to_owned(),
+            (None, ureq::Error::Io(_) | ureq::Error::ConnectionFailed | ureq::Error::HostNotFound) => {
+                "is a node running there? Start one with fondaco dev, or say where with --http or FONDACO_HTTP"
+                    .to_owned()
+            }
+            (None, _) => "check --http, and the node's log".to_owned(),
+        };
+        let message = format!("cannot reach {}: {error}; {advice}", self.base);
+        let code = "unreachable".to_owned();
+        anyhow::Error::new(Refused { code, message })
     }
 
     fn broken(&self) -> String {
@@ -285,4 +314,13 @@ pub fn is_refused(error: &anyhow::Error, code: &str) -> bool {
     error
         .downcast_ref::<Refused>()
         .is_some_and(|refused| refused.code == code)
+}
+
+/// The code of an error, for programs: what the node refused with, or what failed here.
+pub fn code(error: &anyhow::Error) -> &str {
+    match error.downcast_ref::<Refused>() {
+        Some(refused) => &refused.code,
+        None if error.is::<WrongUsage>() => "wrong_usage",
+        None => "failed",
+    }
 }

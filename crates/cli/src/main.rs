@@ -11,9 +11,11 @@ mod interrupt;
 mod named_tls;
 mod output;
 mod progress;
+mod resp;
 mod scratch;
+mod wire;
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -40,21 +42,37 @@ pub static ALLOCATOR_OPTIONS: Option<&'static u8> =
     Some(&b"thp:always,metadata_thp:auto,percpu_arena:percpu,narenas:1024\0"[0]);
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse_arguments(&error),
+    };
     let output = Output::new(arguments.json, arguments.quiet);
     match run(arguments, &output) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read the output has seen enough: `fondaco scan … | head`.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // Where even standard error is closed, the exit code has to say it all.
-            let _ = writeln!(io::stderr(), "error: {error:#}");
-            match error.is::<commands::WrongUsage>() {
+            let is_usage = error.is::<commands::WrongUsage>();
+            output.failure(client::code(&error), &output::told(&error));
+            match is_usage {
                 true => ExitCode::from(2),
                 false => ExitCode::FAILURE,
             }
         }
     }
+}
+
+/// Says what is wrong with the arguments, or prints the help or the version that was asked for.
+fn refuse_arguments(error: &clap::Error) -> ExitCode {
+    let is_json = std::env::args_os().any(|argument| argument == "--json");
+    match is_json && error.use_stderr() {
+        true => {
+            let text = error.to_string();
+            Output::new(true, false).failure("wrong_usage", text.trim().trim_start_matches("error: "));
+        }
+        false => drop(error.print()),
+    }
+    ExitCode::from(error.exit_code() as u8)
 }
 
 fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
@@ -67,6 +85,7 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
         Command::Push(options) => commands::push::push(options, output),
         Command::Build(options) => commands::build::build(options, output),
         Command::Deploy(options) => commands::push::deploy(options, output),
+        Command::Cancel(options) => commands::push::cancel(&options, output),
         Command::Versions(options) => commands::versions::list(&options, output),
         Command::Rollback(options) => commands::versions::roll_back(&options, output),
         Command::Swap(options) => commands::versions::swap(&options, output),

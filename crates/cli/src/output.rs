@@ -3,7 +3,7 @@
 //! Results go to standard output and nothing else does, so that it can be piped.
 
 use std::io::{self, IsTerminal, Write};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 
@@ -53,6 +53,16 @@ impl Output {
         Ok(())
     }
 
+    /// Says why the command failed: on standard error, as JSON with a code if results are for programs.
+    pub fn failure(&self, code: &str, message: &str) {
+        let text = match self.json {
+            true => serde_json::json!({"error": {"code": code, "message": message}}).to_string(),
+            false => format!("error: {message}"),
+        };
+        // Where even standard error is closed, the exit code has to say it all.
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+
     /// Tells people something that is no result.
     pub fn note(&self, text: &str) {
         if !self.quiet {
@@ -60,6 +70,21 @@ impl Output {
             let _ = writeln!(io::stderr(), "{text}");
         }
     }
+}
+
+/// An error with its causes, without those that what was said before names already.
+pub fn told(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
 }
 
 /// A table with its columns aligned; all but the first to the right if `right` says so.
@@ -130,31 +155,33 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
-/// A moment, given in milliseconds since 1970, in UTC: `2026-11-21 08:11:53`.
+/// A moment, given in milliseconds since 1970, with its zone: `2026-11-21T08:11:53Z`.
 pub fn moment(unix_ms: u64) -> String {
-    let seconds = unix_ms / 1000;
-    let (year, month, day) = civil_date(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+    let moment = UNIX_EPOCH + Duration::from_millis(unix_ms);
+    humantime::format_rfc3339_seconds(moment).to_string()
 }
 
-/// The date of a day counted from 1970-01-01, in the Gregorian calendar.
-fn civil_date(days: u64) -> (u64, u64, u64) {
-    // Counted from 1 March of the year 0, a leap day is the last of its year and months have a
-    // regular length: see "chrono-compatible low-level date algorithms" by Howard Hinnant.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    (year, month, day)
+/// A span that somebody chose, exactly: `1h`, `10days`.
+pub fn span(ms: u64) -> String {
+    humantime::format_duration(Duration::from_millis(ms)).to_string()
+}
+
+/// Reads a span as people write it: `90s`, `1h 30m`, `10days`; `0` is none.
+pub fn parse_span_ms(text: &str) -> Result<u64, String> {
+    if text == "0" {
+        return Ok(0);
+    }
+    let span =
+        humantime::parse_duration(text).map_err(|error| format!("{error}: write it as 500ms, 90s, 1h or 10days"))?;
+    u64::try_from(span.as_millis()).map_err(|_| format!("{text:?} is too long"))
+}
+
+/// So much of a text as a line of this width holds.
+pub fn fit(text: &str, width: usize) -> String {
+    match text.char_indices().nth(width) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -175,11 +202,46 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_those_of_the_calendar() {
-        assert_eq!(moment(0), "1970-01-01 00:00:00");
-        assert_eq!(moment(951_782_400_000), "2000-02-29 00:00:00");
-        assert_eq!(moment(1_795_248_713_000), "2026-11-21 08:11:53");
-        assert_eq!(moment(4_102_444_799_999), "2099-12-31 23:59:59");
+    fn moments_are_those_of_the_calendar_and_name_their_zone() {
+        assert_eq!(moment(0), "1970-01-01T00:00:00Z");
+        assert_eq!(moment(1_795_248_713_000), "2026-11-21T08:11:53Z");
+    }
+
+    #[test]
+    fn spans_are_read_as_people_write_them_and_printed_so() {
+        for (text, ms, printed) in [
+            ("1h", 3_600_000, "1h"),
+            ("500ms", 500, "500ms"),
+            ("1h 30m", 5_400_000, "1h 30m"),
+            ("10days", 864_000_000, "10days"),
+            ("10d", 864_000_000, "10days"),
+            ("0", 0, "0s"),
+        ] {
+            assert_eq!(parse_span_ms(text), Ok(ms), "{text}");
+            assert_eq!(span(ms), printed);
+        }
+        for wrong in ["", "10", "1 fortnight", "-1h"] {
+            let error = parse_span_ms(wrong).unwrap_err();
+            assert!(error.contains("90s, 1h or 10days"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot read \"f\": {source}")]
+        struct Told {
+            source: io::Error,
+        }
+        let source = io::Error::other("the disk is gone");
+        let error = anyhow::Error::new(Told { source }).context("cannot start");
+        assert_eq!(told(&error), "cannot start: cannot read \"f\": the disk is gone");
+    }
+
+    #[test]
+    fn what_is_too_long_for_a_line_is_cut() {
+        assert_eq!(fit("abc", 3), "abc");
+        assert_eq!(fit("abcd", 3), "ab…");
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub const INTERVAL: Duration = Duration::from_millis(100);
 const QUIET_TIME: Duration = Duration::from_secs(1);
 /// The time between plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
+/// The longest plain line, in characters.
+const LINE_WIDTH: usize = 80;
 /// The bar's steps.
 const STEPS: u64 = 1000;
 
@@ -41,7 +43,7 @@ impl Display {
             (false, false) => Kind::Lines,
             (false, true) => {
                 let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr());
-                if let Ok(style) = ProgressStyle::with_template("{prefix:>9} {bar:30} {percent:>3}%  {msg}") {
+                if let Ok(style) = ProgressStyle::with_template("{prefix:>9} {bar:20} {percent:>3}%  {wide_msg}") {
                     bar.set_style(style);
                 }
                 Kind::Bar(bar)
@@ -85,9 +87,20 @@ impl Display {
             Kind::Lines if now - self.shown >= LINE_INTERVAL => {
                 self.shown = now;
                 // Progress that cannot be shown is no reason to stop.
-                let _ = writeln!(io::stderr(), "{phase}: {:.0} %, {details}{left}", fraction * 100.0);
+                let line = format!("{phase}: {:.0} %, {details}{left}", fraction * 100.0);
+                let _ = writeln!(io::stderr(), "{}", output::fit(&line, LINE_WIDTH));
             }
             Kind::Lines => {}
+        }
+    }
+
+    /// Says something besides.
+    pub fn note(&self, text: &str) {
+        match &self.kind {
+            Kind::Nothing => {}
+            Kind::Bar(bar) => bar.println(text),
+            // What cannot be shown is no reason to stop.
+            Kind::Lines => drop(writeln!(io::stderr(), "{text}")),
         }
     }
 

@@ -35,6 +35,16 @@ impl Scratch {
         Ok(Self { directory, _lock: lock })
     }
 
+    /// Keeps it, and says where: from now on it is for people to delete.
+    pub fn keep(self) -> anyhow::Result<PathBuf> {
+        let path = self.path()?;
+        // Without its lock the next push would take it for abandoned.
+        let lock = path.join(LOCK_FILE);
+        fs::remove_file(&lock).with_context(|| format!("cannot delete {lock:?}"))?;
+        let _ = self.directory.keep();
+        Ok(path)
+    }
+
     /// Where it is, absolute.
     pub fn path(&self) -> anyhow::Result<PathBuf> {
         let path = self.directory.path();
@@ -78,5 +88,9 @@ mod tests {
         let path = first.path().unwrap();
         drop(first);
         assert!(!path.exists());
+
+        let kept = second.keep().unwrap();
+        let third = Scratch::make(parent.path()).unwrap();
+        assert!(kept.exists() && third.path().unwrap().exists());
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::config::{Config, Role};
 use crate::data_dir::DataDir;
+use crate::dev_file::DevFile;
 use crate::error::ControlError;
 use crate::http::DevMember;
 use crate::running::Running;
@@ -78,6 +79,7 @@ impl Dev {
             return Err(ControlError::InvalidConfig(reason));
         }
         let dir = DataDir::open(&config.common.data_dir)?;
+        let mut file = DevFile::open(&config.common.data_dir, config.nodes, &config.common)?;
         let embedded = match &config.common.zookeeper {
             Some(_) => None,
             None => Some(EmbeddedCoordination::open(dir.metadata())?),
@@ -88,15 +90,23 @@ impl Dev {
         });
         let dev = Self { members, _dir: dir };
         // Controllers first, so that nodes are given their numbers in the order of their names.
-        for (name, config) in dev.configs(&config) {
+        for (name, mut config) in dev.configs(&config) {
             config.check()?;
+            file.recall(&name, &mut config);
             let running = dev.members.start(&config)?;
+            // One that is stopped and started again keeps its ports, too.
+            if let Some(resp) = running.resp_addr() {
+                config.resp_listen.set_port(resp.port());
+            }
+            config.http_listen.set_port(running.http_addr().port());
+            file.note(&name, running.resp_addr(), running.http_addr());
             dev.members.all().push(Member {
                 name,
                 config,
                 running: Some(running),
             });
         }
+        file.write()?;
         Ok(dev)
     }
 

@@ -59,7 +59,7 @@ pub enum ControlError {
     TooManyConflicts,
     /// A development cluster has no such member.
     #[error(
-        "no member {member:?} of a development cluster is here: fondaco dev --nodes makes one, GET /v1/dev/members lists it"
+        "no member {member:?} of a development cluster is here: fondaco dev --nodes 3 makes one, and lists its members when it starts"
     )]
     NoSuchMember {
         /// Its name.

@@ -21,6 +21,7 @@ mod controller;
 mod counted;
 mod data_dir;
 mod dev;
+mod dev_file;
 mod error;
 mod exposition;
 mod founding;

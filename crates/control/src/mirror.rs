@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fondaco_coordination::{Coordination, CoordinationError, Entry, EntryPath, WatchEvent};
+use fondaco_model::Identity;
 use fondaco_model::cluster::{ClusterView, RecordPath, Revised};
 use fondaco_node::Settings;
 use serde::de::DeserializeOwned;
@@ -20,6 +21,7 @@ use serde::de::DeserializeOwned;
 use crate::bell::Bell;
 use crate::error::ControlError;
 use crate::layout::{self, FOLDERS, SETTINGS};
+use crate::now_unix_ms;
 use crate::settings::SettingChanges;
 
 /// How soon what could not be read is read again.
@@ -60,6 +62,8 @@ struct State {
     sighting: Sighting,
     problems: BTreeMap<EntryPath, String>,
     stale_since: Option<Instant>,
+    /// When nodes left that this process has seen, in milliseconds since 1970.
+    absent_since_unix_ms: BTreeMap<Identity, u64>,
 }
 
 /// What is seen at one moment.
@@ -162,6 +166,11 @@ impl Mirror {
     /// Since when the coordination service has not answered; `None` if it does.
     pub(crate) fn stale_since(&self) -> Option<Instant> {
         self.0.state().stale_since
+    }
+
+    /// When a node left, in milliseconds since 1970; `None` if it is there, or this process has never seen it.
+    pub(crate) fn absent_since_unix_ms(&self, node: &Identity) -> Option<u64> {
+        self.0.state().absent_since_unix_ms.get(node).copied()
     }
 
     /// Entries that cannot be understood, and why.
@@ -330,6 +339,13 @@ impl Shared {
         view.remembered = origin != Origin::Service;
         view.is_partial = problems.keys().any(of_stores);
         let mut state = self.state();
+        let left = state.sighting.view.announcements.keys().cloned().collect::<Vec<_>>();
+        state
+            .absent_since_unix_ms
+            .extend(left.into_iter().map(|node| (node, now_unix_ms())));
+        state
+            .absent_since_unix_ms
+            .retain(|node, _| !view.announcements.contains_key(node));
         state.sighting = Sighting {
             view: Arc::new(view),
             settings,

@@ -173,6 +173,7 @@ impl Fondaco {
             tls,
             access: Access::new(users),
             peers: peer_access,
+            http: Some(starting.advertised_http()?),
             replicas: running.agent.as_ref().map(|agent| Arc::clone(agent.replicas())),
             buffers,
             program_version: env!("CARGO_PKG_VERSION"),
@@ -253,6 +254,7 @@ impl Starting<'_> {
             weight: member.weight,
             resp: self.advertised_resp()?,
             http: self.advertised_http()?,
+            mysql: self.config.versioned.mysql.is_some(),
         };
         let agent = AgentWork::start(AgentParts {
             coordination: Arc::clone(&self.coordination),

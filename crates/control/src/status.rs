@@ -1,7 +1,7 @@
 //! What can be said of stores, versions and pushes at one moment: the records of the cluster, and what its
 //! nodes report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use fondaco_model::cluster::{
@@ -12,6 +12,7 @@ use fondaco_model::{NodeId, StoreDefinition, VersionNumber};
 use fondaco_node::FetchProgress;
 
 use crate::agent::AgentWork;
+use crate::mirror::Mirror;
 
 /// A store as it is now.
 #[derive(Debug, Clone)]
@@ -71,6 +72,9 @@ pub(crate) struct PushStatus {
     pub(crate) progress: Option<FetchProgress>,
     /// What the nodes say of it, while it runs.
     pub(crate) nodes: BTreeMap<NodeId, ReplicaReport>,
+    /// While it runs, the nodes that should have it and are not there, each with the time when this process saw it
+    /// leave, in milliseconds since 1970.
+    pub(crate) absent: Vec<(NodeId, Option<u64>)>,
 }
 
 /// What a push would do.
@@ -90,22 +94,35 @@ pub(crate) struct DryRun {
     pub(crate) links: bool,
 }
 
-impl StoreStatus {
-    /// What a view with reports says of a store, the topology of that view, and the agent of this process, if it has
-    /// one.
-    pub(crate) fn of(
-        view: &ClusterView,
-        topology: Option<&Topology>,
-        record: &StoreRecord,
-        agent: Option<&AgentWork>,
-    ) -> Self {
-        let name = &record.definition.name;
+/// What the status of stores follows from.
+pub(crate) struct Seen<'a> {
+    mirror: &'a Mirror,
+    view: &'a ClusterView,
+    topology: Option<Topology>,
+    agent: Option<&'a AgentWork>,
+}
+
+impl<'a> Seen<'a> {
+    /// What a process sees: its mirror, a view of that with reports, and its agent, if it has one.
+    pub(crate) fn new(mirror: &'a Mirror, view: &'a ClusterView, agent: Option<&'a AgentWork>) -> Self {
+        Self {
+            mirror,
+            view,
+            topology: Topology::of(view),
+            agent,
+        }
+    }
+
+    /// A store as it is now.
+    pub(crate) fn store(&self, record: &StoreRecord) -> StoreStatus {
+        let (view, name) = (self.view, &record.definition.name);
         let versions = record.versions.kept().map(|version| {
             let nodes = reports(view, record, version);
             VersionStatus {
                 version,
                 current: record.versions.current() == Some(version),
-                dir: agent
+                dir: self
+                    .agent
                     .filter(|agent| agent.has_open(name, version))
                     .map(|agent| agent.data_dir().version(name, version)),
                 detail: record.details.get(&version).cloned(),
@@ -118,17 +135,71 @@ impl StoreStatus {
                 nodes,
             }
         });
-        Self {
+        let topology = self.topology.as_ref();
+        StoreStatus {
             definition: record.definition.clone(),
-            replicas: view.replicas(record) as u32,
+            replicas: shown_replicas(view, record),
             created_unix_ms: record.created_unix_ms,
             versions: versions.collect(),
-            push: PushStatus::of(view, record, agent),
+            push: self.push(record),
             late: record.late.iter().copied().collect(),
             keys: keys(view, record),
             lost: topology.and_then(|topology| Some(topology.lost_quorum(topology.stores.get(name)?))),
         }
     }
+
+    /// The push of a store as it is now; `None` if there was none.
+    pub(crate) fn push(&self, record: &StoreRecord) -> Option<PushStatus> {
+        let push = record.push.clone()?;
+        let runs = !push.state.is_end();
+        let name = &record.definition.name;
+        Some(PushStatus {
+            progress: self
+                .agent
+                .filter(|_| runs)
+                .and_then(|agent| agent.progress(name, push.version)),
+            nodes: match runs {
+                true => reports(self.view, record, push.version),
+                false => BTreeMap::new(),
+            },
+            absent: match runs {
+                true => self.absent_owners(record),
+                false => Vec::new(),
+            },
+            record: push,
+        })
+    }
+
+    /// The nodes that should hold a store and are not there, each with the time when this process saw it leave.
+    fn absent_owners(&self, record: &StoreRecord) -> Vec<(NodeId, Option<u64>)> {
+        let replicas = self.view.replicas(record);
+        let table = self.view.routing.as_ref().map(|routing| &routing.record);
+        let owners = table.map(|table| table.all_owners()).unwrap_or_default();
+        let owners: BTreeSet<NodeId> = owners
+            .iter()
+            .flat_map(|list| list.iter().take(replicas))
+            .copied()
+            .collect();
+        let absent = owners.into_iter().filter(|&node| !self.view.is_live(node));
+        let since = |node| {
+            let record = &self.view.nodes.get(&node)?.record;
+            self.mirror.absent_since_unix_ms(&record.identity)
+        };
+        absent.map(|node| (node, since(node))).collect()
+    }
+}
+
+/// How many nodes hold each partition of a store: where the placement gives every node or group one, so many as there
+/// are.
+fn shown_replicas(view: &ClusterView, record: &StoreRecord) -> u32 {
+    let table = view.routing.as_ref().map(|routing| &routing.record);
+    let longest = table.and_then(|table| table.all_owners().iter().map(Vec::len).max());
+    let nodes_initial = || {
+        view.cluster
+            .as_ref()
+            .map_or(1, |cluster| cluster.nodes_initial as usize)
+    };
+    view.replicas(record).min(longest.unwrap_or_else(nodes_initial)) as u32
 }
 
 /// About how many keys a versioned store has, by what nodes report of the partitions that they hold.
@@ -171,7 +242,9 @@ pub(crate) fn lost_quorums(view: &ClusterView) -> Vec<String> {
                 Some(settings) => format!(
                     "{reads} of {partitions} partitions have no read quorum and {writes} no write quorum \
                      (N {}, R {}, W {})",
-                    topology.stores[*name].replicas, settings.reads, settings.writes
+                    shown_replicas(view, &view.stores[*name].record),
+                    settings.reads,
+                    settings.writes
                 ),
             };
             format!("store \"{name}\": {what}: {remedy}")
@@ -181,25 +254,6 @@ pub(crate) fn lost_quorums(view: &ClusterView) -> Vec<String> {
         said.push(format!("the same of {} more stores", lost.len() - LOST_SHOWN_MAX));
     }
     said
-}
-
-impl PushStatus {
-    /// What a view with reports says of the push of a store; `None` if there was none.
-    pub(crate) fn of(view: &ClusterView, record: &StoreRecord, agent: Option<&AgentWork>) -> Option<Self> {
-        let push = record.push.clone()?;
-        let runs = !push.state.is_end();
-        let name = &record.definition.name;
-        Some(Self {
-            progress: agent
-                .filter(|_| runs)
-                .and_then(|agent| agent.progress(name, push.version)),
-            nodes: match runs {
-                true => reports(view, record, push.version),
-                false => BTreeMap::new(),
-            },
-            record: push,
-        })
-    }
 }
 
 /// What the nodes say of a version of this store, and not of another of its name.

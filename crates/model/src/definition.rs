@@ -27,9 +27,10 @@ pub struct StoreDefinition {
     /// How many nodes hold each partition; as many as the cluster's placement gives, unless said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
-    /// How many nodes may be late, or not be there, when a version is swapped in.
-    #[serde(default)]
-    pub tolerate_failures: u32,
+    /// How many nodes may be late, or absent, when a version is swapped in; as many as leave a ready replica of each
+    /// partition, unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerate_failures: Option<u32>,
     /// How many keys a second may be read through all routers together; no limit unless said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_keys_per_second: Option<u64>,
@@ -51,7 +52,7 @@ impl StoreDefinition {
             kind: StoreKind::Batch,
             backups: Self::BACKUPS_DEFAULT,
             replicas: None,
-            tolerate_failures: 0,
+            tolerate_failures: None,
             read_keys_per_second: None,
             versioned: None,
         }

@@ -68,6 +68,7 @@ impl World {
                 weight: 1,
                 resp: address(process),
                 http: address(process),
+                mysql: false,
             };
             let request = Request::PutEphemeral {
                 path: RecordPath::Announcement(node.identity.clone()),

@@ -35,7 +35,7 @@ impl World {
             0..45 => {
                 let mut definition = StoreDefinition::batch(name);
                 definition.backups = self.rng.u32(0..3);
-                definition.tolerate_failures = self.rng.u32(0..3);
+                definition.tolerate_failures = Some(self.rng.u32(0..4)).filter(|&tolerated| tolerated < 3);
                 operator::create_store(&view, definition, unix_ms).ok()
             }
             45..55 => operator::cancel_push(&view, &name, unix_ms).ok(),
@@ -52,7 +52,7 @@ impl World {
                 let change = StoreChange {
                     backups: Some(self.rng.u32(0..3)),
                     replicas: Some(replicas),
-                    tolerate_failures: Some(self.rng.u32(0..3)),
+                    tolerate_failures: Some(Some(self.rng.u32(0..4)).filter(|&tolerated| tolerated < 3)),
                     read_keys_per_second: None,
                     versioned: None,
                 };

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 use fondaco_control::SettingChanges;
-use fondaco_control::http::SettingList;
+use fondaco_control::http::{SettingList, SettingResource};
 
 use super::WrongUsage;
 use crate::arguments::ControlPort;
 use crate::client::Client;
-use crate::output::{Output, table};
+use crate::output::{self, Output, table};
 
 /// `fondaco config`.
 #[derive(Debug, Subcommand)]
@@ -30,7 +30,7 @@ pub struct ShowOptions {
 
 /// `fondaco config set`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  fondaco config set fetch-rate-bytes-per-second=104857600")]
+#[command(after_help = "Example:\n  fondaco config set fetch-rate-bytes-per-second=100MiB")]
 pub struct SetOptions {
     /// Names and values; all are changed or none
     #[arg(required = true, value_name = "NAME=VALUE")]
@@ -42,14 +42,103 @@ pub struct SetOptions {
 
 /// Shows or changes settings.
 pub fn run(command: ConfigCommand, output: &Output) -> anyhow::Result<()> {
-    let settings: SettingList = match command {
-        ConfigCommand::Show(options) => Client::new(&options.node)?.get("/v1/settings")?,
+    match command {
+        ConfigCommand::Show(options) => {
+            let settings: SettingList = Client::new(&options.node)?.get("/v1/settings")?;
+            output.result(&settings, text)
+        }
         ConfigCommand::Set(options) => {
             let changes = parse(&options.changes)?;
-            Client::new(&options.node)?.patch("/v1/settings", &changes)?
+            let client = Client::new(&options.node)?;
+            let before: SettingList = client.get("/v1/settings")?;
+            let after: SettingList = client.patch("/v1/settings", &changes)?;
+            output.result(&after, |after| changes_text(&before, after, &changes))
         }
+    }
+}
+
+/// What each setting that was named was before, and is now.
+fn changes_text(before: &SettingList, after: &SettingList, changes: &SettingChanges) -> String {
+    let named = after
+        .settings
+        .iter()
+        .filter(|setting| changes.0.contains_key(&setting.name));
+    let line = |setting: &SettingResource| {
+        let former = before.settings.iter().find(|former| former.name == setting.name);
+        let former = former.map_or_else(|| "?".to_owned(), |former| shown(&former.name, former.value));
+        format!(
+            "{}: {former} -> {}\n",
+            setting.name,
+            shown(&setting.name, setting.value)
+        )
     };
-    output.result(&settings, text)
+    named.map(line).collect()
+}
+
+/// A value of a setting, in the unit that its name says.
+fn shown(name: &str, value: u64) -> String {
+    match unit(name) {
+        _ if value == 0 => "0".to_owned(),
+        Some(Unit::Milliseconds) => output::span(value),
+        Some(Unit::Seconds) => output::span(value.saturating_mul(1000)),
+        Some(Unit::Bytes) => size(value),
+        None => value.to_string(),
+    }
+}
+
+/// What a setting is counted in.
+#[derive(Clone, Copy)]
+enum Unit {
+    Milliseconds,
+    Seconds,
+    Bytes,
+}
+
+fn unit(name: &str) -> Option<Unit> {
+    match name {
+        name if name.ends_with("-ms") => Some(Unit::Milliseconds),
+        name if name.contains("bytes") => Some(Unit::Bytes),
+        name if name.ends_with("-seconds") => Some(Unit::Seconds),
+        _ => None,
+    }
+}
+
+/// A number of bytes, exactly: in a larger unit only where it is a whole number of those.
+fn size(bytes: u64) -> String {
+    let units = SIZES.iter().rev().filter(|(_, unit)| bytes.is_multiple_of(*unit));
+    let (name, unit) = units.copied().next().unwrap_or(("B", 1));
+    format!("{}{name}", bytes / unit)
+}
+
+/// Units of sizes, as the configuration file has them.
+const SIZES: [(&str, u64); 5] = [
+    ("B", 1),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+];
+
+/// The value that a text means of a setting: a number, or one with a unit.
+fn value(name: &str, text: &str) -> Option<u64> {
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    match unit(name)? {
+        Unit::Milliseconds => output::parse_span_ms(text).ok(),
+        Unit::Seconds => {
+            let ms = output::parse_span_ms(text).ok()?;
+            ms.is_multiple_of(1000).then_some(ms / 1000)
+        }
+        Unit::Bytes => {
+            // The longest first: each of them ends with a B.
+            let (number, unit) = SIZES
+                .iter()
+                .rev()
+                .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
+            number.trim().parse::<u64>().ok()?.checked_mul(*unit)
+        }
+    }
 }
 
 fn parse(changes: &[String]) -> Result<SettingChanges, WrongUsage> {
@@ -57,10 +146,11 @@ fn parse(changes: &[String]) -> Result<SettingChanges, WrongUsage> {
     for change in changes {
         let number = change
             .split_once('=')
-            .and_then(|(name, value)| Some((name, value.parse().ok()?)));
+            .and_then(|(name, text)| Some((name, value(name, text)?)));
         let Some((name, value)) = number else {
             return Err(WrongUsage(format!(
-                "invalid change {change:?}: write NAME=VALUE, the value a whole number"
+                "invalid change {change:?}: write NAME=VALUE, the value a whole number, a duration such as 30s, or a size \
+                 such as 64MiB"
             )));
         };
         parsed.insert(name.to_owned(), value);
@@ -75,9 +165,13 @@ fn text(list: &SettingList) -> String {
         .map(|setting| {
             vec![
                 setting.name.clone(),
-                setting.value.to_string(),
-                setting.default.to_string(),
-                format!("{} to {}", setting.min, setting.max),
+                shown(&setting.name, setting.value),
+                shown(&setting.name, setting.default),
+                format!(
+                    "{} to {}",
+                    shown(&setting.name, setting.min),
+                    shown(&setting.name, setting.max)
+                ),
                 setting.summary.clone(),
             ]
         })
@@ -87,4 +181,28 @@ fn text(list: &SettingList) -> String {
         &rows,
         &[false, true, true, false, false],
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_and_shown_in_the_units_of_their_names() {
+        for (name, text, number, shown_as) in [
+            ("forward-timeout-ms", "1s", 1000, "1s"),
+            ("forward-timeout-ms", "250", 250, "250ms"),
+            ("client-idle-seconds", "10m", 600, "10m"),
+            ("fetch-rate-bytes-per-second", "100MiB", 100 << 20, "100MiB"),
+            ("bulk-bytes-max", "65601", 65601, "65601B"),
+            ("clients-max", "5", 5, "5"),
+            ("router-cache-bytes", "0", 0, "0"),
+        ] {
+            assert_eq!(value(name, text), Some(number), "{name}={text}");
+            assert_eq!(shown(name, number), shown_as, "{name}");
+        }
+        assert_eq!(value("client-idle-seconds", "100ms"), None);
+        assert_eq!(value("clients-max", "5MiB"), None);
+        assert_eq!(value("bulk-bytes-max", "many"), None);
+    }
 }

@@ -5,7 +5,7 @@ use fondaco_control::http::{ClusterNode, NodeList};
 
 use crate::arguments::ControlPort;
 use crate::client::Client;
-use crate::output::{Output, table};
+use crate::output::{self, Output, table};
 
 /// `fondaco nodes`.
 #[derive(Debug, Args)]
@@ -81,7 +81,10 @@ impl Column {
 
 fn state(node: &ClusterNode) -> String {
     match (node.live, node.late.as_slice()) {
-        (false, _) => "absent".to_owned(),
+        (false, _) => match node.absent_since_unix_ms {
+            Some(since) => format!("absent since {}", output::moment(since)),
+            None => "absent".to_owned(),
+        },
         (true, []) => "live".to_owned(),
         (true, late) => format!("live, late with {}", late.join(", ")),
     }
@@ -101,6 +104,7 @@ mod tests {
             resp: format!("10.0.0.{number}:6500"),
             http: format!("10.0.0.{number}:6580"),
             live: true,
+            absent_since_unix_ms: None,
             partitions: 16,
             partitions_next: None,
             late: Vec::new(),

@@ -3,13 +3,15 @@
 //! A push is a build, in a directory that is deleted afterwards, and a deploy. A deploy asks the
 //! cluster to fetch and to swap, and watches: the nodes do it, and go on if the watcher goes away.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
 use fondaco_control::http::{
-    DryRunResource, NewPush, NewStore, PushResource, PushStateName, ReplicaResource, ReplicaStateName, StoreResource,
+    AbsentNode, DryRunResource, NewPush, NewStore, PushResource, PushStateName, ReplicaResource, ReplicaStateName,
+    StoreResource,
 };
 use fondaco_format::GIVEN_AWAY_FILE;
 use fondaco_model::StoreName;
@@ -20,7 +22,7 @@ use url::Url;
 use super::WrongUsage;
 use super::build::{self, BuildResult, InputOptions};
 use crate::arguments::ControlPort;
-use crate::client::Client;
+use crate::client::{Client, Refused, is_refused};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Output};
 use crate::progress::{Display, INTERVAL};
@@ -72,6 +74,21 @@ pub struct DeployOptions {
     node: ControlPort,
 }
 
+/// `fondaco cancel`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The nodes delete what they have of the version; the store serves on as before.
+
+Example:
+  fondaco cancel pymk")]
+pub struct CancelOptions {
+    /// The store
+    store: StoreName,
+
+    #[command(flatten)]
+    node: ControlPort,
+}
+
 #[derive(Serialize)]
 struct PushResult {
     build: BuildResult,
@@ -93,6 +110,7 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
     let partitions = build::partition_count(status.partitions)?;
     let store = client.store(name)?;
     match &store {
+        Some(found) if found.versioned.is_some() => return Err(versioned(name)),
         Some(found) => refuse_a_second_push(found.push.as_ref(), name)?,
         None if options.create => {}
         None => bail!(
@@ -135,12 +153,24 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
         let statement = dir.join(GIVEN_AWAY_FILE);
         std::fs::write(&statement, "").with_context(|| format!("cannot write {statement:?}"))?;
     }
-    if store.is_none() {
-        client.post::<StoreResource>("/v1/stores", &NewStore::batch(name.as_str()))?;
-        output.note(&format!("created store {name}"));
-    }
     let source = source_url(&location.to_string())?;
-    let pushed = run(&client, name, source, &interrupt, output)?;
+    let pushed =
+        create(&client, name, store.is_none(), output).and_then(|()| run(&client, name, source, &interrupt, output));
+    let pushed = match pushed {
+        Ok(pushed) => pushed,
+        // Who stopped it does not want it.
+        Err(error) if interrupt.is_asked() => return Err(error),
+        // A build may have taken hours: it is kept.
+        Err(error) => {
+            let kept = match scratch {
+                Some(scratch) => scratch.keep()?.join("version").display().to_string(),
+                None => location.to_string(),
+            };
+            return Err(error.context(format!(
+                "store {name} did not get the version; it is built, and this tries again: fondaco deploy {name} {kept}"
+            )));
+        }
+    };
     drop(scratch);
     let result = PushResult {
         build: built,
@@ -148,6 +178,43 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
     };
     output.result(&result, |result| {
         result.push.as_ref().map_or_else(String::new, |push| text(name, push))
+    })
+}
+
+/// Creates the store, unless there is one. Somebody else may have created it while this was built.
+fn create(client: &Client, name: &StoreName, is_missing: bool, output: &Output) -> anyhow::Result<()> {
+    if !is_missing {
+        return Ok(());
+    }
+    match client.post::<StoreResource>("/v1/stores", &NewStore::batch(name.as_str())) {
+        Ok(_) => output.note(&format!("created store {name}")),
+        Err(error) if is_refused(&error, "store_exists") => {
+            output.note(&format!("store {name} was created meanwhile: pushing to that"));
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+fn versioned(name: &StoreName) -> anyhow::Error {
+    anyhow::Error::new(Refused {
+        code: "versioned_store".to_owned(),
+        message: format!(
+            "store {name} is versioned, and takes no pushes: write to it with any Redis client (SET {name}:KEY VALUE), \
+             or push to a store of another name"
+        ),
+    })
+}
+
+/// Cancels the push of a store that is under way.
+pub fn cancel(options: &CancelOptions, output: &Output) -> anyhow::Result<()> {
+    let client = Client::new(&options.node)?;
+    let push: PushResource = client.delete_for(&format!("/v1/stores/{}/push", options.store))?;
+    output.result(&push, |push| {
+        format!(
+            "cancelled the push of version {} of store {}\n",
+            push.version, options.store
+        )
     })
 }
 
@@ -169,7 +236,7 @@ pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
 fn refuse_a_second_push(push: Option<&PushResource>, name: &StoreName) -> anyhow::Result<()> {
     match push {
         Some(push) if !is_end(push.state) => bail!(
-            "version {} is being pushed to store {name}: wait for it, or cancel that push",
+            "version {} is being pushed to store {name}: wait for it, or cancel it: fondaco cancel {name}",
             push.version
         ),
         _ => Ok(()),
@@ -185,17 +252,18 @@ fn run(
     output: &Output,
 ) -> anyhow::Result<PushResource> {
     let request = NewPush { source, dry_run: false };
-    let mut push: PushResource = client.post(&format!("/v1/stores/{name}/pushes"), &request)?;
+    let mut push = begin(client, name, &request, interrupt, output)?;
     let version = push.version;
     let path = format!("/v1/stores/{name}/push");
     let mut display = Display::new(output.is_quiet());
     let mut cancelled = false;
+    let mut waits_for = BTreeSet::new();
     while !is_end(push.state) {
         if interrupt.is_asked() && !cancelled {
             cancelled = true;
             // The push may have ended a moment ago: how, is asked below.
             if let Err(error) = client.delete(&path)
-                && !crate::client::is_refused(&error, "push_ended")
+                && !is_refused(&error, "push_ended")
             {
                 return Err(error.context("the push could not be cancelled, and goes on"));
             }
@@ -206,6 +274,11 @@ fn run(
             bail!("the push of version {version} ended, and another one was started: see fondaco versions {name}");
         }
         show(&mut display, &push);
+        for absent in &push.absent {
+            if waits_for.insert(absent.node) {
+                display.note(&waiting_text(absent));
+            }
+        }
     }
     drop(display);
     match push.state {
@@ -218,6 +291,44 @@ fn run(
             "the push of version {version} of store {name} failed: {}",
             push.error.as_deref().unwrap_or("see the node's log")
         ),
+    }
+}
+
+/// Has the push begin. Another one of the store may have begun while this version was built: that one is waited for.
+fn begin(
+    client: &Client,
+    name: &StoreName,
+    request: &NewPush,
+    interrupt: &Interrupt,
+    output: &Output,
+) -> anyhow::Result<PushResource> {
+    let path = format!("/v1/stores/{name}/push");
+    let mut is_noted = false;
+    loop {
+        match client.post(&format!("/v1/stores/{name}/pushes"), request) {
+            Err(error) if is_refused(&error, "push_in_progress") && !interrupt.is_asked() => {
+                if !is_noted {
+                    output.note(&format!("{error}; waiting for it"));
+                    is_noted = true;
+                }
+            }
+            begun => return begun,
+        }
+        while !interrupt.is_asked() && !is_end(client.get::<PushResource>(&path)?.state) {
+            std::thread::sleep(INTERVAL);
+        }
+    }
+}
+
+/// Which node is waited for, and since when.
+fn waiting_text(absent: &AbsentNode) -> String {
+    match absent.since_unix_ms {
+        Some(since) => format!(
+            "waiting for node {}, absent since {}",
+            absent.node,
+            output::moment(since)
+        ),
+        None => format!("waiting for node {}, which is absent", absent.node),
     }
 }
 

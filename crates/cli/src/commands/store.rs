@@ -53,9 +53,10 @@ pub struct CreateOptions {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     replicas: Option<u32>,
 
-    /// How many nodes may be late, or not be there, when a version is swapped in
-    #[arg(long, default_value_t = 0, value_name = "COUNT")]
-    tolerate_failures: u32,
+    /// How many nodes may be late, or absent, when a version is swapped in: a number, or any, as long as every
+    /// partition has a node that is ready
+    #[arg(long, default_value = "any", value_name = "COUNT", value_parser = tolerance)]
+    tolerate_failures: Tolerance,
 
     /// How many keys a second may be read through all routers together; no limit unless said
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
@@ -94,8 +95,8 @@ What is not said stays as it is.
 
 Example:
   fondaco store alter pymk --backups 3
-  fondaco store alter pymk --tolerate-failures 1 --read-keys-per-second 0
-  fondaco store alter carts --durability fsync --ttl-ms 86400000")]
+  fondaco store alter pymk --tolerate-failures any --read-keys-per-second 0
+  fondaco store alter carts --durability fsync --ttl 1day")]
 pub struct AlterOptions {
     /// The store
     name: StoreName,
@@ -109,9 +110,10 @@ pub struct AlterOptions {
     #[arg(long, value_name = "COUNT")]
     replicas: Option<u32>,
 
-    /// How many nodes may be late, or not be there, when a version is swapped in
-    #[arg(long, value_name = "COUNT")]
-    tolerate_failures: Option<u32>,
+    /// How many nodes may be late, or absent, when a version is swapped in: a number, or any, as long as every
+    /// partition has a node that is ready
+    #[arg(long, value_name = "COUNT", value_parser = tolerance)]
+    tolerate_failures: Option<Tolerance>,
 
     /// How many keys a second may be read through all routers together; 0 is no limit
     #[arg(long, value_name = "COUNT")]
@@ -149,7 +151,7 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
                 kind: options.kind,
                 backups: options.backups,
                 replicas: options.replicas,
-                tolerate_failures: options.tolerate_failures,
+                tolerate_failures: options.tolerate_failures.0,
                 read_keys_per_second: options.read_keys_per_second,
                 versioned: options.versioned.options(),
             };
@@ -179,7 +181,7 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
             let change = StoreChange {
                 backups: options.backups,
                 replicas: options.replicas,
-                tolerate_failures: options.tolerate_failures,
+                tolerate_failures: options.tolerate_failures.map(|tolerance| tolerance.0),
                 read_keys_per_second: options.read_keys_per_second,
                 versioned: options.versioned.options(),
             };
@@ -192,6 +194,20 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
             output.result(&store, show_text)
         }
         StoreCommand::Drop(options) => drop_store(&options, output),
+    }
+}
+
+/// How many nodes may be late; `None` is any number of them.
+#[derive(Debug, Clone, Copy)]
+struct Tolerance(Option<u32>);
+
+fn tolerance(text: &str) -> Result<Tolerance, String> {
+    match text {
+        "any" => Ok(Tolerance(None)),
+        number => match number.parse() {
+            Ok(number) => Ok(Tolerance(Some(number))),
+            Err(_) => Err("use a number of nodes, or any".to_owned()),
+        },
     }
 }
 
@@ -284,9 +300,11 @@ fn show_text(store: &StoreResource) -> String {
         return text;
     }
     text.push_str(&format!("keeps {} backup(s)\n", store.backups));
-    if store.tolerate_failures > 0 {
-        text.push_str(&format!("a swap tolerates {} late node(s)\n", store.tolerate_failures));
-    }
+    text.push_str(&match store.tolerate_failures {
+        None => "a swap needs one ready node for every partition\n".to_owned(),
+        Some(0) => "a swap needs all nodes to be ready\n".to_owned(),
+        Some(tolerated) => format!("a swap tolerates {tolerated} late node(s)\n"),
+    });
     text.push_str(&versions::text(&store.name, &store.versions));
     for node in &store.late {
         text.push_str(&format!(

@@ -56,12 +56,12 @@ pub struct VersionedArguments {
     resolution: Option<Resolution>,
 
     /// How long a value is there when its writer does not say; 0 is for ever
-    #[arg(long, value_name = "MILLISECONDS")]
-    ttl_ms: Option<u64>,
+    #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms)]
+    ttl: Option<u64>,
 
     /// How long a deletion is remembered; ten days, unless said
-    #[arg(long, value_name = "MILLISECONDS")]
-    tombstone_grace_ms: Option<u64>,
+    #[arg(long, value_name = "DURATION", value_parser = output::parse_span_ms)]
+    tombstone_grace: Option<u64>,
 
     /// How many keys a second may be written through all routers, and to all nodes; 0 is no limit
     #[arg(long, value_name = "COUNT")]
@@ -83,8 +83,8 @@ impl VersionedArguments {
             engine: self.engine,
             durability: self.durability,
             resolution: self.resolution,
-            ttl_ms: self.ttl_ms,
-            tombstone_grace_ms: self.tombstone_grace_ms,
+            ttl_ms: self.ttl,
+            tombstone_grace_ms: self.tombstone_grace,
             write_keys_per_second: self.write_keys_per_second,
         };
         (options != VersionedOptions::default()).then_some(options)
@@ -121,13 +121,13 @@ pub fn text(settings: &VersionedResource) -> String {
     text.push_str(&format!("handoff {}{counted}\n", settings.handoff));
     if let Some(ttl_ms) = settings.ttl_ms {
         text.push_str(&format!(
-            "values live {} ms unless their writers say otherwise\n",
-            output::count(ttl_ms)
+            "values live {} unless their writers say otherwise\n",
+            output::span(ttl_ms)
         ));
     }
     text.push_str(&format!(
-        "deletions are remembered for {} ms\n",
-        output::count(settings.tombstone_grace_ms)
+        "deletions are remembered for {}\n",
+        output::span(settings.tombstone_grace_ms)
     ));
     if let Some(limit) = settings.write_keys_per_second {
         text.push_str(&format!("at most {} keys a second are written\n", output::count(limit)));

@@ -56,7 +56,25 @@ fn three_nodes_in_one_process_serve_a_push_and_have_it_after_a_restart() {
     }
     assert_eq!(cluster.terminate(), Some(0));
 
+    for (other, advice) in [
+        (["--nodes", "2", "--partitions", "16"], "start it with --nodes 3"),
+        (["--nodes", "3", "--partitions", "32"], "start it with --partitions 16"),
+    ] {
+        let refused = fondaco()
+            .args(["dev", "--data"])
+            .arg(&data)
+            .args(other)
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{error}");
+        assert!(error.contains(advice), "{error}");
+    }
+
     let cluster = dev(&data, &["--nodes", "3"]);
+    // The router's were chosen anew, as asked for; those of all others are as before.
+    let ports_again = resp_addresses(&cluster);
+    assert_eq!(addresses[..3], ports_again[..3]);
     until("all is as it was", || {
         let served = |address: &String| read_all(&mut redis(address)) == Ok(1);
         resp_addresses(&cluster).iter().all(served)

@@ -28,7 +28,7 @@ fn a_full_disk_on_one_node_fails_a_push_with_the_name_of_the_node() {
     let _disk = with_little_room(&mut cluster);
     cluster.launch_all();
     cluster.until_ready();
-    cluster.create(&[]);
+    cluster.create(&["--tolerate-failures", "0"]);
     cluster.begin(&cluster.build(1));
     let push = cluster.ended();
     assert_eq!(push["state"], "failed", "{push}");

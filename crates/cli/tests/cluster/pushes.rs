@@ -38,7 +38,7 @@ fn flip_a_bit(path: &Path) {
 #[test]
 fn without_tolerance_a_node_that_is_down_fails_a_push_and_the_old_version_stays() {
     let mut cluster = Cluster::start(Shape::default());
-    cluster.create(&[]);
+    cluster.create(&["--tolerate-failures", "0"]);
     cluster.deploy(&cluster.build(1));
     let lost = cluster.number("node-3");
     cluster.kill("node-3");

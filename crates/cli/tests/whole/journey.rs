@@ -324,6 +324,7 @@ fn every_command_has_help_with_an_example() {
         "push",
         "build",
         "deploy",
+        "cancel",
         "versions",
         "rollback",
         "swap",

@@ -14,4 +14,5 @@ mod node;
 mod random;
 mod security;
 mod swaps;
+mod told;
 mod written;

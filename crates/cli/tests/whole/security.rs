@@ -100,7 +100,8 @@ fn the_control_port_wants_its_token_for_everything_but_signs_of_life() {
     let node = Node::server(&configuration(dir.path(), &users()));
     let error = node.refused(1, &["status"]);
     assert!(error.contains("--token"), "{error}");
-    node.refused(1, &["status", "--token", "0123456789abcdef0123456789abcdeF"]);
+    let error = node.refused(1, &["status", "--token", "0123456789abcdef0123456789abcdeF"]);
+    assert!(error.contains("the token: it is wrong"), "{error}");
     node.done(&["status", "--token", TOKEN]);
     assert_eq!(node.http_get("/healthz")["alive"], true);
     for path in ["/metrics", "/openapi.json", "/v1/stores", "/v1/lookup", "/nothing"] {
@@ -139,7 +140,10 @@ fn both_ports_speak_tls_and_nothing_else_when_told_to() {
     // Whoever does not trust the certificate does not connect.
     let error = node.refused(1, &["status", "--tls"]);
     assert!(error.contains("--ca"), "{error}");
-    node.refused(1, &["status"]);
+    for command in [&["status"][..], &["scan", "a"]] {
+        let error = node.refused(1, command);
+        assert!(error.contains("speaks TLS: say --tls"), "{error}");
+    }
     let mut plain = node.socket_saying(b"PING\r\n");
     let mut answer = Vec::new();
     // An alert, or the end; a reset is an end too.

@@ -24,7 +24,7 @@ fn code<T: redis::FromRedisValue + std::fmt::Debug>(answer: redis::RedisResult<T
 #[test]
 fn a_store_is_created_written_read_listed_and_dropped() {
     let dev = Dev::start();
-    create(&dev, "carts", &["--ttl-ms", "3600000"]);
+    create(&dev, "carts", &["--ttl", "1h"]);
     let store = dev.json(&["store", "show", "carts"]);
     assert_eq!(store["kind"], "versioned");
     assert_eq!(
@@ -33,7 +33,7 @@ fn a_store_is_created_written_read_listed_and_dropped() {
     );
     let shown = dev.done(&["store", "show", "carts"]);
     assert!(
-        shown.contains("versioned") && shown.contains("values live 3"),
+        shown.contains("versioned") && shown.contains("values live 1h"),
         "{shown}"
     );
 
@@ -57,7 +57,7 @@ fn a_store_is_created_written_read_listed_and_dropped() {
     let ttl: i64 = redis.ttl("carts:1").unwrap();
     assert!((3000..=3600).contains(&ttl), "{ttl}");
 
-    dev.done(&["store", "alter", "carts", "--ttl-ms", "0", "--durability", "fsync"]);
+    dev.done(&["store", "alter", "carts", "--ttl", "0", "--durability", "fsync"]);
     until("the store has no time to live", || {
         redis.set::<_, _, ()>("carts:1", "x").unwrap();
         redis.ttl::<_, i64>("carts:1").unwrap() == -1

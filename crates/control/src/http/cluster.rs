@@ -16,6 +16,7 @@ use super::resources::{ClusterNode, ClusterResource, ClusterRouter, NewPlan, Nod
 use crate::controller::Candidate;
 use crate::error::ControlError;
 use crate::layout::ELECTION;
+use crate::mirror::Mirror;
 use crate::status::lost_quorums;
 
 /// Show the cluster: its nodes, its routers, who leads.
@@ -33,7 +34,7 @@ pub(super) async fn show(State(app): State<App>) -> Result<Json<ClusterResource>
     (status = "default", description = "An error", body = ErrorResource),
 ))]
 pub(super) async fn nodes(State(app): State<App>) -> Json<NodeList> {
-    let nodes = nodes_of(&app.operator.mirror().view());
+    let nodes = nodes_of(app.operator.mirror());
     Json(NodeList { nodes })
 }
 
@@ -121,13 +122,14 @@ fn cluster(app: &App) -> Result<ClusterResource, ControlError> {
         routing_epoch: table.map(|table| table.epoch()),
         plan_under_way: table.is_some_and(|table| table.is_in_plan()),
         leader: leader.map(|leader| leader.http),
-        nodes: nodes_of(&view),
+        nodes: nodes_of(mirror),
         routers: routers.collect(),
         problems,
     })
 }
 
-fn nodes_of(view: &ClusterView) -> Vec<ClusterNode> {
+fn nodes_of(mirror: &Mirror) -> Vec<ClusterNode> {
+    let view = &*mirror.view();
     let count = |lists: &[Vec<NodeId>]| {
         let mut counts = BTreeMap::<NodeId, u64>::new();
         lists
@@ -157,6 +159,7 @@ fn nodes_of(view: &ClusterView) -> Vec<ClusterNode> {
             resp: record.resp.clone(),
             http: record.http.clone(),
             live: view.is_live(*id),
+            absent_since_unix_ms: mirror.absent_since_unix_ms(&record.identity),
             partitions: owned.get(id).copied().unwrap_or(0),
             partitions_next: next.as_ref().map(|next| next.get(id).copied().unwrap_or(0)),
             late: late(id),

@@ -39,7 +39,7 @@ pub(super) struct ApiError {
 }
 
 /// All codes, with the status that each comes with and its meaning.
-pub const ERROR_CODES: [(&str, u16, &str); 44] = [
+pub const ERROR_CODES: [(&str, u16, &str); 45] = [
     (
         "invalid_request",
         400,
@@ -89,6 +89,7 @@ pub const ERROR_CODES: [(&str, u16, &str); 44] = [
         "the store is not versioned: it has no settings of replicas that answer",
     ),
     ("unchangeable", 409, "this of a versioned store cannot be changed"),
+    ("no_engine", 409, "a node lacks the engine of the new store"),
     ("too_many_stores", 409, "the cluster has as many stores as it can"),
     ("push_in_progress", 409, "the store is being pushed to"),
     ("push_ended", 409, "there is no push to cancel"),
@@ -243,6 +244,7 @@ fn code_of_refusal(error: &OperatorError) -> &'static str {
         OperatorError::InvalidDefinition { .. } | OperatorError::InvalidSettings { .. } => "invalid_request",
         OperatorError::Versioned { .. } => "versioned_store",
         OperatorError::NotVersioned { .. } => "not_versioned",
+        OperatorError::NoMysql { .. } => "no_engine",
         OperatorError::Unchangeable { .. } => "unchangeable",
         OperatorError::VersionNotFound { .. } => "version_not_found",
         OperatorError::VersionNotReady { .. } => "version_failed",

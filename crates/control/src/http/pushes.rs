@@ -15,7 +15,7 @@ use super::error::{ApiError, ErrorResource};
 use super::resources::{DryRunResource, NewPush, PushResource};
 use crate::error::ControlError;
 use crate::now_unix_ms;
-use crate::status::PushStatus;
+use crate::status::{PushStatus, Seen};
 
 /// How long after its end whoever looks at a push is made to wait until nodes know of it.
 const NEWS_TIME_MAX: Duration = Duration::from_secs(10);
@@ -90,6 +90,6 @@ pub(super) async fn cancel(State(app): State<App>, StorePath(name): StorePath) -
 fn status(app: &App, name: &StoreName) -> Result<PushStatus, ControlError> {
     let record = app.operator.store(name)?;
     let view = app.operator.view_with_reports()?;
-    let status = PushStatus::of(&view, &record, app.agent.as_deref());
+    let status = Seen::new(app.operator.mirror(), &view, app.agent.as_deref()).push(&record);
     Ok(status.ok_or_else(|| OperatorError::PushNotFound { store: name.clone() })?)
 }

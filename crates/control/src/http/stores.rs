@@ -3,7 +3,6 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use fondaco_model::cluster::Topology;
 use fondaco_model::cluster::operator::StoreChange as Change;
 use fondaco_model::{StoreDefinition, StoreName, VersionNumber};
 
@@ -12,7 +11,7 @@ use super::body::{JsonBody, StorePath, Wait};
 use super::error::{ApiError, ErrorResource};
 use super::resources::{NewStore, RollbackRequest, StoreChange, StoreList, StoreResource, SwapRequest, VersionList};
 use crate::error::ControlError;
-use crate::status::StoreStatus;
+use crate::status::{Seen, StoreStatus};
 
 /// List all stores.
 #[utoipa::path(get, path = "/v1/stores", tag = "stores", responses(
@@ -22,10 +21,8 @@ use crate::status::StoreStatus;
 pub(super) async fn list(State(app): State<App>) -> Result<Json<StoreList>, ApiError> {
     let stores = app.blocking(|app| {
         let view = app.operator.view_with_reports()?;
-        let topology = Topology::of(&view);
-        let stores = view.stores.values();
-        let agent = app.agent.as_deref();
-        let stores = stores.map(|store| StoreStatus::of(&view, topology.as_ref(), &store.record, agent));
+        let seen = Seen::new(app.operator.mirror(), &view, app.agent.as_deref());
+        let stores = view.stores.values().map(|store| seen.store(&store.record));
         Ok(stores.map(Into::into).collect())
     });
     Ok(Json(StoreList { stores: stores.await? }))
@@ -34,7 +31,7 @@ pub(super) async fn list(State(app): State<App>) -> Result<Json<StoreList>, ApiE
 /// Create a store.
 #[utoipa::path(post, path = "/v1/stores", tag = "stores", request_body = NewStore, responses(
     (status = 201, description = "The store", body = StoreResource),
-    (status = "default", description = "An error: invalid_request, not_versioned, store_exists, too_many_stores, no_routing", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, not_versioned, no_engine, store_exists, too_many_stores, no_routing", body = ErrorResource),
 ))]
 pub(super) async fn create(
     State(app): State<App>,
@@ -179,9 +176,7 @@ fn swapped(app: &App, name: &StoreName, wait: Wait) -> Result<StoreStatus, Contr
 fn status(app: &App, name: &StoreName) -> Result<StoreStatus, ControlError> {
     let record = app.operator.store(name)?;
     let view = app.operator.view_with_reports()?;
-    let topology = Topology::of(&view);
-    let agent = app.agent.as_deref();
-    Ok(StoreStatus::of(&view, topology.as_ref(), &record, agent))
+    Ok(Seen::new(app.operator.mirror(), &view, app.agent.as_deref()).store(&record))
 }
 
 fn version(number: u64) -> Result<VersionNumber, ApiError> {

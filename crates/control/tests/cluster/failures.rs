@@ -11,12 +11,22 @@ use crate::single::{Builds, names, wait_for};
 #[test]
 fn a_push_fails_when_a_node_is_down_and_that_is_not_tolerated() {
     let cluster = TestCluster::start();
-    cluster.create(json!({}));
+    cluster.create(json!({"tolerate_failures": 0}));
     let builds = Builds::beside();
     cluster.client.push(&builds.build(1));
     cluster.stop("node-3");
     cluster.client.begin_push(&builds.build(2));
+    let push = wait_for("the push to wait for node 3 by name", || {
+        let push = cluster.client.get("/v1/stores/pymk/push");
+        (push["absent"] != json!([])).then_some(push)
+    });
+    assert_eq!(push["absent"][0]["node"], 3, "{push}");
+    assert!(
+        push["absent"][0]["since_unix_ms"].as_u64().unwrap() > 1_700_000_000_000,
+        "{push}"
+    );
     let push = cluster.client.ended_push();
+    assert_eq!(push["absent"], json!([]), "{push}");
     assert_eq!(push["state"], "failed", "{push}");
     assert!(push["error"].as_str().unwrap().contains("node 3"), "{push}");
     // What is left serves on: each partition has another replica.
@@ -28,7 +38,7 @@ fn a_push_fails_when_a_node_is_down_and_that_is_not_tolerated() {
 #[test]
 fn a_node_that_was_down_in_a_tolerated_push_catches_up_by_itself() {
     let cluster = TestCluster::start();
-    cluster.create(json!({"tolerate_failures": 1}));
+    cluster.create(json!({}));
     let builds = Builds::beside();
     cluster.client.push(&builds.build(1));
     cluster.stop("node-3");
@@ -148,7 +158,7 @@ fn a_full_disk_of_one_node_fails_the_push_or_makes_the_node_late() {
         println!("skipped: this process may not mount a file system");
         return;
     };
-    cluster.create(json!({}));
+    cluster.create(json!({"tolerate_failures": 0}));
     let builds = Builds::beside();
     cluster.client.push(&builds.build(1));
     // About two megabytes.
@@ -163,7 +173,7 @@ fn a_full_disk_of_one_node_fails_the_push_or_makes_the_node_late() {
 
     let (status, _) = cluster
         .client
-        .call("PATCH", "/v1/stores/pymk", json!({"tolerate_failures": 1}));
+        .call("PATCH", "/v1/stores/pymk", json!({"tolerate_failures": null}));
     assert_eq!(status, 200);
     cluster.client.push(&source);
     assert_eq!(cluster.client.get("/v1/stores/pymk")["late"], json!([3]));

@@ -73,6 +73,9 @@ pub struct Announcement {
     pub resp: String,
     /// Where it serves HTTP: host and port, as others reach it.
     pub http: String,
+    /// Whether it has a MySQL database for stores of that engine.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub mysql: bool,
 }
 
 /// A router that is there. Ephemeral.

@@ -398,7 +398,7 @@ fn a_push_is_tried_a_few_times_and_a_kept_version_for_ever() {
     cluster.push("s", "a");
     assert_eq!(attempts(&cluster, &mut one, &mut now_ms), FETCH_ATTEMPTS_MAX);
     assert_eq!(one.state("s", 1), ReplicaState::Failed);
-    cluster.change_store("s", |store| store.definition.tolerate_failures = 0);
+    cluster.change_store("s", |store| store.definition.tolerate_failures = Some(0));
     cluster.ready([1], "s", version(1));
     cluster.settle();
     let tried = attempts(&cluster, &mut one, &mut now_ms);

@@ -48,6 +48,7 @@ pub fn announcement(number: u32) -> Announcement {
         weight: 1,
         resp: format!("host{number}:6500"),
         http: format!("host{number}:6580"),
+        mysql: false,
     }
 }
 

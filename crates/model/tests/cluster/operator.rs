@@ -98,7 +98,7 @@ fn an_alteration_changes_what_it_names_and_gives_up_what_is_too_much() {
     assert!(store.details.keys().eq(&[version(2)]));
     assert_eq!(
         (store.definition.replicas, store.definition.tolerate_failures),
-        (None, 0)
+        (None, None)
     );
 }
 

@@ -107,7 +107,7 @@ fn the_end_of_a_plan_rests_on_all_stores() {
         changes[0].unchanged.iter().map(|(path, _)| path).eq(&stores),
         "{changes:?}"
     );
-    cluster.change_store("s", |store| store.definition.tolerate_failures = 1);
+    cluster.change_store("s", |store| store.definition.tolerate_failures = Some(1));
     assert!(!cluster.apply(&changes[0]), "a store has changed since");
 }
 

@@ -83,6 +83,7 @@ fn reports_of_another_table_store_or_number_of_replicas_prove_nothing() {
 fn a_push_fails_when_more_nodes_are_away_than_the_store_tolerates() {
     let mut cluster = Cluster::of(3, 8, 2);
     cluster.create("s");
+    cluster.change_store("s", |store| store.definition.tolerate_failures = Some(0));
     cluster.leave(3);
     let pushed = cluster.push("s", "a");
     cluster.settle();
@@ -92,7 +93,12 @@ fn a_push_fails_when_more_nodes_are_away_than_the_store_tolerates() {
     cluster.wait(4_000);
     assert_eq!(state(&cluster, "s"), PushState::Failed);
     assert!(
-        error(&cluster, "s").contains("node 3: it is not there"),
+        error(&cluster, "s").contains("node 3: it is absent; "),
+        "{}",
+        error(&cluster, "s")
+    );
+    assert!(
+        error(&cluster, "s").ends_with("fondaco store alter s --tolerate-failures any"),
         "{}",
         error(&cluster, "s")
     );
@@ -101,10 +107,32 @@ fn a_push_fails_when_more_nodes_are_away_than_the_store_tolerates() {
 }
 
 #[test]
+fn unless_said_otherwise_a_push_needs_one_ready_replica_of_each_partition() {
+    let mut cluster = Cluster::of(3, 8, 2);
+    cluster.create("s");
+    cluster.leave(3);
+    let pushed = cluster.push("s", "a");
+    cluster.ready(1..=2, "s", pushed);
+    cluster.wait(8_000);
+    assert_eq!(state(&cluster, "s"), PushState::Fetching, "it may come back");
+    cluster.wait(4_000);
+    assert_eq!(state(&cluster, "s"), PushState::Swapped);
+    assert_eq!(cluster.store("s").late, [node(3)].into());
+
+    cluster.leave(2);
+    let pushed = cluster.push("s", "b");
+    cluster.ready([1], "s", pushed);
+    cluster.wait(12_000);
+    assert_eq!(state(&cluster, "s"), PushState::Failed);
+    let error = error(&cluster, "s");
+    assert!(error.contains("no node is left that could get version 2"), "{error}");
+}
+
+#[test]
 fn a_node_that_is_tolerated_is_late_until_it_has_caught_up() {
     let mut cluster = Cluster::of(3, 8, 2);
     cluster.create("s");
-    cluster.change_store("s", |store| store.definition.tolerate_failures = 1);
+    cluster.change_store("s", |store| store.definition.tolerate_failures = Some(1));
     cluster.leave(3);
     let pushed = cluster.push("s", "a");
     cluster.ready(1..=2, "s", pushed);
@@ -128,7 +156,7 @@ fn a_node_that_is_tolerated_is_late_until_it_has_caught_up() {
 fn no_tolerance_lets_a_version_go_live_of_which_a_partition_is_nowhere() {
     let mut cluster = Cluster::of(3, 8, 2);
     cluster.create("s");
-    cluster.change_store("s", |store| store.definition.tolerate_failures = 2);
+    cluster.change_store("s", |store| store.definition.tolerate_failures = Some(2));
     let pushed = cluster.push("s", "a");
     cluster.ready([1], "s", pushed);
     cluster.report(2, "s", pushed, failed("the disk is full"));

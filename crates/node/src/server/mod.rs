@@ -61,6 +61,8 @@ pub struct ServerConfig {
     pub replicas: Option<Arc<Replicas>>,
     /// Memory for what clients send and are sent. The longest request may take half of it.
     pub buffers: BufferBudget,
+    /// Where this process serves HTTP, for `INFO`; `None` if it does not.
+    pub http: Option<String>,
     /// The version of the program, for `HELLO` and `INFO`.
     pub program_version: &'static str,
 }

@@ -77,6 +77,7 @@ impl Node {
             replicas: None,
             peers,
             buffers: BufferBudget::new(1 << 30),
+            http: None,
             program_version: "test",
         };
         let (c, s, m) = (Arc::clone(&catalog), Arc::clone(&settings), Arc::clone(&metrics));

@@ -205,6 +205,7 @@ impl Node {
             peers: shape.peers.clone(),
             replicas: replicas.clone(),
             buffers: BufferBudget::new(1 << 30),
+            http: None,
             program_version: "test",
         };
         let (c, s, m) = (Arc::clone(&catalog), Arc::clone(&settings), Arc::clone(&metrics));

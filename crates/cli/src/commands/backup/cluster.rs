@@ -193,11 +193,13 @@ impl Cluster {
     }
 
     fn client_of(&self, http: &str) -> anyhow::Result<Client> {
-        let http = match self.port.http.starts_with("https://") {
+        let said = self.port.http.as_ref();
+        let http = match said.is_some_and(|said| said.starts_with("https://")) {
             true => format!("https://{http}"),
             false => http.to_owned(),
         };
         let port = self.port.clone();
+        let http = Some(http);
         Client::of_node(&ControlPort { http, ..port })
     }
 }

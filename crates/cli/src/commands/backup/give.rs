@@ -174,7 +174,7 @@ fn create(client: &Client, name: &StoreName, had: &StoreSettings) -> anyhow::Res
         kind: StoreKind::Versioned,
         backups: StoreDefinition::BACKUPS_DEFAULT,
         replicas: Some(had.replicas),
-        tolerate_failures: 0,
+        tolerate_failures: None,
         read_keys_per_second: had.read_keys_per_second,
         versioned: Some(VersionedOptions {
             reads: Some(versioned.reads),

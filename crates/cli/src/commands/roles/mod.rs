@@ -1,6 +1,7 @@
 //! `fondaco dev`, `server`, `router` and `controller`: processes that run in the foreground until they are
 //! told to stop.
 
+use std::io::IsTerminal;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, bail};
@@ -114,6 +115,8 @@ fn start_log(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter).with_context(|| format!("invalid log filter {filter:?}"))?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // Colours are for terminals: in a file they are noise.
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => log.init(),

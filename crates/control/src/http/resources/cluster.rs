@@ -73,6 +73,8 @@ pub struct ClusterNode {
     pub http: String,
     /// Whether it is there.
     pub live: bool,
+    /// When the process that answers saw it leave, in milliseconds since 1970; null if it is there, or was never seen.
+    pub absent_since_unix_ms: Option<u64>,
     /// How many partitions it owns.
     pub partitions: u64,
     /// How many it will own when the plan under way is done; null without one.

@@ -16,7 +16,7 @@ pub use cluster::{
 pub use lookup::{LookupRequest, LookupResponse, LookupValue};
 pub use loss::{LossList, LossResource};
 pub use node::{Health, NodeStatus, Readiness, RoleName, SettingList, SettingResource};
-pub use push::{DryRunResource, NewPush, PushResource, PushStateName};
+pub use push::{AbsentNode, DryRunResource, NewPush, PushResource, PushStateName};
 pub use store::{NewStore, StoreChange, StoreKindName, StoreList, StoreResource, WithoutQuorum};
 pub use version::{
     ReplicaResource, ReplicaStateName, RollbackRequest, SwapRequest, VersionList, VersionResource, VersionState,

@@ -70,6 +70,17 @@ pub struct PushResource {
     pub ended_unix_ms: Option<u64>,
     /// How far each node is, while the push is under way.
     pub nodes: Vec<ReplicaResource>,
+    /// The nodes that should have it and are not there, while the push is under way: it waits for them a little.
+    pub absent: Vec<AbsentNode>,
+}
+
+/// A node that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AbsentNode {
+    /// Its number.
+    pub node: u32,
+    /// When the process that answers saw it leave, in milliseconds since 1970; null if it never saw the node.
+    pub since_unix_ms: Option<u64>,
 }
 
 /// What a push would do.
@@ -95,6 +106,7 @@ impl From<PushStatus> for PushResource {
             record,
             progress,
             mut nodes,
+            absent,
         } = status;
         let own = progress.unwrap_or_default();
         if let (1, Some(only)) = (nodes.len(), nodes.values_mut().next())
@@ -132,6 +144,13 @@ impl From<PushStatus> for PushResource {
             started_unix_ms: record.started_unix_ms,
             ended_unix_ms: record.ended_unix_ms,
             nodes: ReplicaResource::list(nodes),
+            absent: absent
+                .into_iter()
+                .map(|(node, since_unix_ms)| AbsentNode {
+                    node: node.get(),
+                    since_unix_ms,
+                })
+                .collect(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Stores.
 
 use fondaco_model::{StoreDefinition, StoreKind};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use super::{PushResource, VersionResource, VersionedOptions, VersionedResource};
@@ -26,9 +26,10 @@ pub struct NewStore {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub replicas: Option<u32>,
-    /// How many nodes may be late, or not be there, when a version is swapped in.
-    #[serde(default)]
-    pub tolerate_failures: u32,
+    /// How many nodes may be late, or absent, when a version is swapped in; as many as leave a ready replica of each
+    /// partition, unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerate_failures: Option<u32>,
     /// How many keys a second may be read through all routers together; no limit unless said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
@@ -54,7 +55,7 @@ impl NewStore {
             kind: batch(),
             backups: backups(),
             replicas: None,
-            tolerate_failures: 0,
+            tolerate_failures: None,
             read_keys_per_second: None,
             versioned: None,
         }
@@ -82,15 +83,22 @@ pub struct StoreChange {
     /// How many nodes hold each partition; 0 for as many as the cluster's placement gives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
-    /// How many nodes may be late, or not be there, when a version is swapped in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tolerate_failures: Option<u32>,
+    /// How many nodes may be late, or absent, when a version is swapped in; null for as many as leave a ready replica of
+    /// each partition.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<u32>)]
+    pub tolerate_failures: Option<Option<u32>>,
     /// How many keys a second may be read through all routers together; 0 for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_keys_per_second: Option<u64>,
     /// Settings of a store of kind versioned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versioned: Option<VersionedOptions>,
+}
+
+/// A member that is there, though it may be null.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u32>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 /// All stores.
@@ -112,8 +120,9 @@ pub struct StoreResource {
     pub backups: u32,
     /// How many nodes hold each partition.
     pub replicas: u32,
-    /// How many nodes may be late, or not be there, when a version is swapped in.
-    pub tolerate_failures: u32,
+    /// How many nodes may be late, or absent, when a version is swapped in; null for as many as leave a ready replica of
+    /// each partition.
+    pub tolerate_failures: Option<u32>,
     /// How many keys a second may be read through all routers together; null for no limit.
     pub read_keys_per_second: Option<u64>,
     /// What else is said of a store of kind versioned; null of others.

@@ -163,7 +163,7 @@ impl Controller {
             }
             let replica = readiness::replica(look.view, node, store, push.version);
             let given_up = match self.is_absent(look.view, node, look.at_ms) {
-                true => Some("it is not there".to_owned()),
+                true => Some("it is absent".to_owned()),
                 false => self
                     .pushes
                     .given_up(look, store, node, replica, self.patience.stall_after_ms),

@@ -122,6 +122,7 @@ fn record(id: NodeId, announcement: &Announcement) -> NodeRecord {
         weight,
         resp,
         http,
+        mysql: _,
     } = announcement.clone();
     NodeRecord {
         id,

@@ -137,13 +137,16 @@ pub(super) fn step(
         }
         text.join("; ")
     };
-    let tolerated = store.definition.tolerate_failures as usize;
-    if given_up.len() > tolerated {
+    let tolerated = store.definition.tolerate_failures;
+    if let Some(tolerated) = tolerated.filter(|&tolerated| given_up.len() > tolerated as usize) {
         let reason = format!(
-            "{} of {} nodes could not get version {version}, and the store tolerates {tolerated}: {}",
+            "{} of {} nodes could not get version {version}, and the store tolerates {tolerated}: {}; \
+             to do without nodes while every partition has another: \
+             fondaco store alter {} --tolerate-failures any",
             given_up.len(),
             layout.owned.len(),
-            reasons()
+            reasons(),
+            store.definition.name
         );
         return Some(Step::Fail { reason });
     }

@@ -14,19 +14,19 @@ pub enum OperatorError {
     #[error("there is no cluster yet: start a controller or a server first")]
     NoCluster,
     /// No store has this name.
-    #[error("no store {store:?}: create it first, GET /v1/stores lists those that exist")]
+    #[error("no store {store:?}: create it: fondaco store create {store}; fondaco store list shows those that exist")]
     StoreNotFound {
         /// The name.
         store: StoreName,
     },
     /// A store has this name already.
-    #[error("store {store:?} exists: choose another name, or drop it first")]
+    #[error("store {store:?} exists: choose another name, or drop it first: fondaco store drop {store}")]
     StoreExists {
         /// The name.
         store: StoreName,
     },
     /// The cluster has as many stores as it can.
-    #[error("there are {max} stores, and no more are possible: drop one first")]
+    #[error("there are {max} stores, and no more are possible: drop one first: fondaco store drop NAME")]
     TooManyStores {
         /// The limit.
         max: usize,
@@ -47,6 +47,17 @@ pub enum OperatorError {
         /// What is wrong.
         error: SettingsError,
     },
+    /// The engine of a new store is MySQL, and nodes have no database for it.
+    #[error(
+        "cannot create store {store:?} with engine mysql: node {nodes} has no MySQL database; set mysql = \
+         \"mysql://…\" under [versioned] in its configuration and start it again, or choose another engine"
+    )]
+    NoMysql {
+        /// The store.
+        store: StoreName,
+        /// The nodes, for people.
+        nodes: String,
+    },
     /// Something of a versioned store is to be changed that cannot be: its data would have to move.
     #[error("the {what} of versioned store {store:?} cannot be changed: create another store, and copy the data")]
     Unchangeable {
@@ -56,7 +67,9 @@ pub enum OperatorError {
         what: &'static str,
     },
     /// A versioned store has no versions that could be pushed or swapped.
-    #[error("store {store:?} is versioned: write to it, it has no versions to push, to swap or to roll back to")]
+    #[error(
+        "store {store:?} is versioned, and has no versions to push, to swap or to roll back to: write to it with any Redis client: SET {store}:KEY VALUE"
+    )]
     Versioned {
         /// The store.
         store: StoreName,
@@ -80,7 +93,7 @@ pub enum OperatorError {
     /// The version is kept, and a part of it is nowhere.
     #[error(
         "version {version} of store {store:?} cannot be served: no node has its partition {partition} ready; \
-         GET /v1/stores/{store}/versions shows why"
+         fondaco versions {store} shows why"
     )]
     VersionNotReady {
         /// The store.
@@ -103,7 +116,9 @@ pub enum OperatorError {
         kept: String,
     },
     /// One push of a store at a time.
-    #[error("push of version {version} of store {store:?} is in progress: wait for it, or cancel it first")]
+    #[error(
+        "push of version {version} of store {store:?} is in progress: wait for it, or cancel it: fondaco cancel {store}"
+    )]
     PushInProgress {
         /// The store.
         store: StoreName,
@@ -111,7 +126,7 @@ pub enum OperatorError {
         version: VersionNumber,
     },
     /// The store was never pushed to.
-    #[error("store {store:?} has no push: start one first")]
+    #[error("store {store:?} has no push: start one: fondaco push {store} INPUT… --key COLUMN")]
     PushNotFound {
         /// The store.
         store: StoreName,
@@ -123,7 +138,7 @@ pub enum OperatorError {
         store: StoreName,
     },
     /// Too many stores are being pushed to.
-    #[error("{max} pushes are in progress, and no more are possible: wait for one of them")]
+    #[error("{max} pushes are in progress, and no more are possible: wait for one of them, fondaco status shows them")]
     TooManyPushes {
         /// The limit.
         max: usize,
@@ -135,7 +150,7 @@ pub enum OperatorError {
         nodes_initial: u32,
     },
     /// One plan at a time.
-    #[error("a plan for the routing table is under way: wait for it, or cancel it first")]
+    #[error("a plan for the routing table is under way: wait for it, or cancel it: fondaco rebalance cancel")]
     PlanInProgress,
     /// There is no plan that can be cancelled.
     #[error(
@@ -146,13 +161,13 @@ pub enum OperatorError {
     #[error("the routing table is as it should be for these nodes: name nodes to add or to remove")]
     NothingToMove,
     /// No node has this number.
-    #[error("no node has the number {node}: GET /v1/nodes lists those that exist")]
+    #[error("no node has the number {node}: fondaco nodes lists those that exist")]
     NodeNotFound {
         /// The number.
         node: NodeId,
     },
     /// A node that holds nothing yet cannot be asked to hold something while it is away.
-    #[error("node {node} is not there: start it before partitions are given to it")]
+    #[error("node {node} is absent: start it before partitions are given to it")]
     NodeAbsent {
         /// The node.
         node: NodeId,

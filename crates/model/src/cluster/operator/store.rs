@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use super::{OperatorError, rewrite, store};
 use crate::cluster::change::{Change, Record, RecordPath, Write};
 use crate::cluster::readiness::unready_among;
-use crate::cluster::record::{Numbers, StoreRecord};
+use crate::cluster::record::{NodeRecord, Numbers, StoreRecord};
 use crate::cluster::view::ClusterView;
 use crate::definition::{StoreDefinition, StoreKind};
 use crate::limits::STORES_MAX;
 use crate::name::StoreName;
-use crate::versioned::{VersionedChange, VersionedSettings};
+use crate::versioned::{EngineKind, VersionedChange, VersionedSettings};
 
 /// What is to be changed of a store's definition; what is `None` stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,8 +19,9 @@ pub struct StoreChange {
     pub backups: Option<u32>,
     /// How many nodes hold each partition; `Some(None)` for as many as the cluster has.
     pub replicas: Option<Option<u32>>,
-    /// How many nodes may be late when a version is swapped in.
-    pub tolerate_failures: Option<u32>,
+    /// How many nodes may be late when a version is swapped in; `Some(None)` for as many as leave a ready replica of
+    /// each partition.
+    pub tolerate_failures: Option<Option<u32>>,
     /// How many keys a second may be read; `Some(None)` for no limit.
     pub read_keys_per_second: Option<Option<u64>>,
     /// What is to be changed of a versioned store's settings.
@@ -50,6 +51,7 @@ pub fn create_store(
     now_unix_ms: u64,
 ) -> Result<Change, OperatorError> {
     check(view, &definition)?;
+    check_engine(view, &definition)?;
     let name = definition.name.clone();
     if view.stores.contains_key(&name) {
         return Err(OperatorError::StoreExists { store: name });
@@ -163,7 +165,9 @@ fn check_unchangeable(before: &StoreDefinition, after: &StoreDefinition) -> Resu
 }
 
 fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), OperatorError> {
-    let cluster = view.cluster.as_ref().ok_or(OperatorError::NoCluster)?;
+    if view.cluster.is_none() {
+        return Err(OperatorError::NoCluster);
+    }
     let invalid = |reason: String| {
         Err(OperatorError::InvalidDefinition {
             store: definition.name.clone(),
@@ -180,11 +184,13 @@ fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), Operato
     if backups > StoreDefinition::BACKUPS_MAX {
         return invalid(format!("{backups} backups: keep 0 to {}", StoreDefinition::BACKUPS_MAX));
     }
-    let replicas_max = cluster.placement.replicas(cluster.replicas);
-    if let Some(replicas) = replicas.filter(|replicas| !(1..=replicas_max).contains(replicas)) {
-        return invalid(format!(
-            "{replicas} replicas: the cluster has 1 to {replicas_max} of each partition"
-        ));
+    if let Some(replicas) = replicas {
+        let replicas_max = nominal_replicas(view, None)?;
+        if !(1..=replicas_max).contains(&replicas) {
+            return invalid(format!(
+                "{replicas} replicas: the cluster has 1 to {replicas_max} of each partition"
+            ));
+        }
     }
     if read_keys_per_second == Some(0) {
         return invalid("0 keys a second may be read: allow 1 or more, or leave out the limit".to_owned());
@@ -205,6 +211,24 @@ fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), Operato
                 error,
             })
         }
+    }
+}
+
+/// That all live nodes have the engine of a new store.
+fn check_engine(view: &ClusterView, definition: &StoreDefinition) -> Result<(), OperatorError> {
+    let engine = definition.versioned.map(|settings| settings.engine);
+    let nodes = view.nodes.values().map(|node| &node.record);
+    let lacks = |node: &&NodeRecord| {
+        let announcement = view.announcements.get(&node.identity);
+        announcement.is_some_and(|announcement| !announcement.mysql)
+    };
+    let nodes: Vec<String> = nodes.filter(lacks).map(|node| node.id.to_string()).collect();
+    match engine {
+        Some(EngineKind::Mysql) if !nodes.is_empty() => Err(OperatorError::NoMysql {
+            store: definition.name.clone(),
+            nodes: nodes.join(", "),
+        }),
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -156,6 +156,9 @@ fn write_section(call: &Call<'_>, section: &str, text: &mut String) {
             line("arch_bits", &usize::BITS);
             line("process_id", &std::process::id());
             line("tcp_port", &shared.address.port());
+            if let Some(http) = &shared.config.http {
+                line("http_address", http);
+            }
             line("uptime_in_seconds", &shared.started.elapsed().as_secs());
             let since_epoch = shared
                 .started_at

@@ -1,0 +1,128 @@
+//! The RESP port of a process, as the command line speaks to it.
+//!
+//! It finds the port by the control port where only that is known, and the other way round.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use redis::{ConnectionLike, IntoConnectionInfo, RedisConnectionInfo};
+
+use crate::arguments::ControlPort;
+use crate::client::Client;
+use crate::named_tls::NamedTls;
+use crate::wire;
+
+/// Where RESP is served unless said otherwise.
+const DEFAULT: &str = "127.0.0.1:6500";
+/// How long a connection may take to be made, and an answer to come.
+const TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Connects to the RESP port that was named, or to that of the process whose control port was.
+pub fn connect(port: &ControlPort) -> anyhow::Result<Box<dyn ConnectionLike>> {
+    match (&port.resp, &port.http) {
+        (Some(resp), _) => connect_to(port, resp),
+        (None, Some(_)) => {
+            let client = Client::new(port)?;
+            let resp = client.status()?.resp_addr;
+            let resp = resp.with_context(|| {
+                format!(
+                    "the process at {} does not serve RESP: name a node or a router with --http or --resp",
+                    client.address()
+                )
+            })?;
+            connect_to(port, &reachable(&resp, host(client.address())))
+        }
+        (None, None) => connect_to(port, DEFAULT),
+    }
+}
+
+/// Where the process serves HTTP whose RESP port is this one.
+pub fn http_address(port: &ControlPort, resp: &str) -> anyhow::Result<String> {
+    let mut connection = connect_to(port, resp)?;
+    let info: String = redis::cmd("INFO")
+        .arg("server")
+        .query(&mut *connection)
+        .map_err(refused)?;
+    let address = info.lines().find_map(|line| line.strip_prefix("http_address:"));
+    let address =
+        address.with_context(|| format!("{resp} does not tell its control port: say where it is with --http"))?;
+    Ok(reachable(address.trim(), host(resp)))
+}
+
+fn connect_to(port: &ControlPort, address: &str) -> anyhow::Result<Box<dyn ConnectionLike>> {
+    let failed = |error: &dyn std::fmt::Display| {
+        let spoken = wire::spoken_at(address);
+        let advice = spoken.and_then(|spoken| spoken.instead_of_resp(address, port.tls.is_wanted()));
+        let advice = advice.unwrap_or_else(|| {
+            "say where with --resp or FONDACO_RESP, and who you are with --user and --password".to_owned()
+        });
+        anyhow!("cannot connect to {address}: {error}; {advice}")
+    };
+    if let Some(path) = &port.tls.ca {
+        let pem = fs::read(path).with_context(|| format!("cannot read the certificates in {path:?}"))?;
+        let mut connection = NamedTls::connect(address, &pem).map_err(|error| failed(&format!("{error:#}")))?;
+        if let Some(password) = &port.password {
+            let user = port.user.as_deref();
+            connection
+                .authenticate(user, password)
+                .map_err(|error| failed(&error))?;
+        }
+        return Ok(Box::new(connection));
+    }
+    let scheme = if port.tls.tls { "rediss" } else { "redis" };
+    let invalid = || format!("invalid address {address:?}: use host:port");
+    let info = format!("{scheme}://{address}")
+        .into_connection_info()
+        .with_context(invalid)?;
+    let mut login = RedisConnectionInfo::default();
+    if let Some(user) = &port.user {
+        login = login.set_username(user);
+    }
+    if let Some(password) = &port.password {
+        login = login.set_password(password);
+    }
+    let client = redis::Client::open(info.set_redis_settings(login));
+    let connection = client.and_then(|client| client.get_connection_with_timeout(TIME_MAX));
+    Ok(Box::new(connection.map_err(|error| failed(&error))?))
+}
+
+/// The node's words, without those of the library around them.
+pub fn refused(error: redis::RedisError) -> anyhow::Error {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => anyhow!("{code} {detail}"),
+        _ => error.into(),
+    }
+}
+
+/// The host of an address or a URL.
+fn host(address: &str) -> &str {
+    let address = address.split_once("://").map_or(address, |(_, address)| address);
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}
+
+/// An address as others reach it: all addresses of a machine are the one that it was asked at.
+fn reachable(address: &str, host: &str) -> String {
+    match address.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_unspecified() => format!("{host}:{}", address.port()),
+        // From another machine, the loopback of that one is nothing that could be reached.
+        Ok(address) if address.ip().is_loopback() && host.parse::<IpAddr>().is_ok_and(|ip| !ip.is_loopback()) => {
+            format!("{host}:{}", address.port())
+        }
+        _ => address.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_all_interfaces_is_reached_where_the_process_was_asked() {
+        assert_eq!(reachable("0.0.0.0:6500", host("http://10.0.0.7:6580")), "10.0.0.7:6500");
+        assert_eq!(reachable("[::]:6500", host("box:6580")), "box:6500");
+        assert_eq!(reachable("10.0.0.8:6500", "10.0.0.7"), "10.0.0.8:6500");
+        assert_eq!(reachable("node-1:6500", "10.0.0.7"), "node-1:6500");
+    }
+}

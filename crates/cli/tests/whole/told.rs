@@ -1,0 +1,182 @@
+//! What the command line says when something is wrong, and how little it has to be told.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use super::node::{Dev, Node, fondaco, write_csv};
+
+fn rows(count: usize) -> impl Iterator<Item = (String, String)> {
+    (0..count).map(|n| (format!("k{n}"), format!("value of {n}")))
+}
+
+/// What a command that knows only these arguments says when it fails.
+fn error(arguments: &[&str]) -> String {
+    let output = fondaco().args(arguments).output().unwrap();
+    assert!(!output.status.success(), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn one_address_of_either_kind_is_enough() {
+    let dev = Dev::start();
+    dev.push("a", rows(3));
+    for address in [["--http", &dev.http], ["--resp", &dev.resp]] {
+        for command in [&["get", "a:k1"][..], &["mget", "a:k1"], &["scan", "a"], &["status"]] {
+            let output = fondaco().args(command).args(address).output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{command:?} {address:?}: {errors}");
+            let text = String::from_utf8(output.stdout).unwrap();
+            assert!(
+                text.contains("k1") || text.contains("value of 1") || text.contains("ready"),
+                "{text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_port_of_the_other_kind_is_named_as_what_it_is() {
+    let dev = Dev::start();
+    let said = error(&["status", "--http", &dev.resp]);
+    assert!(
+        said.contains("speaks RESP") && said.contains(&format!("--resp {}", dev.resp)),
+        "{said}"
+    );
+    let said = error(&["scan", "a", "--resp", &dev.http]);
+    assert!(
+        said.contains("speaks HTTP") && said.contains(&format!("--http {}", dev.http)),
+        "{said}"
+    );
+    let said = error(&["status", "--tls", "--http", &dev.http]);
+    assert!(said.contains("speaks no TLS: leave out --tls"), "{said}");
+    let said = error(&["scan", "a", "--tls", "--resp", &dev.resp]);
+    assert!(said.contains("speaks no TLS: leave out --tls"), "{said}");
+}
+
+#[test]
+fn errors_for_programs_are_json_with_a_code() {
+    let dev = Dev::start();
+    for (code, exit, arguments) in [
+        ("store_not_found", 1, &["store", "show", "none"][..]),
+        ("wrong_usage", 2, &["get", "nocolon"]),
+        ("wrong_usage", 2, &["status", "--nonsense"]),
+        ("unreachable", 1, &["status", "--http", "127.0.0.1:1"]),
+    ] {
+        let said = dev.refused(exit, &[arguments, &["--json"]].concat());
+        let said: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(said["error"]["code"], code, "{said}");
+        assert!(!said["error"]["message"].as_str().unwrap().is_empty(), "{said}");
+    }
+}
+
+#[test]
+fn no_error_sends_people_to_the_control_port() {
+    let dev = Dev::start();
+    let said = dev.refused(1, &["store", "show", "none"]);
+    assert!(said.contains("fondaco store list") && !said.contains("/v1/"), "{said}");
+}
+
+#[test]
+fn a_push_to_a_versioned_store_is_refused_before_it_is_built() {
+    let dev = Dev::start();
+    dev.done(&["store", "create", "carts", "--kind", "versioned"]);
+    // There is nothing that could be built.
+    let said = dev.refused(1, &["push", "carts", "/none.csv", "--key", "key", "--value", "value"]);
+    assert!(
+        said.contains("is versioned") && said.contains("SET carts:KEY"),
+        "{said}"
+    );
+}
+
+#[test]
+fn two_first_pushes_that_create_the_store_both_succeed() {
+    let dev = Dev::start();
+    let pushes: Vec<_> = (0..2)
+        .map(|number| {
+            let path = dev.csv(&format!("{number}.csv"), rows(1000 + number));
+            let path = path.to_str().unwrap();
+            let arguments = ["push", "s", path, "--key", "key", "--value", "value", "--create"];
+            let mut command = dev.command(&arguments);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    for push in pushes {
+        let output = push.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert_eq!(dev.json(&["store", "show", "s"])["current_version"], 2);
+}
+
+#[test]
+fn a_store_in_mysql_is_refused_where_nodes_have_none() {
+    let dev = Dev::start();
+    let said = dev.refused(1, &["store", "create", "m", "--kind", "versioned", "--engine", "mysql"]);
+    assert!(
+        said.contains("node 1 has no MySQL database") && said.contains("[versioned]"),
+        "{said}"
+    );
+    assert_eq!(dev.json(&["store", "list"])["stores"], json!([]));
+}
+
+/// A node that accepts no push, for its disk is never free enough.
+fn full_node(dir: &Path) -> Node {
+    let path = dir.join("fondaco.toml");
+    let data = dir.join("data");
+    let text = format!("data = {data:?}\nresp = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\ndisk-reserve = \"100TiB\"\n");
+    fs::write(&path, text).unwrap();
+    Node::server(&path)
+}
+
+#[test]
+fn what_was_built_for_a_push_that_failed_is_kept_for_another_try() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = full_node(dir.path());
+    let csv = dir.path().join("s.csv");
+    write_csv(&csv, rows(100));
+    // On another file system than the node's data, so that files are copied and need room.
+    let work = tempfile::tempdir_in("/dev/shm").unwrap();
+    let work = work.path();
+    let said = node.refused(
+        1,
+        &[
+            "push",
+            "s",
+            csv.to_str().unwrap(),
+            "--key",
+            "key",
+            "--value",
+            "value",
+            "--create",
+            "--work",
+            work.to_str().unwrap(),
+        ],
+    );
+    let kept = said
+        .split("fondaco deploy s ")
+        .nth(1)
+        .unwrap()
+        .split(": ")
+        .next()
+        .unwrap();
+    assert!(Path::new(kept).starts_with(fs::canonicalize(work).unwrap()), "{said}");
+    let inspected = node.done(&["inspect", kept, "--verify"]);
+    assert!(inspected.contains("100"), "{inspected}");
+}
+
+#[test]
+fn spans_sizes_and_changes_are_written_as_people_write_them() {
+    let dev = Dev::start();
+    dev.done(&["store", "create", "carts", "--kind", "versioned", "--ttl", "1h"]);
+    let shown = dev.done(&["store", "show", "carts"]);
+    assert!(shown.contains("values live 1h unless"), "{shown}");
+    assert!(shown.contains("deletions are remembered for 10days"), "{shown}");
+    assert!(shown.contains('Z'), "a time has its zone: {shown}");
+    let said = dev.refused(2, &["store", "alter", "carts", "--ttl", "60"]);
+    assert!(said.contains("90s, 1h or 10days"), "{said}");
+    let changed = dev.done(&["config", "set", "forward-timeout-ms=2s", "bulk-bytes-max=1MiB"]);
+    assert!(changed.contains("forward-timeout-ms: 1s -> 2s\n"), "{changed}");
+    assert!(changed.contains("bulk-bytes-max: 512KiB -> 1MiB\n"), "{changed}");
+}
