@@ -275,6 +275,16 @@ impl Config {
 }
 
 impl Role {
+    /// Its name, as the control port has it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Node => "node",
+            Self::Router => "router",
+            Self::Controller => "controller",
+        }
+    }
+
     /// Whether it answers Redis clients.
     pub fn serves_resp(self) -> bool {
         self != Self::Controller

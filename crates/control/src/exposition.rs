@@ -1,6 +1,7 @@
 //! Metrics, as Prometheus reads them. Nothing is counted here: what others count is put into words
 //! when somebody asks.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -49,21 +50,82 @@ pub(crate) struct Observed {
     pub(crate) metrics: Arc<NodeMetrics>,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) buffers: BufferBudget,
+    /// The role of the process, in a word.
+    pub(crate) role: &'static str,
 }
 
 impl Exposition {
     pub(crate) fn new(observed: Observed) -> Self {
-        let mut registry = Registry::with_prefix("fondaco");
+        let mut registry = Registry::default();
         registry.register_collector(Box::new(observed));
         Self(registry)
     }
 
-    /// The text.
-    pub(crate) fn encode(&self) -> Result<String, fmt::Error> {
+    /// The text, in OpenMetrics or in the older format of Prometheus.
+    pub(crate) fn encode(&self, format: TextFormat) -> Result<String, fmt::Error> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.0)?;
-        Ok(text)
+        match format {
+            TextFormat::OpenMetrics => Ok(text),
+            TextFormat::Prometheus => Ok(as_prometheus(&text)),
+        }
     }
+}
+
+/// A text format of metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TextFormat {
+    OpenMetrics,
+    Prometheus,
+}
+
+impl TextFormat {
+    /// The one that a reader asks for by the header `Accept`: OpenMetrics if it names that, else what all readers know.
+    pub(crate) fn accepted(accept: Option<&str>) -> Self {
+        const OPEN_METRICS: &str = "application/openmetrics-text";
+        let kinds = accept.unwrap_or_default().split(',');
+        match kinds
+            .map(|kind| kind.split(';').next())
+            .any(|kind| kind.is_some_and(|kind| kind.trim() == OPEN_METRICS))
+        {
+            true => Self::OpenMetrics,
+            false => Self::Prometheus,
+        }
+    }
+
+    /// Its name among the types of content.
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+/// OpenMetrics as the older format has it: a counter is described by the name that its samples have, with `_total`, and
+/// the text has no end mark.
+fn as_prometheus(text: &str) -> String {
+    let mut lines = String::with_capacity(text.len());
+    let types = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let counters: BTreeSet<&str> = types
+        .filter(|(_, kind)| *kind == "counter")
+        .map(|(name, _)| name)
+        .collect();
+    for line in text.lines().filter(|line| *line != "# EOF") {
+        let described = ["# HELP ", "# TYPE "]
+            .iter()
+            .find_map(|head| Some((head, line.strip_prefix(head)?)));
+        match described.and_then(|(head, rest)| Some((head, rest.split_once(' ')?))) {
+            Some((head, (name, rest))) if counters.contains(name) => {
+                lines.extend([head, name, "_total ", rest]);
+            }
+            _ => lines.push_str(line),
+        }
+        lines.push('\n');
+    }
+    lines
 }
 
 impl fmt::Debug for Observed {
@@ -74,6 +136,7 @@ impl fmt::Debug for Observed {
 
 impl Collector for Observed {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.build_info(&mut encoder)?;
         self.commands(&mut encoder)?;
         for (which, name, help) in COUNTERS {
             counter(&mut encoder, name, help, self.metrics.counter(which))?;
@@ -113,9 +176,17 @@ impl Collector for Observed {
 }
 
 impl Observed {
+    fn build_info(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "1, with the version of the program and the role of the process";
+        let mut family = encoder.encode_descriptor("fondaco_build_info", help, None, MetricType::Gauge)?;
+        let labels = [("version", env!("CARGO_PKG_VERSION")), ("role", self.role)];
+        family.encode_family(&labels)?.encode_gauge(&1_u64)
+    }
+
     fn commands(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "time from reading a command until its reply was ready";
-        let mut family = encoder.encode_descriptor("command_duration_seconds", help, None, MetricType::Histogram)?;
+        let mut family =
+            encoder.encode_descriptor("fondaco_command_duration_seconds", help, None, MetricType::Histogram)?;
         for spec in command::all() {
             let latency = self.metrics.latency(spec.id);
             let count = latency.count();
@@ -139,7 +210,7 @@ impl Observed {
                 .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
         }
         let help = "commands answered by an error";
-        let mut family = encoder.encode_descriptor("command_errors", help, None, MetricType::Counter)?;
+        let mut family = encoder.encode_descriptor("fondaco_command_errors", help, None, MetricType::Counter)?;
         for spec in command::all() {
             let errors = self.metrics.errors(spec.id);
             if errors > 0 {
@@ -154,7 +225,7 @@ impl Observed {
 
     fn http(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "requests to the control port, by class of status";
-        let mut family = encoder.encode_descriptor("http_requests", help, None, MetricType::Counter)?;
+        let mut family = encoder.encode_descriptor("fondaco_http_requests", help, None, MetricType::Counter)?;
         for (class, count) in self.traffic.answers() {
             let labels = [("status", class)];
             family
@@ -258,9 +329,10 @@ impl Observed {
         gauge(encoder, "engines_with_damage", help, replicas.unreadable().len() as u64)?;
         let help = "partitions of versioned stores of which something was lost here, and is not here again";
         gauge(encoder, "partitions_behind", help, replicas.partitions_behind() as u64)?;
-        let help = "time of the oldest record that waits for another node, in milliseconds since 1970; 0 if none does";
-        let oldest = replicas.oldest_hint_unix_ms().unwrap_or(0);
-        gauge(encoder, "hints_oldest_unix_ms", help, oldest)
+        let help =
+            "when the oldest record was written that waits for another node, in seconds since 1970; 0 if none does";
+        let oldest = replicas.oldest_hint_unix_ms().unwrap_or(0) / 1000;
+        gauge(encoder, "hints_oldest_timestamp_seconds", help, oldest)
     }
 
     fn controller(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -376,7 +448,7 @@ fn without_quorum(encoder: &mut DescriptorEncoder<'_>, view: &ClusterView) -> fm
         return Ok(());
     };
     let lost = topology.lost_quorums();
-    let name = "store_partitions_without_quorum";
+    let name = "fondaco_store_partitions_without_quorum";
     let help = "partitions with too few live replicas for a read, or for a write";
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     for (store, record) in &topology.stores {
@@ -394,17 +466,11 @@ fn without_quorum(encoder: &mut DescriptorEncoder<'_>, view: &ClusterView) -> fm
     Ok(())
 }
 
+/// The process, by the names that Prometheus's own clients give these, and what else is known of it.
 fn process_metrics(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     if let Some((minor, major)) = process::page_faults() {
         counter(encoder, "minor_page_faults", "page faults answered from memory", minor)?;
         counter(encoder, "major_page_faults", "page faults that read the disk", major)?;
-    }
-    if let Some(bytes) = process::resident_bytes() {
-        let help = "resident memory, mapped files included";
-        gauge(encoder, "resident_memory_bytes", help, bytes)?;
-    }
-    if let Some(files) = process::open_files() {
-        gauge(encoder, "open_files", "files that the process has open", files)?;
     }
     let (mappings, mappings_max) = fondaco_format::mappings();
     let help = "memory mappings that files of versions take";
@@ -418,21 +484,57 @@ fn process_metrics(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         help,
         fondaco_format::unreadable_pages(),
     )?;
+    let gauges = [
+        (
+            "process_resident_memory_bytes",
+            "resident memory, mapped files included",
+            process::resident_bytes(),
+        ),
+        (
+            "process_virtual_memory_bytes",
+            "virtual memory",
+            process::virtual_bytes(),
+        ),
+        (
+            "process_open_fds",
+            "files that the process has open",
+            process::open_files(),
+        ),
+        (
+            "process_max_fds",
+            "files that the process may have open",
+            process::open_files_max(),
+        ),
+        ("process_threads", "threads of the process", process::threads()),
+    ];
+    for (name, help, value) in gauges {
+        if let Some(value) = value {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            metric.encode_gauge(&value)?;
+        }
+    }
+    if let Some(started) = process::started_unix_seconds() {
+        let help = "when the process started, in seconds since 1970";
+        let mut metric = encoder.encode_descriptor("process_start_time_seconds", help, None, MetricType::Gauge)?;
+        metric.encode_gauge(&started)?;
+    }
     if let Some(seconds) = process::cpu_seconds() {
         let help = "processor time used";
-        let mut metric = encoder.encode_descriptor("cpu_seconds", help, None, MetricType::Counter)?;
+        let mut metric = encoder.encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?;
         metric.encode_counter::<NoLabelSet, _, u64>(&seconds, None)?;
     }
     Ok(())
 }
 
 fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
-    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    let name = format!("fondaco_{name}");
+    let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
     metric.encode_counter::<NoLabelSet, _, u64>(&value, None)
 }
 
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
-    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    let name = format!("fondaco_{name}");
+    let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
     metric.encode_gauge(&value)
 }
 
@@ -442,7 +544,8 @@ fn by_store(
     help: &str,
     values: Vec<(&str, Option<u64>)>,
 ) -> fmt::Result {
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    let name = format!("fondaco_{name}");
+    let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
     for (store, value) in values {
         if let Some(value) = value {
             let labels = [("store", store)];
@@ -450,4 +553,37 @@ fn by_store(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_metrics_is_for_readers_that_name_it() {
+        for (accept, format) in [
+            (None, TextFormat::Prometheus),
+            (Some("*/*"), TextFormat::Prometheus),
+            (Some("text/plain;version=0.0.4"), TextFormat::Prometheus),
+            (
+                Some("application/openmetrics-text; version=1.0.0, text/plain;q=0.5"),
+                TextFormat::OpenMetrics,
+            ),
+            (
+                Some("text/plain;version=0.0.4;q=0.5,application/openmetrics-text;version=1.0.0;q=0.8"),
+                TextFormat::OpenMetrics,
+            ),
+        ] {
+            assert_eq!(TextFormat::accepted(accept), format, "{accept:?}");
+        }
+    }
+
+    #[test]
+    fn counters_are_described_by_the_name_of_their_samples_in_the_older_format() {
+        let text = "# HELP a_b Of a.\n# TYPE a_b counter\na_b_total 1\n# HELP c Of c.\n# TYPE c gauge\nc 2\n# EOF\n";
+        assert_eq!(
+            as_prometheus(text),
+            "# HELP a_b_total Of a.\n# TYPE a_b_total counter\na_b_total 1\n# HELP c Of c.\n# TYPE c gauge\nc 2\n"
+        );
+    }
 }

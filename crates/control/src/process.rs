@@ -21,6 +21,40 @@ pub(crate) fn open_files() -> Option<u64> {
     Some(fs::read_dir("/proc/self/fd").ok()?.count() as u64)
 }
 
+/// How many files may be open.
+pub(crate) fn open_files_max() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+/// How much address space the process has, in bytes.
+pub(crate) fn virtual_bytes() -> Option<u64> {
+    stat_field(20)
+}
+
+/// How many threads the process has.
+pub(crate) fn threads() -> Option<u64> {
+    stat_field(17)
+}
+
+/// When the process started, in seconds since 1970.
+pub(crate) fn started_unix_seconds() -> Option<f64> {
+    let ticks = stat_field(19)? as f64 / rustix::param::clock_ticks_per_second() as f64;
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let booted: f64 = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("btime "))?
+        .trim()
+        .parse()
+        .ok()?;
+    Some(booted + ticks)
+}
+
+/// A field of `/proc/self/stat`, counted from the one behind the name of the program.
+fn stat_field(place: usize) -> Option<u64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(place)?.parse().ok()
+}
+
 /// Page faults since the start: those answered from memory, and those that read the disk.
 pub(crate) fn page_faults() -> Option<(u64, u64)> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
@@ -102,5 +136,11 @@ mod tests {
         assert!(page_faults().unwrap().0 > 0);
         assert!(memory_bytes().unwrap() > 1 << 20);
         assert!(cpu_seconds().is_some());
+        assert!(open_files_max().unwrap() >= open_files().unwrap());
+        assert!(virtual_bytes().unwrap() >= resident_bytes().unwrap());
+        assert!(threads().unwrap() >= 1);
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+        let started = started_unix_seconds().unwrap();
+        assert!(started < now + 2.0 && started > now - 86_400.0, "{started}");
     }
 }

@@ -321,6 +321,7 @@ impl Starting<'_> {
             metrics: Arc::clone(&self.metrics),
             traffic: Arc::clone(&traffic),
             buffers: self.buffers.clone(),
+            role: self.config.role.word(),
         };
         Ok(App::new(AppParts {
             role: self.config.role,

@@ -34,7 +34,7 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 const SIGNED_BODY_BYTES_MAX: usize = MERGE_BYTES_MAX;
 
 /// The paths that need no token: what asks for them has none, and learns nothing from them.
-const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+const OPEN_PATHS: [&str; 3] = ["/", "/healthz", "/readyz"];
 
 /// What requests are held against.
 #[derive(Clone)]

@@ -263,6 +263,7 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
         ("/v1/status", Method::GET, get(node::status)),
         ("/v1/settings", Method::GET, get(node::settings)),
         ("/v1/settings", Method::PATCH, patch(node::change_settings)),
+        ("/", Method::GET, get(node::front)),
         ("/healthz", Method::GET, get(node::healthz)),
         ("/readyz", Method::GET, get(node::readyz)),
         ("/metrics", Method::GET, get(node::metrics)),

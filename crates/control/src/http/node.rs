@@ -3,13 +3,14 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::App;
 use super::body::JsonBody;
 use super::error::{ApiError, ErrorResource};
-use super::resources::{Health, NodeStatus, Readiness, SettingList};
+use super::resources::{Front, Health, NodeStatus, Readiness, SettingList};
+use crate::exposition::TextFormat;
 use crate::settings::SettingChanges;
 
 /// Show the process that answers.
@@ -41,6 +42,23 @@ pub(super) async fn change_settings(
 ) -> Result<Json<SettingList>, ApiError> {
     app.blocking(move |app| app.settings.change(&changes)).await?;
     Ok(Json(app.settings.list()))
+}
+
+/// What this port is, and where to go from here. Needs no token.
+#[utoipa::path(get, path = "/", tag = "node", security(()), responses(
+    (status = 200, description = "What it is", body = Front),
+    (status = "default", description = "An error", body = ErrorResource),
+))]
+pub(super) async fn front(State(app): State<App>) -> Json<Front> {
+    Json(Front {
+        name: "fondaco".to_owned(),
+        program_version: app.program_version.to_owned(),
+        role: app.role.into(),
+        status: "/v1/status".to_owned(),
+        ready: "/readyz".to_owned(),
+        metrics: "/metrics".to_owned(),
+        document: "/openapi.json".to_owned(),
+    })
 }
 
 /// Whether the process is alive. Needs no token.
@@ -80,16 +98,17 @@ pub(super) async fn readyz(State(app): State<App>) -> Result<Response, ApiError>
         .into_response())
 }
 
-/// Metrics, as Prometheus reads them.
+/// Metrics: in Prometheus's text format, or in OpenMetrics for who accepts that.
 #[utoipa::path(get, path = "/metrics", tag = "node", responses(
-    (status = 200, description = "The metrics", body = String, content_type = "application/openmetrics-text"),
+    (status = 200, description = "The metrics", content((String = "text/plain"), (String = "application/openmetrics-text"))),
     (status = "default", description = "An error", body = ErrorResource),
 ))]
-pub(super) async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
-    const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let text = app.blocking(|app| Ok(app.exposition.encode())).await?;
+pub(super) async fn metrics(State(app): State<App>, headers: HeaderMap) -> Result<Response, ApiError> {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let format = TextFormat::accepted(accept);
+    let text = app.blocking(move |app| Ok(app.exposition.encode(format))).await?;
     match text {
-        Ok(text) => Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()),
+        Ok(text) => Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response()),
         Err(error) => Err(ApiError::new("internal", format!("cannot write metrics: {error}"))),
     }
 }

@@ -40,13 +40,15 @@ use super::{cluster, dev, files, lookup, losses, node, pushes, records, stores};
         node::status,
         node::settings,
         node::change_settings,
+        node::front,
         node::healthz,
         node::readyz,
         node::metrics,
         node::document,
     ),
-    modifiers(&Token, &Codes),
-    security(("token" = [])),
+    modifiers(&Token, &Codes, &OperationIds),
+    // A port has a token or none: either is fine where there is none.
+    security(("token" = []), ()),
     tags(
         (name = "stores", description = "What is served"),
         (name = "versions", description = "Which version of it"),
@@ -90,5 +92,32 @@ impl Modify for Codes {
             text += &format!("- `{code}` ({status}): {meaning}\n");
         }
         document.info.description = Some(text);
+    }
+}
+
+/// Names each operation by its method and path: handlers of several resources have the same names.
+struct OperationIds;
+
+impl Modify for OperationIds {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        for (path, item) in &mut document.paths.paths {
+            let words = path
+                .split(['/', '{', '}', '.'])
+                .filter(|word| !word.is_empty() && *word != "v1");
+            let words = words.collect::<Vec<_>>().join("_");
+            for (method, operation) in [
+                ("get", &mut item.get),
+                ("post", &mut item.post),
+                ("patch", &mut item.patch),
+                ("delete", &mut item.delete),
+            ] {
+                if let Some(operation) = operation {
+                    operation.operation_id = Some(match words.as_str() {
+                        "" => method.to_owned(),
+                        words => format!("{method}_{words}"),
+                    });
+                }
+            }
+        }
     }
 }

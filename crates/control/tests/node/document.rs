@@ -1,6 +1,8 @@
 //! The OpenAPI document against a running node: every operation answers what the document says.
 
 use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -146,6 +148,7 @@ fn every_documented_operation_answers_as_documented() {
         200,
     );
     walk.step("GET", file, "/v1/stores/pymk/versions/2/files/lock", null(), 404);
+    walk.step("GET", "/", "/", null(), 200);
     walk.step("GET", "/v1/cluster", "/v1/cluster", null(), 200);
     walk.step("GET", "/v1/nodes", "/v1/nodes", null(), 200);
     walk.step("GET", "/v1/routing", "/v1/routing", null(), 200);
@@ -247,5 +250,69 @@ fn metrics_name_what_is_served_and_read() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
     }
-    assert!(text.ends_with("# EOF\n"));
+}
+
+/// What a reader of metrics gets that accepts this.
+fn metrics(node: &TestNode, accept: Option<&str>) -> (String, String) {
+    let mut request = ureq::get(format!("http://{}/metrics", node.client.addr));
+    if let Some(accept) = accept {
+        request = request.header("Accept", accept);
+    }
+    let mut answer = request.call().unwrap();
+    let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
+    (kind, answer.body_mut().read_to_string().unwrap())
+}
+
+#[test]
+fn metrics_come_in_the_format_that_their_reader_accepts_and_promtool_finds_no_fault() {
+    let node = TestNode::start();
+    node.client.create(1);
+    node.client.push(&Builds::beside().build(1));
+    let (kind, text) = metrics(
+        &node,
+        Some("application/openmetrics-text;version=1.0.0,text/plain;q=0.5"),
+    );
+    assert!(kind.starts_with("application/openmetrics-text"), "{kind}");
+    assert!(text.ends_with("# EOF\n"), "{text}");
+
+    let (kind, text) = metrics(&node, None);
+    assert!(kind.starts_with("text/plain; version=0.0.4"), "{kind}");
+    for line in [
+        "# TYPE fondaco_swaps_total counter",
+        "fondaco_build_info{version=",
+        "process_start_time_seconds ",
+    ] {
+        assert!(text.contains(line), "{line}:\n{text}");
+    }
+    let promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut promtool = match promtool {
+        Ok(promtool) => promtool,
+        Err(error) => {
+            eprintln!("skipped: promtool cannot be run ({error}); tests/set-up installs it");
+            return;
+        }
+    };
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let checked = promtool.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success() && said.is_empty(), "{said}");
+}
+
+#[test]
+fn every_operation_has_an_id_of_its_own_and_the_token_is_optional() {
+    let document = serde_json::to_value(fondaco_control::http::document()).unwrap();
+    let mut ids = BTreeSet::new();
+    for item in document["paths"].as_object().unwrap().values() {
+        for operation in item.as_object().unwrap().values() {
+            let id = operation["operationId"].as_str().unwrap().to_owned();
+            assert!(ids.insert(id.clone()), "{id} twice");
+        }
+    }
+    assert!(ids.contains("get_stores_store_push") && ids.contains("get"), "{ids:?}");
+    assert_eq!(document["security"], json!([{"token": []}, {}]));
 }

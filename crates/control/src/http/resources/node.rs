@@ -17,6 +17,25 @@ pub enum RoleName {
     Controller,
 }
 
+/// What a control port is, and the paths to go on from.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Front {
+    /// The name of the program.
+    pub name: String,
+    /// Its version.
+    pub program_version: String,
+    /// What the process does.
+    pub role: RoleName,
+    /// Where its status is.
+    pub status: String,
+    /// Where it says whether it is ready.
+    pub ready: String,
+    /// Where its metrics are.
+    pub metrics: String,
+    /// Where the document of the port is, in OpenAPI.
+    pub document: String,
+}
+
 /// A process.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct NodeStatus {
