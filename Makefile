@@ -35,6 +35,7 @@ lint: ## Check formatting, and have clippy complain about everything
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	bench/figures --check
 
 fuzz: ## Fuzz all parsers for a minute each, or replay random inputs where there is no cargo-fuzz
 	fuzz/run
