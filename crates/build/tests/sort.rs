@@ -174,3 +174,28 @@ fn the_same_input_makes_the_same_files_whatever_the_threads_and_the_memory() {
     assert_eq!(one.len(), 4 * 2 + 1, "four partitions and a dictionary");
     assert_eq!(one, files(4, 1 << 20));
 }
+
+#[test]
+fn an_index_is_as_large_as_its_keys_need_however_many_rows_they_had() {
+    const ROWS: usize = 200_000;
+    for keys in [50, 3000, 60_000] {
+        let place = Place::new();
+        let rows: String = (0..ROWS).map(|row| format!("key{},{row:0100}\n", row % keys)).collect();
+        place.write("a.csv", format!("k,v\n{rows}"));
+        let version = place.built(|options| options.on_duplicate = OnDuplicate::Last);
+        assert_eq!(version.records(), keys as u64);
+        for key in 0..keys {
+            let last = (ROWS - 1 - key) / keys * keys + key;
+            assert_eq!(
+                generate::get(&version, &format!("key{key}")),
+                Some(format!("{last:0100}"))
+            );
+        }
+        assert_eq!(generate::get(&version, "none"), None);
+        let index_bytes: u64 = version.manifest().chunks.iter().map(|chunk| chunk.index.bytes).sum();
+        // Four bytes a key, twice as many at most, and two blocks of 4 KiB in each of the four chunks.
+        let most = 2 * 4 * keys as u64 + 4 * 8192;
+        assert!(index_bytes <= most, "{index_bytes} bytes for {keys} keys");
+        verify(&place.output()).unwrap();
+    }
+}

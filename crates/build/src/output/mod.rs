@@ -20,7 +20,7 @@ use crate::error::BuildError;
 use crate::input::or_panic;
 use crate::options::BuildOptions;
 use crate::progress::Progress;
-use crate::sort::{Drain, Part, Sorted};
+use crate::sort::{Drain, Part, Scratch, Sorted};
 use chunks::ChunkSequence;
 use plan::{Unit, units};
 
@@ -57,14 +57,16 @@ pub(crate) fn write(
     let next = AtomicUsize::new(0);
     let (finished, to_sync) = bounded(FILES_WAITING_MAX);
 
-    let write_unit = |unit: &Unit| -> Result<Written, BuildError> {
+    let write_unit = |unit: &Unit, scratch: &mut Scratch| -> Result<Written, BuildError> {
         let mut sequence = ChunkSequence::new(options, &unit.chunks, dictionary, &finished)?;
         let mut duplicates = 0;
         for bucket in unit.buckets.clone() {
             progress.check()?;
             let part = std::mem::take(&mut *parts[bucket].lock().unwrap_or_else(PoisonError::into_inner));
             let records = part.records;
-            duplicates += drain.drain(part, sorted.layout.bucket_bits, &mut |record| sequence.append(record))?;
+            duplicates += drain.drain(part, sorted.layout.bucket_bits, scratch, &mut |record| {
+                sequence.append(record)
+            })?;
             progress.records_written.fetch_add(records, Ordering::Relaxed);
         }
         let mut written = sequence.finish()?;
@@ -73,8 +75,9 @@ pub(crate) fn write(
     };
     let write_some = || {
         let mut done = Vec::new();
+        let mut scratch = Scratch::default();
         while let Some((number, unit)) = take(&next, &units) {
-            match write_unit(unit) {
+            match write_unit(unit, &mut scratch) {
                 Ok(written) => done.push((number, written)),
                 Err(e) => {
                     next.store(units.len(), Ordering::Relaxed);

@@ -55,26 +55,81 @@ struct Entry {
     place: u64,
 }
 
+/// Memory that a thread sorts in, and uses again for the next part: given back each time, its pages would be made anew.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    records: Block,
+    entries: Vec<Entry>,
+}
+
+impl Scratch {
+    /// Memory for the records of a file, empty.
+    fn take_records(&mut self, bytes: usize) -> Block {
+        let mut records = std::mem::take(&mut self.records);
+        records.clear();
+        with_capacity(&mut records, bytes);
+        records
+    }
+
+    /// Keeps the memory of records, unless it is too much together with that of the entries.
+    fn give_back(&mut self, records: Block, bytes_max: u64) {
+        let entries_bytes = self.entries.capacity() * size_of::<Entry>();
+        if (records.capacity() + entries_bytes) as u64 <= bytes_max {
+            self.records = records;
+        } else {
+            *self = Self::default();
+        }
+    }
+}
+
+/// Makes room for exactly so many elements in a vector that is empty. What it has is freed before, not copied.
+fn with_capacity<T>(vector: &mut Vec<T>, elements: usize) {
+    debug_assert!(vector.is_empty());
+    if vector.capacity() < elements {
+        *vector = Vec::new();
+        vector.reserve_exact(elements);
+    }
+}
+
 /// What a drain does with each record that is kept.
 type Emit<'a> = dyn FnMut(&Record<'_>) -> Result<(), BuildError> + 'a;
 
 impl Drain<'_> {
     /// Hands over the records of a part whose positions agree in the first `depth` bits, in the
     /// order of (position, hash, key). Returns how many duplicates were dropped.
-    pub(crate) fn drain(&self, mut part: Part, depth: u32, emit: &mut Emit<'_>) -> Result<u64, BuildError> {
+    pub(crate) fn drain(
+        &self,
+        mut part: Part,
+        depth: u32,
+        scratch: &mut Scratch,
+        emit: &mut Emit<'_>,
+    ) -> Result<u64, BuildError> {
         let to_load = part.file_bytes() + part.records * size_of::<Entry>() as u64;
         if to_load > self.share_bytes && part.records > RECORDS_LOADED_ALWAYS {
-            return self.split(part, depth, emit);
+            return self.split(part, depth, scratch, emit);
         }
-        if let Some(file) = part.file.take() {
-            part.blocks.push(file.load(self.temporary)?);
-        }
-        self.drain_loaded(&part.blocks, part.records, emit)
+        let Some(file) = part.file.take() else {
+            return self.drain_loaded(&part.blocks, part.records, scratch, emit);
+        };
+        let mut records = scratch.take_records(file.bytes() as usize);
+        file.load(&mut records, self.temporary)?;
+        part.blocks.push(records);
+        let dropped = self.drain_loaded(&part.blocks, part.records, scratch, emit)?;
+        // It was pushed last.
+        scratch.give_back(part.blocks.pop().unwrap_or_default(), self.share_bytes);
+        Ok(dropped)
     }
 
     /// Sorts what is in memory.
-    fn drain_loaded(&self, blocks: &[Block], records: u64, emit: &mut Emit<'_>) -> Result<u64, BuildError> {
-        let mut entries = self.entries(blocks, records)?;
+    fn drain_loaded(
+        &self,
+        blocks: &[Block],
+        records: u64,
+        scratch: &mut Scratch,
+        emit: &mut Emit<'_>,
+    ) -> Result<u64, BuildError> {
+        let entries = &mut scratch.entries;
+        self.write_entries(blocks, records, entries)?;
         entries.sort_unstable_by_key(|entry| entry.position);
         let mut dropped = 0;
         let mut rest = &entries[..];
@@ -117,8 +172,9 @@ impl Drain<'_> {
         Ok(dropped)
     }
 
-    fn entries(&self, blocks: &[Block], records: u64) -> Result<Vec<Entry>, BuildError> {
-        let mut entries = Vec::with_capacity(records as usize);
+    fn write_entries(&self, blocks: &[Block], records: u64, entries: &mut Vec<Entry>) -> Result<(), BuildError> {
+        entries.clear();
+        with_capacity(entries, records as usize);
         for (number, block) in blocks.iter().enumerate() {
             let mut offset = 0;
             while offset < block.len() {
@@ -131,7 +187,7 @@ impl Drain<'_> {
                 offset += record.stored_bytes();
             }
         }
-        Ok(entries)
+        Ok(())
     }
 
     fn record<'b>(&self, blocks: &'b [Block], entry: Entry) -> Result<Record<'b>, BuildError> {
@@ -143,11 +199,11 @@ impl Drain<'_> {
     }
 
     /// Divides a part that is too large by the next bits, and drains each.
-    fn split(&self, part: Part, depth: u32, emit: &mut Emit<'_>) -> Result<u64, BuildError> {
+    fn split(&self, part: Part, depth: u32, scratch: &mut Scratch, emit: &mut Emit<'_>) -> Result<u64, BuildError> {
         let bits = SPLIT_BITS.min(u64::BITS - depth);
         if bits == 0 {
-            let (part, dropped) = self.compact(part)?;
-            return Ok(dropped + self.drain(part, depth, emit)?);
+            let (part, dropped) = self.compact(part, scratch)?;
+            return Ok(dropped + self.drain(part, depth, scratch, emit)?);
         }
         let bytes = part.bytes();
         let mut parts: Vec<PartWriter<'_>> = (0..1 << bits).map(|_| PartWriter::new(self.temporary)).collect();
@@ -160,18 +216,18 @@ impl Drain<'_> {
         for part in parts {
             let mut part = part.finish()?;
             if part.bytes() > bytes / 2 {
-                let (smaller, duplicates) = self.compact(part)?;
+                let (smaller, duplicates) = self.compact(part, scratch)?;
                 part = smaller;
                 dropped += duplicates;
             }
-            dropped += self.drain(part, depth + bits, emit)?;
+            dropped += self.drain(part, depth + bits, scratch, emit)?;
         }
         Ok(dropped)
     }
 
     /// Drops duplicates from a part that consists mostly of them, piece by piece, so that it
     /// shrinks to a fraction. Returns how many were dropped.
-    fn compact(&self, part: Part) -> Result<(Part, u64), BuildError> {
+    fn compact(&self, part: Part, scratch: &mut Scratch) -> Result<(Part, u64), BuildError> {
         let piece_bytes = self.share_bytes as usize / 2;
         let mut compacted = PartWriter::new(self.temporary);
         let mut piece = Block::new();
@@ -181,7 +237,7 @@ impl Drain<'_> {
             // At least two records a piece: two duplicates always become one.
             if records >= 2 && piece.len() + record.stored_bytes() > piece_bytes {
                 let full = std::slice::from_ref(&piece);
-                dropped += self.drain_loaded(full, records, &mut |record| compacted.add(record))?;
+                dropped += self.drain_loaded(full, records, scratch, &mut |record| compacted.add(record))?;
                 piece.clear();
                 records = 0;
             }
@@ -189,7 +245,7 @@ impl Drain<'_> {
             records += 1;
             Ok(())
         })?;
-        dropped += self.drain_loaded(&[piece], records, &mut |record| compacted.add(record))?;
+        dropped += self.drain_loaded(&[piece], records, scratch, &mut |record| compacted.add(record))?;
         Ok((compacted.finish()?, dropped))
     }
 

@@ -24,7 +24,7 @@ use fondaco_model::{PartitionCount, StoreName};
 
 pub(crate) use appender::{Appender, PartitionTally};
 pub(crate) use bucket::Part;
-pub(crate) use drain::{Drain, Winner};
+pub(crate) use drain::{Drain, Scratch, Winner};
 pub(crate) use layout::{Layout, MEMORY_BYTES_MIN};
 pub(crate) use record::{Positions, Record, RowId};
 

@@ -42,13 +42,12 @@ impl SpillFile {
             .map_err(|e| BuildError::temporary(directory, e))
     }
 
-    /// All records in one piece of memory.
-    pub(crate) fn load(&self, directory: &Path) -> Result<Vec<u8>, BuildError> {
-        let mut records = vec![0; self.bytes() as usize];
+    /// Reads all records into memory.
+    pub(crate) fn load(&self, records: &mut Vec<u8>, directory: &Path) -> Result<(), BuildError> {
+        records.resize(self.bytes() as usize, 0);
         self.file
-            .read_exact_at(&mut records, 0)
-            .map_err(|e| BuildError::temporary(directory, e))?;
-        Ok(records)
+            .read_exact_at(records, 0)
+            .map_err(|e| BuildError::temporary(directory, e))
     }
 
     /// Hands over the records one after the other, in the order of the file.

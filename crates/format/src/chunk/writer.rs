@@ -28,7 +28,8 @@ pub struct ChunkPlan {
     pub chunk: u32,
     /// How many chunks the partition has, at least 1.
     pub chunk_count: u32,
-    /// How many records it will have, about: this and the next decide how large the index is.
+    /// How many records it will have, about: this and the next decide how large the index is. If there are far
+    /// fewer in the end, it becomes smaller.
     pub records_expected: u64,
     /// How many bytes its keys and values have together, uncompressed, about.
     pub bytes_expected: u64,
@@ -36,6 +37,7 @@ pub struct ChunkPlan {
 
 /// Writes one chunk.
 pub struct ChunkWriter<W: Write> {
+    plan: ChunkPlan,
     identity: ChunkIdentity,
     bucket_count: u32,
     /// Where each bucket begins, up to that of the last record.
@@ -105,8 +107,9 @@ impl<W: Write> ChunkWriter<W> {
         );
         let mut data = Sink::new(data);
         data.buffer.extend_from_slice(&DataHeader { identity }.to_bytes());
-        let bucket_count = bucket_count(plan.records_expected, plan.bytes_expected);
+        let bucket_count = divisible(bucket_count(plan.records_expected, plan.bytes_expected));
         Ok(Self {
+            plan,
             identity,
             bucket_count,
             starts: Vec::with_capacity(bucket_count as usize),
@@ -157,6 +160,7 @@ impl<W: Write> ChunkWriter<W> {
     pub fn finish<I: Write>(mut self, index: I) -> Result<(ChunkEntry, W, I), FormatError> {
         let data_bytes = self.data.position();
         self.starts.resize(self.bucket_count as usize, data_bytes as u32);
+        self.join_buckets();
         let ChunkIdentity { partition, chunk, .. } = self.identity;
         let (data_entry, data) = self.data.finish(data_file_name(partition, chunk))?;
         debug_assert!(data_entry.bytes == data_bytes && data_bytes >= DATA_HEADER_BYTES as u64);
@@ -183,4 +187,39 @@ impl<W: Write> ChunkWriter<W> {
         };
         Ok((entry, data, index))
     }
+
+    /// Joins neighbouring buckets when there are at least twice as many as the records need: those that were dropped as
+    /// duplicates were expected, too. A bucket is a range of hashes, so the ranges of `joined` buckets are those of one.
+    fn join_buckets(&mut self) {
+        let ChunkPlan {
+            records_expected,
+            bytes_expected,
+            ..
+        } = self.plan;
+        let bytes = u128::from(bytes_expected) * u128::from(self.records) / u128::from(records_expected.max(1));
+        let needed = bucket_count(self.records, bytes.min(u128::from(u64::MAX)) as u64);
+        let joined = floor_power_of_two(self.bucket_count / needed).min(divisor(self.bucket_count));
+        if joined > 1 {
+            self.starts = self.starts.iter().copied().step_by(joined as usize).collect();
+            self.bucket_count /= joined;
+        }
+    }
+}
+
+/// Into how many buckets a chunk of many is joined at the least.
+const BUCKETS_JOINED_MIN: u32 = 256;
+
+/// A number of buckets that is no less, by which many of them can be joined.
+fn divisible(buckets: u32) -> u32 {
+    let rounded = buckets.checked_next_multiple_of(divisor(buckets));
+    rounded.unwrap_or(buckets)
+}
+
+/// How many buckets can become one: a power of two that is far smaller than their number.
+fn divisor(buckets: u32) -> u32 {
+    floor_power_of_two(buckets / BUCKETS_JOINED_MIN)
+}
+
+fn floor_power_of_two(n: u32) -> u32 {
+    1 << n.max(1).ilog2()
 }
