@@ -4,6 +4,7 @@
 //! promises to scripts: exit code 0 for done, 1 for failed, 2 for wrong usage; results on standard
 //! output, everything else on standard error; `--json` for programs.
 
+mod allocator;
 mod arguments;
 mod client;
 mod commands;

@@ -182,6 +182,7 @@ pub fn run(
         temporary: work,
         dry_run: options.dry_run,
     };
+    crate::allocator::return_freed_memory();
     // What does not fit into memory is in many files.
     fondaco_control::raise_open_files_limit();
     let progress = Progress::new();

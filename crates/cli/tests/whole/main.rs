@@ -2,6 +2,7 @@
 //! its command line and its ports, killed at any moment.
 
 mod backups;
+mod builds;
 mod cold;
 mod commands;
 mod crashes;
