@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    backup, build, completions, config, inspect, look_up, nodes, push, rebalance, repair, roles, scan, status, store,
-    versions,
+    backup, build, cluster, completions, config, inspect, look_up, nodes, push, rebalance, repair, roles, scan, status,
+    store, versions,
 };
 
 /// A derived-data store: datasets are built offline into immutable versions, pushed to nodes,
@@ -47,7 +47,7 @@ pub enum Command {
     Router(roles::RouterOptions),
     /// Run a controller: the one that leads decides for the cluster
     Controller(roles::ControllerOptions),
-    /// Create, list, show, alter and drop stores
+    /// Create, list, show, alter, drop and restore stores
     #[command(subcommand)]
     Store(store::StoreCommand),
     /// Build a version of a store, fetch it, and swap it in
@@ -74,6 +74,9 @@ pub enum Command {
     Status(status::StatusOptions),
     /// List the nodes, and what each holds
     Nodes(nodes::NodesOptions),
+    /// Restore what the cluster coordinates itself by
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
     /// Change which nodes hold what, by a plan
     #[command(subcommand)]
     Rebalance(rebalance::RebalanceCommand),

@@ -95,6 +95,7 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<()> {
         Command::Scan(options) => commands::scan::scan(&options, output),
         Command::Status(options) => commands::status::status(&options, output),
         Command::Nodes(options) => commands::nodes::nodes(&options, output),
+        Command::Cluster(command) => commands::cluster::run(command, output),
         Command::Rebalance(command) => commands::rebalance::run(command, output),
         Command::Repair(command) => commands::repair::run(command, output),
         Command::Backup(options) => commands::backup::back_up(&options, output),

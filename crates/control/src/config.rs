@@ -58,6 +58,9 @@ pub struct Config {
     pub disk_reserve_bytes: u64,
     /// How much memory the process may have, in bytes; the machine's or its control group's if `None`.
     pub memory_bytes: Option<u64>,
+    /// How long data is kept that was given up, so that it can be taken back: dropped stores, and versions that are not
+    /// kept any more. These go earlier where the disk needs the room.
+    pub keep_deleted: Duration,
     /// How versioned stores are kept.
     pub versioned: VersionedConfig,
 }
@@ -171,6 +174,9 @@ impl Config {
     /// How much of the disk a push leaves free, in bytes, unless configured.
     pub const DISK_RESERVE_BYTES_DEFAULT: u64 = 256 << 20;
 
+    /// How long data is kept that was given up, unless configured.
+    pub const KEEP_DELETED_DEFAULT: Duration = Duration::from_secs(24 * 3600);
+
     /// The shortest token, in bytes: shorter ones can be guessed.
     pub const TOKEN_BYTES_MIN: usize = 16;
 
@@ -193,6 +199,7 @@ impl Config {
             allow_insecure: false,
             disk_reserve_bytes: Self::DISK_RESERVE_BYTES_DEFAULT,
             memory_bytes: None,
+            keep_deleted: Self::KEEP_DELETED_DEFAULT,
             versioned: VersionedConfig::default(),
         }
     }

@@ -63,7 +63,7 @@ impl ControllerWork {
     pub(crate) fn start(
         coordination: Arc<dyn Coordination>,
         mirror: Mirror,
-        founding: Founding,
+        founding: Option<Founding>,
         candidate: &Candidate,
         patience: Patience,
     ) -> Result<Self, ControlError> {
@@ -111,7 +111,8 @@ struct Work {
     bell: Arc<Bell>,
     coordination: Arc<dyn Coordination>,
     mirror: Mirror,
-    founding: Founding,
+    /// How to make the cluster, unless the node of this process does.
+    founding: Option<Founding>,
     patience: Patience,
     started: Instant,
 }
@@ -151,8 +152,10 @@ impl Work {
             let seen = self.bell.count();
             let sighting = self.mirror.look();
             let mut again = false;
-            if sighting.origin == Origin::Service {
-                if let Err(error) = self.founding.found(&*self.coordination, &self.mirror) {
+            if sighting.origin == Origin::Service && sighting.is_current {
+                let founding = self.founding.as_ref();
+                let founded = founding.map(|founding| founding.found(&*self.coordination, &self.mirror));
+                if let Some(Err(error)) = founded {
                     tracing::warn!(%error, "cannot make the cluster: trying again");
                 }
                 let moment = Moment {

@@ -9,7 +9,7 @@
 //! DATA/stores/NAME/fetching-N/       a version being fetched
 //! DATA/versioned/tables/              what is held of versioned stores, and hints for other nodes
 //! DATA/versioned/incarnation.json     under which numbers writes were counted there
-//! DATA/trash/                        what is to be deleted; emptied at start
+//! DATA/trash/                        what was given up, until its time is over; what is being deleted
 //! ```
 
 use std::fs::{self, File, OpenOptions};
@@ -17,7 +17,6 @@ use std::io::{self, Read, Seek, Write};
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use fondaco_model::{StoreName, VersionNumber};
 use rustix::fs::{Advice, FlockOperation, fadvise, flock};
@@ -29,7 +28,6 @@ pub struct DataDir {
     root: PathBuf,
     /// The lock is on the open file, and goes with it, or with the process, however that ends.
     _lock: File,
-    trashed: AtomicU64,
 }
 
 /// What the name of a directory in a store's directory says that it is.
@@ -51,11 +49,7 @@ impl DataDir {
         }
         let lock = lock(&root)?;
         let root = fs::canonicalize(&root).map_err(ControlError::io("resolve", &root))?;
-        Ok(Self {
-            root,
-            _lock: lock,
-            trashed: AtomicU64::new(0),
-        })
+        Ok(Self { root, _lock: lock })
     }
 
     /// The directory itself.
@@ -74,6 +68,17 @@ impl DataDir {
 
     pub(crate) fn view_file(&self) -> PathBuf {
         self.root.join("view.json")
+    }
+
+    /// Something that a node has put here; `None` if there is nothing.
+    pub(crate) fn found_data(&self) -> Option<&'static str> {
+        let has_stores = fs::read_dir(self.stores()).is_ok_and(|mut stores| stores.next().is_some());
+        let found = [
+            ("versions of stores", has_stores),
+            ("data of versioned stores", self.versioned().exists()),
+            ("a remembered view of the cluster", self.view_file().exists()),
+        ];
+        found.into_iter().find_map(|(what, is_there)| is_there.then_some(what))
     }
 
     pub(crate) fn stores(&self) -> PathBuf {
@@ -95,27 +100,6 @@ impl DataDir {
 
     pub(crate) fn fetching(&self, store: &StoreName, version: VersionNumber) -> PathBuf {
         self.store(store).join(format!("fetching-{version}"))
-    }
-
-    /// Moves a directory out of the way, where nobody will find it, and returns where it went. `None`
-    /// if there was none.
-    pub(crate) fn move_to_trash(&self, dir: &Path) -> Result<Option<PathBuf>, ControlError> {
-        let name = dir.file_name().unwrap_or_default().to_string_lossy();
-        loop {
-            let number = self.trashed.fetch_add(1, Relaxed);
-            let trash = self.trash().join(format!("{name}-{number}"));
-            match fondaco_durable::rename(dir, &trash) {
-                Ok(()) => return Ok(Some(trash)),
-                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-                // The trash of an earlier life that could not be emptied.
-                Err(e)
-                    if matches!(
-                        e.kind(),
-                        io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists
-                    ) => {}
-                Err(e) => return Err(ControlError::io("move to the trash", dir)(e)),
-            }
-        }
     }
 
     pub(crate) fn trash(&self) -> PathBuf {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use fondaco_coordination::CoordinationError;
 use fondaco_format::FormatError;
-use fondaco_model::cluster::AdmissionError;
 use fondaco_model::cluster::operator::OperatorError;
+use fondaco_model::cluster::{AdmissionError, Discontinuity};
 use fondaco_model::{Identity, StoreName, VersionNumber};
 use fondaco_node::FetchError;
 use fondaco_replica::ReplicasError;
@@ -22,6 +22,24 @@ pub enum ControlError {
     /// This process must not take part in the cluster.
     #[error(transparent)]
     Admission(#[from] AdmissionError),
+    /// The coordination service does not say what it said before.
+    #[error(transparent)]
+    Discontinuity(#[from] Discontinuity),
+    /// Only a node remembers what can be written back.
+    #[error("this process remembers nothing that could be written back: ask a node, --http HOST:PORT")]
+    RemembersNothing,
+    /// The node does not know who it is, and has data.
+    #[error(
+        "{path:?} is missing, and the data directory has {found}: the node would join as another one and could not use \
+         its data; restore the file from a copy, or, to give up what is in there, start with an empty directory; the file \
+         is {{\"identity\": …, \"id\": …, \"cluster\": …}} as fondaco nodes --json and fondaco status --json show them"
+    )]
+    NodeFileMissing {
+        /// The file.
+        path: PathBuf,
+        /// What there is.
+        found: &'static str,
+    },
     /// The node that was started must not take part in the cluster.
     #[error(transparent)]
     Unfit(Arc<ControlError>),

@@ -11,7 +11,7 @@ pub(crate) const SETTINGS: &str = "settings";
 pub(crate) const ELECTION: &str = "election";
 
 /// The entries that every process looks at.
-const MEMBERS_LOOK_AT: [&str; 8] = [
+const MEMBERS_LOOK_AT: [&str; 9] = [
     "cluster",
     "routing",
     "numbers",
@@ -19,6 +19,8 @@ const MEMBERS_LOOK_AT: [&str; 8] = [
     "announcements",
     "routers",
     "stores",
+    // After the stores: that one was dropped is known when it is gone.
+    "dropped",
     SETTINGS,
 ];
 
@@ -26,7 +28,7 @@ const MEMBERS_LOOK_AT: [&str; 8] = [
 pub(crate) const REPORTS: &str = "reports";
 
 /// The folders of entries, one for each of something.
-pub(crate) const FOLDERS: [&str; 5] = ["nodes", "announcements", "routers", "stores", REPORTS];
+pub(crate) const FOLDERS: [&str; 6] = ["nodes", "announcements", "routers", "stores", "dropped", REPORTS];
 
 /// The path of an entry.
 pub(crate) fn path(record: &RecordPath) -> Result<EntryPath, CoordinationError> {

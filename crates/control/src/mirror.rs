@@ -2,7 +2,11 @@
 //!
 //! It decides nothing and writes nothing. While the coordination service does not answer, the last view
 //! stays, and a process that starts meanwhile begins with the view that it remembers. An entry that
-//! cannot be understood leaves its former self in place: it must not blind the process to all others.
+//! cannot be understood leaves its former self in place: it must not blind the process to all others. So does the entry
+//! of a store that is missing, though no record says that the store was dropped.
+//!
+//! A service that shows another cluster than before, or older entries, was emptied or put back to an older copy. It
+//! counts as one that does not answer: the last view stays until an operator has decided which entries are true.
 //!
 //! The mirror ends with its session: its thread holds none.
 
@@ -13,8 +17,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fondaco_coordination::{Coordination, CoordinationError, Entry, EntryPath, WatchEvent};
-use fondaco_model::Identity;
-use fondaco_model::cluster::{ClusterView, RecordPath, Revised};
+use fondaco_model::cluster::{ClusterView, Discontinuity, DroppedStore, RecordPath, Revised};
+use fondaco_model::{Identity, StoreName};
 use fondaco_node::Settings;
 use serde::de::DeserializeOwned;
 
@@ -61,6 +65,8 @@ pub(crate) struct Reads {
 struct State {
     sighting: Sighting,
     problems: BTreeMap<EntryPath, String>,
+    /// Why what the service says is not taken, as long as that is so.
+    discontinuity: Option<Discontinuity>,
     stale_since: Option<Instant>,
     /// When nodes left that this process has seen, in milliseconds since 1970.
     absent_since_unix_ms: BTreeMap<Identity, u64>,
@@ -72,7 +78,8 @@ pub(crate) struct Sighting {
     pub(crate) view: Arc<ClusterView>,
     pub(crate) settings: Option<Revised<SettingChanges>>,
     pub(crate) origin: Origin,
-    /// Whether the coordination service answers: then nobody knows more of the cluster than this.
+    /// Whether the coordination service answers, and what it says continues what was seen before: then no other process
+    /// knows more of the cluster than this.
     pub(crate) is_current: bool,
 }
 
@@ -177,7 +184,13 @@ impl Mirror {
     pub(crate) fn problems(&self) -> Vec<String> {
         let state = self.0.state();
         let problem = |(path, reason): (&EntryPath, &String)| format!("metadata entry {path:?}: {reason}");
-        state.problems.iter().map(problem).collect()
+        let discontinuity = state.discontinuity.iter().map(Discontinuity::to_string);
+        discontinuity.chain(state.problems.iter().map(problem)).collect()
+    }
+
+    /// Why what the coordination service says is not taken; `None` if it is.
+    pub(crate) fn discontinuity(&self) -> Option<Discontinuity> {
+        self.0.state().discontinuity.clone()
     }
 
     /// What it has read so far.
@@ -276,22 +289,42 @@ impl Shared {
     fn read(&self, coordination: &dyn Coordination, pending: &Pending) -> Result<(), CoordinationError> {
         // The lock guards no memory of its own.
         let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        // What changed of entries that are not taken says nothing by itself.
+        let all = pending.all || self.state().discontinuity.is_some();
+        match self.read_locked(coordination, pending, all)? {
+            // An operator has decided which entries are true: all of them are to be seen.
+            Taken::Adopted if !all => self.read_locked(coordination, pending, true).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    fn read_locked(
+        &self,
+        coordination: &dyn Coordination,
+        pending: &Pending,
+        all: bool,
+    ) -> Result<Taken, CoordinationError> {
         let Sighting {
-            view,
+            view: former,
             mut settings,
             origin,
             is_current,
         } = self.state().sighting.clone();
-        let mut view = Arc::unwrap_or_clone(view);
-        let mut problems = match pending.all {
+        let mut view = ClusterView::clone(&former);
+        let mut problems = match all {
             true => BTreeMap::new(),
             false => self.state().problems.clone(),
         };
-        self.full.fetch_add(u64::from(pending.all), Relaxed);
-        let mut put = |path: &EntryPath, entry: Option<Entry>| {
+        self.full.fetch_add(u64::from(all), Relaxed);
+        let mut put = |path: &EntryPath, entry: Option<Entry>| -> Result<(), CoordinationError> {
             let outcome = match path.as_str() {
                 SETTINGS => parse(entry.as_ref()).map(|found| settings = found),
                 text => match RecordPath::parse(text) {
+                    Some(RecordPath::Store(name))
+                        if entry.is_none() && !is_adopted(&view, &former) && is_lost(coordination, &view, &name)? =>
+                    {
+                        Err(LOST.to_owned())
+                    }
                     Some(record) => apply(&mut view, &record, entry.as_ref()),
                     // Somebody else's.
                     None => Ok(()),
@@ -300,38 +333,49 @@ impl Shared {
             match outcome {
                 Ok(()) => drop(problems.remove(path)),
                 Err(reason) => {
-                    tracing::error!(%path, %reason, "a metadata entry cannot be understood");
+                    if self.state().problems.get(path) != Some(&reason) {
+                        tracing::error!(%path, %reason, "a metadata entry cannot be used");
+                    }
                     problems.insert(path.clone(), reason);
                 }
             }
+            Ok(())
         };
-        if pending.all {
+        if all {
             for prefix in layout::watched(self.decides)? {
                 if !FOLDERS.contains(&prefix.as_str()) {
-                    put(&prefix, coordination.read(&prefix)?);
+                    put(&prefix, coordination.read(&prefix)?)?;
                     continue;
                 }
                 let entries = coordination.read_children(&prefix)?;
                 for name in self.known(prefix.as_str()) {
                     if !entries.contains_key(&name) {
-                        put(&prefix.join(&name)?, None);
+                        put(&prefix.join(&name)?, None)?;
                     }
                 }
                 for (name, entry) in entries {
-                    put(&prefix.join(&name)?, Some(entry));
+                    put(&prefix.join(&name)?, Some(entry))?;
                 }
             }
         } else {
             for path in &pending.paths {
-                put(path, coordination.read(path)?);
+                put(path, coordination.read(path)?)?;
             }
         }
-        let origin = match pending.all {
+        if let Err(discontinuity) = view.check_continues(&former) {
+            self.discontinue(discontinuity);
+            return Ok(Taken::Nothing);
+        }
+        // Seen by the entries that changed alone, it would keep those that are missing.
+        if !all && is_adopted(&view, &former) {
+            return Ok(Taken::Adopted);
+        }
+        let origin = match all {
             true => Origin::Service,
             false => origin,
         };
-        let former = self.state().sighting.settings.as_ref().map(|former| former.revision);
-        if let Some(changed) = settings.as_ref().filter(|settings| Some(settings.revision) != former) {
+        let before = self.state().sighting.settings.as_ref().map(|before| before.revision);
+        if let Some(changed) = settings.as_ref().filter(|settings| Some(settings.revision) != before) {
             changed.record.take_up(&self.settings);
         }
         // A store that cannot be understood is there all the same: nothing is to be given up for want of it.
@@ -353,11 +397,23 @@ impl Shared {
             is_current,
         };
         state.problems = problems;
-        if pending.all {
+        if all {
             state.stale_since = None;
+            state.discontinuity = None;
             state.sighting.is_current = true;
         }
-        Ok(())
+        Ok(Taken::All)
+    }
+
+    /// Goes on with what was seen last.
+    fn discontinue(&self, discontinuity: Discontinuity) {
+        let mut state = self.state();
+        state.stale_since.get_or_insert_with(Instant::now);
+        state.sighting.is_current = false;
+        if state.discontinuity.as_ref() != Some(&discontinuity) {
+            tracing::error!(%discontinuity, "the entries of the coordination service are not those of before");
+            state.discontinuity = Some(discontinuity);
+        }
     }
 
     /// The names of a folder's entries that are in the view.
@@ -371,6 +427,7 @@ impl Shared {
             "announcements" => names(&view.announcements),
             "routers" => names(&view.routers),
             "stores" => names(&view.stores),
+            "dropped" => names(&view.dropped),
             _ => names(&view.reports),
         }
     }
@@ -382,8 +439,40 @@ impl Pending {
     }
 }
 
+/// What was taken of what was read.
+#[derive(PartialEq, Eq)]
+enum Taken {
+    /// All of it.
+    All,
+    /// All of it, since an operator said so.
+    Adopted,
+    Nothing,
+}
+
+/// Why a store is still in the view whose entry is not there.
+const LOST: &str = "it is missing, though the store was not dropped: the store stays as it was seen last, and nothing is \
+                    deleted; write the entry back: fondaco cluster adopt, or give the store up: fondaco cluster adopt \
+                    --present";
+
+/// Whether an operator declared the entries of this view to be true, whatever was seen before.
+fn is_adopted(view: &ClusterView, former: &ClusterView) -> bool {
+    let adoptions = |view: &ClusterView| view.cluster.as_ref().map(|cluster| cluster.adoptions);
+    adoptions(former).is_some_and(|former| adoptions(view) > Some(former))
+}
+
+/// Whether the entry of a store that is in a view, and not there any more, is missing for no reason.
+fn is_lost(coordination: &dyn Coordination, view: &ClusterView, name: &StoreName) -> Result<bool, CoordinationError> {
+    let Some(store) = view.stores.get(name).map(|store| &store.record) else {
+        return Ok(false);
+    };
+    let entry = coordination.read(&layout::path(&RecordPath::Dropped(store.id))?)?;
+    let dropped: Option<Revised<DroppedStore>> = parse(entry.as_ref()).ok().flatten();
+    let is_it = |dropped: Revised<DroppedStore>| dropped.record.record.created_unix_ms == store.created_unix_ms;
+    Ok(!dropped.is_some_and(is_it))
+}
+
 /// Puts an entry in its place in a view, or takes out what is there.
-fn apply(view: &mut ClusterView, path: &RecordPath, entry: Option<&Entry>) -> Result<(), String> {
+pub(crate) fn apply(view: &mut ClusterView, path: &RecordPath, entry: Option<&Entry>) -> Result<(), String> {
     fn plain<T>(revised: Option<Revised<T>>) -> Option<T> {
         revised.map(|revised| revised.record)
     }
@@ -402,6 +491,7 @@ fn apply(view: &mut ClusterView, path: &RecordPath, entry: Option<&Entry>) -> Re
         RecordPath::Report(id) => put(&mut view.reports, id, plain(parse(entry)?)),
         RecordPath::Router(identity) => put(&mut view.routers, identity, plain(parse(entry)?)),
         RecordPath::Store(name) => put(&mut view.stores, name, parse(entry)?),
+        RecordPath::Dropped(id) => put(&mut view.dropped, id, parse(entry)?),
     }
     Ok(())
 }

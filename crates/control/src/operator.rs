@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fondaco_coordination::{Coordination, CoordinationError, EntryPath};
-use fondaco_model::cluster::operator::{self, OperatorError, RoutingRequest, StoreChange};
+use fondaco_model::cluster::operator::{self, OperatorError, Present, RoutingRequest, StoreChange};
 use fondaco_model::cluster::{Change, ClusterView, RecordPath, ReportRecord, StoreRecord, VersionDetail, not_serving};
 use fondaco_model::versioned::VersionedChange;
 use fondaco_model::{NodeId, Plan, StoreDefinition, StoreKind, StoreName, VersionNumber};
@@ -34,14 +34,22 @@ pub(crate) struct Operator {
     mirror: Mirror,
     /// Whether the mirror has the reports of nodes.
     mirrors_reports: bool,
+    /// How long the data of dropped stores is kept.
+    keep_deleted: Duration,
 }
 
 impl Operator {
-    pub(crate) fn new(coordination: Arc<dyn Coordination>, mirror: Mirror, mirrors_reports: bool) -> Self {
+    pub(crate) fn new(
+        coordination: Arc<dyn Coordination>,
+        mirror: Mirror,
+        mirrors_reports: bool,
+        keep_deleted: Duration,
+    ) -> Self {
         Self {
             coordination,
             mirror,
             mirrors_reports,
+            keep_deleted,
         }
     }
 
@@ -115,11 +123,51 @@ impl Operator {
         self.change_store(name, |view| operator::alter_store(view, name, change).map(Some))
     }
 
-    /// Drops a store with all its versions.
-    pub(crate) fn drop_store(&self, name: &StoreName) -> Result<(), ControlError> {
-        self.change_store(name, |view| operator::drop_store(view, name).map(Some))?;
-        tracing::info!(store = %name, "dropped");
+    /// Drops a store with all its versions. Its data is kept as long as is configured, or goes `now`.
+    pub(crate) fn drop_store(&self, name: &StoreName, now: bool) -> Result<(), ControlError> {
+        let keep_ms = if now { 0 } else { self.keep_deleted.as_millis() as u64 };
+        self.change_store(name, |view| {
+            operator::drop_store(view, name, now_unix_ms(), keep_ms).map(Some)
+        })?;
+        tracing::info!(store = %name, keep_ms, "dropped");
         Ok(())
+    }
+
+    /// Takes a dropped store back.
+    pub(crate) fn restore_store(&self, name: &StoreName) -> Result<(), ControlError> {
+        self.change_store(name, |view| {
+            operator::restore_store(view, name, now_unix_ms()).map(Some)
+        })?;
+        tracing::info!(store = %name, "restored");
+        Ok(())
+    }
+
+    /// After the coordination service lost entries or went back to older ones: writes what this process remembers, or
+    /// declares what is `present` to be true.
+    pub(crate) fn adopt(&self, present: bool) -> Result<(), ControlError> {
+        let known = self.mirror.view();
+        for _ in 0..ATTEMPTS_MAX {
+            let found = present_entries(&*self.coordination)?;
+            let changes = match present {
+                true => vec![operator::accept(&known, &found)?],
+                false => operator::adopt(&known, &found)?,
+            };
+            let carried_out = changes
+                .iter()
+                .try_for_each(|change| carry_out(&*self.coordination, &self.mirror, change));
+            match carried_out {
+                Ok(()) => {
+                    let all = layout::watched(self.mirrors_reports)?;
+                    self.mirror.refresh(&*self.coordination, &all)?;
+                    tracing::warn!(present, "an operator has decided which entries of the cluster are true");
+                    return Ok(());
+                }
+                // Others write there, too: what they wrote goes.
+                Err(CoordinationError::Conflict { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(ControlError::TooManyConflicts)
     }
 
     /// Begins a push. Returns the number of its version.
@@ -237,6 +285,9 @@ impl Operator {
         for _ in 0..ATTEMPTS_MAX {
             self.mirror.refresh(&*self.coordination, &paths)?;
             let sighting = self.mirror.look();
+            if let Some(discontinuity) = self.mirror.discontinuity() {
+                return Err(discontinuity.into());
+            }
             if sighting.origin != Origin::Service {
                 return Err(ControlError::NothingSeen);
             }
@@ -258,4 +309,29 @@ impl Operator {
         let path = layout::path(&RecordPath::Store(name.clone()))?;
         Ok(self.mirror.refresh(&*self.coordination, &[path])?)
     }
+}
+
+/// What there is in the coordination service, but for what ends with a session.
+fn present_entries(coordination: &dyn Coordination) -> Result<Present, ControlError> {
+    let mut present = Present::default();
+    for prefix in layout::watched(false)? {
+        let lasting = |path: &EntryPath| {
+            let path = RecordPath::parse(path.as_str());
+            path.filter(|path| !matches!(path, RecordPath::Announcement(_) | RecordPath::Router(_)))
+        };
+        if let (Some(path), Some(entry)) = (lasting(&prefix), coordination.read(&prefix)?) {
+            if path == RecordPath::Cluster {
+                present.cluster = serde_json::from_slice(&entry.bytes).ok();
+            }
+            present.revisions.insert(path, entry.revision.get());
+        }
+        if layout::FOLDERS.contains(&prefix.as_str()) {
+            for (name, entry) in coordination.read_children(&prefix)? {
+                if let Some(path) = lasting(&prefix.join(&name)?) {
+                    present.revisions.insert(path, entry.revision.get());
+                }
+            }
+        }
+    }
+    Ok(present)
 }

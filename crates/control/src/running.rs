@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fondaco_coordination::Coordination;
 use fondaco_node::Server;
@@ -39,6 +39,9 @@ pub struct Running {
     pub(crate) resp: Option<Server>,
     pub(crate) ended: watch::Sender<bool>,
     pub(crate) http: JoinHandle<()>,
+    pub(crate) role: Role,
+    pub(crate) view: Mirror,
+    pub(crate) begun: Instant,
 }
 
 impl Running {
@@ -67,22 +70,31 @@ impl Running {
         }
     }
 
-    /// Waits until it serves what it should, or what it remembers.
-    pub(crate) fn wait_for_first_sight(&self, role: Role, mirror: &Mirror) -> Result<(), ControlError> {
-        let timeout = match role {
+    /// Waits for so long at most until it serves what it should, or what it remembers; whether it does. A process that
+    /// shares a coordination service with others does not wait for that for ever: it goes on without it, and clients are
+    /// told `LOADING` as long as it knows nothing.
+    ///
+    /// # Errors
+    /// Why it must not take part in its cluster. It is still to be shut down.
+    pub fn wait_serving(&self, patience: Duration) -> Result<bool, ControlError> {
+        let timeout = match self.role {
             Role::Single => OWN_SIGHT_TIME_MAX,
             Role::Node | Role::Router | Role::Controller => FIRST_SIGHT_TIME_MAX,
         };
+        let left = timeout.saturating_sub(self.begun.elapsed());
+        let patience = patience.min(left);
+        let is_over = || self.begun.elapsed() >= timeout;
         if let Some(agent) = &self.agent {
-            return agent.wait_settled(MEMORY_AFTER, timeout).map_err(ControlError::Unfit);
+            let settled = agent.wait_settled(self.begun, MEMORY_AFTER, patience);
+            return Ok(settled.map_err(ControlError::Unfit)? || is_over());
         }
-        mirror.wait_until(timeout, |sighting| {
+        let is_seen = self.view.wait_until(patience, |sighting| {
             !sighting.view.remembered && sighting.view.cluster.is_some()
         });
-        if let Some(router) = &self.router {
-            router.wait_looked(timeout);
+        if let Some(router) = self.router.as_ref().filter(|_| is_seen) {
+            router.wait_looked(left);
         }
-        Ok(())
+        Ok(is_seen || is_over())
     }
 
     /// Stops: no new requests, fetches interrupted to be resumed at the next start, and the data

@@ -34,6 +34,9 @@ use crate::settings::LiveSettings;
 /// How many threads do what waits for a disk or the coordination service, of the control port.
 const BLOCKING_THREADS_MAX: usize = 32;
 
+/// How long it is waited at once for what a process sees first.
+const FIRST_SIGHT_STEP: Duration = Duration::from_secs(60);
+
 /// How long an ephemeral entry in embedded coordination can outlive its session: not at all.
 const EMBEDDED_SESSION_TIMEOUT: Duration = Duration::ZERO;
 
@@ -58,6 +61,15 @@ impl Fondaco {
     /// What is wrong with the configuration, the data directory, the addresses or the cluster. It is no
     /// error if ZooKeeper does not answer: the process then serves what it remembers.
     pub fn start(config: Config) -> Result<Running, ControlError> {
+        serving(Self::begin(config)?)
+    }
+
+    /// Starts a process, and returns before it knows its cluster: until then its clients are told `LOADING`, see
+    /// [`Running::wait_serving`]. Waits for the disk.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration, the data directory or the addresses.
+    pub fn begin(config: Config) -> Result<Running, ControlError> {
         config.check()?;
         let data_dir = config
             .role
@@ -86,11 +98,17 @@ impl Fondaco {
                 return Err(ControlError::InvalidConfig(reason.to_owned()));
             }
         };
-        Self::start_in(&config, place)
+        Self::begin_in(&config, place)
     }
 
-    /// Starts a process with this session. The configuration was checked, but for its role's coordination.
+    /// Starts a process with this session, and returns when it serves. The configuration was checked, but for its role's
+    /// coordination.
     pub(crate) fn start_in(config: &Config, place: Place) -> Result<Running, ControlError> {
+        serving(Self::begin_in(config, place)?)
+    }
+
+    fn begin_in(config: &Config, place: Place) -> Result<Running, ControlError> {
+        let begun = Instant::now();
         let tls = config.tls()?;
         let users = config.users()?;
         let peer_access = config.peer_access()?;
@@ -101,11 +119,8 @@ impl Fondaco {
         let loops = if config.loops == 0 { cores } else { config.loops };
         let settings = Arc::new(Settings::default());
         let metrics = Arc::new(NodeMetrics::new(loops));
-        let catalog = Arc::new(SharedCatalog::new());
-        let remembered = match (&place.data_dir, config.role) {
-            (Some(dir), Role::Node) => Memory::read(&dir.view_file()),
-            _ => None,
-        };
+        let catalog = Arc::new(SharedCatalog::loading());
+        let remembered = place.data_dir.as_ref().and_then(|dir| Memory::read(&dir.view_file()));
         let (coordination, counts) = Counted::around(place.coordination);
         let (mirror, mirror_thread) = Mirror::start(
             &coordination,
@@ -166,6 +181,9 @@ impl Fondaco {
             resp: None,
             ended,
             http,
+            role: config.role,
+            view: starting.mirror.clone(),
+            begun,
         };
         let server = ServerConfig {
             listen: config.resp_listen,
@@ -178,21 +196,31 @@ impl Fondaco {
             buffers,
             program_version: env!("CARGO_PKG_VERSION"),
         };
-        // Clients that connect before the first sight wait for it: nobody is told that there is no store.
-        let sight = running.wait_for_first_sight(config.role, &starting.mirror);
         drop(starting);
-        let resp = sight.and_then(|()| {
-            let start = |listening| Server::start_on(listening, server, catalog, settings, metrics);
-            Ok(listening.map(start).transpose()?)
-        });
-        match resp {
+        // Clients that connect before the first sight are told to wait: none is told that there is no store.
+        let start = |listening| Server::start_on(listening, server, catalog, settings, metrics);
+        match listening.map(start).transpose() {
             Ok(resp) => {
                 running.resp = resp;
                 Ok(running)
             }
             Err(error) => {
                 running.stop();
-                Err(error)
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// A process that serves.
+fn serving(running: Running) -> Result<Running, ControlError> {
+    loop {
+        match running.wait_serving(FIRST_SIGHT_STEP) {
+            Ok(true) => return Ok(running),
+            Ok(false) => {}
+            Err(error) => {
+                running.stop();
+                return Err(error);
             }
         }
     }
@@ -233,7 +261,8 @@ impl Starting<'_> {
         let controller = ControllerWork::start(
             Arc::clone(&self.coordination),
             self.mirror.clone(),
-            Founding::of(self.config)?,
+            // A cluster of one is made by its node, which knows whether it has had one.
+            (self.config.role != Role::Single).then(|| Founding::of(self.config)),
             &candidate,
             Patience::default(),
         )?;
@@ -244,7 +273,7 @@ impl Starting<'_> {
         let Some(data_dir) = data_dir else {
             return Ok(None);
         };
-        let node_file = NodeFile::open(&data_dir.node_file())?;
+        let node_file = NodeFile::open(&data_dir)?;
         let member = &self.config.member;
         let announcement = Announcement {
             identity: node_file.identity.clone(),
@@ -264,9 +293,7 @@ impl Starting<'_> {
             node_file,
             announcement,
             // Otherwise controllers make it, by what they are configured with.
-            founding: (self.config.role == Role::Single)
-                .then(|| Founding::of(self.config))
-                .transpose()?,
+            founding: (self.config.role == Role::Single).then(|| Founding::of(self.config)),
             node_id: member.id,
             settings: Arc::clone(&self.settings),
             metrics: Arc::clone(&self.metrics),
@@ -275,8 +302,8 @@ impl Starting<'_> {
             peer_access: self.config.peer_access()?,
             reserve_bytes: self.config.disk_reserve_bytes,
             memory: self.memory,
+            keep_deleted: self.config.keep_deleted,
             session_timeout: self.session_timeout,
-            remembers: self.config.role == Role::Node,
         })?;
         Ok(Some(agent))
     }
@@ -311,6 +338,7 @@ impl Starting<'_> {
             Arc::clone(&self.coordination),
             self.mirror.clone(),
             self.config.role.decides(),
+            self.config.keep_deleted,
         );
         let observed = Observed {
             mirror: self.mirror.clone(),

@@ -34,6 +34,8 @@ pub struct Catalog {
     /// For each store what is to be known of it if clients write it.
     versioned: Vec<Option<Arc<VersionedStore>>>,
     membership: Option<Arc<Membership>>,
+    /// Whether it is not known yet which stores there are.
+    is_loading: bool,
 }
 
 /// An open version of one of the stores.
@@ -183,6 +185,7 @@ impl Catalog {
             current,
             versioned,
             membership,
+            is_loading: false,
         }
     }
 
@@ -208,6 +211,12 @@ impl Catalog {
     #[inline]
     pub fn stores(&self) -> &[Arc<ServingStore>] {
         &self.stores
+    }
+
+    /// Whether it is not known yet which stores there are.
+    #[inline]
+    pub(crate) fn is_loading(&self) -> bool {
+        self.is_loading
     }
 
     /// The cluster that the node is in, once there is one.
@@ -325,6 +334,19 @@ impl SharedCatalog {
             topology: watch::Sender::new(None),
             topology_wanted: Arc::default(),
             former: Mutex::default(),
+        }
+    }
+
+    /// The catalog of a node that does not know yet which stores there are: until another one is published, requests are
+    /// answered with `LOADING`, but for those that Redis answers while it loads.
+    pub fn loading() -> Self {
+        let catalog = Catalog {
+            is_loading: true,
+            ..Catalog::default()
+        };
+        Self {
+            current: ArcSwap::from_pointee(catalog),
+            ..Self::new()
         }
     }
 

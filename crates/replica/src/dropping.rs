@@ -1,9 +1,10 @@
-//! The thread that deletes the tables of stores that were dropped.
+//! The thread that deletes the tables of stores that were dropped, when they are not to be kept any longer. A table of a
+//! store of which no record says anything is kept, and named: the record may have been lost.
 //!
 //! It waits for the writes that are under way, and for the engine, which may take minutes while the storage does not keep
 //! up. Nobody waits for it: the agent goes on, and a store that gets a table back that is being deleted is opened later.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,6 +22,15 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// How often it looks whether the process ends.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// What a view says of tables.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    /// Those of stores that there are.
+    pub(crate) wanted: BTreeSet<String>,
+    /// Those of stores that were dropped, and whether each is to be kept for now. What is only in memory is not.
+    pub(crate) dropped: BTreeMap<String, bool>,
+}
+
 /// What is to be deleted.
 #[derive(Debug, Default)]
 pub(crate) struct Dropping {
@@ -30,16 +40,34 @@ pub(crate) struct Dropping {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The tables that are wanted, by the newest view; none if nothing is to be deleted by it, or all others were.
-    wanted: Option<Arc<BTreeSet<String>>>,
+    /// What the newest view says; none if nothing is to be deleted by it, or all was.
+    wanted: Option<Arc<Tables>>,
+    /// Tables of stores that no record names.
+    unexplained: BTreeSet<String>,
     /// The table that is being deleted.
     deleting: Option<String>,
 }
 
 impl Dropping {
-    /// From now on these tables are wanted and no others; `None` if no table may be deleted.
-    pub(crate) fn want(&self, wanted: Option<BTreeSet<String>>) {
+    /// From now on this holds of tables; `None` if no table may be deleted.
+    pub(crate) fn want(&self, wanted: Option<Tables>) {
         self.state().wanted = wanted.map(Arc::new);
+    }
+
+    /// The tables of stores that no record names.
+    pub(crate) fn unexplained(&self) -> Vec<String> {
+        self.state().unexplained.iter().cloned().collect()
+    }
+
+    fn note_unexplained(&self, unexplained: BTreeSet<String>) {
+        let mut state = self.state();
+        for table in unexplained.difference(&state.unexplained) {
+            tracing::error!(
+                table,
+                "no record names the store of this table or says that it was dropped: it is kept"
+            );
+        }
+        state.unexplained = unexplained;
     }
 
     /// Whether a table is being deleted.
@@ -48,7 +76,7 @@ impl Dropping {
     }
 
     /// Begins to delete a table. Whether it may be: nothing else has become wanted meanwhile.
-    fn begin(&self, table: &str, wanted: &Arc<BTreeSet<String>>) -> bool {
+    fn begin(&self, table: &str, wanted: &Arc<Tables>) -> bool {
         let mut state = self.state();
         let is_newest = state.wanted.as_ref().is_some_and(|newest| Arc::ptr_eq(newest, wanted));
         if is_newest {
@@ -58,7 +86,7 @@ impl Dropping {
     }
 
     /// All is deleted that is not wanted.
-    fn done(&self, wanted: &Arc<BTreeSet<String>>) {
+    fn done(&self, wanted: &Arc<Tables>) {
         let mut state = self.state();
         if state.wanted.as_ref().is_some_and(|newest| Arc::ptr_eq(newest, wanted)) {
             state.wanted = None;
@@ -91,12 +119,21 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
     }
 }
 
-/// Deletes the tables of stores that are no more.
-fn drop_others(shared: &Shared, wanted: &Arc<BTreeSet<String>>) -> Result<(), ReplicasError> {
+/// Deletes the tables of stores that were dropped and are not kept.
+fn drop_others(shared: &Shared, wanted: &Arc<Tables>) -> Result<(), ReplicasError> {
+    let mut unexplained = BTreeSet::new();
     for engine in &shared.engines {
         for table in engine.tables()? {
-            if !table.starts_with(STORE_PREFIX) || wanted.contains(&table) {
+            if !table.starts_with(STORE_PREFIX) || wanted.wanted.contains(&table) {
                 continue;
+            }
+            match wanted.dropped.get(&table) {
+                Some(true) if engine.is_durable() => continue,
+                Some(_) => {}
+                None => {
+                    unexplained.insert(table);
+                    continue;
+                }
             }
             if !shared.dropping.begin(&table, wanted) {
                 return Ok(());
@@ -107,6 +144,7 @@ fn drop_others(shared: &Shared, wanted: &Arc<BTreeSet<String>>) -> Result<(), Re
             tracing::info!(table, "dropped, with its store");
         }
     }
+    shared.dropping.note_unexplained(unexplained);
     Ok(())
 }
 

@@ -334,7 +334,7 @@ fn destination(holding: &Holding, node: NodeId, hint: &HintKey) -> Destination {
     };
     let Some(store) = holding.store_of(hint.store) else {
         return match () {
-            () if cluster.stores.contains(&hint.store) => Destination::Unopened,
+            () if cluster.stores.contains(&hint.store) || cluster.kept.contains(&hint.store) => Destination::Unopened,
             () if cluster.is_remembered => Destination::Away,
             () => Destination::Nowhere,
         };

@@ -69,7 +69,7 @@ pub use listing::{KeysListed, RecordsPage};
 pub use loop_replica::LoopReplica;
 pub use losses::Loss;
 pub use metrics::{REPLICA_COUNTERS, ReplicaCounter};
-pub use options::{Engines, ReplicaOptions, ReplicaView, ReplicatedStore};
+pub use options::{DroppedReplica, Engines, ReplicaOptions, ReplicaView, ReplicatedStore};
 pub use peers::Peers;
 pub use replicas::{ReplicaStatus, Replicas};
 pub use table_key::REPLICA_KEY_BYTES_MAX;

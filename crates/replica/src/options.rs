@@ -127,9 +127,22 @@ pub struct ReplicaView {
     pub nodes: BTreeMap<NodeId, bool>,
     /// All versioned stores.
     pub stores: Vec<ReplicatedStore>,
+    /// Versioned stores that were dropped. What is held of a store that is named nowhere is kept.
+    pub dropped: Vec<DroppedReplica>,
     /// Whether it may lack what there is, as what the process remembers of an earlier life, or understood in part: then
     /// nothing is given up by it.
     pub is_remembered: bool,
+}
+
+/// A versioned store that was dropped, as its replicas are told of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DroppedReplica {
+    /// Its number.
+    pub id: u16,
+    /// When it was created, in milliseconds since 1970.
+    pub created_unix_ms: u64,
+    /// Whether its data is to be kept for now: the store may be restored. What is only in memory is not.
+    pub is_kept: bool,
 }
 
 /// A versioned store, as its replicas are told of it.

@@ -36,6 +36,8 @@ pub(crate) struct Cluster {
     pub(crate) nodes: BTreeMap<NodeId, bool>,
     /// All versioned stores that there are, those that cannot be opened here included.
     pub(crate) stores: BTreeSet<StoreIdentity>,
+    /// Versioned stores that were dropped and may be restored: hints of them wait.
+    pub(crate) kept: BTreeSet<StoreIdentity>,
     /// Whether it is what the process remembers: then nothing is given up by it.
     pub(crate) is_remembered: bool,
     /// Those that are neither there nor hold anything when the plan under way is over: what only they have is given up.

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use fondaco_engine::Table;
 use fondaco_model::{NodeId, PartitionId};
 
-use crate::dropping::STORE_PREFIX;
+use crate::dropping::{STORE_PREFIX, Tables};
 use crate::error::ReplicasError;
-use crate::options::{ReplicaView, ReplicatedStore};
+use crate::options::{DroppedReplica, ReplicaView, ReplicatedStore};
 use crate::partition::Partition;
 use crate::replicas::Replicas;
 use crate::scanning::{Found, RECORD_WIDTH, ReadableScan};
@@ -20,7 +20,8 @@ use crate::table_key::{StoreIdentity, parse_record_key, range};
 
 impl Replicas {
     /// Takes in how the cluster is: which stores there are, and which of their partitions this node holds.
-    /// Tables of stores that are no more are deleted soon, unless the view is only remembered.
+    /// Tables of stores that were dropped are deleted soon, when they are not to be kept any longer, unless the view is only
+    /// remembered. A table of a store that the view does not name is kept: its record may have been lost.
     ///
     /// # Errors
     /// The first store whose table cannot be opened: all others are as they should be, and it is to be told again.
@@ -164,7 +165,12 @@ impl Replicas {
         })
     }
 
-    /// Lets the tables of stores be deleted that are no more.
+    /// The tables of stores that the cluster does not know, and that no record says were dropped: they are kept.
+    pub fn unexplained_tables(&self) -> Vec<String> {
+        self.shared.dropping.unexplained()
+    }
+
+    /// Lets the tables of stores be deleted that were dropped and are not kept.
     fn drop_others(&self, before: &Holding, view: &ReplicaView) {
         let wanted: BTreeSet<String> = view.stores.iter().map(table_name).collect();
         let gone = before
@@ -172,7 +178,8 @@ impl Replicas {
             .values()
             .filter(|store| !wanted.contains(store.table.name()));
         gone.for_each(|store| store.is_gone.store(true, Relaxed));
-        self.shared.dropping.want(Some(wanted));
+        let dropped = view.dropped.iter().map(dropped_table).collect();
+        self.shared.dropping.want(Some(Tables { wanted, dropped }));
         self.shared.dropping.signal.wake();
     }
 
@@ -210,10 +217,20 @@ fn cluster_of(view: &ReplicaView, unsettled: &Arc<AtomicUsize>) -> Cluster {
             .filter(|(node, is_live)| *is_live || holders.contains(node))
             .collect(),
         stores: view.stores.iter().map(ReplicatedStore::identity).collect(),
+        kept: kept(view).collect(),
         is_remembered: view.is_remembered,
         given_up: given_up(view),
         unsettled: Arc::clone(unsettled),
     }
+}
+
+/// The stores that were dropped and may be restored.
+fn kept(view: &ReplicaView) -> impl Iterator<Item = StoreIdentity> {
+    let dropped = view.dropped.iter().filter(|store| store.is_kept);
+    dropped.map(|store| StoreIdentity {
+        id: store.id,
+        created_unix_ms: store.created_unix_ms,
+    })
 }
 
 /// The owners that are not there, and own nothing by the plan under way: nobody by a view that is only remembered.
@@ -266,7 +283,16 @@ fn divided(
 
 /// The name of a store's table. The number may be given again, after thousands of others; the time is not.
 fn table_name(store: &ReplicatedStore) -> String {
-    format!("{STORE_PREFIX}{}-{}", store.id, store.created_unix_ms)
+    name_of(store.id, store.created_unix_ms)
+}
+
+/// The name of a dropped store's table, and whether it is to be kept.
+fn dropped_table(store: &DroppedReplica) -> (String, bool) {
+    (name_of(store.id, store.created_unix_ms), store.is_kept)
+}
+
+fn name_of(id: u16, created_unix_ms: u64) -> String {
+    format!("{STORE_PREFIX}{id}-{created_unix_ms}")
 }
 
 /// The partitions of which there is something in a table.

@@ -9,6 +9,9 @@ use crate::controller::describe;
 use crate::link::Request;
 use crate::world::World;
 
+/// How long the data of dropped stores is kept, in milliseconds.
+const DROPPED_KEPT_MS: u64 = 60_000;
+
 impl World {
     /// The operator does something, by what it sees.
     pub(crate) fn operate(&mut self, process: usize) {
@@ -58,7 +61,7 @@ impl World {
                 };
                 operator::alter_store(&view, &name, &change).ok()
             }
-            82..85 => operator::drop_store(&view, &name).ok(),
+            82..85 => operator::drop_store(&view, &name, unix_ms, DROPPED_KEPT_MS).ok(),
             85..96 => {
                 let pick = |rng: &mut fastrand::Rng, often: u32| -> BTreeSet<NodeId> {
                     let nodes = view.nodes.keys().copied();

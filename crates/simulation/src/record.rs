@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use fondaco_model::RoutingTable;
 use fondaco_model::cluster::{
-    Announcement, ClusterRecord, ClusterView, NodeRecord, Numbers, Record, RecordPath, ReportRecord, Revised,
-    RouterRecord, StoreRecord,
+    Announcement, ClusterRecord, ClusterView, DroppedStore, NodeRecord, Numbers, Record, RecordPath, ReportRecord,
+    Revised, RouterRecord, StoreRecord,
 };
 
 /// What an entry holds.
@@ -19,6 +19,7 @@ pub(crate) enum Value {
     Report(ReportRecord),
     Router(RouterRecord),
     Store(Box<StoreRecord>),
+    Dropped(Box<DroppedStore>),
 }
 
 /// An entry as it is read: nothing if there is none.
@@ -27,10 +28,12 @@ pub(crate) type Read = (RecordPath, Option<(Arc<Value>, u64)>);
 impl From<Record> for Value {
     fn from(record: Record) -> Self {
         match record {
+            Record::Cluster(cluster) => Self::Cluster(cluster),
             Record::Routing(table) => Self::Routing(table),
             Record::Numbers(numbers) => Self::Numbers(numbers),
             Record::Node(node) => Self::Node(node),
             Record::Store(store) => Self::Store(store),
+            Record::Dropped(dropped) => Self::Dropped(dropped),
         }
     }
 }
@@ -55,6 +58,10 @@ pub(crate) fn put(view: &mut ClusterView, (path, found): &Read) {
             let record = *record;
             view.stores.insert(name.clone(), Revised { record, revision });
         }
+        (RecordPath::Dropped(id), Value::Dropped(record)) => {
+            let record = *record;
+            view.dropped.insert(*id, Revised { record, revision });
+        }
         (path, value) => unreachable!("{value:?} was written at {path}"),
     }
 }
@@ -69,5 +76,6 @@ fn take(view: &mut ClusterView, path: &RecordPath) {
         RecordPath::Report(id) => _ = view.reports.remove(id),
         RecordPath::Router(identity) => _ = view.routers.remove(identity),
         RecordPath::Store(name) => _ = view.stores.remove(name),
+        RecordPath::Dropped(id) => _ = view.dropped.remove(id),
     }
 }

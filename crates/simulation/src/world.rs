@@ -84,6 +84,7 @@ impl World {
             placement: scenario.placement,
             replicas: scenario.replicas,
             nodes_initial: scenario.nodes as u32,
+            adoptions: 0,
         };
         service.set(RecordPath::Cluster, Some(Arc::new(Value::Cluster(cluster))), None);
         let mut world = Self {

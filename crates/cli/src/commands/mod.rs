@@ -2,6 +2,7 @@
 
 pub mod backup;
 pub mod build;
+pub mod cluster;
 pub mod completions;
 pub mod config;
 pub mod inspect;

@@ -28,6 +28,8 @@ pub enum StoreCommand {
     Alter(AlterOptions),
     /// Drop a store with all its versions
     Drop(DropOptions),
+    /// Take a dropped store back, as long as its data is kept
+    Restore(RestoreOptions),
 }
 
 /// `fondaco store create`.
@@ -128,14 +130,35 @@ pub struct AlterOptions {
 
 /// `fondaco store drop`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  fondaco store drop pymk --yes")]
+#[command(after_help = "\
+Nodes keep the data for a day, unless keep-deleted-seconds is configured: until then
+fondaco store restore takes it back.
+
+Example:
+  fondaco store drop pymk --yes
+  fondaco store drop pymk --now --yes")]
 pub struct DropOptions {
     /// The store
     name: StoreName,
 
+    /// Delete the data at once, also that of a store of this name that was dropped before
+    #[arg(long)]
+    now: bool,
+
     /// Do not ask whether it is meant
     #[arg(long, short)]
     yes: bool,
+
+    #[command(flatten)]
+    node: ControlPort,
+}
+
+/// `fondaco store restore`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  fondaco store restore pymk")]
+pub struct RestoreOptions {
+    /// The store
+    name: StoreName,
 
     #[command(flatten)]
     node: ControlPort,
@@ -194,6 +217,12 @@ pub fn run(command: StoreCommand, output: &Output) -> anyhow::Result<()> {
             output.result(&store, show_text)
         }
         StoreCommand::Drop(options) => drop_store(&options, output),
+        StoreCommand::Restore(options) => {
+            let path = format!("/v1/stores/{}/restore", options.name);
+            let nothing = serde_json::Map::new();
+            let store: StoreResource = Client::new(&options.node)?.post(&path, &nothing)?;
+            output.result(&store, show_text)
+        }
     }
 }
 
@@ -245,9 +274,15 @@ fn drop_store(options: &DropOptions, output: &Output) -> anyhow::Result<()> {
             bail!("nothing was dropped");
         }
     }
-    client.delete(&format!("/v1/stores/{name}"))?;
+    client.delete(&format!("/v1/stores/{name}?now={}", options.now))?;
     let dropped = Dropped { dropped: name.as_str() };
-    output.result(&dropped, |dropped| format!("dropped store {}\n", dropped.dropped))
+    output.result(&dropped, |dropped| {
+        let name = dropped.dropped;
+        match options.now {
+            true => format!("dropped store {name}\n"),
+            false => format!("dropped store {name}\nto take it back: fondaco store restore {name}\n"),
+        }
+    })
 }
 
 fn list_text(list: &StoreList) -> String {

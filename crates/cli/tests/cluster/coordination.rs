@@ -1,9 +1,12 @@
 //! ZooKeeper that is gone: what is served goes on, what needs a decision waits.
 
-use fondaco_testing::{Proxy, ZooKeeper};
+use std::net::TcpStream;
+use std::process::Stdio;
+
+use fondaco_testing::{Proxy, ZooKeeper, free_port};
 
 use super::cluster::{Cluster, Shape, is_ready};
-use super::node::until;
+use super::node::{fondaco, signal, until, wait};
 use super::readers::{Readers, none_since};
 use super::values::read_all;
 
@@ -113,4 +116,32 @@ fn a_router_cut_off_from_zookeeper_alone_hears_of_swaps_and_moves_from_nodes() {
     });
     assert_eq!(read_all(&mut redis), Ok(3));
     none_since(&readers.stop(), began);
+}
+
+#[test]
+fn a_process_ends_when_it_is_told_to_while_it_waits_for_its_cluster() {
+    let dir = tempfile::tempdir().unwrap();
+    let configuration = dir.path().join("fondaco.toml");
+    let resp = format!("127.0.0.1:{}", free_port());
+    // Nobody serves there.
+    let text = format!(
+        "data = {:?}\nresp = {resp:?}\nhttp = \"127.0.0.1:0\"\n[zookeeper]\nconnect = \"127.0.0.1:1\"\n",
+        dir.path().join("data")
+    );
+    std::fs::write(&configuration, text).unwrap();
+    let mut child = fondaco()
+        .args(["server", "--log", "info", "--config"])
+        .arg(&configuration)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("it listens", || TcpStream::connect(&resp).is_ok());
+    signal(&child, rustix::process::Signal::TERM);
+    let status = wait(&mut child);
+    let output = child.wait_with_output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(status.success(), "{log}");
+    assert!(output.stdout.is_empty(), "it had not come to serve");
+    assert!(log.contains("stopping before it served"), "{log}");
 }

@@ -1,13 +1,15 @@
 //! The versions on a node's disk: found at the start, opened, grown by fetches, and given up.
 //!
 //! What is here is a fact, not a decision. A version that cannot be opened is here with nothing that is open, and
-//! without a manifest if that is damaged, as is what a fetch left. A directory that is given up is moved out of the way at
-//! once, so that its name is free, and deleted when nobody reads it any more.
+//! without a manifest if that is damaged, as is what a fetch left. A version that is given up is moved into the trash, so
+//! that its name is free, and can be taken back from there for a while. What a fetch has left is deleted at once. A file
+//! or directory that this program does not name so is left alone.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Version};
 use fondaco_model::cluster::{LocalVersion, ReplicaKey};
@@ -15,14 +17,21 @@ use fondaco_model::{PartitionId, PartitionSet, StoreName, VersionNumber};
 use fondaco_node::{SharedCatalog, discard_leftovers, discard_partitions};
 
 use super::reaper::{Reaper, Remains};
+use super::trash::Trash;
 use crate::data_dir::{DataDir, VersionDir, delete_tree};
 use crate::error::ControlError;
+
+/// How many directories may wait to be deleted before a node waits for that with what it fetches next.
+const DELETIONS_WAITING_MAX: usize = 16;
 
 /// All versions on the disk of a node.
 pub(crate) struct Disk {
     dir: DataDir,
     versions: Mutex<BTreeMap<ReplicaKey, OnDisk>>,
     reaper: Reaper,
+    trash: Trash,
+    /// How much of the disk is to stay free, in bytes: kept versions go before that is taken.
+    free_bytes_min: u64,
 }
 
 /// A version on the disk.
@@ -36,14 +45,26 @@ struct OnDisk {
 }
 
 impl Disk {
-    /// Opens all that is complete, and deletes what is nobody's.
-    pub(crate) fn open(dir: DataDir, catalog: &Arc<SharedCatalog>) -> Result<Self, ControlError> {
+    /// Opens all that is complete. What is given up is kept for so long.
+    pub(crate) fn open(
+        dir: DataDir,
+        catalog: &Arc<SharedCatalog>,
+        keep_deleted: Duration,
+        reserve_bytes: u64,
+    ) -> Result<Self, ControlError> {
         let reaper = Reaper::start(Arc::clone(catalog)).map_err(ControlError::io("start", "reaper thread"))?;
+        let (trash, others) = Trash::open(&dir, keep_deleted)?;
         let disk = Self {
             dir,
             versions: Mutex::default(),
             reaper,
+            trash,
+            free_bytes_min: reserve_bytes.saturating_mul(2),
         };
+        for path in others {
+            // Under another name than a later process gives.
+            disk.bury(None, disk.trash.discard(&path)?);
+        }
         disk.scan()?;
         warn_of_mappings();
         Ok(disk)
@@ -217,14 +238,67 @@ impl Disk {
         self.bury(before, None);
     }
 
+    /// Takes a version back from the trash, if the one with this manifest is there, and there is nothing of it otherwise.
+    /// Whether it was.
+    pub(crate) fn take_back(
+        &self,
+        store: &StoreName,
+        version: VersionNumber,
+        manifest_checksum: &str,
+    ) -> Result<bool, ControlError> {
+        let [complete, growing] = self.dirs_of(store, version);
+        if complete.exists() || growing.exists() {
+            return Ok(false);
+        }
+        let taken = self.trash.take_back(store, version, manifest_checksum, &complete)?;
+        if taken {
+            tracing::info!(%store, %version, "taken back from the trash");
+        }
+        Ok(taken)
+    }
+
+    /// Deletes of the trash what is not to be kept any longer, a little at a time. To be called every second.
+    pub(crate) fn collect(&self, is_forgotten: impl Fn(&StoreName) -> bool) -> Result<(), ControlError> {
+        while !self.is_behind_with_deleting() {
+            let available_bytes = self.dir.available_bytes();
+            let needs_room = available_bytes.is_some_and(|bytes| bytes < self.free_bytes_min);
+            match self.trash.due(&is_forgotten, needs_room)? {
+                Some(dir) => self.bury(None, Some(dir)),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes of the trash until so many bytes are free besides what is to stay free, or it is empty. Waits for the disk.
+    pub(crate) fn make_room(&self, bytes: u64) -> Result<(), ControlError> {
+        let needed = bytes.saturating_add(self.free_bytes_min);
+        while self.dir.available_bytes().is_some_and(|available| available < needed) {
+            match self.trash.due(|_| false, true)? {
+                Some(dir) => delete_tree(&dir)?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// How many versions are in the trash.
+    pub(crate) fn trashed(&self) -> usize {
+        self.trash.len()
+    }
+
+    /// Whether so much waits to be deleted that nothing new is to come before some of it is.
+    pub(crate) fn is_behind_with_deleting(&self) -> bool {
+        self.reaper.waiting() >= DELETIONS_WAITING_MAX
+    }
+
     /// Gives a version up with all its files.
     pub(crate) fn drop_version(&self, store: &StoreName, version: VersionNumber) -> Result<(), ControlError> {
         let before = self.versions().remove(&(store.clone(), version));
         let [complete, growing] = self.dirs_of(store, version);
-        let complete = self.dir.move_to_trash(&complete)?;
-        self.bury(before, complete);
-        let growing = self.dir.move_to_trash(&growing)?;
-        self.bury(None, growing);
+        let kept = self.trash.keep(&complete, store, version);
+        self.bury(before, self.trash.discard(&growing)?);
+        kept?;
         // The store's own directory goes with its last version; as long as there are others, it stays.
         let _ = fs::remove_dir(self.dir.store(store));
         tracing::info!(%store, %version, "dropped from the disk");
@@ -283,13 +357,10 @@ impl Disk {
 
     /// Finds what an earlier life left.
     fn scan(&self) -> Result<(), ControlError> {
-        for entry in list(&self.dir.trash())? {
-            delete_tree(&entry.path())?;
-        }
         for entry in list(&self.dir.stores())? {
             let name = entry.file_name();
             let Some(store) = name.to_str().and_then(|name| name.parse::<StoreName>().ok()) else {
-                leak(&entry)?;
+                leave_alone(&entry);
                 continue;
             };
             for entry in list(&entry.path())? {
@@ -303,7 +374,7 @@ impl Disk {
                         });
                         self.put(&store, version, found);
                     }
-                    None => leak(&entry)?,
+                    None => leave_alone(&entry),
                 }
             }
             // Only if it is empty.
@@ -406,13 +477,12 @@ fn open(dir: &Path) -> Result<OnDisk, FormatError> {
     })
 }
 
-fn leak(entry: &fs::DirEntry) -> Result<(), ControlError> {
+fn leave_alone(entry: &fs::DirEntry) {
     let path = entry.path();
-    tracing::warn!(?path, "deleting what is nobody's");
-    match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-        true => delete_tree(&path),
-        false => fs::remove_file(&path).map_err(ControlError::io("delete", &path)),
-    }
+    tracing::warn!(
+        ?path,
+        "this is not a name that this program gives: it is left alone, move it elsewhere"
+    );
 }
 
 fn list(dir: &Path) -> Result<Vec<fs::DirEntry>, ControlError> {

@@ -248,6 +248,14 @@ impl Inner {
     /// Brings what is missing onto the disk.
     fn bring(&self, job: &Job, control: &FetchControl) -> Result<(), ControlError> {
         let (store, version) = &job.key;
+        if self
+            .parts
+            .disk
+            .take_back(store, *version, &job.detail.manifest_checksum)?
+        {
+            // What is missing of it is asked for next.
+            return Ok(());
+        }
         let [version_dir, fetching_dir] = self.parts.disk.dirs_of(store, *version);
         let source: Box<dyn FetchSource> = Box::new(LocationSource::new(job.detail.source.parse()?));
         let peer = |address: &String| {
@@ -269,6 +277,7 @@ impl Inner {
             reserve_bytes: self.parts.reserve_bytes,
         };
         let plan = FetchPlan::new(&sources, &target)?;
+        self.parts.disk.make_room(plan.files_bytes())?;
         let cache = self.page_cache(plan.files_bytes());
         let running = || self.running().len();
         let tuning = Tuning {

@@ -10,7 +10,7 @@ use std::path::Path;
 use fondaco_model::Identity;
 use fondaco_model::RoutingTable;
 use fondaco_model::cluster::{
-    Announcement, ClusterRecord, ClusterView, NodeRecord, Revised, RouterRecord, StoreRecord,
+    Announcement, ClusterRecord, ClusterView, DroppedStore, NodeRecord, Revised, RouterRecord, StoreRecord,
 };
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,8 @@ pub(crate) struct Memory {
     announcements: Vec<Announcement>,
     routers: Vec<(Identity, RouterRecord)>,
     stores: Vec<Revised<StoreRecord>>,
+    #[serde(default)]
+    dropped: Vec<Revised<DroppedStore>>,
 }
 
 impl Memory {
@@ -39,6 +41,7 @@ impl Memory {
             announcements: view.announcements.values().cloned().collect(),
             routers: view.routers.clone().into_iter().collect(),
             stores: view.stores.values().cloned().collect(),
+            dropped: view.dropped.values().cloned().collect(),
         }
     }
 
@@ -84,6 +87,11 @@ impl Memory {
             routers: self.routers.into_iter().collect(),
             stores: stores
                 .map(|store| (store.record.definition.name.clone(), store))
+                .collect(),
+            dropped: self
+                .dropped
+                .into_iter()
+                .map(|one| (one.record.record.id, one))
                 .collect(),
             ..ClusterView::default()
         }

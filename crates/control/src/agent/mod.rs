@@ -11,11 +11,12 @@ mod node_file;
 mod presence;
 mod publishing;
 mod reaper;
+mod trash;
 mod tuning;
 mod versioned;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,10 +73,10 @@ pub(crate) struct AgentParts {
     /// How much of the disk must stay free, in bytes.
     pub(crate) reserve_bytes: u64,
     pub(crate) memory: MemoryPlan,
+    /// How long what is given up is kept.
+    pub(crate) keep_deleted: Duration,
     /// How long a session outlives its process.
     pub(crate) session_timeout: Duration,
-    /// Whether to remember the view for a start without coordination.
-    pub(crate) remembers: bool,
 }
 
 /// The agent of a node. Dropping it stops it: fetches are interrupted, to go on at the next start.
@@ -108,6 +109,8 @@ struct Status {
     settled: Origin,
     /// Why versions that are wanted are not here.
     failures: BTreeMap<ReplicaKey, String>,
+    /// What is here, is not wanted, and no record accounts for.
+    unexplained: BTreeSet<ReplicaKey>,
 }
 
 impl AgentWork {
@@ -126,7 +129,8 @@ impl AgentWork {
             reserve_bytes: parts.reserve_bytes,
             memory: parts.memory,
         })?;
-        let disk = Arc::new(Disk::open(parts.data_dir, &parts.catalog)?);
+        let disk = Disk::open(parts.data_dir, &parts.catalog, parts.keep_deleted, parts.reserve_bytes);
+        let disk = Arc::new(disk?);
         let fetches = Fetches::new(FetchesParts {
             disk: Arc::clone(&disk),
             settings: parts.settings,
@@ -164,7 +168,6 @@ impl AgentWork {
             hearsay: Hearsay::new(parts.peer_access, wanted, Arc::clone(&bell)),
             publishing: Publishing::new(parts.catalog, disk),
             versioned: VersionedStores::new(Arc::clone(&replicas)),
-            remembers: parts.remembers,
         });
         let worker = Worker::start("agent", bell, move |ending| work.run(ending))?;
         let agent = Self {
@@ -181,28 +184,38 @@ impl AgentWork {
         self.shared.status().node
     }
 
-    /// Waits until what is on the disk and current is served, or the node must not take part. What the node
-    /// remembers is good enough after `memory_after`: what the coordination service says is better.
+    /// Waits for so long at most until what is on the disk and current is served, or the node must not take part; whether
+    /// it is. What the node remembers is good enough when it began `memory_after` ago: what the coordination service says
+    /// is better.
     ///
     /// # Errors
-    /// Why it must not. It is no error if time runs out.
-    pub(crate) fn wait_settled(&self, memory_after: Duration, timeout: Duration) -> Result<(), Arc<ControlError>> {
-        let begun = Instant::now();
+    /// Why it must not.
+    pub(crate) fn wait_settled(
+        &self,
+        begun: Instant,
+        memory_after: Duration,
+        patience: Duration,
+    ) -> Result<bool, Arc<ControlError>> {
+        let deadline = Instant::now() + patience;
         loop {
             let seen = self.shared.noted.count();
             if let Some(error) = self.shared.fatal.borrow().clone() {
                 return Err(error);
             }
-            let enough_after = match self.shared.status().settled {
-                Origin::Service => Duration::ZERO,
-                Origin::Memory => memory_after,
-                Origin::Nothing => timeout,
+            let enough_at = match self.shared.status().settled {
+                Origin::Service => return Ok(true),
+                Origin::Memory => Some(begun + memory_after),
+                Origin::Nothing => None,
             };
-            let left = enough_after.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                return Ok(());
+            let now = Instant::now();
+            if enough_at.is_some_and(|at| at <= now) {
+                return Ok(true);
             }
-            self.shared.noted.wait(seen, left);
+            let until = enough_at.map_or(deadline, |at| at.min(deadline));
+            if deadline <= now {
+                return Ok(false);
+            }
+            self.shared.noted.wait(seen, until - now);
         }
     }
 
@@ -240,6 +253,11 @@ impl AgentWork {
     pub(crate) fn failed_versions(&self, store: &StoreName) -> u64 {
         let status = self.shared.status();
         status.failures.keys().filter(|(name, _)| name == store).count() as u64
+    }
+
+    /// How many versions that were given up are kept for now.
+    pub(crate) fn trashed(&self) -> u64 {
+        self.shared.disk.trashed() as u64
     }
 
     /// How many fetches run.
@@ -294,9 +312,20 @@ impl AgentWork {
         let Some(routing) = &view.routing else {
             return vec!["there is no routing table yet: too few nodes are there".to_owned()];
         };
+        if self.shared.status().settled == Origin::Nothing {
+            return vec!["what is on the disk is not served yet".to_owned()];
+        }
         let mut owned: BTreeMap<usize, PartitionSet> = BTreeMap::new();
         let local = self.shared.disk.local();
         let mut reasons = versioned::problems(&self.replicas);
+        let behind = self.replicas.partitions_behind();
+        if reasons.is_empty() && behind > 0 {
+            reasons.push(format!(
+                "{behind} partitions of versioned stores may lack acknowledged writes (BEHIND): they are being compared with \
+                 other nodes; start those that are absent"
+            ));
+        }
+        reasons.extend(self.unexplained());
         for (name, store) in &view.stores {
             let Some(current) = store.record.versions.current() else {
                 continue;
@@ -350,6 +379,28 @@ impl AgentWork {
     /// What is stored and cannot be read, in words.
     pub(crate) fn damage(&self) -> Vec<String> {
         versioned::damage(&self.replicas)
+    }
+
+    /// The data that is here, though no record names it or says that it was given up.
+    fn unexplained(&self) -> Vec<String> {
+        let versions: Vec<String> = {
+            let status = self.shared.status();
+            let version = |(store, version): &ReplicaKey| format!("version {version} of store {store:?}");
+            status.unexplained.iter().map(version).collect()
+        };
+        let tables = self.replicas.unexplained_tables().into_iter();
+        let tables = tables.map(|table| format!("table {table:?} of a versioned store"));
+        versions
+            .into_iter()
+            .chain(tables)
+            .map(|what| {
+                format!(
+                    "{what} is on this node's disk, and no record of the cluster names it or says that it was dropped: it \
+                     is kept; if the record was lost, write it back: fondaco cluster adopt --http ADDRESS of a node that \
+                     remembers it; if the data is not needed, stop the node and delete it"
+                )
+            })
+            .collect()
     }
 
     /// Reads the indexes of what was on the disk into memory, in the background: until then look-ups read

@@ -10,7 +10,7 @@ use std::path::Path;
 use fondaco_model::{Identity, NodeId};
 use serde::{Deserialize, Serialize};
 
-use crate::data_dir::replace_file;
+use crate::data_dir::{DataDir, replace_file};
 use crate::error::ControlError;
 
 /// What is in `node.json`.
@@ -27,13 +27,22 @@ pub(crate) struct NodeFile {
 
 impl NodeFile {
     /// What the directory says, or a new identity, remembered at once.
-    pub(crate) fn open(path: &Path) -> Result<Self, ControlError> {
+    ///
+    /// # Errors
+    /// A file that cannot be read or written; or there is none, and the directory has data: under another identity the node
+    /// could not use it.
+    pub(crate) fn open(dir: &DataDir) -> Result<Self, ControlError> {
+        let path = &dir.node_file();
         match fs::read(path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| ControlError::InvalidMetadata {
                 entry: path.display().to_string(),
                 reason: error.to_string(),
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if let Some(found) = dir.found_data() {
+                    let path = path.clone();
+                    return Err(ControlError::NodeFileMissing { path, found });
+                }
                 let file = Self {
                     identity: new_identity()?,
                     id: None,
@@ -72,22 +81,37 @@ mod tests {
     #[test]
     fn an_identity_is_made_once_and_number_and_cluster_are_remembered() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("node.json");
-        let mut first = NodeFile::open(&path).unwrap();
+        let dir = DataDir::open(dir.path()).unwrap();
+        let mut first = NodeFile::open(&dir).unwrap();
         assert_eq!((first.id, &first.cluster), (None, &None));
         first.id = NodeId::new(3);
         first.cluster = Some(new_identity().unwrap());
-        first.write(&path).unwrap();
-        assert_eq!(NodeFile::open(&path).unwrap(), first);
+        first.write(&dir.node_file()).unwrap();
+        assert_eq!(NodeFile::open(&dir).unwrap(), first);
         assert_ne!(new_identity().unwrap(), new_identity().unwrap());
     }
 
     #[test]
     fn a_file_that_was_tampered_with_is_an_error_and_not_a_new_identity() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("node.json");
-        fs::write(&path, "{}").unwrap();
-        let error = NodeFile::open(&path).unwrap_err().to_string();
+        let dir = DataDir::open(dir.path()).unwrap();
+        fs::write(dir.node_file(), "{}").unwrap();
+        let error = NodeFile::open(&dir).unwrap_err().to_string();
         assert!(error.contains("node.json"), "{error}");
+    }
+
+    #[test]
+    fn a_node_whose_data_is_there_gets_no_new_identity() {
+        for data in ["stores/s/version-1", "versioned/tables", "view.json"] {
+            let dir = tempfile::tempdir().unwrap();
+            let dir = DataDir::open(dir.path()).unwrap();
+            NodeFile::open(&dir).unwrap();
+            fs::create_dir_all(dir.root().join(data)).unwrap();
+            NodeFile::open(&dir).unwrap();
+            fs::remove_file(dir.node_file()).unwrap();
+            let error = NodeFile::open(&dir).unwrap_err();
+            assert!(matches!(error, ControlError::NodeFileMissing { .. }), "{error}");
+            assert!(!dir.node_file().exists());
+        }
     }
 }

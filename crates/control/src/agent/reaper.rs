@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -27,17 +28,22 @@ pub(crate) struct Remains {
 /// The thread. It ends when this is dropped, with what it can delete by then deleted.
 pub(crate) struct Reaper {
     sender: Option<Sender<Remains>>,
+    /// How many directories wait to be deleted.
+    waiting: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Reaper {
     pub(crate) fn start(catalog: Arc<SharedCatalog>) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let theirs = Arc::clone(&waiting);
         let thread = std::thread::Builder::new()
             .name("reaper".into())
-            .spawn(move || run(&catalog, &receiver))?;
+            .spawn(move || run(&catalog, &receiver, &theirs))?;
         Ok(Self {
             sender: Some(sender),
+            waiting,
             thread: Some(thread),
         })
     }
@@ -46,9 +52,15 @@ impl Reaper {
     /// the former catalog is to be dropped too.
     pub(crate) fn take(&self, remains: Remains) {
         if let Some(sender) = &self.sender {
+            self.waiting.fetch_add(usize::from(remains.dir.is_some()), Relaxed);
             // It only ends after this is dropped.
             let _ = sender.send(remains);
         }
+    }
+
+    /// How many directories wait to be deleted.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
     }
 }
 
@@ -70,7 +82,7 @@ impl Drop for Reaper {
     }
 }
 
-fn run(catalog: &SharedCatalog, receiver: &Receiver<Remains>) {
+fn run(catalog: &SharedCatalog, receiver: &Receiver<Remains>, count: &AtomicUsize) {
     let mut waiting: Vec<Remains> = Vec::new();
     let mut former = 0;
     loop {
@@ -83,17 +95,17 @@ fn run(catalog: &SharedCatalog, receiver: &Receiver<Remains>) {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 catalog.reap();
-                waiting.retain_mut(|remains| !bury(remains));
+                waiting.retain_mut(|remains| !bury(remains, count));
                 return;
             }
         }
         former = catalog.reap();
-        waiting.retain_mut(|remains| !bury(remains));
+        waiting.retain_mut(|remains| !bury(remains, count));
     }
 }
 
 /// Drops and deletes, if nobody else holds the version any more.
-fn bury(remains: &mut Remains) -> bool {
+fn bury(remains: &mut Remains, count: &AtomicUsize) -> bool {
     // A count of one cannot rise again: nobody else has it to clone.
     if remains
         .version
@@ -108,6 +120,7 @@ fn bury(remains: &mut Remains) -> bool {
             Ok(()) => tracing::info!(?dir, "deleted"),
             Err(error) => tracing::warn!(?dir, %error, "could not delete, the next start will try again"),
         }
+        count.fetch_sub(1, Relaxed);
     }
     true
 }

@@ -17,12 +17,13 @@ use fondaco_model::versioned::EngineKind;
 use fondaco_model::{NodeId, StoreName};
 use fondaco_node::{PeerAccess, SharedCatalog};
 use fondaco_replica::{
-    ClientPeers, Engines, Loss, ReplicaOptions, ReplicaView, Replicas, ReplicasError, ReplicatedStore,
+    ClientPeers, DroppedReplica, Engines, Loss, ReplicaOptions, ReplicaView, Replicas, ReplicasError, ReplicatedStore,
 };
 
 use crate::config::VersionedConfig;
 use crate::error::ControlError;
 use crate::memory::MemoryPlan;
+use crate::now_unix_ms;
 
 /// What the replicas of a node are opened with.
 pub(crate) struct ReplicasParts<'a> {
@@ -134,16 +135,24 @@ pub(crate) struct VersionedStores {
     replicas: Arc<Replicas>,
     /// What they were told last, if they could do all of it.
     told: Option<Arc<ClusterView>>,
+    /// When the next dropped store is to be kept no longer, in milliseconds since 1970.
+    next_deletion_unix_ms: Option<u64>,
 }
 
 impl VersionedStores {
     pub(crate) fn new(replicas: Arc<Replicas>) -> Self {
-        Self { replicas, told: None }
+        Self {
+            replicas,
+            told: None,
+            next_deletion_unix_ms: None,
+        }
     }
 
     /// Tells the replicas how the cluster is, unless they know.
     pub(crate) fn tell(&mut self, view: &Arc<ClusterView>, node: NodeId) {
-        if self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, view)) {
+        let now_unix_ms = now_unix_ms();
+        let is_told = self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, view));
+        if is_told && self.next_deletion_unix_ms.is_none_or(|at| at > now_unix_ms) {
             return;
         }
         let Some(routing) = &view.routing else { return };
@@ -158,11 +167,21 @@ impl VersionedStores {
                 settings: record.definition.versioned?,
             })
         });
+        let dropped = view.dropped.values().map(|dropped| &dropped.record);
+        let dropped = dropped.filter(|dropped| dropped.record.definition.versioned.is_some());
+        let ends = dropped.clone().map(|dropped| dropped.kept_until_unix_ms);
+        self.next_deletion_unix_ms = ends.filter(|&at| at > now_unix_ms).min();
+        let dropped = dropped.map(|dropped| DroppedReplica {
+            id: dropped.record.id,
+            created_unix_ms: dropped.record.created_unix_ms,
+            is_kept: dropped.kept_until_unix_ms > now_unix_ms,
+        });
         let told = self.replicas.set_view(&ReplicaView {
             node,
             table: Arc::new(routing.record.clone()),
             nodes: live.collect(),
             stores: stores.collect(),
+            dropped: dropped.collect(),
             is_remembered: view.remembered || view.is_partial,
         });
         self.told = match told {

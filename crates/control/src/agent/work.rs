@@ -1,12 +1,13 @@
 //! The thread of a node's agent: one look after the other, and after each what is to be done.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use fondaco_coordination::Coordination;
-use fondaco_model::NodeId;
-use fondaco_model::cluster::{Agent, AgentAction, ClusterView, LocalReplicas, Membership, ServingSet};
+use fondaco_model::cluster::{Agent, AgentAction, ClusterView, LocalReplicas, Membership, ReplicaKey, ServingSet};
+use fondaco_model::{NodeId, StoreName};
 
 use super::Shared;
 use super::fetches::Job;
@@ -19,6 +20,7 @@ use crate::error::ControlError;
 use crate::founding::Founding;
 use crate::hearsay::Hearsay;
 use crate::mirror::Origin;
+use crate::now_unix_ms;
 use crate::worker::Ending;
 
 /// How often it looks when nothing changes.
@@ -35,7 +37,6 @@ pub(super) struct WorkParts {
     pub(super) hearsay: Hearsay,
     pub(super) publishing: Publishing,
     pub(super) versioned: VersionedStores,
-    pub(super) remembers: bool,
 }
 
 /// The thread.
@@ -112,7 +113,9 @@ impl Work {
         };
         let admitted = membership.admission(&view)?;
         // Whoever is refused above does not announce itself; whoever has no number yet must.
-        let announced = is_true.then(|| self.announce()).transpose();
+        // Nor does one that the service knows no more: it may have become another cluster's.
+        let announces = is_true && sighting.is_current;
+        let announced = announces.then(|| self.announce()).transpose();
         let Some(node) = admitted else {
             return announced.map(drop);
         };
@@ -126,7 +129,7 @@ impl Work {
         let is_new = !self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &view));
         // Before the catalog: what requests are let in for is held then.
         self.parts.versioned.tell(&view, node);
-        let remembers = is_new && is_true && self.parts.remembers;
+        let remembers = is_new && is_true;
         let epoch_of = |view: &ClusterView| view.routing.as_ref().map(|routing| routing.record.epoch());
         let is_new_table = self.seen.as_ref().is_none_or(|seen| epoch_of(seen) != epoch_of(&view));
         // A routing table before the report: what a plan waits for this node to know, it knows after a start without
@@ -193,6 +196,10 @@ impl Work {
             versioned: self.parts.versioned.local(view),
         };
         let actions = agent.decide(view, &local, now_ms);
+        self.note_unexplained(agent.unexplained());
+        if let Err(error) = shared.disk.collect(|store| is_forgotten(view, store)) {
+            tracing::warn!(%error, "cannot empty the trash: trying again");
+        }
         for action in &actions {
             if let AgentAction::Publish(set) = action {
                 self.count_swaps(set);
@@ -223,6 +230,20 @@ impl Work {
                 status.settled = origin;
             }
         });
+    }
+
+    /// Says once of what is kept that no record accounts for.
+    fn note_unexplained(&self, unexplained: &BTreeSet<ReplicaKey>) {
+        let known = self.parts.shared.status().unexplained.clone();
+        if known == *unexplained {
+            return;
+        }
+        for (store, version) in unexplained.difference(&known) {
+            tracing::error!(%store, %version, "no record names this version or says that it was given up: it is kept");
+        }
+        self.parts
+            .shared
+            .note(|status| status.unexplained.clone_from(unexplained));
     }
 
     /// Tells the agent of fetches that have ended.
@@ -271,6 +292,10 @@ impl Work {
                 detail,
                 peers,
             } => {
+                // It is asked for again when some of what was given up is deleted.
+                if shared.disk.is_behind_with_deleting() {
+                    return;
+                }
                 // Without a cluster nothing is decided.
                 let Some(cluster) = &view.cluster else { return };
                 let address = |peer| view.nodes.get(peer).map(|node| node.record.http.clone());
@@ -325,4 +350,13 @@ impl Work {
             tracing::warn!(%error, "the node could not do what it should: trying again");
         }
     }
+}
+
+/// Whether a store was dropped, and its data is to be kept no longer.
+fn is_forgotten(view: &ClusterView, store: &StoreName) -> bool {
+    let mut dropped = view.dropped.values().map(|dropped| &dropped.record);
+    let is_over = !view.remembered && !view.is_partial && !view.stores.contains_key(store);
+    is_over
+        && dropped
+            .any(|dropped| dropped.record.definition.name == *store && dropped.kept_until_unix_ms <= now_unix_ms())
 }

@@ -103,6 +103,28 @@ impl<S: Send + Sync> FromRequestParts<S> for Wait {
     }
 }
 
+/// What becomes of the data of a store that is dropped.
+#[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Dropping {
+    /// Whether to delete the data at once, instead of keeping it for a while. Then also that of a store of this name that
+    /// was dropped before.
+    #[serde(default)]
+    #[param(default = false)]
+    pub(super) now: bool,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Dropping {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        match Query::try_from_uri(&parts.uri) {
+            Ok(Query(dropping)) => Ok(dropping),
+            Err(error) => Err(ApiError::invalid(format!("invalid query: {error}"))),
+        }
+    }
+}
+
 /// The parameters of a path, as text.
 pub(super) struct PathTexts<T>(pub(super) T);
 

@@ -12,7 +12,9 @@ use fondaco_model::cluster::operator::{OperatorError, RoutingRequest};
 use super::App;
 use super::body::JsonBody;
 use super::error::{ApiError, ErrorResource};
-use super::resources::{ClusterNode, ClusterResource, ClusterRouter, NewPlan, NodeList, PlanResource, RoutingResource};
+use super::resources::{
+    Adoption, ClusterNode, ClusterResource, ClusterRouter, NewPlan, NodeList, PlanResource, RoutingResource,
+};
 use crate::controller::Candidate;
 use crate::error::ControlError;
 use crate::layout::ELECTION;
@@ -26,6 +28,27 @@ use crate::status::lost_quorums;
 ))]
 pub(super) async fn show(State(app): State<App>) -> Result<Json<ClusterResource>, ApiError> {
     Ok(Json(app.blocking(cluster).await?))
+}
+
+/// After the coordination service lost entries or went back to older ones: write back what the node that is asked
+/// remembers of the cluster, or declare the present entries to be the true ones.
+#[utoipa::path(post, path = "/v1/cluster/adopt", tag = "cluster", request_body = Adoption, responses(
+    (status = 200, description = "The cluster as it is now", body = ClusterResource),
+    (status = "default", description = "An error: invalid_request, no_cluster, entries_lost, conflict, unavailable", body = ErrorResource),
+))]
+pub(super) async fn adopt(
+    State(app): State<App>,
+    JsonBody(adoption): JsonBody<Adoption>,
+) -> Result<Json<ClusterResource>, ApiError> {
+    let adopted = app.blocking(move |app| {
+        if app.agent.is_none() {
+            return Err(ControlError::RemembersNothing);
+        }
+        app.operator.adopt(adoption.present)?;
+        app.settle();
+        cluster(app)
+    });
+    Ok(Json(adopted.await?))
 }
 
 /// List the nodes.

@@ -39,7 +39,7 @@ pub(super) struct ApiError {
 }
 
 /// All codes, with the status that each comes with and its meaning.
-pub const ERROR_CODES: [(&str, u16, &str); 45] = [
+pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     (
         "invalid_request",
         400,
@@ -124,6 +124,11 @@ pub const ERROR_CODES: [(&str, u16, &str); 45] = [
         409,
         "partitions have other owners than by the routing table that the request goes by: look it up again",
     ),
+    (
+        "not_restorable",
+        409,
+        "the store was not dropped, or its data is not kept any more",
+    ),
     ("conflict", 409, "others changed the same again and again"),
     (
         "body_too_large",
@@ -146,6 +151,11 @@ pub const ERROR_CODES: [(&str, u16, &str); 45] = [
         "foreign_host",
         421,
         "the request's host is a name, and the control port has no token: use an IP address or localhost",
+    ),
+    (
+        "entries_lost",
+        503,
+        "the coordination service lost entries or went back to older ones: an operator has to decide which are true",
     ),
     ("internal", 500, "the node could not do it; its log says more"),
     ("overloaded", 503, "too many requests are being answered"),
@@ -209,6 +219,8 @@ fn code_of(error: &ControlError) -> &'static str {
         ControlError::NoSuchMember { .. } => "member_not_found",
         ControlError::MemberBusy { .. } => "member_busy",
         ControlError::TooManyConflicts => "conflict",
+        ControlError::Discontinuity(_) => "entries_lost",
+        ControlError::RemembersNothing => "invalid_request",
         ControlError::Stopping
         | ControlError::NothingSeen
         | ControlError::NotAnnounced
@@ -220,6 +232,7 @@ fn code_of(error: &ControlError) -> &'static str {
         | ControlError::Replicas(_)
         | ControlError::IdentityInUse { .. }
         | ControlError::ClusterMissing { .. }
+        | ControlError::NodeFileMissing { .. }
         | ControlError::Coordination(_)
         | ControlError::Format(_)
         | ControlError::FetchPanicked
@@ -240,6 +253,8 @@ fn code_of_refusal(error: &OperatorError) -> &'static str {
         OperatorError::NoCluster => "no_cluster",
         OperatorError::StoreNotFound { .. } => "store_not_found",
         OperatorError::StoreExists { .. } => "store_exists",
+        OperatorError::NotDropped { .. } | OperatorError::NotKept { .. } => "not_restorable",
+        OperatorError::OtherCluster => "entries_lost",
         OperatorError::TooManyStores { .. } => "too_many_stores",
         OperatorError::InvalidDefinition { .. } | OperatorError::InvalidSettings { .. } => "invalid_request",
         OperatorError::Versioned { .. } => "versioned_store",

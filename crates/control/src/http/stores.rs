@@ -1,4 +1,4 @@
-//! `/v1/stores`: creating, showing, altering and dropping stores, and swapping their versions.
+//! `/v1/stores`: creating, showing, altering, dropping and restoring stores, and swapping their versions.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,7 +7,7 @@ use fondaco_model::cluster::operator::StoreChange as Change;
 use fondaco_model::{StoreDefinition, StoreName, VersionNumber};
 
 use super::App;
-use super::body::{JsonBody, StorePath, Wait};
+use super::body::{Dropping, JsonBody, StorePath, Wait};
 use super::error::{ApiError, ErrorResource};
 use super::resources::{NewStore, RollbackRequest, StoreChange, StoreList, StoreResource, SwapRequest, VersionList};
 use crate::error::ControlError;
@@ -98,19 +98,40 @@ pub(super) async fn alter(
     Ok(Json(store.await?.into()))
 }
 
-/// Drop a store with all its versions.
-#[utoipa::path(delete, path = "/v1/stores/{store}", tag = "stores", params(("store" = String, Path, description = "The store")), responses(
+/// Drop a store with all its versions. Nodes keep its data for a day, unless configured: until then it can be restored.
+#[utoipa::path(delete, path = "/v1/stores/{store}", tag = "stores", params(("store" = String, Path, description = "The store"), Dropping), responses(
     (status = 204, description = "It is gone"),
-    (status = "default", description = "An error: store_not_found, push_in_progress", body = ErrorResource),
+    (status = "default", description = "An error: store_not_found, push_in_progress, entries_lost", body = ErrorResource),
 ))]
-pub(super) async fn drop_store(State(app): State<App>, StorePath(name): StorePath) -> Result<StatusCode, ApiError> {
+pub(super) async fn drop_store(
+    State(app): State<App>,
+    StorePath(name): StorePath,
+    dropping: Dropping,
+) -> Result<StatusCode, ApiError> {
     let dropped = app.blocking(move |app| {
-        app.operator.drop_store(&name)?;
+        app.operator.drop_store(&name, dropping.now)?;
         app.settle();
         Ok(())
     });
     dropped.await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Take a dropped store back, as it was. Nodes take its data out of the trash.
+#[utoipa::path(post, path = "/v1/stores/{store}/restore", tag = "stores", params(("store" = String, Path, description = "The store")), responses(
+    (status = 200, description = "The store", body = StoreResource),
+    (status = "default", description = "An error: store_exists, not_restorable, entries_lost", body = ErrorResource),
+))]
+pub(super) async fn restore(
+    State(app): State<App>,
+    StorePath(name): StorePath,
+) -> Result<Json<StoreResource>, ApiError> {
+    let store = app.blocking(move |app| {
+        app.operator.restore_store(&name)?;
+        app.settle();
+        status(app, &name)
+    });
+    Ok(Json(store.await?.into()))
 }
 
 /// List the versions of a store.

@@ -1,5 +1,7 @@
 //! Who may be a node of a cluster, on a real ZooKeeper.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::Path;
 
 use fondaco_control::{Config, ControlError, Fondaco, Role, Running};
@@ -57,6 +59,21 @@ fn nodes_that_must_not_take_part_are_refused_and_say_why() {
     let elsewhere = Fondaco::start(elsewhere).unwrap();
     stop(first);
     let foreign = member(&servers, "/fondaco/two", Role::Node, dirs[1].path());
+    // It serves what it remembers, and is no part of the other: that one's entries may have been lost.
+    let foreign = Fondaco::start(foreign).unwrap();
+    let client = Client::new(foreign.http_addr());
+    wait_for("the node to say so", || {
+        let (status, readiness) = client.call("GET", "/readyz", Value::Null);
+        (status == 503 && readiness["reasons"].to_string().contains("belongs to cluster")).then_some(())
+    });
+    assert_eq!(
+        Client::new(elsewhere.http_addr()).get("/v1/nodes")["nodes"],
+        serde_json::json!([])
+    );
+    stop(foreign);
+    // Without that, it serves nothing.
+    std::fs::remove_file(dirs[1].path().join("view.json")).unwrap();
+    let foreign = member(&servers, "/fondaco/two", Role::Node, dirs[1].path());
     let error = Fondaco::start(foreign).err().unwrap();
     assert!(matches!(error, ControlError::Unfit(_)), "{error}");
     assert!(error.to_string().contains("belongs to cluster"), "{error}");
@@ -98,6 +115,25 @@ fn processes_that_start_without_zookeeper_wait_for_it_and_say_so() {
         readiness["reasons"][0].as_str().unwrap().contains("coordination"),
         "{readiness}"
     );
+    let resp = node.resp_addr().unwrap();
+    let first_line = |command: &str| {
+        let mut stream = BufReader::new(TcpStream::connect(resp).unwrap());
+        writeln!(stream.get_mut(), "{command}\r").unwrap();
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        line
+    };
+    for command in ["PING", "GET pymk:1", "SET carts:1 v"] {
+        let line = first_line(command);
+        assert!(
+            line.starts_with("-LOADING ") && line.contains("readyz"),
+            "{command}: {line}"
+        );
+    }
+    for command in ["INFO server", "HELLO 2"] {
+        let line = first_line(command);
+        assert!(line.starts_with(['$', '*']), "{command}: {line}");
+    }
 
     server.restart();
     let controller = member(&servers, "/fondaco/late", Role::Controller, dirs[1].path());
@@ -105,6 +141,18 @@ fn processes_that_start_without_zookeeper_wait_for_it_and_say_so() {
     wait_for("the node to be ready", || {
         (client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
     });
+    assert_eq!(first_line("PING"), "+PONG\r\n");
     stop(node);
     stop(controller);
+}
+
+#[test]
+fn a_process_that_waits_for_its_cluster_can_be_stopped() {
+    // Nobody serves there.
+    let dir = TempDir::new().unwrap();
+    for role in [Role::Node, Role::Router, Role::Controller] {
+        let running = Fondaco::begin(member("127.0.0.1:1", "/fondaco", role, dir.path())).unwrap();
+        assert!(!running.wait_serving(std::time::Duration::ZERO).unwrap());
+        stop(running);
+    }
 }

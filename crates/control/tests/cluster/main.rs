@@ -13,6 +13,7 @@ mod written;
 
 mod admission;
 mod failures;
+mod lost;
 mod outages;
 mod plans;
 mod pushes;

@@ -221,6 +221,12 @@ fn every_documented_operation_answers_as_documented() {
     // With records: in the tests of backups.
     walk.step("POST", records, "/v1/stores/carts/records", null(), 400);
     walk.step("DELETE", store, "/v1/stores/pymk", null(), 204);
+    let restore = "/v1/stores/{store}/restore";
+    walk.step("POST", restore, "/v1/stores/carts/restore", null(), 409);
+    walk.step("POST", restore, "/v1/stores/none/restore", null(), 409);
+    walk.step("DELETE", store, "/v1/stores/carts", null(), 204);
+    let adopt = "/v1/cluster/adopt";
+    walk.step("POST", adopt, adopt, json!({"present": true}), 200);
 
     let mut documented = BTreeSet::new();
     for (path, item) in walk.document["paths"].as_object().unwrap() {

@@ -237,7 +237,19 @@ impl TestNode {
     }
 
     pub fn start_in(dir: TempDir) -> Self {
-        let running = Fondaco::start(config(dir.path())).unwrap();
+        let config = config(dir.path());
+        Self::start_with(dir, config)
+    }
+
+    /// One that keeps for an hour what is given up.
+    pub fn keeping(dir: TempDir) -> Self {
+        let mut config = config(dir.path());
+        config.keep_deleted = Duration::from_secs(3600);
+        Self::start_with(dir, config)
+    }
+
+    fn start_with(dir: TempDir, config: Config) -> Self {
+        let running = Fondaco::start(config).unwrap();
         Self {
             client: Client::new(running.http_addr()),
             dir,
@@ -251,6 +263,36 @@ impl TestNode {
         let empty = TempDir::new().unwrap();
         let dir = std::mem::replace(&mut self.dir, empty);
         Self::start_in(dir)
+    }
+
+    /// Stops it, and returns its directory.
+    pub fn end(mut self) -> TempDir {
+        self.stop();
+        std::mem::replace(&mut self.dir, TempDir::new().unwrap())
+    }
+
+    /// Where it serves RESP.
+    pub fn resp_addr(&self) -> SocketAddr {
+        self.running.as_ref().unwrap().resp_addr().unwrap()
+    }
+
+    /// Waits until it is ready.
+    pub fn wait_ready(&self) {
+        wait_for("the node to be ready", || {
+            (self.client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
+        });
+    }
+
+    /// Waits until it is not ready for a reason that says so.
+    pub fn wait_not_ready(&self, says: &str) {
+        wait_for("the node not to be ready", || {
+            let (status, readiness) = self.client.call("GET", "/readyz", Value::Null);
+            let reasons = readiness["reasons"].as_array()?.iter();
+            let says = reasons
+                .into_iter()
+                .any(|reason| reason.as_str().is_some_and(|reason| reason.contains(says)));
+            (status == 503 && says).then_some(())
+        });
     }
 
     pub fn stop(&mut self) {
@@ -278,6 +320,7 @@ pub fn config(dir: &Path) -> Config {
     config.http_listen = ([127, 0, 0, 1], 0).into();
     config.loops = 1;
     config.disk_reserve_bytes = 0;
+    config.keep_deleted = Duration::ZERO;
     config
 }
 

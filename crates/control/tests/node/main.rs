@@ -5,6 +5,7 @@ mod disk_full;
 mod document;
 mod files;
 mod harness;
+mod lost;
 mod pushes;
 mod security;
 mod stores;

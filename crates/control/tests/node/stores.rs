@@ -250,29 +250,6 @@ fn a_damaged_file_costs_none_of_the_others() {
 }
 
 #[test]
-fn what_no_store_names_is_deleted_at_the_start() {
-    let mut node = TestNode::start();
-    let builds = Builds::beside();
-    node.client.create(1);
-    node.client.push(&builds.build(1));
-    node.stop();
-    let root = node.dir.path();
-    for leak in [
-        "stores/pymk/version-7",
-        "stores/pymk/fetching-8",
-        "stores/gone/version-1",
-        "trash/x",
-    ] {
-        std::fs::create_dir_all(root.join(leak)).unwrap();
-        std::fs::write(root.join(leak).join("data"), "leak").unwrap();
-    }
-    let node = node.restart();
-    node.wait_for_dirs(&["version-1"]);
-    assert!(!node.dir.path().join("stores/gone").exists());
-    assert_eq!(node.client.served_build(50), 1);
-}
-
-#[test]
 fn settings_survive_a_restart_and_are_changed_all_or_none() {
     let node = TestNode::start();
     node.client.set_rate(12345);

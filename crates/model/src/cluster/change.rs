@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::record::{NodeRecord, Numbers, StoreRecord};
+use super::record::{ClusterRecord, DroppedStore, NodeRecord, Numbers, StoreRecord};
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::routing::RoutingTable;
@@ -88,6 +88,8 @@ pub enum RecordPath {
     Router(Identity),
     /// A store.
     Store(StoreName),
+    /// A store that was dropped, by its number.
+    Dropped(u16),
 }
 
 impl RecordPath {
@@ -105,6 +107,7 @@ impl RecordPath {
             Some(("reports", id)) => id.parse().ok().map(Self::Report),
             Some(("routers", identity)) => identity.parse().ok().map(Self::Router),
             Some(("stores", name)) => name.parse().ok().map(Self::Store),
+            Some(("dropped", id)) => id.parse().ok().map(Self::Dropped),
             Some(_) => None,
         }
     }
@@ -121,6 +124,7 @@ impl fmt::Display for RecordPath {
             Self::Report(id) => write!(f, "reports/{id}"),
             Self::Router(identity) => write!(f, "routers/{identity}"),
             Self::Store(name) => write!(f, "stores/{name}"),
+            Self::Dropped(id) => write!(f, "dropped/{id}"),
         }
     }
 }
@@ -129,6 +133,8 @@ impl fmt::Display for RecordPath {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Record {
+    /// At [`RecordPath::Cluster`].
+    Cluster(ClusterRecord),
     /// At [`RecordPath::Routing`].
     Routing(RoutingTable),
     /// At [`RecordPath::Numbers`].
@@ -137,6 +143,8 @@ pub enum Record {
     Node(NodeRecord),
     /// At [`RecordPath::Store`].
     Store(Box<StoreRecord>),
+    /// At [`RecordPath::Dropped`].
+    Dropped(Box<DroppedStore>),
 }
 
 #[cfg(test)]
@@ -154,6 +162,7 @@ mod tests {
             RecordPath::Report(NodeId::FIRST.next()),
             RecordPath::Router(Identity::of(u128::MAX)),
             RecordPath::Store("Member-Features.v2".parse().unwrap()),
+            RecordPath::Dropped(7),
         ] {
             assert_eq!(RecordPath::parse(&path.to_string()), Some(path));
         }
@@ -167,6 +176,7 @@ mod tests {
             "nodes",
             "nodes/0",
             "stores/a/b",
+            "dropped/x",
             "election/c_1",
             "routers/7",
         ] {

@@ -7,6 +7,7 @@
 //! - [`Controller`]: what the leading controller does next;
 //! - [`Agent`]: what a data node does next;
 //! - [`Membership`]: whether a process may be a node at all;
+//! - [`Discontinuity`]: whether what a coordination service says continues what was seen before;
 //! - [`operator`]: what operators ask for.
 //!
 //! Nothing here waits for an event: all who decide look at the whole view, and say what is to be done
@@ -17,6 +18,7 @@ mod admission;
 mod agent;
 mod change;
 mod clock;
+mod continuity;
 mod controller;
 mod layout;
 pub mod operator;
@@ -33,12 +35,13 @@ pub use agent::{
 };
 pub use change::{Change, Record, RecordPath, Write};
 pub use clock::Moment;
+pub use continuity::Discontinuity;
 pub use controller::{Controller, Patience};
 pub use quorum::LostQuorum;
 pub use readiness::{not_serving, unready_partition};
 pub use record::{
-    Announcement, ClusterRecord, NodeRecord, Numbers, PushRecord, ReplicaReport, ReplicaState, ReportRecord,
-    RouterRecord, StoreRecord, StoreReport, VersionDetail,
+    Announcement, ClusterRecord, DroppedStore, NodeRecord, Numbers, PushRecord, ReplicaReport, ReplicaState,
+    ReportRecord, RouterRecord, StoreRecord, StoreReport, VersionDetail,
 };
 pub use topology::{Topology, TopologyNode, TopologyStore};
 pub use view::{ClusterView, Revised};

@@ -1,8 +1,8 @@
 //! The entries of the coordination service, as they are stored.
 //!
 //! Who writes what: `cluster`, once, whoever is first; `nodes/ID`, the leading controller; `routing`,
-//! `stores/NAME`, whoever carries out an operator's request, and the leading controller; `numbers`,
-//! whoever gives one out;
+//! `stores/NAME`, whoever carries out an operator's request, and the leading controller; `dropped/ID`, the process
+//! that carries out an operator's request to drop or restore a store; `numbers`, whoever gives one out;
 //! `announcements/IDENTITY` and `reports/ID`, the node itself, as ephemeral entries; `routers/IDENTITY`,
 //! the router itself, ephemeral.
 
@@ -33,6 +33,10 @@ pub struct ClusterRecord {
     pub replicas: u32,
     /// How many nodes must have announced themselves before the first routing table is made.
     pub nodes_initial: u32,
+    /// How often an operator has declared the entries to be the true ones, after the coordination service lost them or
+    /// went back to older ones. Revisions are comparable only where this is the same.
+    #[serde(default, skip_serializing_if = "is_zero_u32")]
+    pub adoptions: u32,
 }
 
 /// A node that was given its number.
@@ -142,6 +146,19 @@ impl StoreRecord {
         self.details
             .retain(|&version, _| versions.contains(version) || pushing == Some(version));
     }
+}
+
+/// A store that was dropped. Nodes delete data only if a record says that it is not needed any more, never because a
+/// record is missing: this is that record for a whole store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DroppedStore {
+    /// The store's record when it was dropped.
+    pub record: StoreRecord,
+    /// When it was dropped, in milliseconds since 1970.
+    pub dropped_unix_ms: u64,
+    /// Until when nodes keep its data, in milliseconds since 1970: until then it can be restored.
+    pub kept_until_unix_ms: u64,
 }
 
 /// What is known of a version without looking at its files.
@@ -289,6 +306,10 @@ impl ReplicaReport {
 
 fn is_false(flag: &bool) -> bool {
     !flag
+}
+
+fn is_zero_u32(number: &u32) -> bool {
+    *number == 0
 }
 
 fn is_zero(number: &u64) -> bool {

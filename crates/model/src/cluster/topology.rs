@@ -15,6 +15,13 @@ use crate::partition::{PartitionCount, PartitionId};
 use crate::version::VersionNumber;
 use crate::versioned::VersionedSettings;
 
+/// Where the number of adoptions stands in a revision: above those that ZooKeeper gives, which are an epoch of 20 bits,
+/// as far as anybody gets, and a counter of 32.
+const ADOPTIONS_SHIFT: u32 = 52;
+
+/// How many adoptions a revision has room for.
+const ADOPTIONS_MAX: u32 = (1 << (u64::BITS - ADOPTIONS_SHIFT)) - 1;
+
 /// Where keys are, at one moment. It may be old: nodes say so, and then a newer one is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
@@ -86,8 +93,11 @@ impl Topology {
         let cluster = view.cluster.as_ref()?;
         let routing = view.routing.as_ref()?;
         let table = &routing.record;
+        // After an adoption revisions may begin anew: what was adopted counts as later all the same.
+        let adoptions = u64::from(cluster.adoptions.min(ADOPTIONS_MAX)) << ADOPTIONS_SHIFT;
+        let later = |revision: u64| adoptions.saturating_add(revision);
         let node = |(&id, node): (&NodeId, &super::view::Revised<super::record::NodeRecord>)| {
-            let (revision, record) = (node.revision, &node.record);
+            let (revision, record) = (later(node.revision), &node.record);
             let node = TopologyNode {
                 revision,
                 resp: record.resp.clone(),
@@ -99,7 +109,7 @@ impl Topology {
             (id, node)
         };
         let store = |(name, store): (&StoreName, &super::view::Revised<super::record::StoreRecord>)| {
-            let (revision, record) = (store.revision, &store.record);
+            let (revision, record) = (later(store.revision), &store.record);
             let current = record
                 .versions
                 .current()
@@ -125,7 +135,7 @@ impl Topology {
         ];
         Some(Self {
             cluster: cluster.identity.clone(),
-            revision: revisions.into_iter().flatten().max().unwrap_or(routing.revision),
+            revision: later(revisions.into_iter().flatten().max().unwrap_or(routing.revision)),
             epoch: table.epoch(),
             partitions: table.partitions(),
             owners: table.all_owners().to_vec(),

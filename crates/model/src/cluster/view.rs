@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::record::{Announcement, ClusterRecord, NodeRecord, Numbers, ReportRecord, RouterRecord, StoreRecord};
+use super::record::{
+    Announcement, ClusterRecord, DroppedStore, NodeRecord, Numbers, ReportRecord, RouterRecord, StoreRecord,
+};
 use crate::name::StoreName;
 use crate::node::{Identity, NodeId};
 use crate::routing::RoutingTable;
@@ -45,6 +47,8 @@ pub struct ClusterView {
     pub routers: BTreeMap<Identity, RouterRecord>,
     /// All stores.
     pub stores: BTreeMap<StoreName, Revised<StoreRecord>>,
+    /// The stores that were dropped last, by their numbers.
+    pub dropped: BTreeMap<u16, Revised<DroppedStore>>,
     /// What nodes say of their replicas.
     pub reports: BTreeMap<NodeId, ReportRecord>,
 }

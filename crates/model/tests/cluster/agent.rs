@@ -455,7 +455,10 @@ fn by_a_remembered_view_a_node_serves_and_does_nothing_else() {
 fn nothing_is_dropped_for_want_of_a_store_while_some_cannot_be_understood() {
     let cluster_of = |is_partial| {
         let mut cluster = Cluster::of(1, 8, 1);
-        cluster.create("s");
+        cluster.create("t");
+        cluster.pushed(1, "t", "t");
+        let drop = operator::drop_store(&cluster.view, &name("t"), 8, 0).unwrap();
+        assert!(cluster.apply(&drop));
         cluster.view.is_partial = is_partial;
         cluster
     };

@@ -62,6 +62,7 @@ impl Cluster {
                 placement: Placement::Ring,
                 replicas,
                 nodes_initial,
+                adoptions: 0,
             }),
             ..ClusterView::default()
         };
@@ -146,6 +147,9 @@ impl Cluster {
             RecordPath::Numbers => self.view.numbers.as_ref().map(|entry| entry.revision),
             RecordPath::Node(id) => self.view.nodes.get(id).map(|entry| entry.revision),
             RecordPath::Store(name) => self.view.stores.get(name).map(|entry| entry.revision),
+            RecordPath::Dropped(id) => self.view.dropped.get(id).map(|entry| entry.revision),
+            // It is written by adoptions alone, which are told its revision.
+            RecordPath::Cluster => None,
             path => panic!("nobody decides on {path}"),
         }
     }
@@ -167,6 +171,13 @@ impl Cluster {
                 self.view.stores.insert(name.clone(), Revised { record, revision });
             }
             (RecordPath::Store(name), None) => _ = self.view.stores.remove(name),
+            (RecordPath::Dropped(id), Some(Record::Dropped(record))) => {
+                let record = *record;
+                self.view.dropped.insert(*id, Revised { record, revision });
+            }
+            (RecordPath::Dropped(id), None) => _ = self.view.dropped.remove(id),
+            (RecordPath::Node(id), None) => _ = self.view.nodes.remove(id),
+            (RecordPath::Cluster, Some(Record::Cluster(record))) => self.view.cluster = Some(record),
             (path, record) => panic!("{record:?} was written at {path}"),
         }
     }

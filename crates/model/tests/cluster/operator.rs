@@ -37,13 +37,22 @@ fn the_number_of_a_dropped_store_is_the_last_to_be_given_out_again() {
     for store in ["a", "b"] {
         cluster.create(store);
     }
-    let drop = operator::drop_store(&cluster.view, &name("b")).unwrap();
+    let drop = operator::drop_store(&cluster.view, &name("b"), 8, 0).unwrap();
     assert!(cluster.apply(&drop));
     cluster.create("c");
     assert_eq!(cluster.store("c").id, 3, "not that of b");
     cluster.view.numbers.as_mut().unwrap().record.last_store = STORES_MAX as u16;
     cluster.create("d");
-    assert_eq!(cluster.store("d").id, 2, "there is no other");
+    assert_eq!(cluster.store("d").id, 4, "b is remembered");
+    let free = (1..=STORES_MAX as u16).filter(|id| *id > 4);
+    let remembered: Vec<u16> = free.collect();
+    let b = cluster.view.dropped[&2].clone();
+    cluster
+        .view
+        .dropped
+        .extend(remembered.into_iter().map(|id| (id, b.clone())));
+    cluster.create("e");
+    assert_eq!(cluster.store("e").id, 5, "all others are remembered, too");
 }
 
 #[test]
@@ -115,7 +124,7 @@ fn one_push_of_a_store_at_a_time_and_a_bounded_number_in_all() {
         version: version(1),
     };
     assert_eq!(again, Err(in_progress.clone()));
-    assert_eq!(operator::drop_store(&cluster.view, &name("s0")), Err(in_progress));
+    assert_eq!(operator::drop_store(&cluster.view, &name("s0"), 8, 0), Err(in_progress));
     for store in 1..PUSHES_MAX {
         cluster.push(&format!("s{store}"), "a");
     }

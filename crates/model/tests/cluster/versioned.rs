@@ -162,7 +162,7 @@ fn a_versioned_store_has_nothing_to_push_swap_or_roll_back_to() {
     assert_eq!(operator::cancel_push(view, &store, 8).err(), refused);
     assert_eq!(operator::roll_back(view, &store, None).err(), refused);
     assert_eq!(operator::swap(view, &store, crate::fixture::version(1)).err(), refused);
-    let change = operator::drop_store(view, &store).unwrap();
+    let change = operator::drop_store(view, &store, 8, 0).unwrap();
     assert!(cluster.apply(&change));
     assert!(!cluster.view.stores.contains_key("v"));
 }

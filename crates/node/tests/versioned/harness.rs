@@ -240,6 +240,7 @@ impl Node {
                 table: Arc::new(table),
                 nodes,
                 stores: stores.collect(),
+                dropped: Vec::new(),
                 is_remembered: false,
             };
             replicas.set_view(&view).unwrap();

@@ -15,7 +15,7 @@ use fondaco_client::quorum::{
 use fondaco_engine::{CacheEngine, Engine, MemoryEngine};
 use fondaco_model::versioned::{Durability, EngineKind, Record, Update, VectorClock, VersionedSettings};
 use fondaco_model::{NodeId, PartitionCount, RoutingTable, StoreName};
-use fondaco_replica::{Engines, Peers, ReplicaOptions, ReplicaView, Replicas, ReplicatedStore};
+use fondaco_replica::{DroppedReplica, Engines, Peers, ReplicaOptions, ReplicaView, Replicas, ReplicatedStore};
 
 /// How long anything may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -125,6 +125,7 @@ pub struct Cluster {
     pub table: Arc<RoutingTable>,
     pub settings: VersionedSettings,
     pub stores: Vec<(u16, &'static str)>,
+    pub dropped: Vec<DroppedReplica>,
     pub replicas: usize,
     /// When all stores were created.
     pub created_unix_ms: u64,
@@ -209,6 +210,7 @@ impl Cluster {
             table: Arc::new(table),
             settings,
             stores: vec![(STORE_ID, "s")],
+            dropped: Vec::new(),
             replicas: nodes as usize,
             created_unix_ms: 7,
         };
@@ -289,6 +291,7 @@ impl Cluster {
                 .map(|node| (node, self.live.contains(&node)))
                 .collect(),
             stores: self.stores.iter().map(store).collect(),
+            dropped: self.dropped.clone(),
             is_remembered: false,
         }
     }
@@ -409,5 +412,14 @@ pub fn fsync(settings: VersionedSettings) -> VersionedSettings {
     VersionedSettings {
         durability: Durability::Fsync,
         ..settings
+    }
+}
+
+/// The first store of a view, dropped.
+pub fn dropped(view: &ReplicaView, is_kept: bool) -> DroppedReplica {
+    DroppedReplica {
+        id: view.stores[0].id,
+        created_unix_ms: view.stores[0].created_unix_ms,
+        is_kept,
     }
 }

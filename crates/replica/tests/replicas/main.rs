@@ -3,6 +3,7 @@
 mod cluster;
 mod counters;
 mod direct;
+mod dropped;
 mod exchanges;
 mod forgetting;
 mod full_disk;

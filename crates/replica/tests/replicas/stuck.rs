@@ -6,7 +6,7 @@ use std::thread;
 use fondaco_engine::{Engine, EngineError, MemoryEngine, Table, WriteBatch};
 use fondaco_replica::Replicas;
 
-use crate::cluster::{Cluster, PATIENCE, node, put, putting, quiet, request, until, value};
+use crate::cluster::{Cluster, PATIENCE, dropped, node, put, putting, quiet, request, until, value};
 
 /// An engine in memory that does nothing more while it is stuck.
 #[derive(Default)]
@@ -103,6 +103,7 @@ fn a_store_is_dropped_while_writes_wait_and_deleted_when_they_are_done() {
     engine.set_stuck(true);
     cluster.node(1).request(request(putting("k", value("b"))), drop);
     until("a write that waits", || engine.waiting() == 1);
+    cluster.dropped = vec![dropped(&cluster.view(node(1)), false)];
     let stores = std::mem::take(&mut cluster.stores);
     tell(&cluster).unwrap();
     assert!(engine.has_store(), "it is written to");
@@ -117,6 +118,7 @@ fn a_store_is_dropped_while_writes_wait_and_deleted_when_they_are_done() {
 fn a_store_that_comes_back_while_it_is_deleted_is_opened_when_that_is_done() {
     let dir = tempfile::tempdir().unwrap();
     let (mut cluster, engine) = cluster(dir.path());
+    cluster.dropped = vec![dropped(&cluster.view(node(1)), false)];
     let stores = std::mem::take(&mut cluster.stores);
     engine.set_stuck(true);
     tell(&cluster).unwrap();

@@ -10,7 +10,9 @@ use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::versioned::{Record, Resolution, SIBLINGS_MAX, Update, VectorClock};
 use fondaco_replica::{REPLICA_KEY_BYTES_MAX, ReplicaCounter, ReplicaOptions};
 
-use crate::cluster::{Cluster, STORE_ID, ask, merging, node, now_unix_ms, put, putting, quiet, request, until, value};
+use crate::cluster::{
+    Cluster, STORE_ID, ask, dropped, merging, node, now_unix_ms, put, putting, quiet, request, until, value,
+};
 
 fn code(reply: ReplicaReply) -> ReplicaErrorCode {
     match reply {
@@ -307,6 +309,7 @@ fn a_store_of_the_same_name_and_number_made_later_has_nothing_of_the_one_before(
     let cluster = Cluster::of(dir.path(), 1, 1, &quiet(), |_| Arc::clone(&engine) as Arc<dyn Engine>);
     put(cluster.node(1), "k", value("a"));
     let mut view = cluster.view(node(1));
+    view.dropped.push(dropped(&view, false));
     view.stores[0].created_unix_ms += 1;
     cluster.node(1).set_view(&view).unwrap();
     assert_eq!(cluster.record(1, "k"), None);

@@ -19,6 +19,9 @@ const ROOT_DEFAULT: &str = "/fondaco";
 /// The longest time between two comparisons of a partition with its other replicas: a week.
 const EXCHANGE_SECONDS_MAX: u64 = 7 * 24 * 3600;
 
+/// The longest time for which deleted data is kept: a year.
+const KEEP_DELETED_SECONDS_MAX: u64 = 366 * 24 * 3600;
+
 /// The file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -34,6 +37,7 @@ pub(super) struct ConfigurationFile {
     pub(super) allow_insecure: bool,
     disk_reserve: Option<String>,
     memory: Option<String>,
+    keep_deleted_seconds: Option<u64>,
     pub(super) zone: Option<String>,
     pub(super) group: Option<String>,
     pub(super) weight: Option<u32>,
@@ -196,6 +200,12 @@ impl ConfigurationFile {
             config.disk_reserve_bytes = reserve;
         }
         config.memory_bytes = bytes("memory", &self.memory)?;
+        if let Some(seconds) = self.keep_deleted_seconds {
+            if seconds > KEEP_DELETED_SECONDS_MAX {
+                bail!("invalid keep-deleted-seconds {seconds}: use 0 to {KEEP_DELETED_SECONDS_MAX}");
+            }
+            config.keep_deleted = Duration::from_secs(seconds);
+        }
         config.versioned.cache_bytes = bytes("cache", &self.versioned.cache)?;
         config.versioned.exchange_bytes_per_second = bytes("exchange-rate", &self.versioned.exchange_rate)?;
         config.versioned.handoff_bytes_per_second = bytes("handoff-rate", &self.versioned.handoff_rate)?;
@@ -275,6 +285,7 @@ mod tests {
         allow-insecure = true
         disk-reserve = "2GiB"
         memory = "3GiB"
+        keep-deleted-seconds = 60
         zone = "a"
         group = "first"
         weight = 2
@@ -330,6 +341,7 @@ mod tests {
         assert!(config.allow_insecure);
         assert_eq!(config.disk_reserve_bytes, 2 << 30);
         assert_eq!(config.memory_bytes, Some(3 << 30));
+        assert_eq!(config.keep_deleted, Duration::from_secs(60));
         assert_eq!(config.versioned.cache_bytes, Some(1 << 30));
         assert!(config.versioned.mysql.unwrap().starts_with("mysql://user"));
         assert_eq!(config.versioned.exchange_period, Some(Duration::from_secs(5)));

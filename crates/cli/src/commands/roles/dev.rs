@@ -114,11 +114,13 @@ pub fn dev(options: DevOptions, output: &Output) -> anyhow::Result<()> {
     let is_cluster = options.nodes > 1 || options.zookeeper.is_some();
     refuse_the_other_kind(&options.data, is_cluster)?;
     let config = config(&options)?;
-    let signals = Signals::listen()?;
+    let mut signals = Signals::listen()?;
     let data = config.data_dir.display().to_string();
     let (started, resp, http, members) = match is_cluster {
         false => {
-            let running = Fondaco::start(config)?;
+            let Some(running) = signals.wait_serving(Fondaco::begin(config)?)? else {
+                return Ok(());
+            };
             let resp = running.resp_addr().context("a node serves RESP")?;
             let http = running.http_addr();
             (Started::One(running), resp, http, Vec::new())

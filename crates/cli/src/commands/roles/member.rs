@@ -191,10 +191,12 @@ fn override_with<T>(value: &mut Option<T>, flag: Option<T>) {
 
 /// Runs a process until it is told to stop.
 fn run(config: Config, output: &Output) -> anyhow::Result<()> {
-    let signals = Signals::listen()?;
+    let mut signals = Signals::listen()?;
     let role = config.role;
     let data = role.holds_data().then(|| config.data_dir.display().to_string());
-    let running = Fondaco::start(config)?;
+    let Some(running) = signals.wait_serving(Fondaco::begin(config)?)? else {
+        return Ok(());
+    };
     let serving = Serving {
         role: role.into(),
         resp: running.resp_addr(),

@@ -3,6 +3,7 @@
 
 use std::io::IsTerminal;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
@@ -24,6 +25,9 @@ pub use member::{ControllerOptions, RouterOptions, ServerOptions, controller, ro
 const RESP_DEFAULT: &str = "127.0.0.1:6500";
 /// The usual address of the control port.
 const HTTP_DEFAULT: &str = "127.0.0.1:6580";
+
+/// How soon it is looked again whether a process serves.
+const SERVING_TICK: Duration = Duration::from_millis(5);
 
 /// What to log, and how.
 #[derive(Debug, Args)]
@@ -63,7 +67,7 @@ struct Signals {
 impl Signals {
     fn listen() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
+            .enable_all()
             .build()
             .context("cannot listen for signals")?;
         let (interrupted, terminated) = {
@@ -74,6 +78,30 @@ impl Signals {
             runtime,
             interrupted,
             terminated,
+        })
+    }
+
+    /// Waits until a process serves. `None` if it was told to stop before, and has stopped.
+    fn wait_serving(&mut self, running: Running) -> anyhow::Result<Option<Running>> {
+        self.runtime.block_on(async {
+            loop {
+                match running.wait_serving(Duration::ZERO) {
+                    Ok(true) => return Ok(Some(running)),
+                    Ok(false) => {}
+                    Err(error) => {
+                        running.shutdown().await;
+                        return Err(error.into());
+                    }
+                }
+                tokio::select! {
+                    _ = self.interrupted.recv() => break,
+                    _ = self.terminated.recv() => break,
+                    () = tokio::time::sleep(SERVING_TICK) => {}
+                }
+            }
+            tracing::info!("stopping before it served");
+            running.shutdown().await;
+            Ok(None)
         })
     }
 

@@ -47,6 +47,15 @@ pub struct ClusterResource {
     pub problems: Vec<String>,
 }
 
+/// Which entries of a cluster are the true ones.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Adoption {
+    /// Those that are in the coordination service now, instead of those that the node remembers.
+    #[serde(default)]
+    pub present: bool,
+}
+
 /// The nodes of a cluster.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct NodeList {

@@ -10,7 +10,7 @@ mod version;
 mod versioned;
 
 pub use cluster::{
-    ClusterNode, ClusterResource, ClusterRouter, DevMember, DevMemberList, MoveResource, NewPlan, NodeList,
+    Adoption, ClusterNode, ClusterResource, ClusterRouter, DevMember, DevMemberList, MoveResource, NewPlan, NodeList,
     PlacementName, PlanResource, RoutingResource,
 };
 pub use lookup::{LookupRequest, LookupResponse, LookupValue};

@@ -59,6 +59,8 @@ pub struct NodeStatus {
     pub data_directory: Option<String>,
     /// How many bytes the disk has left; null if it does not say.
     pub disk_available_bytes: Option<u64>,
+    /// How many versions that were given up are kept for now; null if it has no data directory.
+    pub versions_in_trash: Option<u64>,
     /// How many partitions the cluster has.
     pub partitions: u32,
     /// How much memory is resident, mapped files included; null where that cannot be told.

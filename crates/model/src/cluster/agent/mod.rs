@@ -7,13 +7,14 @@
 //!
 //! Besides what it is told, an agent remembers only times, failures, and what it said last.
 
+mod evidence;
 mod fetch;
 mod local;
 mod report;
 mod serving;
 mod wanted;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::clock::WatchedClock;
 use super::layout::Layouts;
@@ -94,6 +95,8 @@ pub struct Agent {
     surplus_since_ms: BTreeMap<ReplicaKey, (PartitionSet, u64)>,
     published: Option<ServingSet>,
     reported: Option<(ReportRecord, u64)>,
+    /// What is here, is not wanted, and no record says that it is to be deleted.
+    unexplained: BTreeSet<ReplicaKey>,
 }
 
 impl Agent {
@@ -108,7 +111,14 @@ impl Agent {
             surplus_since_ms: BTreeMap::new(),
             published: None,
             reported: None,
+            unexplained: BTreeSet::new(),
         }
+    }
+
+    /// Versions that are here, that the node does not want, and of which no record says that they were given up: they are
+    /// kept. As it was at the last decision.
+    pub fn unexplained(&self) -> &BTreeSet<ReplicaKey> {
+        &self.unexplained
     }
 
     /// The node.
@@ -168,7 +178,7 @@ impl Agent {
         self.reported = None;
     }
 
-    /// What is to be dropped: versions that are not wanted and whose grace is over, other versions under
+    /// What is to be dropped: versions that records say are given up and whose grace is over, other versions under
     /// a wanted number, and partitions that went to other nodes.
     fn drops(
         &mut self,
@@ -180,19 +190,26 @@ impl Agent {
         let mut drops = Vec::new();
         let is_unwanted = |key: &ReplicaKey| local.versions.contains_key(key) && !wants.contains_key(key);
         self.unwanted_since_ms.retain(|key, _| is_unwanted(key));
+        self.unexplained.clear();
+        // Requests of an earlier life of the node have ended with it: nothing has the versions that were given up then.
+        let is_first = self.published.is_none();
         self.surplus_since_ms
             .retain(|key, _| wants.contains_key(key) && local.versions.contains_key(key));
         for (key, version) in &local.versions {
             let (store, number) = key;
             let gone = match wants.get(key) {
                 Some(want) => !version.is_the_one(want.detail),
+                None if !evidence::is_given_up(view, store, *number) => {
+                    self.unexplained.insert(key.clone());
+                    false
+                }
                 None => {
                     let since_ms = *self.unwanted_since_ms.entry(key.clone()).or_insert(at_ms);
                     let served = view
                         .stores
                         .get(store)
                         .is_none_or(|store| !store.record.gave_up(*number));
-                    !served || version.open.is_empty() || at_ms - since_ms >= DROP_GRACE_MS
+                    is_first || !served || version.open.is_empty() || at_ms - since_ms >= DROP_GRACE_MS
                 }
             };
             if gone {

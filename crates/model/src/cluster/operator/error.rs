@@ -25,6 +25,26 @@ pub enum OperatorError {
         /// The name.
         store: StoreName,
     },
+    /// No store of this name was dropped, or only so long ago that it is forgotten.
+    #[error("no store {store:?} was dropped lately: only a dropped store can be restored; see fondaco store list")]
+    NotDropped {
+        /// The name.
+        store: StoreName,
+    },
+    /// The store was dropped, and its data is not kept any more.
+    #[error("store {store:?} cannot be restored: {reason}; create it anew: fondaco store create {store}")]
+    NotKept {
+        /// The name.
+        store: StoreName,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// The entries that are there are another cluster's.
+    #[error(
+        "the coordination service has the entries of another cluster than this process knows: correct the address and \
+         root, or write back what this node remembers: fondaco cluster adopt"
+    )]
+    OtherCluster,
     /// The cluster has as many stores as it can.
     #[error("there are {max} stores, and no more are possible: drop one first: fondaco store drop NAME")]
     TooManyStores {

@@ -1,17 +1,21 @@
-//! What operators ask for, as changes of entries: stores created, altered, dropped, pushed to, swapped
+//! What operators ask for, as changes of entries: stores created, altered, dropped, restored, pushed to, swapped
 //! and rolled back, and plans for the routing table.
 //!
 //! Any process may carry one out: it takes a view that is new enough, asks here for the change, and
 //! writes it. If somebody else was faster, it looks again, and asks again.
 
+mod adoption;
+mod dropping;
 mod error;
 mod routing;
 mod store;
 mod version;
 
+pub use adoption::{ADOPTED_AT_ONCE_MAX, Present, accept, adopt};
+pub use dropping::{DROPPED_MAX, drop_store, restore_store};
 pub use error::OperatorError;
 pub use routing::{RoutingRequest, cancel_plan, plan_routing};
-pub use store::{StoreChange, alter_store, create_store, drop_store, versioned_settings};
+pub use store::{StoreChange, alter_store, create_store, versioned_settings};
 pub use version::{PUSHES_MAX, cancel_push, push, roll_back, swap};
 
 use super::change::{Change, Record, RecordPath};

@@ -1,4 +1,4 @@
-//! Stores are created, altered and dropped.
+//! Stores are created and altered.
 
 use std::collections::BTreeSet;
 
@@ -118,28 +118,8 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
     Ok(change.while_unchanged(RecordPath::Routing, table.revision))
 }
 
-/// The end of a store with all its versions.
-///
-/// # Errors
-/// No such store, or a push of it is in progress.
-pub fn drop_store(view: &ClusterView, name: &StoreName) -> Result<Change, OperatorError> {
-    let store = store(view, name)?;
-    if let Some(version) = store.record.pushing() {
-        let store = name.clone();
-        return Err(OperatorError::PushInProgress { store, version });
-    }
-    Ok(Change {
-        writes: vec![Write {
-            path: RecordPath::Store(name.clone()),
-            expected: Some(store.revision),
-            record: None,
-        }],
-        unchanged: Vec::new(),
-    })
-}
-
 /// A number for a new store: the next that was not given out, or once those are used up, one whose
-/// store was dropped.
+/// store was dropped, if possible one that is not remembered any more.
 fn free_id(view: &ClusterView) -> Option<u16> {
     let taken: BTreeSet<u16> = view.stores.values().map(|store| store.record.id).collect();
     let remembered = view.numbers.as_ref().map_or(0, |numbers| numbers.record.last_store);
@@ -148,7 +128,9 @@ fn free_id(view: &ClusterView) -> Option<u16> {
         .min(STORES_MAX as u16);
     let after = last + 1..=STORES_MAX as u16;
     let before = 1..=last;
-    after.chain(before).find(|id| !taken.contains(id))
+    let mut free = after.chain(before).filter(|id| !taken.contains(id));
+    let forgotten = free.clone().find(|id| !view.dropped.contains_key(id));
+    forgotten.or_else(|| free.next())
 }
 
 /// That nothing is changed of a versioned store for which its data would have to move: a replica that is added

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use fondaco_format::ColdRead;
-use fondaco_resp::command::{CommandId, ends_connection, is_http, resolve};
+use fondaco_resp::command::{CommandId, Flags, ends_connection, is_http, resolve};
 use fondaco_resp::{Arguments, Limits, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
@@ -32,6 +32,10 @@ use crate::catalog::Catalog;
 use crate::metrics::Counter;
 use crate::settings::Setting;
 use forward::Others;
+
+/// What requests are answered with as long as it is not known which stores there are.
+const LOADING: &str = "LOADING this node does not know its cluster and its stores yet: try again; GET /readyz on its control \
+                       port says what it waits for";
 
 /// Serves a client until it leaves, breaks the protocol, or is dropped.
 pub(super) async fn serve<S>(context: Rc<LoopContext>, stream: S, client: Entered)
@@ -177,6 +181,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         let command = spec.id;
                         if !self.session.is_authenticated() && !commands::without_authentication(command) {
                             return Err("NOAUTH Authentication required.".into());
+                        }
+                        if catalog.is_loading() && !spec.flags.contains(Flags::LOADING) {
+                            return Err(LOADING.into());
                         }
                         if pipeline::begins(command, &self.arguments, rest, &catalog) {
                             return Ok(Next::Pipeline);

@@ -1,0 +1,76 @@
+//! `fondaco cluster`: decisions about a whole cluster that only an operator can make.
+
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::bail;
+use clap::{Args, Subcommand};
+use fondaco_control::http::{Adoption, ClusterResource};
+
+use crate::arguments::ControlPort;
+use crate::client::Client;
+use crate::output::Output;
+
+/// `fondaco cluster`.
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Restore the entries in the coordination service after it lost them
+    Adopt(AdoptOptions),
+}
+
+/// `fondaco cluster adopt`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+After ZooKeeper was emptied or put back to an older copy, or an entry in it was lost, nodes go on with
+what they saw last, delete nothing, and are not ready. This command ends that. Ask a node that was
+there before; fondaco status --http ADDRESS says what it is missing.
+
+Example:
+  fondaco cluster adopt --http 10.0.0.7:6580 --yes")]
+pub struct AdoptOptions {
+    /// Take the entries that are there now for the true ones, instead of those that the node remembers
+    #[arg(long)]
+    present: bool,
+
+    /// Do not ask whether it is meant
+    #[arg(long, short)]
+    yes: bool,
+
+    #[command(flatten)]
+    node: ControlPort,
+}
+
+/// Does what the command says.
+pub fn run(command: ClusterCommand, output: &Output) -> anyhow::Result<()> {
+    match command {
+        ClusterCommand::Adopt(options) => adopt(&options, output),
+    }
+}
+
+fn adopt(options: &AdoptOptions, output: &Output) -> anyhow::Result<()> {
+    let client = Client::new(&options.node)?;
+    let question = match options.present {
+        true => "take the entries that are in the coordination service now for the true ones",
+        false => "replace all entries in the coordination service by those that this node remembers",
+    };
+    if !options.yes {
+        if !io::stdin().is_terminal() {
+            bail!("this would {question}: say --yes if that is meant");
+        }
+        write!(io::stderr(), "{question}? [y/N] ")?;
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer)?;
+        if !matches!(answer.trim(), "y" | "Y" | "yes") {
+            bail!("nothing was changed");
+        }
+    }
+    let adoption = Adoption {
+        present: options.present,
+    };
+    let cluster: ClusterResource = client.post("/v1/cluster/adopt", &adoption)?;
+    output.result(&cluster, |cluster| {
+        format!(
+            "the entries of cluster {} are true again\nnext: fondaco status\n",
+            cluster.identity
+        )
+    })
+}

@@ -1,0 +1,288 @@
+//! Versions that were given up: kept aside for a while, so that they can be taken back, and deleted then.
+//!
+//! ```text
+//! DATA/trash/UNIX_MS.STORE.version-N/    a version, and when it was given up
+//! DATA/trash/deleting-K/                 what is being deleted
+//! ```
+//!
+//! A version is deleted when its time is over, or its store's is, or, the oldest first, when the disk needs the room. It
+//! is taken back when the node wants it again: one with the checksum that is wanted is the version that is wanted.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fondaco_format::{Checksum, MANIFEST_FILE};
+use fondaco_model::{StoreName, VersionNumber};
+
+use crate::data_dir::{DataDir, VersionDir};
+use crate::error::ControlError;
+use crate::now_unix_ms;
+
+/// How many versions of one store are kept aside: as many as a store can have as backups, and some more. Pushes that follow
+/// each other closely would take all files and inodes otherwise.
+const OF_STORE_MAX: usize = 128;
+
+/// The trash of a data directory.
+pub(crate) struct Trash {
+    dir: PathBuf,
+    grace_ms: u64,
+    items: Mutex<Vec<Item>>,
+    last: AtomicU64,
+}
+
+/// A version in the trash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Item {
+    path: PathBuf,
+    store: StoreName,
+    version: VersionNumber,
+    since_unix_ms: u64,
+}
+
+impl Item {
+    fn parse(path: &Path) -> Option<Self> {
+        let (since, rest) = path.file_name()?.to_str()?.split_once('.')?;
+        let (store, version) = rest.rsplit_once('.')?;
+        let VersionDir::Complete(version) = VersionDir::parse(version)? else {
+            return None;
+        };
+        Some(Self {
+            path: path.to_owned(),
+            store: store.parse().ok()?,
+            version,
+            since_unix_ms: since.parse().ok()?,
+        })
+    }
+}
+
+impl Trash {
+    /// What there is. Returns what else is there, too, which is to be deleted.
+    pub(crate) fn open(dir: &DataDir, grace: Duration) -> Result<(Self, Vec<PathBuf>), ControlError> {
+        let dir = dir.trash();
+        let mut items = Vec::new();
+        let mut others = Vec::new();
+        for entry in fs::read_dir(&dir).map_err(ControlError::io("list", &dir))? {
+            let path = entry.map_err(ControlError::io("list", &dir))?.path();
+            match Item::parse(&path) {
+                Some(item) => items.push(item),
+                None => others.push(path),
+            }
+        }
+        items.sort_by_key(|item| item.since_unix_ms);
+        let trash = Self {
+            dir,
+            grace_ms: grace.as_millis() as u64,
+            items: Mutex::new(items),
+            last: AtomicU64::new(0),
+        };
+        Ok((trash, others))
+    }
+
+    fn items(&self) -> MutexGuard<'_, Vec<Item>> {
+        // Changed by single moves: a thread that panicked left it whole.
+        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves a version aside; there need be none.
+    pub(crate) fn keep(&self, dir: &Path, store: &StoreName, version: VersionNumber) -> Result<(), ControlError> {
+        let mut items = self.items();
+        let mut since_unix_ms = now_unix_ms();
+        loop {
+            let path = self.dir.join(format!("{since_unix_ms}.{store}.version-{version}"));
+            match fondaco_durable::rename(dir, &path) {
+                Ok(()) => {
+                    items.push(Item {
+                        path,
+                        store: store.clone(),
+                        version,
+                        since_unix_ms,
+                    });
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) if is_taken(&error) => since_unix_ms += 1,
+                Err(error) => return Err(ControlError::io("move to the trash", dir)(error)),
+            }
+        }
+    }
+
+    /// Moves what is to be deleted out of the way, and returns where it is now; `None` if there was nothing.
+    pub(crate) fn discard(&self, path: &Path) -> Result<Option<PathBuf>, ControlError> {
+        loop {
+            let discarded = self.dir.join(format!("deleting-{}", self.last.fetch_add(1, Relaxed)));
+            match fondaco_durable::rename(path, &discarded) {
+                Ok(()) => return Ok(Some(discarded)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                // An earlier process could not delete it.
+                Err(error) if is_taken(&error) => {}
+                Err(error) => return Err(ControlError::io("move to the trash", path)(error)),
+            }
+        }
+    }
+
+    /// Puts a version back in its place, if the one with this manifest is here. Whether it was.
+    pub(crate) fn take_back(
+        &self,
+        store: &StoreName,
+        version: VersionNumber,
+        manifest_checksum: &str,
+        to: &Path,
+    ) -> Result<bool, ControlError> {
+        let mut items = self.items();
+        let is_it = |item: &Item| {
+            let manifest = |path: &Path| fs::read(path.join(MANIFEST_FILE)).ok();
+            let is_named = item.store == *store && item.version == version;
+            is_named && manifest(&item.path).is_some_and(|bytes| Checksum::of(&bytes).to_string() == manifest_checksum)
+        };
+        let Some(at) = items.iter().rposition(is_it) else {
+            return Ok(false);
+        };
+        let path = &items[at].path;
+        let moved = fondaco_durable::create_directory(to.parent().unwrap_or(to))
+            .and_then(|()| fondaco_durable::rename(path, to));
+        moved.map_err(ControlError::io("take back from the trash", path))?;
+        items.remove(at);
+        Ok(true)
+    }
+
+    /// Takes out one version that is to be deleted now: since its time is over, since its store is one of those that
+    /// `is_forgotten` names, or since the disk needs the room. Returns where it is.
+    pub(crate) fn due(
+        &self,
+        is_forgotten: impl Fn(&StoreName) -> bool,
+        needs_room: bool,
+    ) -> Result<Option<PathBuf>, ControlError> {
+        let mut items = self.items();
+        let now_unix_ms = now_unix_ms();
+        let mut counts: BTreeMap<&StoreName, usize> = BTreeMap::new();
+        for item in items.iter() {
+            *counts.entry(&item.store).or_default() += 1;
+        }
+        let is_due = |(at, item): (usize, &Item)| {
+            now_unix_ms.saturating_sub(item.since_unix_ms) >= self.grace_ms
+                || is_forgotten(&item.store)
+                || counts.get(&item.store).is_some_and(|&count| count > OF_STORE_MAX)
+                || needs_room && at == 0
+        };
+        let Some(at) = items.iter().enumerate().position(is_due) else {
+            return Ok(None);
+        };
+        let discarded = self.discard(&items[at].path)?;
+        items.remove(at);
+        Ok(discarded)
+    }
+
+    /// How many versions are kept aside.
+    pub(crate) fn len(&self) -> usize {
+        self.items().len()
+    }
+}
+
+fn is_taken(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(number: u64) -> VersionNumber {
+        VersionNumber::new(number).unwrap()
+    }
+
+    fn store(name: &str) -> StoreName {
+        name.parse().unwrap()
+    }
+
+    struct Kept {
+        dir: tempfile::TempDir,
+        data: DataDir,
+    }
+
+    impl Kept {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let data = DataDir::open(dir.path()).unwrap();
+            Self { dir, data }
+        }
+
+        fn open(&self, grace: Duration) -> Trash {
+            Trash::open(&self.data, grace).unwrap().0
+        }
+
+        fn give_up(&self, trash: &Trash, name: &str, number: u64, manifest: &str) {
+            let dir = self.dir.path().join("given-up");
+            fs::create_dir(&dir).unwrap();
+            fs::write(dir.join(MANIFEST_FILE), manifest).unwrap();
+            trash.keep(&dir, &store(name), version(number)).unwrap();
+        }
+    }
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    #[test]
+    fn what_was_given_up_is_taken_back_by_its_manifest_also_after_a_start() {
+        let kept = Kept::new();
+        let trash = kept.open(DAY);
+        kept.give_up(&trash, "a.version-2", 1, "one");
+        kept.give_up(&trash, "a.version-2", 1, "another");
+        fs::create_dir(kept.data.trash().join("deleting-0")).unwrap();
+        let (trash, others) = Trash::open(&kept.data, DAY).unwrap();
+        assert_eq!(others, [kept.data.trash().join("deleting-0")]);
+        let checksum = |text: &str| Checksum::of(text.as_bytes()).to_string();
+        let to = kept.dir.path().join("stores/a.version-2/version-1");
+        let take = |checksum: &str| {
+            trash
+                .take_back(&store("a.version-2"), version(1), checksum, &to)
+                .unwrap()
+        };
+        assert!(!take(&checksum("a third")));
+        assert!(take(&checksum("one")));
+        assert_eq!(fs::read(to.join(MANIFEST_FILE)).unwrap(), b"one");
+        assert_eq!(trash.len(), 1);
+    }
+
+    #[test]
+    fn what_is_kept_goes_when_its_time_is_over_its_store_is_forgotten_or_the_disk_is_full() {
+        let kept = Kept::new();
+        let trash = kept.open(DAY);
+        for (name, number) in [("a", 1), ("b", 2), ("a", 3)] {
+            kept.give_up(&trash, name, number, "");
+        }
+        assert_eq!(trash.due(|_| false, false).unwrap(), None);
+        assert!(trash.due(|name| *name == store("b"), false).unwrap().is_some());
+        assert!(trash.due(|name| *name == store("b"), false).unwrap().is_none());
+        assert!(trash.due(|_| false, true).unwrap().is_some());
+        assert_eq!(trash.items()[0].version, version(3), "the oldest went first");
+        drop(trash);
+        let later = kept.open(Duration::ZERO);
+        assert!(later.due(|_| false, false).unwrap().is_some());
+        assert_eq!(later.len(), 0);
+    }
+
+    #[test]
+    fn of_one_store_only_so_much_is_kept() {
+        let kept = Kept::new();
+        let trash = kept.open(DAY);
+        kept.give_up(&trash, "b", 1, "");
+        for number in 1..=OF_STORE_MAX as u64 + 3 {
+            kept.give_up(&trash, "a", number, "");
+        }
+        while trash.due(|_| false, false).unwrap().is_some() {}
+        assert_eq!(trash.len(), OF_STORE_MAX + 1);
+        assert!(
+            trash
+                .items()
+                .iter()
+                .all(|item| item.store == store("b") || item.version > version(3))
+        );
+    }
+}

@@ -1,0 +1,166 @@
+//! A ZooKeeper that loses its data, or is put back to an older copy: nodes keep what they have, say so, and an operator
+//! decides.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use fondaco_testing::ZooKeeper;
+use serde_json::{Value, json};
+
+use crate::harness::{TestCluster, zookeeper};
+use crate::single::{Builds, names, wait_for};
+
+/// Where a server keeps its data.
+fn data(server: &ZooKeeper) -> PathBuf {
+    server.dir().join("data/version-2")
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+fn ask(cluster: &TestCluster, member: &str, command: &str) -> String {
+    let mut stream = BufReader::new(cluster.resp_of(member));
+    writeln!(stream.get_mut(), "{command}\r").unwrap();
+    let mut answer = String::new();
+    stream.read_line(&mut answer).unwrap();
+    if answer.starts_with('$') && answer.trim_end() != "$-1" {
+        answer.clear();
+        stream.read_line(&mut answer).unwrap();
+    }
+    answer.trim_end().to_owned()
+}
+
+/// A batch store and a versioned one, both with data.
+fn fill(cluster: &TestCluster) {
+    cluster.create(json!({}));
+    cluster.client.push(&Builds::beside().build(1));
+    let carts = json!({"name": "carts", "kind": "versioned"});
+    let (status, answer) = cluster.client.call("POST", "/v1/stores", carts);
+    assert_eq!(status, 201, "{answer}");
+    wait_for("the write", || {
+        (ask(cluster, "router-1", "SET carts:k v") == "+OK").then_some(())
+    });
+    cluster.all_serve(1, 50);
+    for node in cluster.nodes() {
+        wait_for("the view to be remembered", || {
+            let view = fs::read_to_string(cluster.data(&node).join("view.json")).ok()?;
+            (view.contains("\"current\":1") && view.contains("carts")).then_some(())
+        });
+    }
+}
+
+/// Waits until an answer says so, and whatever else is to hold does.
+fn until(says: &str, mut ask: impl FnMut() -> (bool, String)) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let (holds, answer) = ask();
+        if holds && answer.contains(says) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{says:?} is not in {answer}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Every node says what is wrong, and has and serves what it had.
+fn all_keep(cluster: &TestCluster, says: &str) {
+    for node in cluster.nodes() {
+        let client = cluster.member(&node);
+        until(says, || {
+            let (status, readiness) = client.call("GET", "/readyz", Value::Null);
+            (status == 503, readiness["reasons"].to_string())
+        });
+        assert!(client.get("/v1/cluster")["problems"].to_string().contains(says));
+        assert_eq!(names(&cluster.data(&node).join("stores/pymk")), ["version-1"]);
+        assert_eq!(client.served_build(50), 1, "{node}");
+    }
+    until("v", || (true, ask(cluster, "router-1", "GET carts:k")));
+}
+
+fn adopt(cluster: &TestCluster, node: &str) {
+    wait_for("the adoption", || {
+        let (status, answer) = cluster.member(node).call("POST", "/v1/cluster/adopt", json!({}));
+        // The service may only just be there again.
+        assert!(status == 200 || status == 503, "{answer}");
+        (status == 200).then_some(())
+    });
+}
+
+/// All goes on as before.
+fn all_goes_on(cluster: &TestCluster) {
+    cluster.wait_ready();
+    cluster.wait_nobody_late();
+    cluster.all_serve(1, 50);
+    assert_eq!(cluster.client.push(&Builds::beside().build(2)), 2);
+    cluster.all_serve(2, 50);
+    until("v", || (true, ask(cluster, "router-1", "GET carts:k")));
+    wait_for("a write", || {
+        (ask(cluster, "router-1", "SET carts:k w") == "+OK").then_some(())
+    });
+}
+
+#[test]
+fn nothing_is_deleted_when_zookeeper_is_emptied_and_a_node_writes_back_what_it_remembers() {
+    let mut server = ZooKeeper::start();
+    let servers = server.address();
+    let cluster = TestCluster::start_with(|config| {
+        config.zookeeper = Some(zookeeper(&servers, "/fondaco/emptied"));
+    });
+    fill(&cluster);
+    let identity = cluster.client.get("/v1/cluster")["identity"].clone();
+    server.kill();
+    fs::remove_dir_all(data(&server)).unwrap();
+    server.restart();
+    all_keep(&cluster, "has no entries of cluster");
+    // Also a node that starts again, and a controller that knows nothing of it, and founds another cluster.
+    cluster.stop("node-2");
+    cluster.start_again("node-2");
+    for controller in ["controller-1", "controller-2"] {
+        cluster.stop(controller);
+        cluster.start_again(controller);
+    }
+    all_keep(&cluster, "another cluster was made");
+    let founded = cluster.member("controller-1").get("/v1/cluster")["identity"].clone();
+    assert_ne!(founded, identity, "each founding has its own");
+    cluster.stop("node-3");
+    cluster.start_again("node-3");
+    all_keep(&cluster, "another cluster was made");
+    adopt(&cluster, "node-3");
+    all_goes_on(&cluster);
+    assert_eq!(cluster.client.get("/v1/cluster")["identity"], identity);
+}
+
+#[test]
+fn nothing_is_deleted_when_zookeeper_is_put_back_to_an_older_copy() {
+    let mut server = ZooKeeper::start();
+    let servers = server.address();
+    let cluster = TestCluster::start_with(|config| {
+        config.zookeeper = Some(zookeeper(&servers, "/fondaco/put-back"));
+    });
+    server.kill();
+    let copy = server.dir().join("copy");
+    copy_dir(&data(&server), &copy);
+    server.restart();
+    cluster.wait_ready();
+    fill(&cluster);
+    server.kill();
+    fs::remove_dir_all(data(&server)).unwrap();
+    copy_dir(&copy, &data(&server));
+    server.restart();
+    all_keep(&cluster, "put back to an older copy");
+    let code = cluster
+        .member("node-1")
+        .refused("POST", "/v1/stores", json!({"name": "other"}), 503);
+    assert_eq!(code, "entries_lost");
+    cluster.stop("node-2");
+    cluster.start_again("node-2");
+    all_keep(&cluster, "put back to an older copy");
+    adopt(&cluster, "node-1");
+    all_goes_on(&cluster);
+}

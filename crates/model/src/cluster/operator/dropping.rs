@@ -1,0 +1,135 @@
+//! Stores are dropped, and restored as long as their data is kept.
+//!
+//! A record stays of each store that was dropped last: nodes delete a store's data only by such a record.
+
+use super::{OperatorError, store};
+use crate::cluster::change::{Change, Record, RecordPath, Write};
+use crate::cluster::record::DroppedStore;
+use crate::cluster::view::{ClusterView, Revised};
+use crate::name::StoreName;
+use crate::versioned::EngineKind;
+
+/// How many dropped stores are remembered. A node that was away while more were dropped keeps what it has of the others.
+pub const DROPPED_MAX: usize = 1000;
+
+/// The end of a store with all its versions. Nodes keep its data for so long, in milliseconds. With 0, a store that was
+/// dropped before is not kept any longer either.
+///
+/// # Errors
+/// No such store, or a push of it is in progress.
+pub fn drop_store(
+    view: &ClusterView,
+    name: &StoreName,
+    now_unix_ms: u64,
+    keep_ms: u64,
+) -> Result<Change, OperatorError> {
+    if keep_ms == 0 && !view.stores.contains_key(name) {
+        return delete_now(view, name, now_unix_ms);
+    }
+    let store = store(view, name)?;
+    if let Some(version) = store.record.pushing() {
+        let store = name.clone();
+        return Err(OperatorError::PushInProgress { store, version });
+    }
+    let dropped = DroppedStore {
+        record: store.record.clone(),
+        dropped_unix_ms: now_unix_ms,
+        kept_until_unix_ms: now_unix_ms.saturating_add(keep_ms),
+    };
+    let before = view.dropped.get(&store.record.id).map(|dropped| dropped.revision);
+    let mut writes = vec![
+        Write {
+            path: RecordPath::Store(name.clone()),
+            expected: Some(store.revision),
+            record: None,
+        },
+        write(before, dropped),
+    ];
+    writes.extend(forgotten(view));
+    Ok(Change {
+        writes,
+        unchanged: Vec::new(),
+    })
+}
+
+/// A store again that was dropped, as it was.
+///
+/// # Errors
+/// None of this name was dropped, or its data is kept no longer, or there is another store of its name or number.
+pub fn restore_store(view: &ClusterView, name: &StoreName, now_unix_ms: u64) -> Result<Change, OperatorError> {
+    if view.stores.contains_key(name) {
+        return Err(OperatorError::StoreExists { store: name.clone() });
+    }
+    let last = of_name(view, name).max_by_key(|dropped| dropped.record.dropped_unix_ms);
+    let Revised { record, revision } = last.ok_or_else(|| OperatorError::NotDropped { store: name.clone() })?;
+    let not_kept = |reason| OperatorError::NotKept {
+        store: name.clone(),
+        reason,
+    };
+    if record.kept_until_unix_ms <= now_unix_ms {
+        return Err(not_kept("its data is deleted"));
+    }
+    let engine = record.record.definition.versioned.map(|settings| settings.engine);
+    if matches!(engine, Some(EngineKind::Memory | EngineKind::Cache)) {
+        return Err(not_kept("its engine keeps data in memory alone, which was given back"));
+    }
+    Ok(Change {
+        writes: vec![
+            Write {
+                path: RecordPath::Store(name.clone()),
+                expected: None,
+                record: Some(Record::Store(Box::new(record.record.clone()))),
+            },
+            Write {
+                path: RecordPath::Dropped(record.record.id),
+                expected: Some(*revision),
+                record: None,
+            },
+        ],
+        unchanged: Vec::new(),
+    })
+}
+
+/// The data of stores that were dropped is not kept any longer.
+fn delete_now(view: &ClusterView, name: &StoreName, now_unix_ms: u64) -> Result<Change, OperatorError> {
+    let kept = of_name(view, name).filter(|dropped| dropped.record.kept_until_unix_ms > now_unix_ms);
+    let now = |dropped: &Revised<DroppedStore>| {
+        let record = DroppedStore {
+            kept_until_unix_ms: now_unix_ms,
+            ..dropped.record.clone()
+        };
+        write(Some(dropped.revision), record)
+    };
+    let writes: Vec<Write> = kept.map(now).collect();
+    if writes.is_empty() {
+        return Err(OperatorError::StoreNotFound { store: name.clone() });
+    }
+    Ok(Change {
+        writes,
+        unchanged: Vec::new(),
+    })
+}
+
+fn of_name<'a>(view: &'a ClusterView, name: &'a StoreName) -> impl Iterator<Item = &'a Revised<DroppedStore>> {
+    let dropped = view.dropped.values();
+    dropped.filter(move |dropped| dropped.record.record.definition.name == *name)
+}
+
+fn write(expected: Option<u64>, dropped: DroppedStore) -> Write {
+    Write {
+        path: RecordPath::Dropped(dropped.record.id),
+        expected,
+        record: Some(Record::Dropped(Box::new(dropped))),
+    }
+}
+
+/// The store that was dropped first, once there are so many that one more is too many.
+fn forgotten(view: &ClusterView) -> Option<Write> {
+    let first = view.dropped.iter().filter(|_| view.dropped.len() >= DROPPED_MAX);
+    let (&id, dropped) = first.min_by_key(|(_, dropped)| dropped.record.dropped_unix_ms)?;
+    Some(Write {
+        path: RecordPath::Dropped(id),
+        expected: Some(dropped.revision),
+        record: None,
+    })
+}

@@ -1,0 +1,76 @@
+//! What becomes of the data of stores that are no more.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fondaco_engine::{DiskEngine, DiskOptions, Engine, LogEngine, LogOptions};
+
+use crate::cluster::{Cluster, dropped, node, put, quiet, until, value};
+
+fn disk(dir: &Path) -> Arc<dyn Engine> {
+    Arc::new(DiskEngine::open(&dir.join("engine"), DiskOptions::default()).unwrap())
+}
+
+fn log(dir: &Path) -> Arc<dyn Engine> {
+    Arc::new(LogEngine::open(&dir.join("engine"), LogOptions::default()).unwrap())
+}
+
+#[test]
+fn a_dropped_store_is_kept_for_a_while_and_then_deleted() {
+    for engine in [disk, log] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cluster = Cluster::of(dir.path(), 1, 1, &quiet(), engine);
+        put(cluster.node(1), "k", value("a"));
+        let view = cluster.view(node(1));
+        for (is_kept, is_found) in [(true, true), (false, false)] {
+            let mut without = view.clone();
+            without.stores.clear();
+            without.dropped.push(dropped(&view, is_kept));
+            cluster.node(1).set_view(&without).unwrap();
+            cluster.stop(node(1));
+            cluster.start(dir.path(), node(1), &quiet(), engine);
+            let found = || cluster.record(1, "k").is_some();
+            match is_found {
+                true => assert!(found(), "it is kept"),
+                false => {
+                    cluster.node(1).set_view(&without).unwrap();
+                    until("the deletion", || {
+                        let opened = cluster.node(1).set_view(&view);
+                        let is_gone = opened.is_ok() && !found();
+                        cluster.node(1).set_view(&without).unwrap();
+                        is_gone
+                    });
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_only_in_memory_of_a_dropped_store_is_not_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::in_memory(dir.path(), 1, 1, &quiet());
+    put(cluster.node(1), "k", value("a"));
+    let view = cluster.view(node(1));
+    let mut without = view.clone();
+    without.stores.clear();
+    without.dropped.push(dropped(&view, true));
+    until("the deletion", || {
+        cluster.node(1).set_view(&without).unwrap();
+        cluster.node(1).set_view(&view).is_ok() && cluster.record(1, "k").is_none()
+    });
+}
+
+#[test]
+fn a_table_is_kept_whose_store_is_named_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::of(dir.path(), 1, 1, &quiet(), disk);
+    put(cluster.node(1), "k", value("a"));
+    let mut view = cluster.view(node(1));
+    view.stores.clear();
+    cluster.node(1).set_view(&view).unwrap();
+    until("it is named", || cluster.node(1).unexplained_tables().len() == 1);
+    cluster.tell();
+    until("it is known", || cluster.node(1).unexplained_tables().is_empty());
+    assert!(cluster.record(1, "k").is_some());
+}
