@@ -3,6 +3,7 @@
 //! It prints where it serves RESP and HTTP, and runs until its standard input ends. The tests kill it.
 
 use std::io::Read;
+use std::time::Duration;
 
 use fondaco_control::{Config, Fondaco};
 
@@ -13,6 +14,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.http_listen = ([127, 0, 0, 1], 0).into();
     config.loops = 1;
     config.disk_reserve_bytes = 0;
+    // The tests wait for what is deleted to be gone.
+    config.keep_deleted = Duration::ZERO;
 
     let node = Fondaco::start(config)?;
     let resp = node.resp_addr().ok_or("a node serves RESP")?;

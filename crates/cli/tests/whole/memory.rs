@@ -107,7 +107,7 @@ fn bodies_of_http_requests_stay_within_the_budget_too() {
         }
     });
     let grown = peak_bytes(&node) - before;
-    // A body, its JSON and the key are copies.
-    assert!(grown < 200 * MIB, "grown by {} MiB", grown / MIB);
+    // The bodies of three requests, and a few copies of each: the text, the key. All of them at once take twice as much.
+    assert!(grown < 320 * MIB, "grown by {} MiB", grown / MIB);
     assert_eq!(node.http_get("/v1/status")["role"], "single");
 }

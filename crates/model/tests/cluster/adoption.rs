@@ -197,7 +197,9 @@ fn an_operator_writes_back_what_a_node_remembers_or_accepts_what_is_there() {
 fn present(service: &Cluster) -> Present {
     let view = &service.view;
     let mut revisions = BTreeMap::new();
-    let mut put = |path: RecordPath, revision: u64| drop(revisions.insert(path, revision));
+    let mut put = |path: RecordPath, revision: u64| {
+        revisions.insert(path, revision);
+    };
     view.nodes
         .iter()
         .for_each(|(id, node)| put(RecordPath::Node(*id), node.revision));
