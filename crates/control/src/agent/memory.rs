@@ -10,7 +10,7 @@ use std::path::Path;
 use fondaco_model::Identity;
 use fondaco_model::RoutingTable;
 use fondaco_model::cluster::{
-    Announcement, ClusterRecord, ClusterView, DroppedStore, NodeRecord, Revised, RouterRecord, StoreRecord,
+    Announcement, ClusterRecord, ClusterView, DroppedStore, NodeRecord, Numbers, Revised, RouterRecord, StoreRecord,
 };
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,8 @@ use crate::error::ControlError;
 pub(crate) struct Memory {
     cluster: Option<ClusterRecord>,
     routing: Option<Revised<RoutingTable>>,
+    #[serde(default)]
+    numbers: Option<Revised<Numbers>>,
     nodes: Vec<Revised<NodeRecord>>,
     announcements: Vec<Announcement>,
     routers: Vec<(Identity, RouterRecord)>,
@@ -37,6 +39,7 @@ impl Memory {
         Self {
             cluster: view.cluster.clone(),
             routing: view.routing.clone(),
+            numbers: view.numbers.clone(),
             nodes: view.nodes.values().cloned().collect(),
             announcements: view.announcements.values().cloned().collect(),
             routers: view.routers.clone().into_iter().collect(),
@@ -82,6 +85,7 @@ impl Memory {
             remembered: true,
             cluster: self.cluster,
             routing: self.routing,
+            numbers: self.numbers,
             nodes: self.nodes.into_iter().map(|node| (node.record.id, node)).collect(),
             announcements: announcements.map(|one| (one.identity.clone(), one)).collect(),
             routers: self.routers.into_iter().collect(),

@@ -59,6 +59,19 @@ pub enum Discontinuity {
         /// The one that it has.
         found: u64,
     },
+    /// Fewer stores were ever created than before. Revisions do not always tell: a service that was put back gives out new
+    /// ones, which may have passed those seen before by the time they are looked at.
+    #[error(
+        "by the coordination service {found} stores were ever created, and {known} by what was seen before: the service was \
+         put back to an older copy; {}",
+        KEPT
+    )]
+    FewerStores {
+        /// How many were, by what was seen before.
+        known: u64,
+        /// How many are said to have been.
+        found: u64,
+    },
     /// An entry is missing that is never deleted.
     #[error(
         "entry {entry} of the coordination service is missing, though it is never deleted; {}",
@@ -108,6 +121,11 @@ impl ClusterView {
         }
         if let Some(known) = &former.numbers {
             check(|| RecordPath::Numbers, known, self.numbers.as_ref())?;
+            let known = known.record.stores_created;
+            let found = self.numbers.as_ref().map_or(0, |found| found.record.stores_created);
+            if found < known {
+                return Err(Discontinuity::FewerStores { known, found });
+            }
         }
         for (&id, known) in &former.nodes {
             check(|| RecordPath::Node(id), known, self.nodes.get(&id))?;

@@ -223,6 +223,9 @@ impl PushRecord {
 pub struct Numbers {
     /// The number of the store that was created last; 0 before the first.
     pub last_store: u16,
+    /// How many stores were ever created: fewer than before means that the entries are older than those.
+    #[serde(default)]
+    pub stores_created: u64,
     /// The highest number of a node; `None` before the first.
     pub last_node: Option<NodeId>,
     /// How many nodes have a number: who sees fewer does not see all yet, and gives out none.

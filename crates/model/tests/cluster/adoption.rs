@@ -143,6 +143,11 @@ fn what_was_emptied_or_put_back_does_not_continue_what_was_seen() {
         ),
         "{back}"
     );
+    // A service that was put back goes on to give out revisions.
+    let mut passed = older.clone();
+    passed.numbers.as_mut().unwrap().revision = newer.numbers.as_ref().unwrap().revision + 1;
+    let fewer = passed.check_continues(&newer);
+    assert_eq!(fewer, Err(Discontinuity::FewerStores { known: 1, found: 0 }));
     let mut other = newer.clone();
     other.cluster.as_mut().unwrap().identity = Identity::of(9);
     let found = other.check_continues(&newer).unwrap_err();

@@ -66,6 +66,7 @@ pub fn create_store(
         expected: numbers.map(|numbers| numbers.revision),
         record: Some(Record::Numbers(Numbers {
             last_store: id,
+            stores_created: given_out.stores_created + 1,
             ..given_out
         })),
     });
