@@ -123,7 +123,7 @@ pub fn dev(options: DevOptions, output: &Output) -> anyhow::Result<()> {
             };
             let resp = running.resp_addr().context("a node serves RESP")?;
             let http = running.http_addr();
-            (Started::One(running), resp, http, Vec::new())
+            (Started::One(Box::new(running)), resp, http, Vec::new())
         }
         true => {
             let dev = Dev::start(DevConfig {

@@ -205,7 +205,7 @@ fn run(config: Config, output: &Output) -> anyhow::Result<()> {
         pid: std::process::id(),
     };
     announce(output, &serving, text);
-    signals.wait(Started::One(running))
+    signals.wait(Started::One(Box::new(running)))
 }
 
 fn text(serving: &Serving) -> String {

@@ -53,7 +53,7 @@ enum LogFormat {
 
 /// What runs in this process.
 enum Started {
-    One(Running),
+    One(Box<Running>),
     Cluster(Dev),
 }
 
