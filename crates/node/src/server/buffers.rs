@@ -110,6 +110,12 @@ impl Charge {
         }
     }
 
+    /// The request for which the connection was exempt has ended. It is charged with all of its buffers again by the next
+    /// [`set`](Self::set).
+    pub fn end_exemption(&mut self) {
+        self.exempt = None;
+    }
+
     /// The connection has buffers of so many bytes from now on.
     #[inline]
     pub fn set(&mut self, bytes: u64) {
@@ -193,6 +199,21 @@ mod tests {
         }
         drop(last);
         assert_eq!(budget.charged_bytes(), 0);
+    }
+
+    #[test]
+    fn a_connection_whose_request_has_ended_lets_the_next_one_be_exempt_whatever_it_still_has() {
+        let budget = BufferBudget::new(100);
+        let (mut one, mut two) = (budget.charge(), budget.charge());
+        one.set(FREE_BYTES + 60);
+        assert!(is_ready(std::pin::pin!(one.room_for(FREE_BYTES + 1000))));
+        one.set(FREE_BYTES + 1000);
+        let mut waits = std::pin::pin!(two.room_for(FREE_BYTES + 1000));
+        assert!(!is_ready(waits.as_mut()));
+        one.end_exemption();
+        one.set(FREE_BYTES + 70);
+        assert_eq!(budget.charged_bytes(), 70);
+        assert!(is_ready(waits.as_mut()));
     }
 
     #[test]

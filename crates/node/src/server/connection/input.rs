@@ -76,6 +76,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Drops what was taken of the input.
     pub(super) fn keep_rest(&mut self, now: Instant) {
+        if self.consumed > 0 {
+            // A request was taken. The next one waits for memory as those of others do.
+            self.charge.end_exemption();
+        }
         self.drop_taken();
         let phase = if self.input.is_empty() {
             self.give_back_input();
@@ -102,6 +106,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     fn give_back_input(&mut self) {
         self.context.reused.give_back_input(std::mem::take(&mut self.input));
+        self.charge_buffers();
     }
 
     fn drop_taken(&mut self) {
