@@ -161,7 +161,7 @@ pub fn moment(unix_ms: u64) -> String {
     humantime::format_rfc3339_seconds(moment).to_string()
 }
 
-/// A span that somebody chose, exactly: `1h`, `10days`.
+/// A configured span, exactly: `1h`, `10days`.
 pub fn span(ms: u64) -> String {
     humantime::format_duration(Duration::from_millis(ms)).to_string()
 }

@@ -5,7 +5,7 @@
 //! handled: a page of zeros takes the place of the page, and the instruction goes on. No zero is ever
 //! served, since three things hold:
 //!
-//! 1. A count of such pages grows *before* the zeros appear. Whoever reads a mapping takes a [`Watch`]
+//! 1. A count of such pages grows *before* the zeros appear. A reader of a mapping takes a [`Watch`]
 //!    first and looks at it again after the last byte; if it is not clean, all that was read is discarded.
 //! 2. The mapping is marked as damaged, and all its residency stamps are cleared: from then on look-ups
 //!    read its file by system calls, which report errors as errors and find what is still readable.
@@ -221,7 +221,7 @@ fn replace_page(slot: &Slot, address: usize) -> bool {
     let page_bytes = PAGE_BYTES.load(Relaxed);
     let page = address / page_bytes * page_bytes;
     // SAFETY: the page belongs to a mapping of a file, which begins and ends with a page and which is only
-    // read. Whoever reads it now finds zeros, and that the count has changed.
+    // read. A reader finds zeros from now on, and that the count has changed.
     let replaced = unsafe {
         libc::mmap(
             page as *mut c_void,

@@ -151,7 +151,7 @@ impl AdaptiveRate {
         }
     }
 
-    /// Takes how fast the fetch went while nobody read: there is nobody to make room for.
+    /// Takes how fast the fetch went while no client read: it need not slow down.
     pub fn observe_no_reads(&mut self, fetched_bytes_per_second: u64) -> Option<u64> {
         self.slowdowns.clear();
         self.speed_up(fetched_bytes_per_second);

@@ -102,7 +102,7 @@ impl Dropping {
 pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
     let dropping = &shared.dropping;
     loop {
-        // After a panic there may be one that nobody deletes.
+        // After a panic a table may be left that no thread deletes.
         dropping.state().deleting = None;
         let wanted = dropping.state().wanted.clone();
         if let Some(wanted) = wanted

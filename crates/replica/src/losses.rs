@@ -129,7 +129,7 @@ impl Replicas {
     }
 }
 
-/// The name of a loss: of what is lost, so that nobody gives up what they have not heard of.
+/// The name of a loss, made from what is lost: an operator cannot accept a loss that was never shown.
 fn id_of(engine: EngineKind, lost: &str) -> String {
     format!("{engine}-{:08x}", xxh3_64(lost.as_bytes()) as u32)
 }

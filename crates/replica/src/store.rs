@@ -250,7 +250,7 @@ impl Holding {
     /// Whether a partition that had lost what it held has enough of it again, as this node knows for certain.
     pub(crate) fn has_caught_up(&self, store: &HeldStore, partition: &Partition) -> bool {
         let cluster = self.cluster.as_ref().filter(|cluster| !cluster.is_remembered);
-        // Where nobody else has it, somebody has to say that this is all there is.
+        // Where no other node has the partition, an operator has to accept the loss.
         let is_given_up = || self.has_others(store, partition.id()) || store.engine.lost_writes().is_none();
         cluster.is_some_and(|cluster| self.has_enough(cluster, store, partition)) && is_given_up()
     }

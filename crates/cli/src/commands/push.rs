@@ -149,7 +149,7 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
         output.note(built.text().trim_end());
     }
     if let (Some(_), Some(dir)) = (&scratch, location.local_path()) {
-        // Nobody else changes these files, and they are deleted afterwards: nodes may link them.
+        // Only this process changes these files, and it deletes them afterwards: nodes may link them.
         let statement = dir.join(GIVEN_AWAY_FILE);
         std::fs::write(&statement, "").with_context(|| format!("cannot write {statement:?}"))?;
     }
@@ -181,7 +181,7 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
     })
 }
 
-/// Creates the store, unless there is one. Somebody else may have created it while this was built.
+/// Creates the store, unless there is one. Another process may have created it during the build.
 fn create(client: &Client, name: &StoreName, is_missing: bool, output: &Output) -> anyhow::Result<()> {
     if !is_missing {
         return Ok(());

@@ -123,7 +123,7 @@ fn a_process_ends_when_it_is_told_to_while_it_waits_for_its_cluster() {
     let dir = tempfile::tempdir().unwrap();
     let configuration = dir.path().join("fondaco.toml");
     let resp = format!("127.0.0.1:{}", free_port());
-    // Nobody serves there.
+    // No server listens there.
     let text = format!(
         "data = {:?}\nresp = {resp:?}\nhttp = \"127.0.0.1:0\"\n[zookeeper]\nconnect = \"127.0.0.1:1\"\n",
         dir.path().join("data")

@@ -394,7 +394,7 @@ impl OnDisk {
         }
     }
 
-    /// Reads the indexes into memory; nobody else has the version yet.
+    /// Reads the indexes into memory; no other thread has the version yet.
     fn warm(&mut self) -> Result<(), FormatError> {
         match self.version.as_mut().and_then(Arc::get_mut) {
             Some(version) => version.warm_and_close(),

@@ -157,7 +157,7 @@ impl Guard {
         self.token.is_none() && page != host
     }
 
-    /// Whether a request proves to be from somebody who has the token; with what signature, if it is signed.
+    /// Whether the sender of a request proves that it has the token; with the signature, if the request is signed.
     fn admit(&self, request: &Request) -> Result<Option<Signature>, Stranger> {
         let (Some(token), Some(signed)) = (&self.token, &self.signed) else {
             return Ok(None);
@@ -195,7 +195,7 @@ impl Signed {
         if !self.key.verifies(&signed, signature) {
             return Err(Stranger::Unproven);
         }
-        // Only what verifies is remembered: nobody else can fill the memory.
+        // Only valid signatures are remembered: senders without the token cannot fill the memory.
         let accepted = self
             .seen
             .lock()
@@ -242,7 +242,7 @@ impl IntoResponse for Stranger {
         let headers = response.headers_mut();
         headers.insert(TIME_HEADER, HeaderValue::from(unix_ms()));
         if matches!(self, Self::Unproven) {
-            // Whoever guesses connects anew for each guess.
+            // An attacker has to connect again for each guess.
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response

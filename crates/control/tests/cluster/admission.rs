@@ -148,7 +148,7 @@ fn processes_that_start_without_zookeeper_wait_for_it_and_say_so() {
 
 #[test]
 fn a_process_that_waits_for_its_cluster_can_be_stopped() {
-    // Nobody serves there.
+    // No server listens there.
     let dir = TempDir::new().unwrap();
     for role in [Role::Node, Role::Router, Role::Controller] {
         let running = Fondaco::begin(member("127.0.0.1:1", "/fondaco", role, dir.path())).unwrap();

@@ -130,7 +130,7 @@ pub(super) fn check_version(dir: &Path) -> Result<(), EngineError> {
     Err(failure::corrupt(&path, reason))
 }
 
-/// Looks through the log in a directory, which nobody writes meanwhile.
+/// Looks through the log in a directory, which no other thread writes to meanwhile.
 pub(super) fn examine(dir: &Path) -> Result<Journal, EngineError> {
     let found = files(dir)?;
     let mut journal = Journal {

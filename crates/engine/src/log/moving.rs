@@ -62,7 +62,7 @@ impl Shared {
             return Ok(());
         }
         drop(writer);
-        // From here on nobody misses it. Where this fails, it is tried again.
+        // From here on no key needs it. A deletion that fails is tried again.
         self.list_segments(Some(number))?;
         self.writer().uses.remove(&number);
         let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);

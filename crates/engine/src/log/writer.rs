@@ -21,7 +21,7 @@ pub(super) struct Writer {
     pub(super) catalog: Catalog,
     /// None before anything is written.
     pub(super) active: Option<Active>,
-    /// How the last segment ended, if there is none that is written to, and that is known.
+    /// How the last segment ended; `None` while a segment is written to, or if the end is not known.
     ended: Ended,
     /// The number of the last segment; 0 if there was none.
     pub(super) last: u32,

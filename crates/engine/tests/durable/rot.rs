@@ -223,7 +223,7 @@ pub fn a_damaged_log_loses_only_what_is_damaged_and_says_so(kind: Kind) {
         .map(|path| fs::read(path).unwrap());
     assert!(copies.any(|bytes| bytes.starts_with(&damaged)), "there is no copy");
     drop((table, engine));
-    // It is said until somebody knows what to do about it.
+    // The loss is reported until it is accepted or repaired.
     let again = kind.open(copy.path(), Options::default()).unwrap();
     assert_eq!(again.lost_writes, Some(lost));
     again.engine.forget_loss().unwrap();

@@ -209,7 +209,7 @@ impl Chunk {
         }
     }
 
-    /// Nobody reads the file after it was closed: all of it is in memory then.
+    /// The file is not read after it was closed: all of it is in memory then.
     #[cold]
     fn closed_index(&self) -> FormatError {
         FormatError::io("read", &self.index_path)(io::Error::other("it was closed"))

@@ -352,7 +352,7 @@ fn what_only_one_node_had_and_lost_is_refused_until_an_operator_gives_it_up() {
             "{loss:?}"
         );
         id.clone_from(&loss.id);
-        // Nobody else has it: comparing changes nothing, and neither does a restart.
+        // No other node has it: comparing changes nothing, and neither does a restart.
         restart(&mut cluster, dir.path());
     }
     assert_eq!(cluster.node(1).accept_loss("log-00000000").unwrap(), None);

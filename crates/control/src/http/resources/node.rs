@@ -78,7 +78,7 @@ pub struct NodeStatus {
 }
 
 /// Whether the process serves all that it should: it does if it does its own part. That other processes are absent is
-/// a warning: to take this one out too would help nobody.
+/// a warning: to take this node out too would help no client.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Readiness {
     /// Whether it does.
