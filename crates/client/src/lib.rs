@@ -8,9 +8,11 @@
 //! - [`Client`], its [builder](ClientBuilder), [`ReadOptions`] for one request;
 //! - [`trusting`]: TLS to nodes whose certificates are in a file;
 //! - [`quorum`]: versioned stores, which are written, too, and what is asked of their replicas;
+//! - [`proof`]: how a client proves who it is, which both ends of a connection need;
 //! - [`read`]: the logic of look-ups, without I/O, for those who simulate or extend it.
 //!
-//! It is no general Redis client: what it speaks are `FONDACO.READ`, `FONDACO.TOPOLOGY`, and what is asked of replicas.
+//! It is no general Redis client: what it speaks are `FONDACO.CHALLENGE`, `FONDACO.PROVE`, `FONDACO.READ`,
+//! `FONDACO.TOPOLOGY`, and what is asked of replicas.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -53,6 +55,7 @@ mod error;
 mod key;
 mod link;
 mod options;
+pub mod proof;
 pub mod quorum;
 pub mod read;
 mod stats;

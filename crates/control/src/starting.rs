@@ -187,6 +187,7 @@ impl Fondaco {
         };
         let server = ServerConfig {
             listen: config.resp_listen,
+            advertised: starting.resp_addr.map(|_| starting.advertised_resp()).transpose()?,
             loops,
             tls,
             access: Access::new(users),

@@ -109,6 +109,7 @@ fn start() -> Result<(Server, Arc<SharedCatalog>), Box<dyn Error>> {
     let catalog = Arc::new(SharedCatalog::new());
     let config = ServerConfig {
         listen: "127.0.0.1:0".parse()?,
+        advertised: None,
         loops: 1,
         tls: None,
         access: Access::default(),

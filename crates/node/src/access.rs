@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use fondaco_client::proof::{End, Introduction, ProofKey};
 use fondaco_model::StoreName;
 use fondaco_resp::glob_matches;
 use sha2::{Digest, Sha256};
@@ -129,6 +130,19 @@ impl Access {
     }
 }
 
+impl Access {
+    /// The user who proves by this to know its password, and what the server proves the same by. Takes as long for an unknown
+    /// name as for a wrong proof.
+    pub(crate) fn prove(&self, introduction: &Introduction<'_>, proof: &[u8]) -> Option<(&User, String)> {
+        let user = self.users.iter().find(|user| user.name.as_bytes() == introduction.user);
+        let digest = user.map_or(&[0; 32], |user| &user.password.0);
+        let key = ProofKey::of_digest(digest);
+        let is_proved = key.verifies(End::Client, introduction, proof);
+        let own = key.prove(End::Server, introduction);
+        user.filter(|_| is_proved).map(|user| (user, own))
+    }
+}
+
 impl User {
     /// Whether the user may read a store.
     pub fn may_read(&self, store: &StoreName) -> bool {
@@ -169,6 +183,31 @@ mod tests {
         assert!(access.authenticate(Some(b"reader"), b"Secret").is_none());
         assert!(access.authenticate(Some(b"other"), b"secret").is_none());
         assert!(access.authenticate(None, b"secret").is_none());
+    }
+
+    #[test]
+    fn who_proves_to_know_the_password_is_let_in_and_proved_the_same() {
+        let access = access();
+        let introduction = Introduction {
+            server_nonce: b"1",
+            client_nonce: b"2",
+            address: b"node-1:6500",
+            user: b"reader",
+        };
+        let key = ProofKey::of_password(b"secret");
+        let proof = key.prove(End::Client, &introduction);
+        let (user, own) = access.prove(&introduction, proof.as_bytes()).unwrap();
+        assert_eq!(user.name, "reader");
+        assert!(key.verifies(End::Server, &introduction, own.as_bytes()));
+        let wrong = ProofKey::of_password(b"Secret").prove(End::Client, &introduction);
+        assert!(access.prove(&introduction, wrong.as_bytes()).is_none());
+        // Of a user that is not there the key must not be one that can be guessed.
+        let nobody = Introduction {
+            user: b"nobody",
+            ..introduction
+        };
+        let proof = ProofKey::of_digest(&[0; 32]).prove(End::Client, &nobody);
+        assert!(access.prove(&nobody, proof.as_bytes()).is_none());
     }
 
     #[test]

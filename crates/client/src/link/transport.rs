@@ -16,6 +16,11 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::proof::{self, End, Introduction, ProofKey};
+
+/// The user that is meant where none is named.
+const DEFAULT_USER: &str = "default";
+
 /// Who the client is to the nodes.
 #[derive(Clone)]
 pub(crate) struct Credentials {
@@ -87,15 +92,47 @@ impl Transport {
             }
         };
         if let Some(Credentials { user, password }) = &self.credentials {
-            let arguments: Vec<&[u8]> = [Some("AUTH"), user.as_deref(), Some(password)]
-                .into_iter()
-                .flatten()
-                .map(str::as_bytes)
-                .collect();
-            call(&mut stream, &arguments, &self.limits).await?;
+            let user = user.as_deref().unwrap_or(DEFAULT_USER).as_bytes();
+            self.prove(&mut stream, address, user, password.as_bytes()).await?;
         }
         call(&mut stream, &[b"PING"], &self.limits).await?;
         Ok(stream)
+    }
+}
+
+impl Transport {
+    /// Proves to a server that this knows the user's password, and has it prove the same.
+    async fn prove(&self, stream: &mut Stream, address: &str, user: &[u8], password: &[u8]) -> io::Result<()> {
+        let challenge: &[&[u8]] = &[b"FONDACO.CHALLENGE"];
+        let (reply, items) = call(stream, challenge, &self.limits).await?;
+        let Some([server_nonce, advertised]) = first_bulks(&reply, &items) else {
+            return Err(io::Error::other("the answer is no challenge: is this a fondaco of the same version?"));
+        };
+        // By TLS it has shown a certificate of the name that was connected to.
+        if self.tls.is_none() && advertised != address.as_bytes() {
+            let advertised = String::from_utf8_lossy(advertised);
+            return Err(io::Error::other(format!(
+                "the server at {address} calls itself {advertised:?}: connect to it by that name, or by TLS"
+            )));
+        }
+        let client_nonce = proof::nonce().map_err(|_| io::Error::other("the system gives no random numbers"))?;
+        let introduction = Introduction {
+            server_nonce,
+            client_nonce: client_nonce.as_bytes(),
+            address: advertised,
+            user,
+        };
+        let key = ProofKey::of_password(password);
+        let own = key.prove(End::Client, &introduction);
+        let arguments = [b"FONDACO.PROVE", user, client_nonce.as_bytes(), own.as_bytes()];
+        let (answer, items) = call(stream, &arguments, &self.limits).await?;
+        match items[..] {
+            [ReplyItem::Bulk(ref place)] if key.verifies(End::Server, &introduction, &answer[place.range()]) => Ok(()),
+            _ => Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("the server at {address} does not know the password of the user: it is no node of this cluster"),
+            )),
+        }
     }
 }
 

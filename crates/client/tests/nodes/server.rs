@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fondaco_client::proof::{End, Introduction, ProofKey};
 use fondaco_client::quorum::ReplicaRequest;
 use fondaco_resp::{Arguments, Limits, Parse, Protocol, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -14,6 +15,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
 use crate::replica::{self, Held};
+
+/// Used twice, unlike those of real nodes.
+const NONCE: &[u8] = b"0123456789abcdef0123456789abcdef";
 
 /// What a node does with requests.
 #[derive(Debug, Clone, Default)]
@@ -45,6 +49,12 @@ pub struct State {
     /// What it holds of versioned stores.
     pub held: Held,
     pub password: Option<&'static str>,
+    /// Where it says that it is reached.
+    pub calls_itself: String,
+    /// Whether it lets in whoever comes, and says to know the password.
+    pub is_impostor: bool,
+    /// All that it was told by those who introduced themselves.
+    pub introductions: Vec<Vec<String>>,
     /// What it tells of the cluster: a tag and JSON.
     pub topology: Option<(String, String)>,
     pub reads: Vec<Seen>,
@@ -80,6 +90,7 @@ impl Node {
             tls,
             task: None,
         };
+        node.state(|state| state.calls_itself = node.address.to_string());
         node.serve(listener);
         node
     }
@@ -202,14 +213,29 @@ fn answer(
 ) {
     let mut state = state.lock().unwrap();
     let mut reply = Reply::new(output, Protocol::Resp2);
+    if !*authenticated {
+        state.introductions.push(words.to_vec());
+    }
     match words[0].as_str() {
-        "AUTH" => match words.last().map(String::as_str) == state.password {
-            true => {
-                *authenticated = true;
-                reply.ok();
+        "FONDACO.CHALLENGE" => {
+            reply.array(2);
+            reply.bulk(NONCE);
+            reply.bulk(state.calls_itself.as_bytes());
+        }
+        "FONDACO.PROVE" => {
+            let introduction = Introduction {
+                server_nonce: NONCE,
+                client_nonce: words[2].as_bytes(),
+                address: state.calls_itself.as_bytes(),
+                user: words[1].as_bytes(),
+            };
+            let key = ProofKey::of_password(state.password.unwrap_or_default().as_bytes());
+            *authenticated = key.verifies(End::Client, &introduction, words[3].as_bytes());
+            match *authenticated || state.is_impostor {
+                true => reply.bulk(key.prove(End::Server, &introduction).as_bytes()),
+                false => reply.error("WRONGPASS invalid username-password pair or user is disabled."),
             }
-            false => reply.error("WRONGPASS invalid username-password pair or user is disabled."),
-        },
+        }
         _ if !*authenticated => reply.error("NOAUTH Authentication required."),
         "PING" => reply.simple("PONG"),
         "FONDACO.TOPOLOGY" => {

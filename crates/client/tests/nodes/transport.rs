@@ -9,7 +9,7 @@ use crate::harness::{Cluster, keys, name, until, value_in, value_of, within};
 use crate::server::{Behaviour, Node};
 
 #[tokio::test]
-async fn a_password_is_given_on_every_connection() {
+async fn a_password_is_proved_and_not_sent_on_every_connection() {
     let cluster = Cluster::start(2, 1).await;
     for node in &cluster.nodes {
         node.state(|state| state.password = Some("secret"));
@@ -22,6 +22,30 @@ async fn a_password_is_given_on_every_connection() {
     .await;
     let reply = client.get_many(&keys(20), &Default::default()).await.unwrap();
     assert!(reply.values.iter().all(Result::is_ok));
+    for node in &cluster.nodes {
+        let told = node.state(|state| state.introductions.concat());
+        assert!(told.contains(&"FONDACO.PROVE".to_owned()), "{told:?}");
+        assert!(told.iter().all(|word| !word.contains("secret")), "{told:?}");
+    }
+}
+
+/// Somebody has written another address, or a node of their own, into the coordination service.
+#[tokio::test]
+async fn a_server_that_cannot_prove_itself_or_is_another_is_not_used() {
+    let cluster = Cluster::start(3, 1).await;
+    let [good, impostor, relay] = &cluster.nodes[..] else { unreachable!() };
+    good.state(|state| state.password = Some("secret"));
+    impostor.state(|state| (state.password, state.is_impostor) = (Some("guess"), true));
+    // It would pass on what it is told to the node that it names.
+    let name_of_good = good.address.to_string();
+    relay.state(|state| (state.password, state.calls_itself) = (Some("secret"), name_of_good));
+    let builder = cluster.builder().credentials(None, "secret".into());
+    let client = builder.connect().await.unwrap();
+    let suspended = || -> Vec<bool> { client.stats().nodes.iter().map(|node| node.suspended).collect() };
+    until("all were tried", || suspended() == [false, true, true]).await;
+    let told = relay.state(|state| state.introductions.concat());
+    assert!(!told.contains(&"FONDACO.PROVE".to_owned()), "{told:?}");
+    assert_eq!(impostor.reads() + relay.reads(), 0);
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ mod session;
 mod slow_log;
 mod window;
 
+use std::borrow::Cow;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -49,6 +50,8 @@ use slow_log::SlowLog;
 pub struct ServerConfig {
     /// Where to listen; port 0 lets the system choose.
     pub listen: SocketAddr,
+    /// How other nodes and clients reach it, as the topology says: `host:port`; where it listens unless said.
+    pub advertised: Option<String>,
     /// How many event loops, at least 1.
     pub loops: usize,
     /// How to speak TLS, if at all.
@@ -98,6 +101,16 @@ pub(crate) struct Shared {
     pub(crate) write_quotas: Quotas,
     pub(crate) started: Instant,
     pub(crate) started_at: SystemTime,
+}
+
+impl Shared {
+    /// How others reach this server, `host:port`.
+    pub(crate) fn advertised(&self) -> Cow<'_, str> {
+        match &self.config.advertised {
+            Some(address) => address.into(),
+            None => self.address.to_string().into(),
+        }
+    }
 }
 
 /// A running server. Dropping it ends it.

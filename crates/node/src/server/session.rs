@@ -13,6 +13,8 @@ pub(crate) struct Session {
     /// Who the client is; `None` where nobody needs to say so, or before it did.
     user: Option<User>,
     authenticated: bool,
+    /// The nonce that the client's next proof has to be of.
+    pub(crate) challenge: Option<String>,
     /// How often the client gave a wrong password on this connection.
     pub(crate) wrong_passwords: u32,
     pub(crate) replies: Replies,
@@ -41,6 +43,7 @@ impl Session {
             protocol: Protocol::Resp2,
             user: None,
             authenticated: shared.config.access.is_open(),
+            challenge: None,
             wrong_passwords: 0,
             replies: Replies::On,
             follows_slots: false,

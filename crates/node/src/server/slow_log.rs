@@ -53,7 +53,7 @@ pub(crate) struct Spike {
 impl SlowLog {
     /// Whether requests of this kind are kept: not those with passwords, which are slow on purpose if they are wrong.
     pub(super) fn keeps(command: CommandId) -> bool {
-        !matches!(command, CommandId::Auth | CommandId::Hello)
+        !matches!(command, CommandId::Auth | CommandId::FondacoProve | CommandId::Hello)
     }
 
     /// Keeps a slow request; `others` are that many that were answered together with it.

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use fondaco_client::proof::{End, Introduction, ProofKey};
 use fondaco_node::{Access, Counter, PasswordDigest, User};
 use redis::Value;
 
-use crate::harness::{Cluster, Shape, bulk};
+use crate::harness::{Cluster, Connection, Shape, bulk};
 
 /// A node with users who have a password each that is their name.
 fn guarded() -> Cluster {
@@ -104,4 +105,51 @@ fn wrong_passwords_are_slowed_down_and_end_the_connection() {
     other.send("AUTH reader 1").unwrap_err();
     other.send("AUTH reader reader").unwrap();
     assert_eq!(other.send("GET s:1"), Ok(Value::Nil));
+}
+
+#[test]
+fn who_proves_to_know_a_password_is_let_in_once() {
+    let cluster = guarded();
+    let node = &cluster.nodes[0];
+    let mut connection = node.connect();
+    let challenge = |connection: &mut Connection| {
+        let Ok(Value::Array(told)) = connection.send("FONDACO.CHALLENGE") else {
+            panic!("no challenge");
+        };
+        let [Value::BulkString(nonce), Value::BulkString(address)] = &told[..] else {
+            panic!("{told:?}");
+        };
+        assert_eq!(*address, node.address().to_string().into_bytes());
+        nonce.clone()
+    };
+    let client_nonce = "0123456789abcdef0123456789abcdef";
+    let address = node.address().to_string();
+    let introduction = |server_nonce| Introduction {
+        server_nonce,
+        client_nonce: client_nonce.as_bytes(),
+        address: address.as_bytes(),
+        user: b"reader",
+    };
+    assert_eq!(connection.code("FONDACO.PROVE reader 1 2"), "ERR");
+    let nonce = challenge(&mut connection);
+    assert_eq!(connection.code("FONDACO.PROVE reader 1 2"), "ERR");
+    assert_eq!(connection.code("GET s:1"), "NOAUTH");
+    let first = challenge(&mut connection);
+    assert_ne!(first, nonce);
+    let key = ProofKey::of_password(b"reader");
+    let proof = key.prove(End::Client, &introduction(&first));
+    let prove = format!("FONDACO.PROVE reader {client_nonce} {proof}");
+    let Ok(Value::BulkString(own)) = connection.send(&prove) else {
+        panic!("a good proof is refused");
+    };
+    assert!(key.verifies(End::Server, &introduction(&first), &own));
+    assert_eq!(connection.send("GET s:1"), Ok(Value::Nil));
+    assert_eq!(connection.code("GET x:1"), "NOPERM");
+    // Whoever has heard it cannot use it.
+    assert_eq!(connection.code(&prove), "ERR");
+    let mut other = node.connect();
+    challenge(&mut other);
+    assert_eq!(other.code(&prove), "WRONGPASS");
+    assert_eq!(other.code("GET s:1"), "NOAUTH");
+    assert_eq!(node.count(Counter::AuthenticationFailures), 1);
 }

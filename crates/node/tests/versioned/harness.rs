@@ -199,6 +199,7 @@ impl Node {
         let metrics = Arc::new(NodeMetrics::new(LOOPS));
         let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
+            advertised: None,
             loops: LOOPS,
             tls: None,
             access: shape.access.clone(),

@@ -189,6 +189,10 @@ pub enum CommandId {
     FondacoScan,
     /// `FONDACO.TOPOLOGY`
     FondacoTopology,
+    /// `FONDACO.CHALLENGE`
+    FondacoChallenge,
+    /// `FONDACO.PROVE`
+    FondacoProve,
     /// `FONDACO.GET`
     FondacoGet,
     /// `FONDACO.PUT`

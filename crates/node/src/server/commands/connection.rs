@@ -1,5 +1,6 @@
 //! Commands about the connection itself: who it is, and how it talks.
 
+use fondaco_client::proof::{self, Introduction};
 use fondaco_resp::{Protocol, Reply, parse_integer};
 
 use super::information::mode;
@@ -65,6 +66,46 @@ async fn log_in(call: &mut Call<'_>, name: Option<&[u8]>, password: &[u8]) -> Re
             Ok(())
         }
         None => Err(refuse_password(call, name).await),
+    }
+}
+
+pub(super) fn challenge(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    let nonce = proof::nonce().map_err(|_| "ERR the system gives no random numbers")?;
+    reply.array(2);
+    reply.bulk(nonce.as_bytes());
+    reply.bulk(call.context.shared.advertised().as_bytes());
+    call.session.challenge = Some(nonce);
+    Ok(())
+}
+
+pub(super) async fn prove(mut call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    let &[_, user, client_nonce, proof] = call.arguments else {
+        return Err(SYNTAX_ERROR.into());
+    };
+    let shared = &call.context.shared;
+    if shared.config.access.is_open() {
+        return Err("ERR FONDACO.PROVE without any user configured here: no credentials are needed".into());
+    }
+    let Some(server_nonce) = call.session.challenge.take() else {
+        return Err("ERR FONDACO.PROVE without FONDACO.CHALLENGE before it: each proof needs one".into());
+    };
+    if !proof::is_nonce(client_nonce) {
+        return Err("ERR FONDACO.PROVE needs a nonce of 32 hexadecimal digits".into());
+    }
+    let introduction = Introduction {
+        server_nonce: server_nonce.as_bytes(),
+        client_nonce,
+        address: shared.advertised().as_bytes(),
+        user,
+    };
+    match shared.config.access.prove(&introduction, proof) {
+        Some((user, own)) => {
+            call.client.described().user = user.name.clone();
+            call.session.log_in(user.clone());
+            reply.bulk(own.as_bytes());
+            Ok(())
+        }
+        None => Err(refuse_password(&mut call, Some(user)).await),
     }
 }
 

@@ -41,8 +41,8 @@ type Refusal = String;
 
 /// Whether a command is for those who have yet to authenticate.
 pub(super) fn without_authentication(command: CommandId) -> bool {
-    use CommandId::{Auth, Hello, Quit, Reset};
-    matches!(command, Auth | Hello | Quit | Reset)
+    use CommandId::{Auth, FondacoChallenge, FondacoProve, Hello, Quit, Reset};
+    matches!(command, Auth | FondacoChallenge | FondacoProve | Hello | Quit | Reset)
 }
 
 /// Carries a command out, and writes its reply.
@@ -58,6 +58,7 @@ pub(super) async fn carry_out(call: Call<'_>, reply: &mut Reply<'_>) -> Outcome 
         CommandId::Info => information::info(&call, reply).await,
         CommandId::Auth => connection::auth(call, reply).await,
         CommandId::Hello => connection::hello(call, reply).await,
+        CommandId::FondacoProve => connection::prove(call, reply).await,
         _ => carry_out_at_once(call, reply),
     };
     match done {
@@ -109,6 +110,7 @@ fn carry_out_at_once(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusa
         | Id::ClusterLinks => return cluster::cluster(call, reply),
         Id::ClusterHelp => help(b"cluster", reply),
         Id::ReadOnly | Id::ReadWrite | Id::Asking => cluster::note(call, reply),
+        Id::FondacoChallenge => return connection::challenge(call, reply),
         Id::FondacoTopology => cluster::topology(&call, reply),
         Id::FondacoSize => return information::size(&call, reply),
         Id::Time => tools::time(reply),

@@ -3,7 +3,8 @@
 use super::*;
 use crate::command::ArgumentKind::{Integer, String};
 
-const ANYONE: Flags = Flags::NO_SCRIPT
+/// Before it is known who the client is.
+pub(super) const ANYONE: Flags = Flags::NO_SCRIPT
     .and(Flags::LOADING)
     .and(Flags::STALE)
     .and(Flags::FAST)

@@ -1,10 +1,26 @@
 //! What Redis has no word for: how the processes of a cluster, and its client library, read from one
 //! another. None of these is ever forwarded.
 
+use super::connection::ANYONE;
 use super::*;
 use crate::command::ArgumentKind::{Integer, String};
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec::new(Id::FondacoChallenge, "fondaco.challenge", 1, Group::Own)
+        .doc(SINCE, O_1, "Gives a nonce for FONDACO.PROVE, and the address of this server")
+        .flags(ANYONE),
+    CommandSpec::new(Id::FondacoProve, "fondaco.prove", 4, Group::Own)
+        .doc(
+            SINCE,
+            O_1,
+            "Proves who the client is without sending the password, and has the server prove the same",
+        )
+        .flags(ANYONE)
+        .arguments(&[
+            Argument::new("username", String),
+            Argument::new("nonce", String),
+            Argument::new("proof", String),
+        ]),
     CommandSpec::new(Id::FondacoRead, "fondaco.read", -6, Group::Own)
         .doc(
             SINCE,

@@ -1,0 +1,185 @@
+//! How the two ends of a connection prove to one another that both know a user's password, without sending it.
+//!
+//! Where a node is reached is what the coordination service says. Somebody who can write there can announce a node of
+//! their own; sent to it, the password would be theirs. So, over RESP:
+//!
+//! 1. `FONDACO.CHALLENGE` gives a nonce, and the address that the server advertises: both strings.
+//! 2. `FONDACO.PROVE user nonce proof` gives a nonce of the client and its proof. The server answers with its own.
+//!
+//! A proof is the HMAC-SHA256, with the SHA-256 of the password as its key, of these lines, each ended by a line feed, in
+//! hexadecimal digits:
+//!
+//! ```text
+//! fondaco-connection-1
+//! which end proves           client or server
+//! the server's nonce         32 hexadecimal digits, used once
+//! the client's nonce         the same
+//! the server's address       as it advertises its RESP port
+//! the user's name
+//! ```
+//!
+//! The address is in it so that a server cannot pass on to another one what it is told, and be taken for the client there.
+
+use std::fmt;
+
+use ring::{digest, hmac};
+
+/// Makes and verifies proofs, with a password as the key.
+pub struct ProofKey(hmac::Key);
+
+/// A connection whose ends prove themselves.
+#[derive(Debug, Clone, Copy)]
+pub struct Introduction<'a> {
+    /// The nonce that the server gave.
+    pub server_nonce: &'a [u8],
+    /// The nonce that the client gave.
+    pub client_nonce: &'a [u8],
+    /// The address of the server, as it advertises it.
+    pub address: &'a [u8],
+    /// The name of the user that the client is.
+    pub user: &'a [u8],
+}
+
+/// An end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The one that connected.
+    Client,
+    /// The one that was connected to.
+    Server,
+}
+
+impl ProofKey {
+    /// The key that a password is.
+    pub fn of_password(password: &[u8]) -> Self {
+        Self(hmac::Key::new(
+            hmac::HMAC_SHA256,
+            digest::digest(&digest::SHA256, password).as_ref(),
+        ))
+    }
+
+    /// The key that the password is which has this SHA-256.
+    pub fn of_digest(digest: &[u8; 32]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, digest))
+    }
+
+    /// What this end proves itself by, in hexadecimal digits.
+    pub fn prove(&self, end: End, introduction: &Introduction<'_>) -> String {
+        hex(hmac::sign(&self.0, &introduction.text(end)).as_ref())
+    }
+
+    /// Whether this is the proof of that end. Takes as long for each wrong one.
+    pub fn verifies(&self, end: End, introduction: &Introduction<'_>, proof: &[u8]) -> bool {
+        unhex(proof).is_some_and(|tag| hmac::verify(&self.0, &introduction.text(end), &tag).is_ok())
+    }
+}
+
+impl fmt::Debug for ProofKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProofKey(…)")
+    }
+}
+
+impl Introduction<'_> {
+    fn text(&self, end: End) -> Vec<u8> {
+        let end: &[u8] = match end {
+            End::Client => b"client",
+            End::Server => b"server",
+        };
+        // The name is last: it alone may contain a line feed.
+        let lines = [
+            b"fondaco-connection-1",
+            end,
+            self.server_nonce,
+            self.client_nonce,
+            self.address,
+            self.user,
+        ];
+        lines.into_iter().flat_map(|line| [line, b"\n"]).flatten().copied().collect()
+    }
+}
+
+/// A nonce that nobody can foretell: 32 hexadecimal digits.
+///
+/// # Errors
+/// The system gives no random numbers.
+pub fn nonce() -> Result<String, ring::error::Unspecified> {
+    let bytes: [u8; 16] = ring::rand::generate(&ring::rand::SystemRandom::new())?.expose();
+    Ok(hex(&bytes))
+}
+
+/// Whether this may be a nonce.
+pub fn is_nonce(text: &[u8]) -> bool {
+    text.len() == 32 && text.iter().all(u8::is_ascii_hexdigit)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(digits: &[u8]) -> Option<[u8; 32]> {
+    let digit = |byte: u8| (byte as char).to_digit(16);
+    let mut bytes = [0; 32];
+    if digits.len() != 2 * bytes.len() {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTRODUCTION: Introduction<'_> = Introduction {
+        server_nonce: b"00000000000000000000000000000001",
+        client_nonce: b"00000000000000000000000000000002",
+        address: b"node-1:6500",
+        user: b"node",
+    };
+
+    #[test]
+    fn a_proof_is_of_one_end_of_one_connection_of_one_user_with_one_password() {
+        let key = ProofKey::of_password(b"secret");
+        let proof = key.prove(End::Client, &INTRODUCTION);
+        assert!(key.verifies(End::Client, &INTRODUCTION, proof.as_bytes()));
+        let digest = digest::digest(&digest::SHA256, b"secret");
+        let same = ProofKey::of_digest(digest.as_ref().try_into().unwrap());
+        assert!(same.verifies(End::Client, &INTRODUCTION, proof.as_bytes()));
+        assert!(!key.verifies(End::Server, &INTRODUCTION, proof.as_bytes()));
+        assert!(!ProofKey::of_password(b"Secret").verifies(End::Client, &INTRODUCTION, proof.as_bytes()));
+        let other_nonce = b"00000000000000000000000000000003";
+        for other in [
+            Introduction {
+                server_nonce: other_nonce,
+                ..INTRODUCTION
+            },
+            Introduction {
+                client_nonce: other_nonce,
+                ..INTRODUCTION
+            },
+            Introduction {
+                address: b"node-2:6500",
+                ..INTRODUCTION
+            },
+            Introduction {
+                user: b"other",
+                ..INTRODUCTION
+            },
+        ] {
+            assert!(!key.verifies(End::Client, &other, proof.as_bytes()), "{other:?}");
+        }
+        for wrong in ["", "00", &proof[1..], &proof.replace(|_| true, "0"), &"é".repeat(32)] {
+            assert!(!key.verifies(End::Client, &INTRODUCTION, wrong.as_bytes()), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn nonces_differ() {
+        let (one, two) = (nonce().unwrap(), nonce().unwrap());
+        assert!(is_nonce(one.as_bytes()) && one != two);
+        assert!(!is_nonce(b"") && !is_nonce(&[b'g'; 32]));
+    }
+}
