@@ -11,7 +11,7 @@
 //! - [`proof`]: how a client proves who it is, which both ends of a connection need;
 //! - [`read`]: the logic of look-ups, without I/O, for those who simulate or extend it.
 //!
-//! It is no general Redis client: what it speaks are `FONDACO.CHALLENGE`, `FONDACO.PROVE`, `FONDACO.READ`,
+//! It is no general Redis client: what it speaks are `FONDACO.NONCE`, `FONDACO.PROVE`, `FONDACO.READ`,
 //! `FONDACO.TOPOLOGY`, and what is asked of replicas.
 //!
 //! ```no_run

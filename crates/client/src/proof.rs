@@ -3,7 +3,7 @@
 //! Where a node is reached is what the coordination service says. Somebody who can write there can announce a node of
 //! their own; sent to it, the password would be theirs. So, over RESP:
 //!
-//! 1. `FONDACO.CHALLENGE` gives a nonce, and the address that the server advertises: both strings.
+//! 1. `FONDACO.NONCE` gives a nonce, and the address that the server advertises: both strings.
 //! 2. `FONDACO.PROVE user nonce proof` gives a nonce of the client and its proof. The server answers with its own.
 //!
 //! A proof is the HMAC-SHA256, with the SHA-256 of the password as its key, of these lines, each ended by a line feed, in

@@ -103,15 +103,17 @@ impl Membership {
     }
 
     /// The node that a client should ask for a slot of a store, other than this one: the first that is
-    /// there of those that may be asked.
-    pub fn other_owner(&self, store: &StoreName, slot: Slot) -> Option<&TopologyNode> {
+    /// there of those that may be asked, before one that is suspended here.
+    pub fn other_owner(&self, store: &StoreName, slot: Slot, suspended: &[NodeId]) -> Option<&TopologyNode> {
         let topology = &*self.topology;
         let store = topology.stores.get(store)?;
         let replicas = topology.replicas(store, topology.partitions.partition_of(slot));
         replicas
             .filter(|&node| !self.is(node))
-            .filter_map(|node| topology.nodes.get(&node))
-            .find(|node| node.live)
+            .filter_map(|node| Some((node, topology.nodes.get(&node)?)))
+            .filter(|(_, node)| node.live)
+            .min_by_key(|(node, _)| suspended.contains(node))
+            .map(|(_, node)| node)
     }
 
     /// The nodes that have a partition and are there, in the order of preference.
@@ -273,10 +275,12 @@ pub(crate) mod tests {
         let slot = Slot::new(0).unwrap();
         let led_to = |topology: &Topology, me| {
             let membership = Membership::new(Arc::new(topology.clone()), Member::Node(node(me)));
-            membership.other_owner(&store, slot).map(|node| node.resp.clone())
+            let found = membership.other_owner(&store, slot, &[node(2)]);
+            found.map(|node| node.resp.clone())
         };
         assert_eq!(led_to(&topology, 3).as_deref(), Some("a:1"));
-        assert_eq!(led_to(&topology, 1).as_deref(), Some("b:2"));
+        // The second is suspended.
+        assert_eq!(led_to(&topology, 1).as_deref(), Some("c:3"));
         topology.nodes.get_mut(&node(1)).unwrap().live = false;
         assert_eq!(led_to(&topology, 3).as_deref(), Some("b:2"));
         topology.stores.get_mut(&store).unwrap().late.insert(node(2));

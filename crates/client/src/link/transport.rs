@@ -103,7 +103,7 @@ impl Transport {
 impl Transport {
     /// Proves to a server that this knows the user's password, and has it prove the same.
     async fn prove(&self, stream: &mut Stream, address: &str, user: &[u8], password: &[u8]) -> io::Result<()> {
-        let challenge: &[&[u8]] = &[b"FONDACO.CHALLENGE"];
+        let challenge: &[&[u8]] = &[b"FONDACO.NONCE"];
         let (reply, items) = call(stream, challenge, &self.limits).await?;
         let Some([server_nonce, advertised]) = first_bulks(&reply, &items) else {
             return Err(io::Error::other("the answer is no challenge: is this a fondaco of the same version?"));

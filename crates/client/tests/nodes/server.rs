@@ -217,7 +217,7 @@ fn answer(
         state.introductions.push(words.to_vec());
     }
     match words[0].as_str() {
-        "FONDACO.CHALLENGE" => {
+        "FONDACO.NONCE" => {
             reply.array(2);
             reply.bulk(NONCE);
             reply.bulk(state.calls_itself.as_bytes());

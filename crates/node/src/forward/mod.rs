@@ -22,7 +22,7 @@ use bytes::{Bytes, BytesMut};
 use fondaco_client::quorum::LocalReplica;
 use fondaco_client::read::{HeldRoom, ValueRoom};
 use fondaco_client::{Client, ClientError, Partial, ReadOptions, WireKey};
-use fondaco_model::VersionNumber;
+use fondaco_model::{NodeId, VersionNumber};
 use fondaco_replica::LoopReplica;
 use tokio::sync::oneshot;
 
@@ -118,6 +118,13 @@ impl Forwarder {
             flights: Flights::default(),
             under_way: Rc::default(),
         }
+    }
+
+    /// The nodes that this loop does not ask for now: they did not answer, whatever the topology says.
+    pub(crate) fn suspended(&self) -> Vec<NodeId> {
+        let nodes = self.client.get().map(|client| client.stats().nodes);
+        let suspended = nodes.into_iter().flatten().filter(|node| node.suspended);
+        suspended.map(|node| node.id).collect()
     }
 
     /// Reads keys from the nodes that have them, or, on a router, from what it keeps. One answer for each

@@ -3,6 +3,7 @@
 //! Each event loop has its own counters and is the only one to write them; whoever asks adds them up.
 
 mod histogram;
+mod stores;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,6 +15,9 @@ use fondaco_resp::command::CommandId;
 pub(crate) use histogram::add;
 pub use histogram::{Histogram, HistogramSnapshot};
 
+use self::stores::{StoreLatencies, StorePlaces};
+use crate::catalog::StoreId;
+
 /// More than there are commands.
 const COMMANDS_MAX: usize = 192;
 
@@ -23,6 +27,8 @@ pub struct LoopMetrics {
     /// At the place of each [`CommandId`].
     commands: Box<[CommandMetrics]>,
     counters: [AtomicU64; COUNTERS.len()],
+    stores: StoreLatencies,
+    store_places: Arc<StorePlaces>,
     /// How many bytes of hot keys it keeps.
     pub(crate) cache_bytes: AtomicU64,
     /// What the operations do that it coordinates.
@@ -188,18 +194,18 @@ pub const COUNTERS: [(Counter, &str, &str); 23] = [
     ),
 ];
 
-impl Default for LoopMetrics {
-    fn default() -> Self {
+impl LoopMetrics {
+    fn new(store_places: Arc<StorePlaces>) -> Self {
         Self {
+            stores: StoreLatencies::default(),
+            store_places,
             commands: (0..COMMANDS_MAX).map(|_| CommandMetrics::default()).collect(),
             counters: std::array::from_fn(|_| AtomicU64::new(0)),
             cache_bytes: AtomicU64::new(0),
             quorums: Arc::default(),
         }
     }
-}
 
-impl LoopMetrics {
     /// Counts commands that were answered. Only the loop's own thread.
     #[inline]
     pub(crate) fn record(&self, command: CommandId, took: Duration, count: u64) {
@@ -209,6 +215,12 @@ impl LoopMetrics {
     /// Counts commands that were answered by an error. Only the loop's own thread.
     pub(crate) fn record_error(&self, command: CommandId) {
         add(&self.commands[command as usize].errors, 1);
+    }
+
+    /// Counts requests of clients on a store. Only the loop's own thread.
+    #[inline]
+    pub(crate) fn record_store(&self, store: StoreId, took: Duration, count: u64) {
+        self.stores.record(&self.store_places, store, took, count);
     }
 
     /// Adds to a counter. Only the loop's own thread.
@@ -222,6 +234,7 @@ impl LoopMetrics {
 #[derive(Debug)]
 pub struct NodeMetrics {
     loops: Vec<Arc<LoopMetrics>>,
+    store_places: Arc<StorePlaces>,
     /// How many clients are connected.
     pub(crate) clients: AtomicU64,
     /// How many cold reads are under way.
@@ -233,8 +246,11 @@ pub struct NodeMetrics {
 impl NodeMetrics {
     /// Counters for so many event loops.
     pub fn new(loops: usize) -> Self {
+        let store_places = Arc::new(StorePlaces::default());
+        let of_loop = |_| Arc::new(LoopMetrics::new(Arc::clone(&store_places)));
         Self {
-            loops: (0..loops).map(|_| Arc::default()).collect(),
+            loops: (0..loops).map(of_loop).collect(),
+            store_places: Arc::clone(&store_places),
             clients: AtomicU64::new(0),
             cold_reads: AtomicU64::new(0),
             forwards: AtomicU64::new(0),
@@ -265,6 +281,25 @@ impl NodeMetrics {
             }
         }
         sum
+    }
+
+    /// How long clients' requests on a store took, over all loops, since the start; `None` if there were none, or if it is one of
+    /// [those that are counted together](Self::latency_of_other_stores).
+    pub fn latency_of_store(&self, store: StoreId) -> Option<HistogramSnapshot> {
+        self.sum_store_latencies(Some(self.store_places.known(store)?))
+    }
+
+    /// The same of all stores beyond the first hundred that were asked for.
+    pub fn latency_of_other_stores(&self) -> Option<HistogramSnapshot> {
+        self.sum_store_latencies(None)
+    }
+
+    fn sum_store_latencies(&self, place: Option<u8>) -> Option<HistogramSnapshot> {
+        let snapshots = self.loops.iter().filter_map(|metrics| metrics.stores.snapshot(place));
+        snapshots.reduce(|mut sum, other| {
+            sum.add(&other);
+            sum
+        })
     }
 
     /// How often a command was answered by an error.

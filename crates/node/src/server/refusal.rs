@@ -5,6 +5,7 @@ use fondaco_format::FormatError;
 use fondaco_model::{Slot, StoreName, VersionNumber};
 
 use crate::catalog::{Catalog, Serving, ServingStore};
+use crate::forward::Forwarder;
 use crate::membership::Membership;
 
 pub(super) const EMPTY_KEY: &str = "BADKEY nothing stands after the colon: keys have at least one byte";
@@ -96,8 +97,8 @@ pub(super) fn other_store(store: &ServingStore, wanted: u64) -> String {
 
 /// Where a client that goes where keys are finds this slot.
 #[cold]
-pub(super) fn moved(membership: &Membership, store: &StoreName, slot: Slot) -> String {
-    match membership.other_owner(store, slot) {
+pub(super) fn moved(membership: &Membership, store: &StoreName, slot: Slot, forwarder: &Forwarder) -> String {
+    match membership.other_owner(store, slot, &forwarder.suspended()) {
         Some(node) => format!("MOVED {} {}", slot.get(), node.resp),
         None => format!(
             "CLUSTERDOWN no node that holds slot {} of store {store:?} is there: see fondaco nodes",

@@ -113,7 +113,7 @@ fn who_proves_to_know_a_password_is_let_in_once() {
     let node = &cluster.nodes[0];
     let mut connection = node.connect();
     let challenge = |connection: &mut Connection| {
-        let Ok(Value::Array(told)) = connection.send("FONDACO.CHALLENGE") else {
+        let Ok(Value::Array(told)) = connection.send("FONDACO.NONCE") else {
             panic!("no challenge");
         };
         let [Value::BulkString(nonce), Value::BulkString(address)] = &told[..] else {

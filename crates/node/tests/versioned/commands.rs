@@ -391,6 +391,32 @@ fn a_cluster_aware_client_is_sent_to_a_node_that_holds_the_key() {
     assert_eq!(connection.send(&format!("GET s:{held}")), Ok(bulk("x")));
 }
 
+/// Until the coordination service says that a node is gone, the others find out by asking it.
+#[test]
+fn a_cluster_aware_client_is_not_sent_to_a_node_that_does_not_answer() {
+    let mut cluster = Cluster::start(Shape {
+        nodes: 3,
+        replicas: 2,
+        partitions: 8,
+        ..Shape::default()
+    });
+    let mut keys = (0..10_000).map(|key| key.to_string());
+    let key = keys.find(|key| cluster.owners_of(key) == [1, 2]).unwrap();
+    let mut connection = cluster.nodes[0].connect();
+    assert_eq!(connection.send(&format!("SET s:{key} x")), Ok(Value::Okay));
+    cluster.kill(1);
+    let second = cluster.nodes[2].address().to_string();
+    until("the client is sent to the other replica", || {
+        // Some fail, until the node is suspended.
+        let _ = connection.send(&format!("GET s:{key}"));
+        connection.send("CLUSTER SLOTS").unwrap();
+        let moved = connection.send(&format!("GET s:{key}")).unwrap_err();
+        connection.send("RESET").unwrap();
+        assert!(moved.starts_with("MOVED"), "{moved}");
+        moved.ends_with(&second)
+    });
+}
+
 #[test]
 fn who_may_not_write_a_store_does_not_in_any_way() {
     let user = |name: &str, stores: &[&str], writes: &[&str]| User {

@@ -189,8 +189,8 @@ pub enum CommandId {
     FondacoScan,
     /// `FONDACO.TOPOLOGY`
     FondacoTopology,
-    /// `FONDACO.CHALLENGE`
-    FondacoChallenge,
+    /// `FONDACO.NONCE`
+    FondacoNonce,
     /// `FONDACO.PROVE`
     FondacoProve,
     /// `FONDACO.GET`

@@ -87,15 +87,16 @@ pub(super) async fn prove(mut call: Call<'_>, reply: &mut Reply<'_>) -> Result<(
         return Err("ERR FONDACO.PROVE without any user configured here: no credentials are needed".into());
     }
     let Some(server_nonce) = call.session.challenge.take() else {
-        return Err("ERR FONDACO.PROVE without FONDACO.CHALLENGE before it: each proof needs one".into());
+        return Err("ERR FONDACO.PROVE without FONDACO.NONCE before it: each proof needs one".into());
     };
     if !proof::is_nonce(client_nonce) {
         return Err("ERR FONDACO.PROVE needs a nonce of 32 hexadecimal digits".into());
     }
+    let address = shared.advertised();
     let introduction = Introduction {
         server_nonce: server_nonce.as_bytes(),
         client_nonce,
-        address: shared.advertised().as_bytes(),
+        address: address.as_bytes(),
         user,
     };
     match shared.config.access.prove(&introduction, proof) {

@@ -41,8 +41,8 @@ type Refusal = String;
 
 /// Whether a command is for those who have yet to authenticate.
 pub(super) fn without_authentication(command: CommandId) -> bool {
-    use CommandId::{Auth, FondacoChallenge, FondacoProve, Hello, Quit, Reset};
-    matches!(command, Auth | FondacoChallenge | FondacoProve | Hello | Quit | Reset)
+    use CommandId::{Auth, FondacoNonce, FondacoProve, Hello, Quit, Reset};
+    matches!(command, Auth | FondacoNonce | FondacoProve | Hello | Quit | Reset)
 }
 
 /// Carries a command out, and writes its reply.
@@ -110,7 +110,7 @@ fn carry_out_at_once(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusa
         | Id::ClusterLinks => return cluster::cluster(call, reply),
         Id::ClusterHelp => help(b"cluster", reply),
         Id::ReadOnly | Id::ReadWrite | Id::Asking => cluster::note(call, reply),
-        Id::FondacoChallenge => return connection::challenge(call, reply),
+        Id::FondacoNonce => return connection::challenge(call, reply),
         Id::FondacoTopology => cluster::topology(&call, reply),
         Id::FondacoSize => return information::size(&call, reply),
         Id::Time => tools::time(reply),

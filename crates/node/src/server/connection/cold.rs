@@ -137,7 +137,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
             }
         }
-        self.end_window();
+        self.end_window(&catalog);
         Ok(())
     }
 

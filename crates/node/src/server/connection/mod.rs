@@ -28,7 +28,7 @@ use super::event_loop::LoopContext;
 use super::reused::INPUT_BYTES;
 use super::session::{Replies, Session};
 use super::window::{Admission, OUTPUT_BYTES_MAX, Place, Run, Tally, Window};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, StoreId};
 use crate::metrics::Counter;
 use crate::settings::Setting;
 use forward::Others;
@@ -61,6 +61,7 @@ where
         output: Vec::new(),
         window_start: 0,
         answered: Vec::new(),
+        answered_of: Vec::new(),
         tally: Tally::default(),
     };
     // A client that is gone is no error of ours.
@@ -94,6 +95,8 @@ struct Connection<S> {
     window_start: usize,
     /// Which commands were answered since the last read, and how often.
     answered: Vec<(CommandId, u64)>,
+    /// Of which stores clients' requests were answered since then, and how often.
+    answered_of: Vec<(StoreId, u64)>,
     tally: Tally,
 }
 
@@ -229,7 +232,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                             self.consumed += gets.bytes;
                             self.tally.hot += gets.keys;
                             self.tally.absent += gets.absent;
-                            note_answered(&mut self.answered, command, gets.requests);
+                            note(&mut self.answered, command, gets.requests);
+                            note(&mut self.answered_of, gets.store, gets.requests);
                             self.client.note_command(command);
                             self.session.asking = false;
                         }
@@ -301,7 +305,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut reply = Reply::new(&mut self.output, self.session.protocol);
         match self.window.run(catalog, &mut reply, &mut self.tally) {
             Run::Done => {
-                self.end_window();
+                self.end_window(catalog);
                 (self.output.len() > OUTPUT_BYTES_MAX).then_some(Turn::Write)
             }
             Run::Cold(place, read) => Some(Turn::Wait(Arc::clone(catalog), place, Some(read))),
@@ -309,12 +313,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    fn end_window(&mut self) {
+    fn end_window(&mut self, catalog: &Catalog) {
         self.mute_from(self.window_start);
-        for command in self.window.commands() {
-            note_answered(&mut self.answered, command, 1);
+        let mut last = None;
+        for (command, store) in self.window.commands(catalog) {
+            last = Some(command);
+            note(&mut self.answered, command, 1);
+            if let Some(store) = store {
+                note(&mut self.answered_of, store, 1);
+            }
         }
-        if let Some(command) = self.window.commands().last() {
+        if let Some(command) = last {
             self.client.note_command(command);
         }
         self.session.asking = false;
@@ -353,7 +362,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             _ => self.output.truncate(start),
         }
         self.session.asking &= command == CommandId::Asking;
-        note_answered(&mut self.answered, command, 1);
+        note(&mut self.answered, command, 1);
         self.client.note_command(command);
     }
 
@@ -448,6 +457,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         for (command, count) in self.answered.drain(..) {
             self.context.metrics.record(command, took, count);
         }
+        for (store, count) in self.answered_of.drain(..) {
+            self.context.metrics.record_store(store, took, count);
+        }
         let Tally {
             hot,
             cold,
@@ -474,9 +486,10 @@ fn request_bytes_max(buffer_bytes_max: u64) -> usize {
     usize::try_from(buffer_bytes_max / 2).map_or(REQUEST_BYTES_MAX, |bytes| bytes.min(REQUEST_BYTES_MAX))
 }
 
-fn note_answered(answered: &mut Vec<(CommandId, u64)>, command: CommandId, times: u64) {
-    match answered.iter_mut().find(|(known, _)| *known == command) {
+/// Adds to how often something was there.
+fn note<T: PartialEq>(counts: &mut Vec<(T, u64)>, what: T, times: u64) {
+    match counts.iter_mut().find(|(known, _)| *known == what) {
         Some((_, count)) => *count += times,
-        None => answered.push((command, times)),
+        None => counts.push((what, times)),
     }
 }

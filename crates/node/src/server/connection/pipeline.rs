@@ -200,11 +200,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 self.tally.absent += gets.absent;
             } else if is_look_up(command)
                 && pipeline.may_answer(self.arguments.get(1, rest).unwrap_or_default())
-                && let Some(answer) = recall(command, &self.arguments, rest, &admission)
+                && let Some((store, answer)) = recall(command, &self.arguments, rest, &admission)
             {
                 self.tally.hot += 1;
                 self.tally.absent += u64::from(answer == Answer::Null);
-                pipeline.push_known(accepted, answer);
+                pipeline.push_known(accepted, store, answer);
             } else if let Some(asked) = replica_command(command) {
                 // Not copied: what is kept of it for long is.
                 self.input.advance(std::mem::take(&mut self.consumed));
@@ -276,6 +276,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 slow::keep(&context.shared, client, answered.command, answered.count, took);
             }
             context.metrics.record(answered.command, took, answered.count);
+            if let Some(store) = answered.store {
+                context.metrics.record_store(store, took, answered.count);
+            }
             client.note_command(answered.command);
         });
     }

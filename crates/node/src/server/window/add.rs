@@ -236,7 +236,7 @@ impl Window {
                 && !keys.iter().any(is_replica)
             {
                 let store = &catalog.stores()[keys[0].store as usize].name;
-                return Err(refusal::moved(membership, store, slot));
+                return Err(refusal::moved(membership, store, slot, admission.forwarder));
             }
         }
         admission.forwarder.check_room(self.elsewhere + self.unanswered)?;

@@ -20,7 +20,7 @@ use fondaco_resp::{Reply, parse_integer};
 
 use super::buffers::FREE_BYTES;
 use super::refusal;
-use crate::catalog::{Catalog, HELD, NOT_OPEN};
+use crate::catalog::{Catalog, HELD, NOT_OPEN, StoreId};
 use crate::forward::ValueAnswer;
 pub(in crate::server) use add::Admission;
 
@@ -176,9 +176,18 @@ impl Window {
         self.held[place].1.as_ref()
     }
 
-    /// The commands of all requests.
-    pub(in crate::server) fn commands(&self) -> impl Iterator<Item = CommandId> {
-        self.requests.iter().map(|request| request.command)
+    /// The commands of all requests, each with the store of its first key, unless another node asks.
+    pub(in crate::server) fn commands<'a>(
+        &'a self,
+        catalog: &'a Catalog,
+    ) -> impl Iterator<Item = (CommandId, Option<StoreId>)> + 'a {
+        let starts = std::iter::once(0).chain(self.requests.iter().map(|request| request.keys_end));
+        self.requests.iter().zip(starts).map(|(request, start)| {
+            let is_clients = request.command != CommandId::FondacoRead;
+            let first = self.keys.get(start as usize).filter(|_| is_clients && start < request.keys_end);
+            let store = first.and_then(|key| catalog.stores().get(usize::from(key.store)));
+            (request.command, store.map(|store| store.id))
+        })
     }
 
     pub(in crate::server) fn clear(&mut self) {

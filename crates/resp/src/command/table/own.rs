@@ -6,7 +6,7 @@ use super::*;
 use crate::command::ArgumentKind::{Integer, String};
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
-    CommandSpec::new(Id::FondacoChallenge, "fondaco.challenge", 1, Group::Own)
+    CommandSpec::new(Id::FondacoNonce, "fondaco.nonce", 1, Group::Own)
         .doc(SINCE, O_1, "Gives a nonce for FONDACO.PROVE, and the address of this server")
         .flags(ANYONE),
     CommandSpec::new(Id::FondacoProve, "fondaco.prove", 4, Group::Own)

@@ -214,7 +214,7 @@ impl Admission<'_> {
         if is_here(store, first) || !slots.all(|(other, slot)| slot == first && !is_here(other, slot)) {
             return Ok(());
         }
-        Err(refusal::moved(membership, &store.name, first))
+        Err(refusal::moved(membership, &store.name, first, self.forwarder))
     }
 }
 

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::admission::Admission;
 use super::recall::readable;
-use crate::catalog::VersionedStore;
+use crate::catalog::{StoreId, VersionedStore};
 use crate::server::window::OUTPUT_BYTES_MAX;
 
 /// How many are looked up at once.
@@ -27,6 +27,7 @@ pub(in crate::server) struct Gets {
 pub(in crate::server) struct AnsweredGets {
     /// How long they were, in bytes.
     pub(in crate::server) bytes: usize,
+    pub(in crate::server) store: StoreId,
     pub(in crate::server) requests: u64,
     pub(in crate::server) keys: u64,
     /// How many of the keys have no value.
@@ -110,6 +111,7 @@ impl Gets {
         }
         Some(AnsweredGets {
             bytes: *ends.get(found.keys.checked_sub(1)?)?,
+            store: store.id,
             requests: found.keys as u64,
             keys: found.keys as u64,
             absent: found.absent,
@@ -144,6 +146,7 @@ fn answer_mget(
     }
     Some(AnsweredGets {
         bytes: first.bytes,
+        store: store.id,
         requests: 1,
         keys: found.keys as u64,
         absent: found.absent,

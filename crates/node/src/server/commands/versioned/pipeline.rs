@@ -23,7 +23,7 @@ use super::operation::{Answer, Operation};
 use super::parse::Combined;
 use super::telling::{Done, Finding, Place, Teller, Told};
 use super::waiting_replies::WaitingReplies;
-use crate::catalog::VersionedStore;
+use crate::catalog::{StoreId, VersionedStore};
 
 /// A pipeline that had room for more keys is not used again.
 const KEYS_KEPT: usize = 4096;
@@ -83,6 +83,8 @@ impl Hasher for AsItIs {
 /// A request, and what is known of its reply.
 struct Slot {
     command: CommandId,
+    /// Its store, or that of its first key; none of what was refused, and of what other nodes ask.
+    store: Option<StoreId>,
     began: Instant,
     bytes: usize,
     /// What is known of its reply, in bytes.
@@ -98,6 +100,7 @@ impl Slot {
     fn new(accepted: Accepted, left: usize, outcome: Outcome) -> Self {
         Self {
             command: accepted.command,
+            store: None,
             began: accepted.began,
             bytes: accepted.bytes,
             answers_bytes: 0,
@@ -198,6 +201,7 @@ impl Pipeline {
         let mut keys = keys.peekable();
         // Most writes are answered so; what stands behind it then need not be moved.
         let first = keys.peek();
+        slot.store = first.map(|(store, ..)| store.id);
         if !slot.is_muted && first.is_some_and(|(_, _, operation)| operation.unconditional().is_some()) {
             self.written.push(OK);
             slot.written_bytes = OK.len();
@@ -234,9 +238,10 @@ impl Pipeline {
     }
 
     /// Lets in a request whose answer is known.
-    pub(in crate::server) fn push_known(&mut self, accepted: Accepted, answer: Answer) {
+    pub(in crate::server) fn push_known(&mut self, accepted: Accepted, store: StoreId, answer: Answer) {
         let answers_bytes = answer.bytes();
         self.push(Slot {
+            store: Some(store),
             answers_bytes,
             ..Slot::new(accepted, 0, Outcome::Known(answer))
         });
@@ -252,6 +257,7 @@ impl Pipeline {
         let may_answer = |wire_key: &[u8]| may_answer(self.answers_bytes, &self.busy, wire_key);
         let (gets, written_bytes) = self.written.push_by(|written| answer(&may_answer, written))?;
         self.push(Slot {
+            store: Some(gets.store),
             bytes: gets.bytes,
             answers_bytes: written_bytes,
             written_bytes,
@@ -354,6 +360,7 @@ impl Pipeline {
             self.answers_bytes -= slot.answers_bytes;
             let mut answered = Answered {
                 command: slot.command,
+                store: slot.store,
                 began: slot.began,
                 count: match slot.outcome {
                     Outcome::Written { replies } => replies,
@@ -395,6 +402,8 @@ pub(in crate::server) struct Accepted {
 /// A request that is answered.
 pub(in crate::server) struct Answered {
     pub(in crate::server) command: CommandId,
+    /// The store that a client asked for, or that of the first key.
+    pub(in crate::server) store: Option<StoreId>,
     pub(in crate::server) began: Instant,
     /// How many requests it stands for.
     pub(in crate::server) count: u64,

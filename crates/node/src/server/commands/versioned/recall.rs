@@ -6,20 +6,20 @@ use fondaco_resp::command::CommandId;
 
 use super::admission::Admission;
 use super::operation::Answer;
-use crate::catalog::VersionedStore;
+use crate::catalog::{StoreId, VersionedStore};
 
-/// The answer to a look-up of one key, if memory has it, and the client may read it. What is refused is none: it is
+/// The store of a look-up of one key, and the answer, if memory has it, and the client may read it. What is refused is none: it is
 /// found, and said, by who admits requests.
 pub(in crate::server) fn recall(
     command: CommandId,
     arguments: &Arguments,
     buffer: &[u8],
     admission: &Admission<'_>,
-) -> Option<Answer> {
+) -> Option<(StoreId, Answer)> {
     let is_of_one = !matches!(command, CommandId::Exists | CommandId::Touch) || arguments.len() == 2;
     let wire_key = arguments.get(1, buffer).filter(|_| is_of_one)?;
     let (store, key) = readable(wire_key, admission)?;
-    Some(
+    let answer =
         match (command, admission.forwarder.recall(admission.catalog, store, key)?) {
             (_, Err(error)) => Answer::Error((*error).to_owned()),
             (CommandId::Get, Ok(value)) => value.map_or(Answer::Null, Answer::Bulk),
@@ -27,8 +27,8 @@ pub(in crate::server) fn recall(
             (CommandId::Exists | CommandId::Touch, Ok(value)) => Answer::Integer(i64::from(value.is_some())),
             (CommandId::Type, Ok(value)) => Answer::Simple(if value.is_some() { "string" } else { "none" }),
             _ => return None,
-        },
-    )
+        };
+    Some((store.id, answer))
 }
 
 /// The store and the key of a key on the wire, if the client may read it.

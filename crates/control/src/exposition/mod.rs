@@ -1,19 +1,20 @@
 //! Metrics, as Prometheus reads them. Nothing is counted here: what others count is put into words
 //! when somebody asks.
 
+mod processes;
+mod stores;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use fondaco_coordination::Coordination;
-use fondaco_model::PartitionSet;
-use fondaco_model::cluster::{ClusterView, StoreRecord, Topology, VersionDetail};
-use fondaco_node::{BufferBudget, COUNTERS, FetchProgress, NodeMetrics};
+use fondaco_node::{BufferBudget, COUNTERS, HistogramSnapshot, NodeMetrics};
 use fondaco_replica::REPLICA_COUNTERS;
 use fondaco_resp::command;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
@@ -29,12 +30,6 @@ const BUCKET_SECONDS_MIN: f64 = 1e-6;
 
 /// Durations longer than this share one bucket, in seconds.
 const BUCKET_SECONDS_MAX: f64 = 20.0;
-
-/// A metric of a version: its name, its meaning, and how it is read.
-type OfVersion = (&'static str, &'static str, fn(&VersionDetail) -> u64);
-
-/// A metric of a fetch, likewise.
-type OfFetch = (&'static str, &'static str, fn(&FetchProgress) -> u64);
 
 /// The metrics of a process.
 pub(crate) struct Exposition(Registry);
@@ -171,7 +166,7 @@ impl Collector for Observed {
         self.agent(&mut encoder)?;
         self.controller(&mut encoder)?;
         self.stores(&mut encoder)?;
-        process_metrics(&mut encoder)
+        processes::metrics(&mut encoder)
     }
 }
 
@@ -189,25 +184,10 @@ impl Observed {
             encoder.encode_descriptor("fondaco_command_duration_seconds", help, None, MetricType::Histogram)?;
         for spec in command::all() {
             let latency = self.metrics.latency(spec.id);
-            let count = latency.count();
-            if count == 0 {
+            if latency.count() == 0 {
                 continue;
             }
-            let (mut before, mut buckets) = (0, Vec::new());
-            for (end, below) in latency.cumulative() {
-                let end = end.as_secs_f64();
-                if (BUCKET_SECONDS_MIN..=BUCKET_SECONDS_MAX).contains(&end) {
-                    buckets.push((end, below - before));
-                    before = below;
-                }
-            }
-            // The counters are read while they move: what came in between belongs to the last bucket.
-            buckets.push((f64::INFINITY, count.saturating_sub(before)));
-            let labels = [("command", spec.name)];
-            let sum = latency.sum().as_secs_f64();
-            family
-                .encode_family(&labels)?
-                .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+            histogram(family.encode_family(&[("command", spec.name)])?, &latency)?;
         }
         let help = "commands answered by an error";
         let mut family = encoder.encode_descriptor("fondaco_command_errors", help, None, MetricType::Counter)?;
@@ -359,171 +339,22 @@ impl Observed {
             problems,
         )
     }
-
-    fn stores(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let view = self.mirror.view();
-        by_store(
-            encoder,
-            "store_current_version",
-            "the number of the current version",
-            each(&view, |store| store.versions.current().map(|version| version.get())),
-        )?;
-        let facts: [OfVersion; 3] = [
-            ("store_records", "records of the current version", |detail| {
-                detail.records
-            }),
-            ("store_bytes", "bytes of the current version's files", |detail| {
-                detail.bytes
-            }),
-            (
-                "store_index_bytes",
-                "bytes of the current version's indexes",
-                |detail| detail.index_bytes,
-            ),
-        ];
-        for (name, help, fact) in facts {
-            let current = |store: &StoreRecord| Some(fact(store.details.get(&store.versions.current()?)?));
-            by_store(encoder, name, help, each(&view, current))?;
-        }
-        let versions = |store: &StoreRecord| Some(store.versions.kept().count() as u64);
-        by_store(encoder, "store_versions", "versions kept", each(&view, versions))?;
-        let failed = |store: &StoreRecord| Some(self.agent.as_ref()?.failed_versions(&store.definition.name));
-        let help = "versions that this node cannot have";
-        by_store(encoder, "store_failed_versions", help, each(&view, failed))?;
-        let late = |store: &StoreRecord| Some(store.late.len() as u64);
-        let help = "nodes that do not have the current version yet";
-        by_store(encoder, "store_late_nodes", help, each(&view, late))?;
-        without_quorum(encoder, &view)?;
-        let pushing = |store: &StoreRecord| Some(u64::from(store.pushing().is_some()));
-        by_store(
-            encoder,
-            "push_in_progress",
-            "1 while the store is being pushed to",
-            each(&view, pushing),
-        )?;
-        let fetch: [OfFetch; 4] = [
-            (
-                "fetch_done_bytes",
-                "bytes of the push under way that are verified on this node",
-                |progress| progress.bytes_done,
-            ),
-            (
-                "fetch_total_bytes",
-                "bytes of the push under way for this node",
-                |progress| progress.bytes_total,
-            ),
-            (
-                "fetch_rate_bytes_per_second",
-                "how fast the push under way goes on this node",
-                |progress| progress.rate_bytes_per_second,
-            ),
-            (
-                "fetch_rate_limit_bytes_per_second",
-                "how fast the push under way may go on this node; 0 is as fast as it can",
-                |progress| progress.rate_limit_bytes_per_second,
-            ),
-        ];
-        for (name, help, of) in fetch {
-            let running = |store: &StoreRecord| {
-                let agent = self.agent.as_ref()?;
-                Some(of(&agent.progress(&store.definition.name, store.pushing()?)?))
-            };
-            by_store(encoder, name, help, each(&view, running))?;
-        }
-        Ok(())
-    }
 }
 
-/// A number for each store.
-fn each(view: &ClusterView, number: impl Fn(&StoreRecord) -> Option<u64>) -> Vec<(&str, Option<u64>)> {
-    let stores = view.stores.iter();
-    stores
-        .map(|(name, store)| (name.as_str(), number(&store.record)))
-        .collect()
-}
-
-/// How many partitions of each store have too few live replicas.
-fn without_quorum(encoder: &mut DescriptorEncoder<'_>, view: &ClusterView) -> fmt::Result {
-    let Some(topology) = Topology::of(view) else {
-        return Ok(());
-    };
-    let lost = topology.lost_quorums();
-    let name = "fondaco_store_partitions_without_quorum";
-    let help = "partitions with too few live replicas for a read, or for a write";
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (store, record) in &topology.stores {
-        let lost = lost.iter().find(|(name, _)| *name == store).map(|(_, lost)| lost);
-        let mut one = |operation, lost: Option<&PartitionSet>| {
-            let labels = [("store", store.as_str()), ("operation", operation)];
-            let count = lost.map_or(0, PartitionSet::len) as u64;
-            family.encode_family(&labels)?.encode_gauge(&count)
-        };
-        one("read", lost.map(|lost| &lost.reads))?;
-        if record.versioned.is_some() {
-            one("write", lost.map(|lost| &lost.writes))?;
+/// Encodes the latencies of a histogram.
+fn histogram(mut metric: MetricEncoder<'_>, latency: &HistogramSnapshot) -> fmt::Result {
+    let (mut before, mut buckets) = (0, Vec::new());
+    for (end, below) in latency.cumulative() {
+        let end = end.as_secs_f64();
+        if (BUCKET_SECONDS_MIN..=BUCKET_SECONDS_MAX).contains(&end) {
+            buckets.push((end, below - before));
+            before = below;
         }
     }
-    Ok(())
-}
-
-/// The process, by the names that Prometheus's own clients give these, and what else is known of it.
-fn process_metrics(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    if let Some((minor, major)) = process::page_faults() {
-        counter(encoder, "minor_page_faults", "page faults answered from memory", minor)?;
-        counter(encoder, "major_page_faults", "page faults that read the disk", major)?;
-    }
-    let (mappings, mappings_max) = fondaco_format::mappings();
-    let help = "memory mappings that files of versions take";
-    gauge(encoder, "version_mappings", help, mappings)?;
-    let help = "memory mappings that files of versions may take, most of vm.max_map_count";
-    gauge(encoder, "version_mappings_max", help, mappings_max)?;
-    let help = "pages of mapped files of versions that could not be read";
-    counter(
-        encoder,
-        "version_unreadable_pages",
-        help,
-        fondaco_format::unreadable_pages(),
-    )?;
-    let gauges = [
-        (
-            "process_resident_memory_bytes",
-            "resident memory, mapped files included",
-            process::resident_bytes(),
-        ),
-        (
-            "process_virtual_memory_bytes",
-            "virtual memory",
-            process::virtual_bytes(),
-        ),
-        (
-            "process_open_fds",
-            "files that the process has open",
-            process::open_files(),
-        ),
-        (
-            "process_max_fds",
-            "files that the process may have open",
-            process::open_files_max(),
-        ),
-        ("process_threads", "threads of the process", process::threads()),
-    ];
-    for (name, help, value) in gauges {
-        if let Some(value) = value {
-            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            metric.encode_gauge(&value)?;
-        }
-    }
-    if let Some(started) = process::started_unix_seconds() {
-        let help = "when the process started, in seconds since 1970";
-        let mut metric = encoder.encode_descriptor("process_start_time_seconds", help, None, MetricType::Gauge)?;
-        metric.encode_gauge(&started)?;
-    }
-    if let Some(seconds) = process::cpu_seconds() {
-        let help = "processor time used";
-        let mut metric = encoder.encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?;
-        metric.encode_counter::<NoLabelSet, _, u64>(&seconds, None)?;
-    }
-    Ok(())
+    let count = latency.count();
+    // The counters are read while they move: what came in between belongs to the last bucket.
+    buckets.push((f64::INFINITY, count.saturating_sub(before)));
+    metric.encode_histogram::<NoLabelSet>(latency.sum().as_secs_f64(), count, &buckets, None)
 }
 
 fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
@@ -536,23 +367,6 @@ fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64
     let name = format!("fondaco_{name}");
     let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
     metric.encode_gauge(&value)
-}
-
-fn by_store(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    values: Vec<(&str, Option<u64>)>,
-) -> fmt::Result {
-    let name = format!("fondaco_{name}");
-    let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
-    for (store, value) in values {
-        if let Some(value) = value {
-            let labels = [("store", store)];
-            family.encode_family(&labels)?.encode_gauge(&value)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
