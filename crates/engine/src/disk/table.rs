@@ -52,21 +52,6 @@ impl Table for DiskTable {
         Ok(self.shared.cache.get(self.state.number(), key))
     }
 
-    fn look_at_hot(
-        &self,
-        keys: &[&[u8]],
-        extent: Extent,
-        look: &mut dyn FnMut(Hot<&[u8]>, Spot) -> bool,
-    ) -> Result<(), EngineError> {
-        self.state.check()?;
-        self.shared.cache.look_at(self.state.number(), keys, extent, look);
-        Ok(())
-    }
-
-    fn prefetch(&self, keys: &[&[u8]]) {
-        self.shared.cache.prefetch(self.state.number(), keys);
-    }
-
     fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError> {
         let opened = self.shared.slot.current(&self.shared.dir)?;
         let keyspace = opened.keyspace(&self.state)?;

@@ -67,22 +67,6 @@ impl Table for MySqlTable {
         Ok(self.shared.cache.get(self.table.number(), key))
     }
 
-    fn look_at_hot(
-        &self,
-        keys: &[&[u8]],
-        extent: Extent,
-        look: &mut dyn FnMut(Hot<&[u8]>, Spot) -> bool,
-    ) -> Result<(), EngineError> {
-        self.table.check()?;
-        self.shared.check_owner("read")?;
-        self.shared.cache.look_at(self.table.number(), keys, extent, look);
-        Ok(())
-    }
-
-    fn prefetch(&self, keys: &[&[u8]]) {
-        self.shared.cache.prefetch(self.table.number(), keys);
-    }
-
     fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError> {
         self.table.check()?;
         self.shared.check_owner("scan")?;

@@ -2,332 +2,194 @@
 //! also knows of keys that they have no record.
 //!
 //! It never has what is older than the last write that returned. Writers put what they wrote, in the order of
-//! the log; a reader puts what it read from the disk only if nobody wrote the key since it began to read.
-//!
-//! Memory is what a look-up waits for: so several go together, each a step before any goes the next one, which looks at what
-//! this one has begun to load.
+//! the log; a reader puts what it read from the disk only if nothing wrote the key since it began to read.
 
-mod ghosts;
-mod index;
-mod reading;
-mod shard;
-
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
-use smallvec::SmallVec;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use quick_cache::sync::{Cache, GuardResult};
+use quick_cache::{Equivalent, Weighter};
 
-use self::index::Hash;
-use self::reading::{Joined, Reading, Readings};
-pub(crate) use self::shard::Known;
-use self::shard::{Entry, Shard, Sought};
 use crate::batch::Pair;
 use crate::budget::{CacheBudget, CacheShare};
-use crate::engine::{Extent, Hot, Spot};
+use crate::engine::Hot;
 
-/// So many locks. A look-up of several keys holds those of all of them; who writes holds one at a time.
-const SHARDS: usize = 16;
+/// What an entry takes beside its key and value, about: itself, its place in an index, and an allocation with its counter.
+const ENTRY_OVERHEAD_BYTES: u64 = 144;
 
-/// How many keys are looked up together.
-const TOGETHER: usize = 64;
-
-/// How many records are being loaded while one is looked at.
-const LOADED_AHEAD: usize = 2;
-
-/// What takes more than this part of the cache is not kept.
-const PART_MAX: u64 = 16;
-
-/// What comes in has at most so many times its own bytes evicted: the limit may have fallen by much.
-const EVICTED_MAX: u64 = 4;
+/// How large records are thought to be, in bytes: says how many keys that went are remembered.
+const RECORD_BYTES: u64 = 512;
 
 /// After so many changes it asks how much it may take.
 const CHANGES_BETWEEN: u64 = 256;
 
 pub(crate) struct RecordCache {
-    shards: [RwLock<Shard>; SHARDS],
-    readings: [Mutex<Readings>; SHARDS],
-    /// Of hashes: unknown to who chooses keys.
-    seed: u64,
+    cache: Cache<Place, Known, Weight>,
     share: CacheShare,
-    /// How much it may take, in bytes, when it last asked.
-    bytes_max: AtomicU64,
     changes: AtomicU64,
 }
 
-/// The hash of a key, and its shard.
-#[derive(Debug, Clone, Copy)]
+/// A key of a table, and what is known of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    pub(crate) table: u64,
+    /// The key and its value, if it has one.
+    pub(crate) pair: Pair,
+    /// Whether it has.
+    pub(crate) is_there: bool,
+}
+
+/// A key in the cache: that of a pair, whose memory it shares.
+#[derive(Debug, Clone)]
 struct Place {
-    shard: usize,
-    hash: Hash,
+    table: u64,
+    key: Bytes,
 }
 
-type Places = SmallVec<[Place; TOGETHER]>;
-
-/// Those that are looked into.
-type Shards<'a> = [Option<RwLockReadGuard<'a, Shard>>; SHARDS];
-
-/// A reading of the storage that is this thread's.
-struct OwnReading<'a> {
-    readings: &'a Mutex<Readings>,
-    reading: Arc<Reading>,
+/// A key that is looked for.
+#[derive(Debug, Clone, Copy)]
+struct Sought<'a> {
+    table: u64,
+    key: &'a [u8],
 }
+
+#[derive(Debug, Clone)]
+struct Weight;
 
 impl RecordCache {
     pub(crate) fn new(budget: &CacheBudget) -> Self {
         let share = budget.share();
+        let bytes_max = share.bytes_max();
         Self {
-            shards: std::array::from_fn(|_| RwLock::new(Shard::new())),
-            readings: Default::default(),
-            seed: RandomState::new().hash_one(0),
-            bytes_max: share.bytes_max().into(),
+            cache: Cache::with_weighter((bytes_max / RECORD_BYTES) as usize, bytes_max, Weight),
             share,
             changes: AtomicU64::new(0),
         }
     }
 
-    fn place(&self, table: u64, key: &[u8]) -> Place {
-        let hash = xxh3_64_with_seed(key, self.seed ^ table);
-        Place {
-            shard: (hash >> 32) as usize % SHARDS,
-            hash: hash as Hash,
-        }
-    }
-
-    fn read(&self, shard: usize) -> RwLockReadGuard<'_, Shard> {
-        // None of its methods panics.
-        self.shards[shard].read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self, shard: usize) -> RwLockWriteGuard<'_, Shard> {
-        self.shards[shard].write().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What is known of a key, as [`Table::get_hot`](crate::Table::get_hot) answers.
     pub(crate) fn get(&self, table: u64, key: &[u8]) -> Hot<Bytes> {
-        let Place { shard, hash } = self.place(table, key);
-        self.get_in(shard, &Sought { table, key, hash })
-    }
-
-    fn get_in(&self, shard: usize, sought: &Sought<'_>) -> Hot<Bytes> {
-        match self.read(shard).get(sought).map(Known::hot) {
-            Some(Hot::Found(pair)) => Hot::Found(pair.shared_value()),
-            Some(Hot::Absent) => Hot::Absent,
-            Some(Hot::Cold) | None => Hot::Cold,
+        match self.cache.get(&Sought { table, key }) {
+            Some(known) if known.is_there => Hot::Found(known.pair.shared_value()),
+            Some(_) => Hot::Absent,
+            None => Hot::Cold,
         }
     }
 
-    /// What [`Table::look_at_hot`](crate::Table::look_at_hot) shows.
-    pub(crate) fn look_at(
-        &self,
-        table: u64,
-        keys: &[&[u8]],
-        extent: Extent,
-        look: &mut dyn FnMut(Hot<&[u8]>, Spot) -> bool,
-    ) {
-        for keys in keys.chunks(TOGETHER) {
-            if !self.look_at_few(table, keys, extent, look) {
-                return;
-            }
-        }
-    }
-
-    /// Whether `look` wants more.
-    fn look_at_few(
-        &self,
-        table: u64,
-        keys: &[&[u8]],
-        extent: Extent,
-        look: &mut dyn FnMut(Hot<&[u8]>, Spot) -> bool,
-    ) -> bool {
-        let places: Places = keys.iter().map(|key| self.place(table, key)).collect();
-        let shards = self.read_all(&places);
-        let approached = approach(|shard| shards[shard].as_deref(), &places);
-        places.iter().zip(keys).enumerate().all(|(at, (place, key))| {
-            if extent == Extent::Whole
-                && let Some(later) = approached.get(at + LOADED_AHEAD).copied().flatten()
-            {
-                later.prefetch(Extent::Whole);
-            }
-            let hash = place.hash;
-            let shard = shards[place.shard].as_deref();
-            let known = shard.and_then(|shard| shard.get(&Sought { table, key, hash }));
-            let hot = match known.map(Known::hot) {
-                Some(Hot::Found(pair)) => Hot::Found(pair.value()),
-                Some(Hot::Absent) => Hot::Absent,
-                Some(Hot::Cold) | None => Hot::Cold,
-            };
-            look(hot, Spot::default())
-        })
-    }
-
-    /// Begins to load what looking for these keys looks at, and the beginnings of their records.
-    pub(crate) fn prefetch(&self, table: u64, keys: &[&[u8]]) {
-        for keys in keys.chunks(TOGETHER) {
-            let places: Places = keys.iter().map(|key| self.place(table, key)).collect();
-            let shards = self.read_all(&places);
-            approach(|shard| shards[shard].as_deref(), &places);
-        }
-    }
-
-    /// The shards of these places. They are locked in their order: a lock for which somebody waits to write lets no more
-    /// readers in, so that two who have what the other wants to read would wait for each other.
-    fn read_all(&self, places: &[Place]) -> Shards<'_> {
-        let mut is_wanted = [false; SHARDS];
-        for place in places {
-            is_wanted[place.shard] = true;
-        }
-        std::array::from_fn(|shard| is_wanted[shard].then(|| self.read(shard)))
-    }
-
-    /// What is known of a key, or what reading it says, of which many who ask at once share one.
+    /// What is known of a key, or what reading it says, of which many that ask at once share one.
     pub(crate) fn get_or_read<E>(
         &self,
         table: u64,
         key: &[u8],
         read: impl FnOnce() -> Result<Option<Bytes>, E>,
     ) -> Result<Option<Bytes>, E> {
-        let Place { shard, hash } = self.place(table, key);
-        let sought = Sought { table, key, hash };
-        let own = loop {
-            match self.get_in(shard, &sought) {
-                Hot::Found(value) => return Ok(Some(value)),
-                Hot::Absent => return Ok(None),
-                Hot::Cold => {}
-            }
-            let readings = &self.readings[shard];
-            let joined = lock(readings).join(&sought);
-            match joined {
-                Joined::Own(reading) => break OwnReading { readings, reading },
-                Joined::Others(reading) => reading.wait(),
-            }
+        match self.get(table, key) {
+            Hot::Found(value) => return Ok(Some(value)),
+            Hot::Absent => return Ok(None),
+            Hot::Cold => {}
+        }
+        let place = Place {
+            table,
+            key: Bytes::copy_from_slice(key),
+        };
+        let guard = match self.cache.get_value_or_guard(&place, None) {
+            GuardResult::Value(known) => return Ok(known.is_there.then(|| known.pair.shared_value())),
+            GuardResult::Guard(guard) => guard,
+            // It waits for as long as it takes.
+            GuardResult::Timeout => return read(),
         };
         let value = read()?;
         // Copied: what was read is a part of a block, which it would keep in memory whole.
-        let known = Known {
+        let pair = Pair::copied(key, value.as_deref().unwrap_or_default());
+        // It is not taken if the key was written or forgotten since this began to read.
+        let _ = guard.insert(Known {
             table,
-            pair: Pair::copied(key, value.as_deref().unwrap_or_default()),
+            pair,
             is_there: value.is_some(),
-        };
-        let mut shard = self.write(shard);
-        if own.end() {
-            self.put_in(&mut shard, hash, known);
-        }
+        });
+        self.changed();
         Ok(value)
     }
 
     /// Notes what was written, in its order.
     pub(crate) fn put(&self, written: impl IntoIterator<Item = Known>) {
-        let place = |known: Known| (self.place(known.table, known.pair.key()), known);
-        let mut placed: Vec<_> = written.into_iter().map(place).collect();
-        // Those of one key stay in their order.
-        placed.sort_by_key(|(place, _)| place.shard);
-        let mut placed = placed.into_iter();
-        while let Some((Place { shard: number, .. }, _)) = placed.as_slice().first() {
-            let number = *number;
-            let mut shard = self.write(number);
-            let of_shard = placed.as_slice().iter().map(|(place, _)| *place);
-            let of_shard: Places = of_shard.take_while(|place| place.shard == number).collect();
-            for places in of_shard.chunks(TOGETHER) {
-                approach(|_| Some(&*shard), places);
-            }
-            let mut readings = lock(&self.readings[number]);
-            for (Place { hash, .. }, known) in placed.by_ref().take(of_shard.len()) {
-                readings.forget(&known.sought(hash));
-                self.put_in(&mut shard, hash, known);
-            }
+        for known in written {
+            self.cache.insert(known.place(), known);
+            self.changed();
         }
-    }
-
-    fn put_in(&self, shard: &mut Shard, hash: Hash, known: Known) {
-        let before = shard.bytes();
-        let bytes = known.bytes();
-        let bytes_max = self.bytes_max();
-        if bytes > bytes_max / PART_MAX {
-            shard.remove(&known.sought(hash));
-        } else {
-            shard.put(hash, known);
-        }
-        let others = self.share.bytes().load(Relaxed).saturating_sub(before);
-        let floor = shard.bytes().saturating_sub(bytes * EVICTED_MAX);
-        while others + shard.bytes() > bytes_max && shard.bytes() > floor && shard.evict() {}
-        // The difference, which may be below zero.
-        let difference = shard.bytes().wrapping_sub(before);
-        self.share.bytes().fetch_add(difference, Relaxed);
-    }
-
-    /// How much it may take, in bytes.
-    fn bytes_max(&self) -> u64 {
-        if self.changes.fetch_add(1, Relaxed).is_multiple_of(CHANGES_BETWEEN) {
-            self.bytes_max.store(self.share.bytes_max(), Relaxed);
-        }
-        self.bytes_max.load(Relaxed)
     }
 
     /// Forgets a key.
     #[cfg(feature = "mysql")]
     pub(crate) fn forget(&self, table: u64, key: &[u8]) {
-        let Place { shard: number, hash } = self.place(table, key);
-        let sought = Sought { table, key, hash };
-        let mut shard = self.write(number);
-        lock(&self.readings[number]).forget(&sought);
-        let before = shard.bytes();
-        shard.remove(&sought);
-        self.share.bytes().fetch_sub(before - shard.bytes(), Relaxed);
+        self.cache.remove(&Sought { table, key });
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&self) {
-        for (number, readings) in self.readings.iter().enumerate() {
-            let mut shard = self.write(number);
-            lock(readings).clear();
-            let emptied = std::mem::replace(&mut *shard, Shard::new());
-            self.share.bytes().fetch_sub(emptied.bytes(), Relaxed);
+        self.cache.clear();
+        self.share.bytes().store(0, Relaxed);
+    }
+
+    /// How much it holds, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.cache.weight()
+    }
+
+    /// Says now and then what it takes, and takes no more than it may.
+    fn changed(&self) {
+        if self.changes.fetch_add(1, Relaxed).is_multiple_of(CHANGES_BETWEEN) {
+            self.share.bytes().store(self.bytes(), Relaxed);
+            let bytes_max = self.share.bytes_max();
+            if bytes_max.abs_diff(self.cache.capacity()) > bytes_max / 64 {
+                self.cache.set_capacity(bytes_max);
+            }
         }
     }
+}
 
-    /// How much it holds.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.share.bytes().load(Relaxed)
+impl Known {
+    fn place(&self) -> Place {
+        Place {
+            table: self.table,
+            key: self.pair.shared_key(),
+        }
     }
 }
 
-/// The entries that may be those of some places. They, and the beginnings of their records, are being loaded.
-fn approach<'a>(
-    shard: impl Fn(usize) -> Option<&'a Shard>,
-    places: &[Place],
-) -> SmallVec<[Option<&'a Entry>; TOGETHER]> {
-    for place in places {
-        shard(place.shard).inspect(|shard| shard.prefetch(place.hash));
-    }
-    let entry = |place: &Place| shard(place.shard)?.approach(place.hash);
-    let entries: SmallVec<[_; TOGETHER]> = places.iter().map(entry).collect();
-    for entry in entries.iter().flatten() {
-        entry.prefetch(Extent::Beginning);
-    }
-    entries
-}
-
-impl OwnReading<'_> {
-    /// Whether nobody wrote the key since this began.
-    fn end(&self) -> bool {
-        lock(self.readings).remove(&self.reading)
+impl Weighter<Place, Known> for Weight {
+    fn weight(&self, _: &Place, known: &Known) -> u64 {
+        known.pair.bytes().len() as u64 + ENTRY_OVERHEAD_BYTES
     }
 }
 
-impl Drop for OwnReading<'_> {
-    fn drop(&mut self) {
-        // Unless it is over.
-        self.end();
-        self.reading.end();
+impl Hash for Place {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { table, key } = self;
+        Sought { table: *table, key }.hash(state);
     }
 }
 
-fn lock(readings: &Mutex<Readings>) -> MutexGuard<'_, Readings> {
-    // A list, whole whoever panicked.
-    readings.lock().unwrap_or_else(PoisonError::into_inner)
+impl Hash for Sought<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.table);
+        state.write(self.key);
+    }
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        self.table == other.table && self.key == other.key
+    }
+}
+
+impl Eq for Place {}
+
+impl Equivalent<Place> for Sought<'_> {
+    fn equivalent(&self, place: &Place) -> bool {
+        self.table == place.table && self.key == place.key
+    }
 }
 
 #[cfg(test)]
