@@ -4,8 +4,8 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::path::Path;
 
+use fondaco_testing::copy_dir;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -142,16 +142,6 @@ fn a_node_whose_metadata_was_put_back_keeps_what_it_has() {
     adopt(&node, json!({}));
     node.wait_ready();
     serves_all(&node);
-}
-
-fn copy_dir(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-        match entry.file_type().unwrap().is_dir() {
-            true => copy_dir(&entry.path(), &to.join(entry.file_name())),
-            false => drop(fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
-        }
-    }
 }
 
 #[test]
