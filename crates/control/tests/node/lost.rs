@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use fondaco_testing::copy_dir;
 use serde_json::{Value, json};
@@ -34,7 +34,11 @@ fn create_carts(client: &Client) {
 }
 
 fn ask(node: &TestNode, command: &str) -> String {
-    let mut stream = BufReader::new(TcpStream::connect(node.resp_addr()).unwrap());
+    ask_at(node.resp_addr(), command)
+}
+
+pub fn ask_at(resp: SocketAddr, command: &str) -> String {
+    let mut stream = BufReader::new(TcpStream::connect(resp).unwrap());
     writeln!(stream.get_mut(), "{command}\r").unwrap();
     let mut answer = String::new();
     stream.read_line(&mut answer).unwrap();

@@ -15,6 +15,7 @@ mod moves;
 mod pages;
 mod panics;
 mod past;
+mod reboots;
 mod rot;
 mod sectors;
 mod stuck;
