@@ -72,7 +72,8 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
         .with(EngineKind::Memory, Arc::new(MemoryEngine::new()))
         .with(EngineKind::Cache, Arc::new(CacheEngine::new(cache_bytes)));
     if let Some(url) = parts.config.mysql {
-        let mysql = MySqlEngine::open(&MySqlOptions { url, cache }).map_err(ReplicasError::from)?;
+        let dir = parts.dir.join("mysql");
+        let mysql = MySqlEngine::open(&MySqlOptions { url, dir, cache }).map_err(ReplicasError::from)?;
         engines = engines.with(EngineKind::Mysql, Arc::new(mysql));
     }
     let PeerAccess {

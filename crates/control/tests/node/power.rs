@@ -1,8 +1,10 @@
-//! A single node whose machine loses its power: what may be lost is not read until an operator decides.
+//! A single node whose machine loses its power, or whose database goes back to an older state: what may be lost is not read
+//! until an operator decides.
 
 use std::fs;
 use std::path::Path;
 
+use fondaco_testing::MariaDb;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -86,4 +88,48 @@ fn after_a_loss_of_power_reads_are_refused_of_what_was_not_synced_until_it_is_gi
     let node = start_in(node.end(), "a third");
     assert_eq!(ask(&node, "GET carts:l"), "w");
     node.wait_ready();
+}
+
+#[test]
+fn a_database_that_fails_over_to_a_lagging_replica_is_not_read_until_the_loss_is_given_up() {
+    let copy = TempDir::new().unwrap();
+    let mut server = MariaDb::start(&[]);
+    let url = server.url("mysql");
+    let start = |dir: TempDir| {
+        let mut config = config(dir.path());
+        config.versioned.mysql = Some(url.clone());
+        TestNode::start_with(dir, config)
+    };
+    let set = |node: &TestNode, value: &str| {
+        wait_for("the write", || {
+            (ask(node, &format!("SET carts:k {value}")) == "+OK").then_some(())
+        });
+    };
+    let mut node = start(TempDir::new().unwrap());
+    create(&node.client, "carts", json!({"engine": "mysql"}));
+    set(&node, "a");
+    server.copy_data(copy.path());
+    // While the node runs, and while it does not.
+    for is_down in [false, true] {
+        set(&node, "b");
+        node.wait_ready();
+        if is_down {
+            let dir = node.end();
+            server.fail_over_to(copy.path());
+            node = start(dir);
+        } else {
+            server.fail_over_to(copy.path());
+            // What finds it may be refused, or not be in memory.
+            ask(&node, "SET carts:other x");
+        }
+        node.wait_not_ready("went back to an older state");
+        wait_for("reads to be refused", || {
+            ask(&node, "GET carts:k")
+                .contains("fondaco repair losses")
+                .then_some(())
+        });
+        accept_loss(&node, "mysql");
+        node.wait_ready();
+        assert_eq!(ask(&node, "GET carts:k"), "a");
+    }
 }

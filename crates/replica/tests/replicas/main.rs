@@ -5,6 +5,7 @@ mod counters;
 mod direct;
 mod dropped;
 mod exchanges;
+mod failovers;
 mod forgetting;
 mod full_disk;
 mod handoff;
