@@ -61,6 +61,8 @@ pub struct Config {
     /// How long data is kept that was given up, so that it can be taken back: dropped stores, and versions that are not
     /// kept any more. These go earlier where the disk needs the room.
     pub keep_deleted: Duration,
+    /// Where the operating system says which boot of the machine this is. Tests have another file.
+    pub boot_id_file: PathBuf,
     /// How versioned stores are kept.
     pub versioned: VersionedConfig,
 }
@@ -80,6 +82,9 @@ pub struct VersionedConfig {
     pub exchange_bytes_per_second: Option<u64>,
     /// How fast hints are handed over, in bytes a second; 0 is no limit, 32 MiB unless said.
     pub handoff_bytes_per_second: Option<u64>,
+    /// How often it is counted how far the data directory is, while the node takes writes; a minute unless said. An older
+    /// copy of the directory is noticed if it is older than that.
+    pub count_period: Option<Duration>,
 }
 
 impl fmt::Debug for VersionedConfig {
@@ -90,6 +95,7 @@ impl fmt::Debug for VersionedConfig {
             .field("exchange_period", &self.exchange_period)
             .field("exchange_bytes_per_second", &self.exchange_bytes_per_second)
             .field("handoff_bytes_per_second", &self.handoff_bytes_per_second)
+            .field("count_period", &self.count_period)
             .finish_non_exhaustive()
     }
 }
@@ -177,6 +183,9 @@ impl Config {
     /// How long data is kept that was given up, unless configured.
     pub const KEEP_DELETED_DEFAULT: Duration = Duration::from_secs(24 * 3600);
 
+    /// Where Linux says which boot of the machine this is.
+    const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
+
     /// The shortest token, in bytes: shorter ones can be guessed.
     pub const TOKEN_BYTES_MIN: usize = 16;
 
@@ -200,6 +209,7 @@ impl Config {
             disk_reserve_bytes: Self::DISK_RESERVE_BYTES_DEFAULT,
             memory_bytes: None,
             keep_deleted: Self::KEEP_DELETED_DEFAULT,
+            boot_id_file: Self::BOOT_ID_FILE.into(),
             versioned: VersionedConfig::default(),
         }
     }

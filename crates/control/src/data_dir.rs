@@ -8,7 +8,8 @@
 //! DATA/stores/NAME/version-N/        a complete version
 //! DATA/stores/NAME/fetching-N/       a version being fetched
 //! DATA/versioned/tables/              what is held of versioned stores, and hints for other nodes
-//! DATA/versioned/incarnation.json     under which numbers writes were counted there
+//! DATA/versioned/mysql/               what is remembered of the database of the engine MySQL
+//! DATA/versioned/incarnation.json     under which numbers writes were counted there, and how far the directory is
 //! DATA/trash/                        what was given up, until its time is over; what is being deleted
 //! ```
 

@@ -2,10 +2,16 @@
 //! process looks at.
 
 use fondaco_coordination::{CoordinationError, EntryPath};
+use fondaco_model::NodeId;
 use fondaco_model::cluster::RecordPath;
 
 /// Where the settings are that may change while processes run.
 pub(crate) const SETTINGS: &str = "settings";
+
+/// How far the data directory of a node is: written and read by the node alone, and watched by none.
+pub(crate) fn count(node: NodeId) -> Result<EntryPath, CoordinationError> {
+    format!("counts/{node}").parse()
+}
 
 /// Where controllers stand for election.
 pub(crate) const ELECTION: &str = "election";

@@ -2,6 +2,7 @@
 //! answer, and nothing depends on one.
 
 use std::fs;
+use std::path::Path;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -14,6 +15,16 @@ pub(crate) fn resident_bytes() -> Option<u64> {
         .parse()
         .ok()?;
     Some(pages * rustix::param::page_size() as u64)
+}
+
+/// Which boot of the machine this is, as a file says.
+pub(crate) fn boot_id(file: &Path) -> Option<String> {
+    let text = fs::read_to_string(file).inspect_err(|error| {
+        tracing::warn!(?file, %error, "cannot know this boot of the machine: what a loss of power takes is not noticed by it");
+    });
+    let text = text.ok()?;
+    let id = text.trim();
+    (!id.is_empty()).then(|| id.to_owned())
 }
 
 /// How many files are open.

@@ -22,7 +22,7 @@ use crate::router::RouterWork;
 const FIRST_SIGHT_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// After how long of that a node serves what it remembers.
-const MEMORY_AFTER: Duration = Duration::from_secs(3);
+pub(crate) const MEMORY_AFTER: Duration = Duration::from_secs(3);
 
 /// How long the start of a cluster of one waits for itself: as long as it takes to open what it has.
 const OWN_SIGHT_TIME_MAX: Duration = Duration::from_secs(24 * 3600);

@@ -55,14 +55,14 @@ pub trait Engine: Send + Sync + 'static {
     /// Gives back, as soon as it can, what space is worth it: writes are refused for want of some.
     fn make_room(&self) {}
 
-    /// A number that was drawn when the engine's directory was made: another directory in its place has another one. `None`
-    /// for an engine that has no directory of its own.
+    /// A number that was drawn when the engine's directory or database was made: another one in its place has another number.
+    /// `None` for an engine that has neither.
     fn identity(&self) -> Option<u64> {
         None
     }
 
-    /// What was lost of what was acknowledged, in words, as it was found when the engine was opened: damage in the log, or
-    /// a log that is shorter than it was. It is remembered until [`forget_loss`](Self::forget_loss). The end of a process,
+    /// What was lost of what was acknowledged, in words, as it was found when the engine was opened: damage in the log, a
+    /// log that is shorter than it was, or a database that went back. It is remembered until [`forget_loss`](Self::forget_loss). The end of a process,
     /// however it ends, loses nothing; a loss of power may lose what was not synced, and does not always leave a trace.
     fn lost_writes(&self) -> Option<String> {
         None
@@ -82,6 +82,26 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// What the storage says: then it is still remembered.
     fn forget_loss(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Whether its tables are on disks of this machine, in the node's data directory: an older copy of that has older tables,
+    /// and a loss of power takes what was not synced.
+    fn is_local(&self) -> bool {
+        false
+    }
+
+    /// Whether it refuses everything, since it was found while it was in use that something is lost, as
+    /// [`lost_writes`](Self::lost_writes) says: until [`go_on`](Self::go_on).
+    fn waits_after_loss(&self) -> bool {
+        false
+    }
+
+    /// Reads and writes again after such a loss, what is there now.
+    ///
+    /// # Errors
+    /// What the storage says: then it still refuses.
+    fn go_on(&self) -> Result<(), EngineError> {
         Ok(())
     }
 

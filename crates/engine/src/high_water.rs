@@ -148,7 +148,8 @@ impl HighWater {
     }
 }
 
-fn draw() -> u64 {
+/// A number that is unlike any other.
+pub(crate) fn draw() -> u64 {
     // Its keys are drawn by the operating system.
     RandomState::new().build_hasher().finish()
 }

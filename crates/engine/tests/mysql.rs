@@ -1,6 +1,7 @@
 //! A database in a server is one node's: also when the connection breaks that holds its lock, as the server does
-//! with one that was idle for long.
+//! with one that was idle for long. And a server that went back to an older state is noticed.
 
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -8,12 +9,23 @@ use bytes::Bytes;
 use fondaco_engine::{CacheBudget, Engine, EngineError, MySqlEngine, MySqlOptions, Table, WriteBatch};
 use fondaco_testing::{MariaDb, wait_until};
 use mysql::prelude::Queryable;
+use tempfile::TempDir;
 
 /// A database in a server that all tests share, which ends with the process.
 struct Database {
     name: &'static str,
     url: String,
     operator: mysql::Conn,
+    /// A directory for each node.
+    nodes: TempDir,
+}
+
+fn open(url: &str, dir: &Path) -> Result<MySqlEngine, EngineError> {
+    MySqlEngine::open(&MySqlOptions {
+        url: url.to_owned(),
+        dir: dir.to_owned(),
+        cache: CacheBudget::new(1 << 20),
+    })
 }
 
 impl Database {
@@ -23,14 +35,17 @@ impl Database {
         let mut operator = mysql::Conn::new(mysql::Opts::from_url(&server.url("mysql")).unwrap()).unwrap();
         operator.query_drop(format!("CREATE DATABASE {name}")).unwrap();
         let url = server.url(name);
-        Self { name, url, operator }
+        let nodes = TempDir::new().unwrap();
+        Self {
+            name,
+            url,
+            operator,
+            nodes,
+        }
     }
 
-    fn open(&self) -> Result<MySqlEngine, EngineError> {
-        MySqlEngine::open(&MySqlOptions {
-            url: self.url.clone(),
-            cache: CacheBudget::new(1 << 20),
-        })
+    fn open(&self, node: &str) -> Result<MySqlEngine, EngineError> {
+        open(&self.url, &self.nodes.path().join(node))
     }
 
     /// The number of the connection that has the lock.
@@ -59,11 +74,11 @@ fn put(engine: &MySqlEngine, table: &dyn Table, value: &'static str) -> Result<(
 #[test]
 fn a_read_of_what_memory_does_not_have_finds_that_another_has_the_database() {
     let mut database = Database::make("seen");
-    let first = database.open().unwrap();
+    let first = database.open("first").unwrap();
     let table = first.open_table("t").unwrap();
     put(&first, &*table, "first").unwrap();
     database.break_connection();
-    let second = database.open().unwrap();
+    let second = database.open("second").unwrap();
     let theirs = second.open_table("t").unwrap();
     let mut batch = WriteBatch::new();
     batch.put(&*theirs, Bytes::from_static(b"new"), Bytes::from_static(b"second"));
@@ -76,27 +91,27 @@ fn a_read_of_what_memory_does_not_have_finds_that_another_has_the_database() {
 #[test]
 fn who_writes_has_the_lock_again_after_its_connection_broke() {
     let mut database = Database::make("kept");
-    let engine = database.open().unwrap();
+    let engine = database.open("first").unwrap();
     let table = engine.open_table("t").unwrap();
     put(&engine, &*table, "before").unwrap();
     database.break_connection();
     put(&engine, &*table, "after").unwrap();
     assert_eq!(table.get(b"k").unwrap().as_deref(), Some(&b"after"[..]));
     assert!(database.holder().is_some());
-    let other = database.open().map(drop).unwrap_err();
+    let other = database.open("second").map(drop).unwrap_err();
     assert!(matches!(other, EngineError::Refused { .. }), "{other}");
 }
 
 #[test]
 fn a_node_that_lost_its_lock_to_another_reads_and_writes_nothing_more() {
     let mut database = Database::make("lost");
-    let first = database.open().unwrap();
+    let first = database.open("first").unwrap();
     let table = first.open_table("t").unwrap();
     put(&first, &*table, "first").unwrap();
     database.break_connection();
     assert_eq!(table.get(b"other").unwrap(), None, "nobody else has it yet");
     let begun = table.scan(b"", None).unwrap();
-    let second = database.open().unwrap();
+    let second = database.open("second").unwrap();
     let theirs = second.open_table("t").unwrap();
     put(&second, &*theirs, "second").unwrap();
     // The scan sees what was there when it began.
@@ -123,7 +138,142 @@ fn a_node_that_lost_its_lock_to_another_reads_and_writes_nothing_more() {
     let refused = put(&first, &*table, "late").unwrap_err();
     assert!(refused.to_string().contains("another node has used it"), "{refused}");
     drop((table, first));
-    let third = database.open().unwrap();
+    let third = database.open("third").unwrap();
     let table = third.open_table("t").unwrap();
     assert_eq!(table.get(b"k").unwrap().as_deref(), Some(&b"second"[..]));
+}
+
+/// A server of its own, of which a copy is kept.
+struct Server {
+    server: MariaDb,
+    url: String,
+    dir: TempDir,
+}
+
+impl Server {
+    fn start() -> Self {
+        let server = MariaDb::start(&[]);
+        let url = server.url("node");
+        let server = Self {
+            server,
+            url,
+            dir: TempDir::new().unwrap(),
+        };
+        server.operate("CREATE DATABASE node");
+        server
+    }
+
+    fn operate(&self, statement: &str) {
+        let opts = mysql::Opts::from_url(&self.server.url("mysql")).unwrap();
+        mysql::Conn::new(opts).unwrap().query_drop(statement).unwrap();
+    }
+
+    fn open(&self) -> MySqlEngine {
+        open(&self.url, &self.dir.path().join("node")).unwrap()
+    }
+
+    fn copy_data(&mut self) {
+        self.server.copy_data(&self.dir.path().join("copy"));
+    }
+
+    fn fail_over(&mut self) {
+        self.server.fail_over_to(&self.dir.path().join("copy"));
+    }
+}
+
+fn went_back(result: Result<impl Sized, EngineError>) {
+    let error = result.err().unwrap().to_string();
+    assert!(error.contains("it went back to an older state"), "{error}");
+}
+
+fn value(table: &dyn Table) -> Option<Bytes> {
+    table.get(b"k").unwrap()
+}
+
+#[test]
+fn a_failover_to_a_lagging_replica_stops_the_engine_until_it_is_told_to_go_on() {
+    let mut server = Server::start();
+    let engine = server.open();
+    let table = engine.open_table("t").unwrap();
+    put(&engine, &*table, "a").unwrap();
+    server.copy_data();
+    // A server that is started again has lost nothing.
+    put(&engine, &*table, "b").unwrap();
+    let later = engine.open_table("later").unwrap();
+    put(&engine, &*later, "b").unwrap();
+    assert!(!engine.waits_after_loss() && engine.lost_writes().is_none());
+    for round in 0..2 {
+        server.fail_over();
+        // A read finds it, or a write; a table that is not there any more says nothing of it.
+        match round {
+            0 => went_back(later.get(b"other")),
+            _ => went_back(put(&engine, &*table, "c")),
+        }
+        assert!(engine.waits_after_loss());
+        assert!(engine.lost_writes().unwrap().contains("went back"));
+        went_back(table.get_hot(b"k"));
+        went_back(put(&engine, &*later, "c"));
+        went_back(engine.open_table("another").map(drop));
+        engine.go_on().unwrap();
+        assert!(!engine.waits_after_loss());
+        assert_eq!((value(&*table).as_deref(), value(&*later)), (Some(&b"a"[..]), None));
+        put(&engine, &*later, "d").unwrap();
+        put(&engine, &*table, "d").unwrap();
+        assert_eq!(value(&*later).as_deref(), Some(&b"d"[..]));
+        assert_eq!(engine.tables().unwrap(), ["later", "t"]);
+        assert!(engine.lost_writes().is_some(), "until it is forgotten");
+        engine.forget_loss().unwrap();
+        assert_eq!(engine.lost_writes(), None);
+    }
+}
+
+#[test]
+fn a_failover_while_the_node_is_down_is_noticed_when_it_starts() {
+    let mut server = Server::start();
+    let write = |engine: &MySqlEngine, value| {
+        let table = engine.open_table("t").unwrap();
+        put(engine, &*table, value).unwrap();
+    };
+    write(&server.open(), "a");
+    server.copy_data();
+    let engine = server.open();
+    assert_eq!(engine.lost_writes(), None);
+    let identity = engine.identity().unwrap();
+    // One write is enough.
+    write(&engine, "b");
+    drop(engine);
+    server.fail_over();
+    for _ in 0..2 {
+        let engine = server.open();
+        assert!(engine.lost_writes().unwrap().contains("went back"));
+        assert!(!engine.waits_after_loss(), "whoever opens it knows");
+        assert_eq!(value(&*engine.open_table("t").unwrap()).as_deref(), Some(&b"a"[..]));
+        assert_eq!(engine.identity(), Some(identity));
+    }
+    server.open().forget_loss().unwrap();
+    write(&server.open(), "c");
+    assert_eq!(server.open().lost_writes(), None);
+    // Another database in its place is another one.
+    server.operate("DROP DATABASE node");
+    server.operate("CREATE DATABASE node");
+    let engine = server.open();
+    assert!(engine.lost_writes().is_some());
+    assert_ne!(engine.identity(), Some(identity));
+}
+
+#[test]
+fn a_database_of_an_earlier_release_is_counted_from_now_on() {
+    let database = Database::make("earlier");
+    let mut connection = mysql::Conn::new(mysql::Opts::from_url(&database.url).unwrap()).unwrap();
+    let earlier = "CREATE TABLE fondaco_owner (one TINYINT NOT NULL PRIMARY KEY, mark VARCHAR(36) NOT NULL)";
+    connection.query_drop(earlier).unwrap();
+    connection
+        .query_drop("INSERT INTO fondaco_owner VALUES (1, 'x')")
+        .unwrap();
+    for _ in 0..2 {
+        let engine = database.open("first").unwrap();
+        let table = engine.open_table("t").unwrap();
+        put(&engine, &*table, "a").unwrap();
+        assert_eq!(engine.lost_writes(), None);
+    }
 }

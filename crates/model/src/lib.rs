@@ -5,6 +5,7 @@
 //! can drive it.
 
 pub mod cluster;
+mod data_loss;
 mod definition;
 mod fetch_rate;
 mod limits;
@@ -20,6 +21,7 @@ mod slot;
 mod version;
 pub mod versioned;
 
+pub use data_loss::{DirectoryCounts, LastProcess};
 pub use definition::{StoreDefinition, StoreKind};
 pub use fetch_rate::{AdaptiveRate, ReadLatencies, TokenBucket};
 pub use limits::{KEY_BYTES_MAX, STORES_MAX, VALUE_BYTES_MAX};

@@ -9,6 +9,9 @@
 //!
 //! The invariant: an incarnation is on the disk before its first dot is given, and said to have ended well
 //! only when all that was written under it is on the disk too.
+//!
+//! The same file says which boot of the machine the process ran in, and how far the directory is by its count: what a loss
+//! of power or an older copy of the directory has taken is known by these.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,14 +21,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fondaco_model::NodeId;
 use fondaco_model::versioned::{DotSource, ReplicaId};
+use fondaco_model::{LastProcess, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ReplicasError;
 
 /// The file, in the directory of versioned stores.
 const FILE: &str = "incarnation.json";
+
+/// How long the words become at most that say what an engine may have lost: the first losses tell most.
+const LOST_BYTES_MAX: usize = 4096;
 
 /// What is on the disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +51,28 @@ struct Stored {
     /// The identities of the engines that have directories of their own, by their kinds.
     #[serde(default)]
     engines: BTreeMap<String, u64>,
+    /// The boot of the machine that the process runs in.
+    #[serde(default)]
+    boot_id: Option<String>,
+    /// How far the directory is, once that was counted.
+    #[serde(default)]
+    count: Option<u64>,
+    /// What a loss of power may have taken of what was acknowledged before it was on the disk, by the kinds of engines.
+    #[serde(default)]
+    unsynced: BTreeMap<String, String>,
+}
+
+/// What a directory is opened with.
+#[derive(Debug, Default)]
+pub(crate) struct Opening {
+    /// Whether an engine has lost what was written.
+    pub(crate) has_lost: bool,
+    /// The identities of the engines that are in use from now on, by their kinds.
+    pub(crate) engines: BTreeMap<String, u64>,
+    /// The boot of the machine.
+    pub(crate) boot_id: Option<String>,
+    /// The kinds of engines that a loss of power takes unsynced writes from.
+    pub(crate) local_engines: Vec<String>,
 }
 
 /// Whether what a store holds outlives the process.
@@ -61,12 +89,13 @@ pub(crate) enum Lasting {
 pub(crate) struct Incarnation {
     path: PathBuf,
     engines: BTreeMap<String, u64>,
+    boot_id: Option<String>,
     numbers: Mutex<Numbers>,
     /// How often another one was begun.
     renewed: AtomicU64,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Numbers {
     durable: u32,
     volatile: u32,
@@ -75,19 +104,32 @@ struct Numbers {
     behind: bool,
     /// How often something was found to be lost while the process runs.
     falls: u64,
+    count: Option<u64>,
+    unsynced: BTreeMap<String, String>,
+}
+
+impl Numbers {
+    /// Another incarnation.
+    fn renewed(&self) -> Self {
+        Self {
+            durable: other_than(self.durable),
+            volatile: other_than(self.volatile),
+            counted: 0,
+            ..self.clone()
+        }
+    }
 }
 
 impl Incarnation {
-    /// Goes on with the incarnation of `dir`, or begins another one: also if an engine has lost what was written. The
-    /// engines of these identities are in use from now on.
+    /// Goes on with the incarnation of `dir`, or begins another one: also if an engine has lost what was written.
     ///
     /// # Errors
     /// A file that cannot be read, understood or written.
-    pub(crate) fn open(dir: &Path, has_lost: bool, engines: BTreeMap<String, u64>) -> Result<Self, ReplicasError> {
+    pub(crate) fn open(dir: &Path, opening: Opening) -> Result<Self, ReplicasError> {
         let path = dir.join(FILE);
         let stored = read(&path)?;
         let (durable, counted) = match &stored {
-            Some(stored) if stored.ended && !has_lost => (stored.durable, stored.counted),
+            Some(stored) if stored.ended && !opening.has_lost => (stored.durable, stored.counted),
             Some(stored) => (other_than(stored.durable), 0),
             None => (other_than(0), 0),
         };
@@ -95,16 +137,20 @@ impl Incarnation {
             durable,
             volatile: other_than(stored.as_ref().map_or(0, |stored| stored.volatile)),
             counted,
-            behind: has_lost || stored.is_none_or(|stored| stored.behind),
+            behind: opening.has_lost || stored.as_ref().is_none_or(|stored| stored.behind),
             falls: 0,
+            count: stored.as_ref().and_then(|stored| stored.count),
+            unsynced: stored.map_or_else(BTreeMap::new, |stored| unsynced(stored, &opening)),
         };
-        numbers.write(&path, &engines, 0, false)?;
-        Ok(Self {
+        let incarnation = Self {
             path,
-            engines,
+            engines: opening.engines,
+            boot_id: opening.boot_id,
             numbers: Mutex::new(numbers),
             renewed: AtomicU64::new(0),
-        })
+        };
+        incarnation.write(&incarnation.numbers(), 0, false)?;
+        Ok(incarnation)
     }
 
     /// Begins another one. Who gives dots is to ask for [`dots`](Self::dots) anew before the next one.
@@ -112,15 +158,7 @@ impl Incarnation {
     /// # Errors
     /// A file that cannot be written: then nothing has changed.
     pub(crate) fn renew(&self) -> Result<(), ReplicasError> {
-        let mut numbers = self.numbers();
-        let others = Numbers {
-            durable: other_than(numbers.durable),
-            volatile: other_than(numbers.volatile),
-            counted: 0,
-            ..*numbers
-        };
-        others.write(&self.path, &self.engines, 0, false)?;
-        *numbers = others;
+        self.change(|numbers| *numbers = numbers.renewed())?;
         self.renewed.fetch_add(1, Relaxed);
         Ok(())
     }
@@ -131,21 +169,66 @@ impl Incarnation {
         self.numbers().behind
     }
 
+    /// What a loss of power may have taken of an engine's writes that were acknowledged before they were on the disk, in
+    /// words; `None` if nothing, or it was had again or given up.
+    pub(crate) fn unsynced_loss(&self, engine: &str) -> Option<String> {
+        self.numbers().unsynced.get(engine).cloned()
+    }
+
+    /// Whether there is such a loss, of any engine.
+    pub(crate) fn has_unsynced_loss(&self) -> bool {
+        !self.numbers().unsynced.is_empty()
+    }
+
+    /// What a loss of power took of an engine's writes is given up.
+    ///
+    /// # Errors
+    /// A file that cannot be written: then nothing has changed.
+    pub(crate) fn forget_unsynced_loss(&self, engine: &str) -> Result<(), ReplicasError> {
+        match self.unsynced_loss(engine) {
+            Some(_) => self.change(|numbers| drop(numbers.unsynced.remove(engine))),
+            None => Ok(()),
+        }
+    }
+
+    /// How far the directory is; `None` before that was counted.
+    pub(crate) fn count(&self) -> Option<u64> {
+        self.numbers().count
+    }
+
+    /// The directory is so far from now on.
+    ///
+    /// # Errors
+    /// A file that cannot be written: then nothing has changed.
+    pub(crate) fn set_count(&self, count: u64) -> Result<(), ReplicasError> {
+        self.change(|numbers| numbers.count = Some(count))
+    }
+
     /// Something that was acknowledged may be lost here.
     ///
     /// # Errors
     /// A file that cannot be written.
     pub(crate) fn fall_behind(&self) -> Result<(), ReplicasError> {
-        let mut numbers = self.numbers();
-        numbers.falls += 1;
-        if !numbers.behind {
-            let fallen = Numbers {
-                behind: true,
-                ..*numbers
-            };
-            fallen.write(&self.path, &self.engines, 0, false)?;
-            *numbers = fallen;
+        self.numbers().falls += 1;
+        match self.is_behind() {
+            true => Ok(()),
+            false => self.change(|numbers| numbers.behind = true),
         }
+    }
+
+    /// Something that was acknowledged is lost here, with dots that were given: another incarnation begins.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub(crate) fn fall_behind_anew(&self) -> Result<(), ReplicasError> {
+        self.numbers().falls += 1;
+        self.change(|numbers| {
+            *numbers = Numbers {
+                behind: true,
+                ..numbers.renewed()
+            };
+        })?;
+        self.renewed.fetch_add(1, Relaxed);
         Ok(())
     }
 
@@ -160,22 +243,31 @@ impl Incarnation {
     /// # Errors
     /// A file that cannot be written: then nothing has changed.
     pub(crate) fn caught_up(&self, falls: u64) -> Result<(), ReplicasError> {
-        let mut numbers = self.numbers();
-        if numbers.falls > falls {
+        if self.falls() > falls {
             return Ok(());
         }
-        let whole = Numbers {
-            behind: false,
-            ..*numbers
-        };
-        whole.write(&self.path, &self.engines, 0, false)?;
-        *numbers = whole;
-        Ok(())
+        self.change(|numbers| {
+            // Another one may have come just now.
+            if numbers.falls <= falls {
+                numbers.behind = false;
+                numbers.unsynced.clear();
+            }
+        })
     }
 
     /// How often another one was begun while the process runs.
     pub(crate) fn renewed(&self) -> u64 {
         self.renewed.load(Relaxed)
+    }
+
+    /// Changes what is on the disk, and then what is known of it.
+    fn change(&self, change: impl FnOnce(&mut Numbers)) -> Result<(), ReplicasError> {
+        let mut numbers = self.numbers();
+        let mut changed = numbers.clone();
+        change(&mut changed);
+        self.write(&changed, 0, false)?;
+        *numbers = changed;
+        Ok(())
     }
 
     fn numbers(&self) -> MutexGuard<'_, Numbers> {
@@ -184,7 +276,7 @@ impl Incarnation {
 
     /// The dots that a node may give from now on. Each key is to get all of its dots from one source.
     pub(crate) fn dots(&self, node: NodeId, lasting: Lasting) -> DotSource {
-        let numbers = *self.numbers();
+        let numbers = self.numbers();
         let (incarnation, last) = match lasting {
             Lasting::Durable => (numbers.durable, numbers.counted),
             Lasting::Volatile => (numbers.volatile, 0),
@@ -199,30 +291,54 @@ impl Incarnation {
     /// A file that cannot be written: the next start then begins a new incarnation.
     pub(crate) fn end(&self, last: u64) -> Result<(), ReplicasError> {
         let numbers = self.numbers();
-        numbers.write(&self.path, &self.engines, last.max(numbers.counted), true)
+        self.write(&numbers, last.max(numbers.counted), true)
+    }
+
+    fn write(&self, numbers: &Numbers, counted: u64, ended: bool) -> Result<(), ReplicasError> {
+        let stored = Stored {
+            durable: numbers.durable,
+            volatile: numbers.volatile,
+            counted,
+            ended,
+            behind: numbers.behind,
+            engines: self.engines.clone(),
+            boot_id: self.boot_id.clone(),
+            count: numbers.count,
+            unsynced: numbers.unsynced.clone(),
+        };
+        let text = serde_json::to_vec(&stored).map_err(io::Error::other);
+        text.and_then(|text| replace(&self.path, &text))
+            .map_err(ReplicasError::io("write", &self.path))
     }
 }
 
-impl Numbers {
-    fn write(
-        &self,
-        path: &Path,
-        engines: &BTreeMap<String, u64>,
-        counted: u64,
-        ended: bool,
-    ) -> Result<(), ReplicasError> {
-        let stored = Stored {
-            durable: self.durable,
-            volatile: self.volatile,
-            counted,
-            ended,
-            behind: self.behind,
-            engines: engines.clone(),
-        };
-        let text = serde_json::to_vec(&stored).map_err(io::Error::other);
-        text.and_then(|text| replace(path, &text))
-            .map_err(ReplicasError::io("write", path))
+/// What losses of power may have taken of each engine's writes: those that are known, and one since the last process.
+fn unsynced(stored: Stored, opening: &Opening) -> BTreeMap<String, String> {
+    let last = LastProcess {
+        has_ended: stored.ended,
+        boot_id: stored.boot_id.as_deref(),
+    };
+    let mut unsynced = stored.unsynced;
+    if let (true, Some(now), Some(then)) = (
+        last.may_lack_unsynced(opening.boot_id.as_deref()),
+        &opening.boot_id,
+        &stored.boot_id,
+    ) {
+        let lost = format!(
+            "the machine stopped while the node ran (its boot was {then} and is {now}): writes that were acknowledged with \
+             durability \"log\" and were not on the disk yet may be lost"
+        );
+        for engine in &opening.local_engines {
+            let text = unsynced.entry(engine.clone()).or_default();
+            if !text.is_empty() && text.len() < LOST_BYTES_MAX {
+                text.push_str("; ");
+            }
+            if text.len() < LOST_BYTES_MAX {
+                text.push_str(&lost);
+            }
+        }
     }
+    unsynced
 }
 
 /// The identities of the engines that were in use in a directory when it was opened last, by their kinds.
@@ -265,116 +381,4 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use tempfile::TempDir;
-
-    use super::*;
-
-    fn open(dir: &TempDir, has_lost: bool) -> Result<Incarnation, ReplicasError> {
-        Incarnation::open(dir.path(), has_lost, BTreeMap::new())
-    }
-
-    fn begins(incarnation: &Incarnation, lasting: Lasting) -> (u32, u64) {
-        let dots = incarnation.dots(NodeId::FIRST, lasting);
-        (dots.replica().incarnation, dots.last())
-    }
-
-    #[test]
-    fn after_an_orderly_end_counting_goes_on() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = open(&dir, false).unwrap();
-        let (number, last) = begins(&first, Lasting::Durable);
-        assert_eq!(last, 0);
-        first.end(7).unwrap();
-        let second = open(&dir, false).unwrap();
-        assert_eq!(begins(&second, Lasting::Durable), (number, 7));
-        second.end(0).unwrap();
-        let third = open(&dir, false).unwrap();
-        let expected = (number, 7);
-        assert_eq!(
-            begins(&third, Lasting::Durable),
-            expected,
-            "nothing was given in between"
-        );
-    }
-
-    #[test]
-    fn after_any_other_end_another_incarnation_counts() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = open(&dir, false).unwrap();
-        let second = open(&dir, false).unwrap();
-        assert_ne!(begins(&first, Lasting::Durable).0, begins(&second, Lasting::Durable).0);
-        assert_eq!(begins(&second, Lasting::Durable).1, 0);
-    }
-
-    #[test]
-    fn where_something_was_lost_another_incarnation_counts_however_the_last_one_ended() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = open(&dir, false).unwrap();
-        first.end(7).unwrap();
-        let second = open(&dir, true).unwrap();
-        assert_ne!(begins(&first, Lasting::Durable).0, begins(&second, Lasting::Durable).0);
-        assert_eq!(begins(&second, Lasting::Durable).1, 0);
-        // Also while the process runs.
-        second.end(9).unwrap();
-        let before = [Lasting::Durable, Lasting::Volatile].map(|lasting| begins(&second, lasting));
-        second.renew().unwrap();
-        assert_eq!(second.renewed(), 1);
-        let after = [Lasting::Durable, Lasting::Volatile].map(|lasting| begins(&second, lasting));
-        for (before, after) in before.into_iter().zip(after) {
-            assert!(before.0 != after.0 && after.1 == 0, "{before:?} {after:?}");
-        }
-        // It is on the disk, and has not ended.
-        let third = open(&dir, false).unwrap();
-        assert_ne!(begins(&third, Lasting::Durable).0, after[0].0);
-    }
-
-    #[test]
-    fn engines_are_known_again_whenever_something_is_written() {
-        let dir = tempfile::tempdir().unwrap();
-        assert_eq!(known_engines(dir.path()).unwrap(), BTreeMap::new());
-        let engines = BTreeMap::from([("log".to_owned(), 7), ("disk".to_owned(), u64::MAX)]);
-        let incarnation = Incarnation::open(dir.path(), false, engines.clone()).unwrap();
-        incarnation.renew().unwrap();
-        incarnation.fall_behind().unwrap();
-        incarnation.caught_up(1).unwrap();
-        assert_eq!(known_engines(dir.path()).unwrap(), engines);
-        incarnation.end(3).unwrap();
-        assert_eq!(known_engines(dir.path()).unwrap(), engines);
-    }
-
-    #[test]
-    fn what_the_process_takes_with_it_has_a_new_incarnation_at_each_start() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = open(&dir, false).unwrap();
-        first.end(7).unwrap();
-        let second = open(&dir, false).unwrap();
-        assert_ne!(
-            begins(&first, Lasting::Volatile).0,
-            begins(&second, Lasting::Volatile).0
-        );
-        assert_eq!(begins(&second, Lasting::Volatile).1, 0);
-    }
-
-    #[test]
-    fn a_disk_that_is_lost_as_soon_as_it_was_new_takes_no_number_back() {
-        let begun = |_| {
-            let dir = tempfile::tempdir().unwrap();
-            let incarnation = open(&dir, false).unwrap();
-            [Lasting::Durable, Lasting::Volatile].map(|lasting| begins(&incarnation, lasting).0)
-        };
-        let numbers: BTreeSet<u32> = (0..10).flat_map(begun).collect();
-        assert!(!numbers.contains(&0));
-        assert_eq!(numbers.len(), 20, "{numbers:?}");
-    }
-
-    #[test]
-    fn a_file_that_is_not_understood_stops_the_start() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(FILE), "{}").unwrap();
-        let error = open(&dir, false).unwrap_err();
-        assert!(matches!(error, ReplicasError::InvalidIncarnation { .. }), "{error}");
-    }
-}
+mod tests;

@@ -29,6 +29,7 @@ mod direct;
 mod dropping;
 mod error;
 pub mod exchange;
+mod going_back;
 mod growing;
 mod handoff;
 mod hints;

@@ -40,6 +40,8 @@ pub struct ReplicaOptions {
     pub scan_bytes_per_second: Option<u64>,
     /// How long another node may take for a request in the background.
     pub peer_timeout: Duration,
+    /// Which boot of the machine this is. Where it is not known, a loss of power is not noticed by it.
+    pub boot_id: Option<String>,
 }
 
 impl Default for ReplicaOptions {
@@ -59,6 +61,7 @@ impl Default for ReplicaOptions {
             exchange_bytes_per_second: Some(32 << 20),
             scan_bytes_per_second: Some(256 << 20),
             peer_timeout: Duration::from_secs(5),
+            boot_id: None,
         }
     }
 }

@@ -133,7 +133,7 @@ pub(crate) fn get<'a>(
 ) {
     shared.metrics.add(ReplicaCounter::Reads, keys.len() as u64);
     let mut found: Vec<Read> = Vec::with_capacity(keys.len());
-    let mut cold: Vec<(usize, Place, Wanted)> = Vec::new();
+    let mut cold: Vec<(usize, Place, Wanted, bool)> = Vec::new();
     let mut room = AnswerRoom(ANSWER_BYTES_MAX);
     for (key, wanted) in keys {
         if room.is_used_up() {
@@ -146,7 +146,8 @@ pub(crate) fn get<'a>(
                 Ok(Hot::Found(record)) => taken(shared, &place, wanted, record),
                 Ok(Hot::Absent) => Ok(Held::Nothing),
                 Ok(Hot::Cold) => {
-                    cold.push((found.len(), place, wanted));
+                    let was_behind = place.partition.is_behind();
+                    cold.push((found.len(), place, wanted, was_behind));
                     Ok(Held::Nothing)
                 }
                 Err(error) => Err(read_error(shared, &place, &error)),
@@ -171,7 +172,7 @@ pub(crate) fn get<'a>(
                 "the time of the request was over before the disk was read: ask for fewer at a time",
             )),
             false => {
-                for (at, place, wanted) in cold {
+                for (at, place, wanted, was_behind) in cold {
                     if room.is_used_up() {
                         found[at] = Err(more());
                         continue;
@@ -181,6 +182,10 @@ pub(crate) fn get<'a>(
                         Ok(None) => Ok(Held::Nothing),
                         Err(error) => Err(read_error(&task_shared, &place, &error)),
                     };
+                    if place.partition.is_behind() && !was_behind {
+                        // It was let in before, and may have been read after something was lost.
+                        found[at] = Err(task_shared.holding.load().behind(&store, place.partition.id()));
+                    }
                     room.take(&found[at]);
                 }
                 ReplicaReply::Records(found)

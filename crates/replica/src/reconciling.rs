@@ -46,7 +46,7 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
                     let outcome = exchange(shared, store, partition, peer, &mut pace, signal);
                     turns.had(&holding, store, partition, peer, outcome.is_ok());
                 }
-                if partition.is_behind() && holding.has_caught_up(store, partition) {
+                if partition.is_behind() && holding.has_caught_up(store, partition, shared.is_lost(store)) {
                     partition.caught_up();
                     tracing::info!(store = %store.name, partition = %partition.id(), "has what was lost of it again");
                 }

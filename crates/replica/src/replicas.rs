@@ -14,7 +14,7 @@ use crate::committer::Committers;
 use crate::dropping::Dropping;
 use crate::error::ReplicasError;
 use crate::hints::HintBook;
-use crate::incarnation::{Incarnation, known_engines};
+use crate::incarnation::{Incarnation, Opening, known_engines};
 use crate::metrics::{ReplicaCounter, ReplicaMetrics};
 use crate::options::{Engines, ReplicaOptions};
 use crate::peers::Peers;
@@ -25,7 +25,7 @@ use crate::space::Space;
 use crate::store::Holding;
 use crate::worker::{Signal, Worker};
 use crate::write_turn::WriteTurn;
-use crate::{dropping, growing, handoff, losses, reconciling, sweeper};
+use crate::{dropping, going_back, growing, handoff, losses, reconciling, sweeper};
 
 /// The table of hints. Hints in a table named `hints`, of an earlier layout, are not read.
 const HINTS: &str = "hints-2";
@@ -39,8 +39,6 @@ const READS_WAITING_MAX: usize = 4096;
 pub struct Replicas {
     pub(crate) shared: Arc<Shared>,
     threads: Mutex<Option<Threads>>,
-    /// Held while the stores are changed.
-    pub(crate) changing: Mutex<()>,
 }
 
 /// The threads, in the order in which they end.
@@ -81,7 +79,6 @@ impl Replicas {
     ) -> Result<Self, ReplicasError> {
         fondaco_durable::create_directory(dir).map_err(ReplicasError::io("create", dir))?;
         let metrics = ReplicaMetrics::default();
-        let identities = losses::identities(engines);
         losses::note_other_directories(engines, &known_engines(dir)?)?;
         for (_, engine) in engines.by_kind() {
             if let Some(lost) = engine.lost_writes() {
@@ -92,7 +89,12 @@ impl Replicas {
                 metrics.add(ReplicaCounter::DamagedLogs, 1);
             }
         }
-        let has_lost = engines.all().any(|engine| engine.lost_writes().is_some());
+        let opening = Opening {
+            has_lost: engines.all().any(|engine| engine.lost_writes().is_some()),
+            engines: losses::identities(engines),
+            boot_id: options.boot_id.clone(),
+            local_engines: losses::local(engines),
+        };
         let hints = engines.disk().open_table(HINTS)?;
         let shard = |_| Queue::new(options.queue_items_max, options.queue_bytes_max);
         let shared = Arc::new(Shared {
@@ -101,7 +103,8 @@ impl Replicas {
             hints,
             hint_book: HintBook::default(),
             holding: ArcSwap::default(),
-            incarnation: Incarnation::open(dir, has_lost, identities)?,
+            changing: Mutex::default(),
+            incarnation: Incarnation::open(dir, opening)?,
             metrics,
             space: Space::new(dir, options.reserve_bytes),
             shards: (0..options.shards.max(1)).map(shard).collect(),
@@ -116,6 +119,11 @@ impl Replicas {
             started: Instant::now(),
             options,
         });
+        for (&engine, lost) in shared.kinds.iter().zip(shared.unsynced_losses()) {
+            if let Some(lost) = lost {
+                tracing::error!(%engine, lost, "stores with durability `fsync` lost nothing by it");
+            }
+        }
         let committers = Committers::start(&shared)?;
         let readers = shared.readers.start(shared.options.readers.max(1))?;
         let worker = |name, signal: &Arc<Signal>, run: fn(&Arc<Shared>, &Signal)| {
@@ -130,6 +138,7 @@ impl Replicas {
             worker("sweep", &Arc::default(), sweeper::run)?,
             worker("grow", &shared.growing, growing::run)?,
             worker("drop", &shared.dropping.signal, dropping::run)?,
+            worker("go on", &Arc::default(), going_back::run)?,
         ];
         let threads = Threads {
             background,
@@ -139,7 +148,6 @@ impl Replicas {
         Ok(Self {
             shared,
             threads: Mutex::new(Some(threads)),
-            changing: Mutex::new(()),
         })
     }
 

@@ -63,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) hints: Arc<dyn Table>,
     pub(crate) hint_book: HintBook,
     pub(crate) holding: ArcSwap<Holding>,
+    /// Held while the stores are changed, or all of an engine's fall behind.
+    pub(crate) changing: Mutex<()>,
     pub(crate) incarnation: Incarnation,
     pub(crate) metrics: ReplicaMetrics,
     pub(crate) space: Space,

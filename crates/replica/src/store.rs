@@ -125,7 +125,7 @@ impl Holding {
     }
 
     /// The error of a read of a partition of which something is lost here.
-    fn behind(&self, store: &HeldStore, id: PartitionId) -> ReplicaError {
+    pub(crate) fn behind(&self, store: &HeldStore, id: PartitionId) -> ReplicaError {
         let name = &store.name;
         let text = match self.has_others(store, id) {
             true => format!(
@@ -247,11 +247,12 @@ impl Holding {
         self.is_owner(store, partition.id()) || !store.is_compared() || self.has_enough(cluster, store, partition)
     }
 
-    /// Whether a partition that had lost what it held has enough of it again, as this node knows for certain.
-    pub(crate) fn has_caught_up(&self, store: &HeldStore, partition: &Partition) -> bool {
+    /// Whether a partition that had lost what it held has enough of it again, as this node knows for certain. A loss
+    /// is known (`is_lost`) until it was had again or given up.
+    pub(crate) fn has_caught_up(&self, store: &HeldStore, partition: &Partition, is_lost: bool) -> bool {
         let cluster = self.cluster.as_ref().filter(|cluster| !cluster.is_remembered);
         // Where no other node has the partition, an operator has to accept the loss.
-        let is_given_up = || self.has_others(store, partition.id()) || store.engine.lost_writes().is_none();
+        let is_given_up = || self.has_others(store, partition.id()) || !is_lost;
         cluster.is_some_and(|cluster| self.has_enough(cluster, store, partition)) && is_given_up()
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use fondaco_engine::Table;
+use fondaco_model::versioned::Durability;
 use fondaco_model::{NodeId, PartitionId};
 
 use crate::dropping::{STORE_PREFIX, Tables};
@@ -26,7 +27,7 @@ impl Replicas {
     /// # Errors
     /// The first store whose table cannot be opened: all others are as they should be, and it is to be told again.
     pub fn set_view(&self, view: &ReplicaView) -> Result<(), ReplicasError> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
         // Nothing more is deleted before it is known what is wanted.
         self.shared.dropping.want(None);
         let before = self.shared.holding.load_full();
@@ -95,8 +96,9 @@ impl Replicas {
         // An earlier process may have acknowledged something of it: it was there when this one heard of the cluster first,
         // or could not be opened then.
         let is_old = |cluster: &Cluster| cluster.is_remembered || cluster.stores.contains(&store.identity());
-        let has_lost =
-            (!is_durable || self.shared.incarnation.is_behind()) && before.cluster.as_ref().is_none_or(is_old);
+        let is_behind = self.shared.incarnation.is_behind();
+        let lacks = !is_durable || is_behind || self.shared.lacks_unsynced(store);
+        let has_lost = lacks && before.cluster.as_ref().is_none_or(is_old);
         let is_whole = |id: PartitionId| match held {
             None => !has_lost,
             // Who starts while a plan is under way may be given what only the process before it had.
@@ -109,13 +111,14 @@ impl Replicas {
             let owners = view.table.owners(partition.id());
             let owners = &owners[..owners.len().min(store.replicas)];
             // What this node has alone is not to be had from anybody: it is waited for only if it is known to be lost.
-            let may_wait = owners.len() > 1 || is_durable && store.engine.lost_writes().is_some();
+            let may_wait = owners.len() > 1 || is_durable && self.shared.is_lost(store);
             may_wait && owners.contains(&view.node)
         };
         let owned = store.partitions.values().filter(is_shared);
         let fallen: Vec<_> = owned.filter(|partition| !is_whole(partition.id())).collect();
         fallen.iter().for_each(|partition| partition.fall_behind());
-        is_durable && !fallen.is_empty()
+        // What a loss of power took is remembered by itself: not of all stores.
+        is_durable && !fallen.is_empty() && (held.is_some() || is_behind)
     }
 
     /// The part of a store that this node holds.
@@ -133,6 +136,13 @@ impl Replicas {
             }
             None => engine.open_table(&name)?,
         };
+        let promises_more = |before: &HeldStore| {
+            before.settings.durability == Durability::Log && store.settings.durability == Durability::Fsync
+        };
+        if engine.is_local() && before.is_some_and(|before| promises_more(before)) {
+            // From now on nothing that was acknowledged is lost with the machine's power.
+            engine.sync()?;
+        }
         // Most changes of a cluster are about something else.
         let unchanged = before.filter(|before| before.epoch == view.table.epoch() && before.replicas == store.replicas);
         let (partitions, surplus) = match unchanged {

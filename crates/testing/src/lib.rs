@@ -5,6 +5,7 @@
 //! Maven Central once, into the target directory.
 
 mod clock;
+mod copy;
 mod failing_read;
 mod failing_sync;
 mod hdfs;
@@ -22,6 +23,7 @@ mod wait;
 mod zookeeper;
 
 pub use clock::Clock;
+pub use copy::{copy_dir, put_back_dir};
 pub use failing_read::{Unreadable, fail_reads};
 pub use failing_sync::fail_syncs_of_this_thread;
 pub use hdfs::Hdfs;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::copy::{copy_dir, put_back_dir};
 use crate::port::free_port;
 use crate::process::ServerProcess;
 use crate::wait::wait_until;
@@ -95,6 +96,26 @@ impl MariaDb {
     /// Kills it, as a machine that loses its power does.
     pub fn kill(&mut self) {
         self.process = None;
+    }
+
+    /// Makes a copy of its data, as a replica has it that lags from then on. Connections break.
+    ///
+    /// # Panics
+    /// If it does not serve again in time.
+    pub fn copy_data(&mut self, copy: &Path) {
+        self.kill();
+        copy_dir(&self.dir.join("data"), copy);
+        self.restart();
+    }
+
+    /// Serves a copy of its data from now on, as after a failover to the replica that has it.
+    ///
+    /// # Panics
+    /// If it does not serve again in time.
+    pub fn fail_over_to(&mut self, copy: &Path) {
+        self.kill();
+        put_back_dir(copy, &self.dir.join("data"));
+        self.restart();
     }
 
     /// Its process number; nothing while it is killed.

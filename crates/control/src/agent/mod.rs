@@ -4,6 +4,7 @@
 //! looks at everything and does what is to be done now. What failed is asked for again at the next look.
 //! A node that must not take part says why and serves nothing.
 
+mod counting;
 mod disk;
 mod fetches;
 mod memory;
@@ -38,6 +39,7 @@ use crate::hearsay::Hearsay;
 use crate::memory::MemoryPlan;
 use crate::mirror::{Mirror, Origin, Sighting};
 use crate::worker::Worker;
+use counting::Counting;
 use disk::Disk;
 use fetches::{Fetches, FetchesParts};
 pub(crate) use memory::Memory;
@@ -68,6 +70,8 @@ pub(crate) struct AgentParts {
     pub(crate) peers: PeerClient,
     /// How versioned stores are kept.
     pub(crate) versioned: VersionedConfig,
+    /// Which boot of the machine this is, where that is known.
+    pub(crate) boot_id: Option<String>,
     /// How other nodes are asked for the topology.
     pub(crate) peer_access: PeerAccess,
     /// How much of the disk must stay free, in bytes.
@@ -121,10 +125,12 @@ impl AgentWork {
     pub(crate) fn start(parts: AgentParts) -> Result<Self, ControlError> {
         let bell = Arc::new(Bell::default());
         parts.mirror.ring(&bell);
+        let count_period = parts.versioned.count_period;
         let replicas = versioned::open(ReplicasParts {
             dir: &parts.data_dir.versioned(),
             catalog: &parts.catalog,
             config: parts.versioned,
+            boot_id: parts.boot_id,
             peers: parts.peer_access.clone(),
             reserve_bytes: parts.reserve_bytes,
             memory: parts.memory,
@@ -158,6 +164,7 @@ impl AgentWork {
             parts.session_timeout,
         );
         let wanted = Arc::clone(parts.catalog.topology_wanted());
+        let counting = Counting::new(Arc::clone(&parts.coordination), Arc::clone(&replicas), count_period);
         let mut work = Work::new(WorkParts {
             shared: Arc::clone(&shared),
             coordination: parts.coordination,
@@ -168,6 +175,7 @@ impl AgentWork {
             hearsay: Hearsay::new(parts.peer_access, wanted, Arc::clone(&bell)),
             publishing: Publishing::new(parts.catalog, disk),
             versioned: VersionedStores::new(Arc::clone(&replicas)),
+            counting,
         });
         let worker = Worker::start("agent", bell, move |ending| work.run(ending))?;
         let agent = Self {

@@ -30,6 +30,8 @@ pub(crate) struct ReplicasParts<'a> {
     /// Where they are.
     pub(crate) dir: &'a Path,
     pub(crate) config: VersionedConfig,
+    /// Which boot of the machine this is, where that is known.
+    pub(crate) boot_id: Option<String>,
     pub(crate) catalog: &'a SharedCatalog,
     pub(crate) peers: PeerAccess,
     /// How much of the disk must stay free, in bytes.
@@ -70,7 +72,8 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
         .with(EngineKind::Memory, Arc::new(MemoryEngine::new()))
         .with(EngineKind::Cache, Arc::new(CacheEngine::new(cache_bytes)));
     if let Some(url) = parts.config.mysql {
-        let mysql = MySqlEngine::open(&MySqlOptions { url, cache }).map_err(ReplicasError::from)?;
+        let dir = parts.dir.join("mysql");
+        let mysql = MySqlEngine::open(&MySqlOptions { url, dir, cache }).map_err(ReplicasError::from)?;
         engines = engines.with(EngineKind::Mysql, Arc::new(mysql));
     }
     let PeerAccess {
@@ -102,6 +105,7 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
             defaults.exchange_bytes_per_second,
         ),
         handoff_bytes_per_second: rate(parts.config.handoff_bytes_per_second, defaults.handoff_bytes_per_second),
+        boot_id: parts.boot_id,
         ..defaults
     };
     let peers = Arc::new(ClientPeers::start(builder)?);
@@ -119,7 +123,8 @@ pub(crate) fn problems(replicas: &Replicas) -> Vec<String> {
             ),
         };
         let (engine, behind, lost) = (loss.engine, loss.partitions_behind, loss.lost);
-        (behind > 0).then(|| format!("engine {engine} has lost writes of {behind} partitions ({lost}): {remedy}"))
+        (behind > 0)
+            .then(|| format!("engine {engine} may lack acknowledged writes of {behind} partitions ({lost}): {remedy}"))
     };
     replicas.losses().into_iter().filter_map(lost).collect()
 }

@@ -6,10 +6,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use fondaco_coordination::Coordination;
-use fondaco_model::cluster::{Agent, AgentAction, ClusterView, LocalReplicas, Membership, ReplicaKey, ServingSet};
+use fondaco_model::cluster::{
+    Agent, AgentAction, ClusterView, LocalReplicas, Membership, ReplicaKey, Revised, ServingSet, StoreRecord,
+};
 use fondaco_model::{NodeId, StoreName};
 
 use super::Shared;
+use super::counting::Counting;
 use super::fetches::Job;
 use super::memory::Memory;
 use super::node_file::NodeFile;
@@ -37,6 +40,7 @@ pub(super) struct WorkParts {
     pub(super) hearsay: Hearsay,
     pub(super) publishing: Publishing,
     pub(super) versioned: VersionedStores,
+    pub(super) counting: Counting,
 }
 
 /// The thread.
@@ -86,6 +90,7 @@ impl Work {
             }
             shared.bell.wait(seen, TICK);
         }
+        self.parts.counting.end();
     }
 
     /// Looks once, and does what is to be done.
@@ -121,6 +126,12 @@ impl Work {
         };
         if is_true {
             self.remember_membership(&view, node)?;
+        }
+        // Before the replicas hold anything: they may have lost what they are asked for.
+        let is_counted = self.parts.counting.look(node, announces);
+        let is_versioned = |store: &Revised<StoreRecord>| store.record.definition.versioned.is_some();
+        if !is_counted && view.stores.values().any(is_versioned) {
+            return announced.map(drop);
         }
         if let Some(topology) = self.parts.hearsay.look(&sighting, Some(node)) {
             // Requests see it with the catalog: which versions are current, and what of them is here.

@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use fondaco_testing::ZooKeeper;
+use fondaco_testing::{ZooKeeper, copy_dir};
 use serde_json::{Value, json};
 
 use crate::harness::{TestCluster, zookeeper};
@@ -15,13 +15,6 @@ use crate::single::{Builds, names, wait_for};
 /// Where a server keeps its data.
 fn data(server: &ZooKeeper) -> PathBuf {
     server.dir().join("data/version-2")
-}
-
-fn copy_dir(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-    }
 }
 
 fn ask(cluster: &TestCluster, member: &str, command: &str) -> String {

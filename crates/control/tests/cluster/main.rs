@@ -17,6 +17,7 @@ mod lost;
 mod outages;
 mod plans;
 mod pushes;
+mod put_back;
 mod quorums;
 mod versioned;
 mod zones;

@@ -30,6 +30,14 @@ impl Writer {
         }
     }
 
+    /// The same over another connection.
+    pub fn again(&self, stream: TcpStream) -> Self {
+        Self {
+            written: self.written.clone(),
+            ..Self::over(stream)
+        }
+    }
+
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.stream.read_line(&mut line).unwrap();
@@ -80,7 +88,7 @@ impl Writer {
 
     /// Reads all that was written. A node that was started again is reached a little later than it is ready: it has the
     /// address at which it was missed.
-    fn check(&mut self) {
+    pub fn check(&mut self) {
         for (key, value) in self.written.clone() {
             let answer = wait_for("the nodes to be reached again", || {
                 let answer = self.ask(&format!("GET {key}"));
@@ -230,8 +238,7 @@ fn a_store_that_cannot_be_understood_is_not_taken_for_one_that_is_gone() {
     cluster.stop("node-2");
     cluster.stop("node-3");
     coordination.write(&path, &entry.bytes, Some(revision)).unwrap();
-    let mut of_one = Writer::over(cluster.resp_of("node-1"));
-    of_one.written = writer.written.clone();
+    let mut of_one = writer.again(cluster.resp_of("node-1"));
     wait_for("the store to be known again", || {
         of_one.ask("GET cart:0").starts_with("a-").then_some(())
     });

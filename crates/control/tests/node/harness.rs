@@ -248,7 +248,7 @@ impl TestNode {
         Self::start_with(dir, config)
     }
 
-    fn start_with(dir: TempDir, config: Config) -> Self {
+    pub fn start_with(dir: TempDir, config: Config) -> Self {
         let running = Fondaco::start(config).unwrap();
         Self {
             client: Client::new(running.http_addr()),
@@ -348,6 +348,7 @@ pub fn wait_for_dirs(data_dir: &Path, expected: &[&str]) {
 /// A node in a process of its own, which can be killed.
 pub struct NodeProcess {
     pub client: Client,
+    pub resp: SocketAddr,
     child: Child,
 }
 
@@ -365,10 +366,13 @@ impl NodeProcess {
         let mut line = String::new();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         output.read_line(&mut line).unwrap();
-        let http = line.split_whitespace().nth(1);
-        let http = http.unwrap_or_else(|| panic!("the node did not start: {:?}", child.wait()));
+        let addresses: Vec<SocketAddr> = line.split_whitespace().map(|addr| addr.parse().unwrap()).collect();
+        let [resp, http] = addresses[..] else {
+            panic!("the node did not start: {:?}", child.wait())
+        };
         Self {
-            client: Client::new(http.parse().unwrap()),
+            client: Client::new(http),
+            resp,
             child,
         }
     }

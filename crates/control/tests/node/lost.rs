@@ -3,9 +3,9 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
-use std::path::Path;
+use std::net::{SocketAddr, TcpStream};
 
+use fondaco_testing::copy_dir;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -34,7 +34,11 @@ fn create_carts(client: &Client) {
 }
 
 fn ask(node: &TestNode, command: &str) -> String {
-    let mut stream = BufReader::new(TcpStream::connect(node.resp_addr()).unwrap());
+    ask_at(node.resp_addr(), command)
+}
+
+pub fn ask_at(resp: SocketAddr, command: &str) -> String {
+    let mut stream = BufReader::new(TcpStream::connect(resp).unwrap());
     writeln!(stream.get_mut(), "{command}\r").unwrap();
     let mut answer = String::new();
     stream.read_line(&mut answer).unwrap();
@@ -142,16 +146,6 @@ fn a_node_whose_metadata_was_put_back_keeps_what_it_has() {
     adopt(&node, json!({}));
     node.wait_ready();
     serves_all(&node);
-}
-
-fn copy_dir(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-        match entry.file_type().unwrap().is_dir() {
-            true => copy_dir(&entry.path(), &to.join(entry.file_name())),
-            false => drop(fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
-        }
-    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod document;
 mod files;
 mod harness;
 mod lost;
+mod power;
 mod pushes;
 mod security;
 mod stores;

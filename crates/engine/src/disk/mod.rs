@@ -403,6 +403,10 @@ impl Engine for DiskEngine {
         self.shared.damage.get().cloned()
     }
 
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn is_durable(&self) -> bool {
         true
     }

@@ -442,6 +442,10 @@ impl Engine for LogEngine {
         self.shared.cleaning.hurry();
     }
 
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn is_durable(&self) -> bool {
         true
     }

@@ -35,6 +35,18 @@ pub(super) fn open_table(connection: &mut Conn, name: &str) -> Result<u64, Error
             connection.last_insert_id()
         }
     };
+    make_rows(connection, number)?;
+    Ok(number)
+}
+
+/// Gives a table its name and its number again, in a database that went back to before it had them.
+pub(super) fn restore_table(connection: &mut Conn, name: &str, number: u64) -> Result<(), Error> {
+    let restore = "REPLACE INTO fondaco_tables (number, name) VALUES (?, ?)";
+    connection.exec_drop(restore, (number, name.as_bytes()))?;
+    make_rows(connection, number)
+}
+
+fn make_rows(connection: &mut Conn, number: u64) -> Result<(), Error> {
     let rows = rows_of(number);
     connection.query_drop(format!(
         "CREATE TABLE IF NOT EXISTS {rows} (
@@ -44,8 +56,7 @@ pub(super) fn open_table(connection: &mut Conn, name: &str) -> Result<u64, Error
              value LONGBLOB NOT NULL,
              PRIMARY KEY (head, tail_hash)
          ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC"
-    ))?;
-    Ok(number)
+    ))
 }
 
 /// Deletes a table's name, after which nobody finds it.

@@ -61,6 +61,11 @@ pub(super) fn others_were_in_the_way(error: &Error) -> bool {
     [LOCK_WAIT_TIMEOUT, DEADLOCK, RECORD_HAS_CHANGED].contains(&error.code)
 }
 
+/// Whether a table is not there that a statement names.
+pub(super) fn is_without_table(error: &Error) -> bool {
+    matches!(error, Error::MySqlError(error) if error.code == NO_SUCH_TABLE)
+}
+
 /// Whether nothing more can be asked over the connection that it comes from.
 pub(super) fn ends_the_connection(error: &Error) -> bool {
     match error {

@@ -1,7 +1,8 @@
 //! An engine in a MySQL or MariaDB server: one InnoDB table for each of ours, in a database of this node alone.
 //!
 //! The database is this node's as long as no other has opened it: then nothing is written to it or read from it any
-//! more (`owner`, `writer`).
+//! more (`owner`, `writer`). A server that went back to an older state, as one that has failed over to a replica that
+//! lagged, is noticed by a count of writes that is kept in it and by the node.
 //!
 //! It is for those who have such a server, with its backups and its people, and want their records there. What a
 //! call of `write` returned for has been committed. Whether that survives a loss of power is the server's setting
@@ -17,11 +18,13 @@ mod writer;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use mysql::prelude::Queryable;
-use mysql::{Conn, Error, Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, PooledConn, TxOpts};
+use mysql::{Conn, Error, Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, PooledConn};
 
 use self::failure::Failure;
 use self::owner::Owner;
@@ -48,6 +51,8 @@ const CONNECTIONS_MAX: usize = 16;
 pub struct MySqlOptions {
     /// `mysql://user:password@host:port/database`. The database is there, and nobody else writes to it.
     pub url: String,
+    /// Where the node remembers how far the database was, and what it has lost. It is made if it is not there.
+    pub dir: PathBuf,
     /// Memory for records that were read or written, of all tables together.
     pub cache: CacheBudget,
 }
@@ -68,7 +73,9 @@ pub struct MySqlEngine {
 }
 
 struct Shared {
-    pool: Pool,
+    /// Another one after the server went back: connections may be to what is not the server any more.
+    pool: ArcSwap<Pool>,
+    opts: Opts,
     /// For messages: without the password.
     server: String,
     owner: Arc<Owner>,
@@ -112,12 +119,15 @@ impl MySqlEngine {
             ]);
         let opts = Opts::from(builder);
         let pool = Pool::new(opts.clone()).map_err(|error| failure.name("connect", error))?;
-        let mut writer = Writer::open(opts, &failure)?;
+        let dir = &options.dir;
+        fondaco_durable::create_directory(dir).map_err(|error| crate::failure::io("create", dir, error))?;
+        let mut writer = Writer::open(opts.clone(), dir, &failure)?;
         let prepared = catalog::prepare(writer.connection(&failure)?);
         prepared.map_err(|error| failure.name("create the list of tables", error))?;
         Ok(Self {
             shared: Arc::new(Shared {
-                pool,
+                pool: ArcSwap::from_pointee(pool),
+                opts,
                 owner: Arc::clone(writer.owner()),
                 cache: RecordCache::new(&options.cache),
                 tables: RwLock::default(),
@@ -135,6 +145,7 @@ impl Shared {
 
     fn connection(&self) -> Result<PooledConn, EngineError> {
         self.pool
+            .load()
             .get_conn()
             .map_err(|error| self.failure().name("connect", error))
     }
@@ -186,9 +197,23 @@ impl Shared {
         let (mut attempts, mut has_broken) = (0, false);
         loop {
             attempts += 1;
+            self.check_owner("write")?;
             let connection = writer.connection(&self.failure())?;
-            let Err(error) = commit(connection, tables) else {
-                return Ok(());
+            let error = match commit(connection, tables, &self.owner) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {
+                    // As far as is known, it is ours and as it was left.
+                    let looked = self.owner.look(connection, self.owner.writes());
+                    looked.map_err(|error| self.failure().name("look for its mark", error))?;
+                    self.check_owner("write")?;
+                    if attempts < ATTEMPTS_MAX {
+                        continue;
+                    }
+                    return Err(self
+                        .failure()
+                        .refused("write", "its count of writes changes all the time"));
+                }
+                Err(error) => error,
             };
             let is_over = failure::ends_the_connection(&error);
             if is_over {
@@ -212,6 +237,7 @@ impl Shared {
         action: &'static str,
         change: impl FnOnce(&mut Conn) -> Result<T, Error>,
     ) -> Result<T, EngineError> {
+        self.check_owner(action)?;
         change(writer.connection(&self.failure())?).map_err(|error| {
             if failure::ends_the_connection(&error) {
                 writer.let_go();
@@ -251,6 +277,27 @@ impl Shared {
         self.change(&mut writer, "drop a table", catalog::sweep)
     }
 
+    /// Uses a database that went back, as it is now: with the tables that are open, and nothing else from memory.
+    fn go_on(&self) -> Result<(), EngineError> {
+        let mut writer = self.writer();
+        let failed = |error| self.failure().name("open its tables again", error);
+        let connection = writer.resume(&self.failure())?;
+        catalog::prepare(connection).map_err(failed)?;
+        let tables: Vec<_> = {
+            let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+            tables.values().cloned().collect()
+        };
+        for table in tables {
+            let restored = catalog::restore_table(connection, table.name(), table.number());
+            restored.map_err(failed)?;
+        }
+        let pool = Pool::new(self.opts.clone()).map_err(|error| self.failure().name("connect", error))?;
+        self.pool.store(Arc::new(pool));
+        self.cache.clear();
+        self.owner.resumed();
+        Ok(())
+    }
+
     fn sync(&self) -> Result<(), EngineError> {
         let flushed = self
             .connection()?
@@ -267,12 +314,25 @@ impl Shared {
     }
 }
 
-fn commit(connection: &mut Conn, tables: &[(Arc<OpenTable>, &TableChanges)]) -> Result<(), Error> {
-    let mut transaction = connection.start_transaction(TxOpts::default())?;
-    for (table, changes) in tables {
-        rows::change(&mut transaction, table.number(), changes)?;
+/// Commits changes as the next write; false if the database is not as it was left, and nothing was changed.
+fn commit(connection: &mut Conn, tables: &[(Arc<OpenTable>, &TableChanges)], owner: &Owner) -> Result<bool, Error> {
+    let mut write = || {
+        let Some(count) = owner.begin(connection)? else {
+            return Ok(None);
+        };
+        for (table, changes) in tables {
+            rows::change(connection, table.number(), changes)?;
+        }
+        connection.query_drop("COMMIT")?;
+        Ok(Some(count))
+    };
+    let written = write();
+    match written {
+        Ok(Some(count)) => owner.wrote(count),
+        // Where this fails, the connection is gone, and the transaction with it.
+        Ok(None) | Err(_) => drop(connection.query_drop("ROLLBACK")),
     }
-    transaction.commit()
+    written.map(|count| count.is_some())
 }
 
 impl Engine for MySqlEngine {
@@ -286,9 +346,10 @@ impl Engine for MySqlEngine {
 
     fn tables(&self) -> Result<Vec<String>, EngineError> {
         let mut connection = self.shared.connection()?;
+        let known = self.shared.owner.writes();
         let names = catalog::table_names(&mut connection);
         // Looked for after: had another one changed them, its mark would be there by now.
-        let names = names.and_then(|names| self.shared.owner.look(&mut connection).map(|()| names));
+        let names = names.and_then(|names| self.shared.owner.look(&mut connection, known).map(|()| names));
         let names = names.map_err(|error| self.shared.failure().name("list its tables", error))?;
         self.shared.check_owner("list its tables")?;
         Ok(names)
@@ -311,6 +372,30 @@ impl Engine for MySqlEngine {
             return 0;
         };
         catalog::disk_bytes(&mut connection).unwrap_or(0)
+    }
+
+    fn identity(&self) -> Option<u64> {
+        Some(self.shared.owner.identity())
+    }
+
+    fn lost_writes(&self) -> Option<String> {
+        self.shared.owner.lost_writes()
+    }
+
+    fn note_loss(&self, lost: &str) -> Result<(), EngineError> {
+        self.shared.owner.losses().add(lost)
+    }
+
+    fn forget_loss(&self) -> Result<(), EngineError> {
+        self.shared.owner.losses().forget()
+    }
+
+    fn waits_after_loss(&self) -> bool {
+        self.shared.owner.went_back()
+    }
+
+    fn go_on(&self) -> Result<(), EngineError> {
+        self.shared.go_on()
     }
 
     fn is_durable(&self) -> bool {

@@ -5,7 +5,7 @@
 //! put into order by who reads them.
 
 use mysql::prelude::Queryable;
-use mysql::{Error, Transaction, Value};
+use mysql::{Conn, Error, Value};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::catalog::{HEAD_BYTES_MAX, rows_of};
@@ -38,7 +38,7 @@ impl<'a> Parts<'a> {
 }
 
 /// Makes changes within a transaction.
-pub(super) fn change(transaction: &mut Transaction<'_>, number: u64, changes: &TableChanges) -> Result<(), Error> {
+pub(super) fn change(transaction: &mut Conn, number: u64, changes: &TableChanges) -> Result<(), Error> {
     let mut puts = Vec::new();
     let mut deletes = Vec::new();
     for change in changes.iter() {
@@ -54,7 +54,7 @@ pub(super) fn change(transaction: &mut Transaction<'_>, number: u64, changes: &T
     delete(transaction, number, &deletes)
 }
 
-fn put(transaction: &mut Transaction<'_>, number: u64, puts: &[&Pair]) -> Result<(), Error> {
+fn put(transaction: &mut Conn, number: u64, puts: &[&Pair]) -> Result<(), Error> {
     let rows = rows_of(number);
     for group in groups(puts, |pair| pair.key().len() + pair.value().len()) {
         let places = vec!["(?, ?, ?, ?)"; group.len()].join(", ");
@@ -78,7 +78,7 @@ fn row(key: &[u8], value: &[u8]) -> [Value; 4] {
     ]
 }
 
-fn delete(transaction: &mut Transaction<'_>, number: u64, keys: &[&[u8]]) -> Result<(), Error> {
+fn delete(transaction: &mut Conn, number: u64, keys: &[&[u8]]) -> Result<(), Error> {
     let rows = rows_of(number);
     let (short, long): (Vec<&[u8]>, Vec<&[u8]>) = keys.iter().partition(|key| key.len() <= HEAD_BYTES_MAX);
     for group in groups(&short, |key| key.len()) {

@@ -38,13 +38,14 @@ impl MySqlScan {
         from: &[u8],
         to: Option<&[u8]>,
     ) -> Result<Self, Error> {
+        let known = shared.owner.writes();
         connection.query_drop("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")?;
         connection.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT")?;
         let rows = rows_of(number);
         // Holds the table, so that dropping it leaves it to us.
         connection.query_drop(format!("SELECT 1 FROM {rows} LIMIT 1"))?;
         // As all that is read: of the moment that the transaction sees.
-        shared.owner.look(&mut connection)?;
+        shared.owner.look(&mut connection, known)?;
         Ok(Self {
             connection,
             shared,

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use mysql::Error;
 use mysql::prelude::Queryable;
 
 use super::Shared;
 use super::catalog::{self, rows_of};
+use super::failure;
 use super::rows::Parts;
 use super::scan::MySqlScan;
 use crate::engine::{Extent, Hot, Scan, Spot, Table};
@@ -14,8 +16,8 @@ use crate::error::EngineError;
 use crate::limits::KEY_BYTES_MAX;
 use crate::open_table::OpenTable;
 
-/// Whether the mark is there; then what is beside it, if there is something.
-type Row = (bool, Option<Vec<u8>>, Option<Vec<u8>>);
+/// Whether the mark is there, and the count of writes; then what is beside it, if there is something.
+type Row = (bool, u64, Option<Vec<u8>>, Option<Vec<u8>>);
 
 pub(super) struct MySqlTable {
     shared: Arc<Shared>,
@@ -32,15 +34,28 @@ impl MySqlTable {
         let rows = rows_of(self.table.number());
         // One statement sees one moment: the mark is of the same as the row.
         let statement = format!(
-            "SELECT mark = ?, tail, value FROM fondaco_owner LEFT JOIN {rows} ON head = ? AND tail_hash = ? \
+            "SELECT mark = ?, writes, tail, value FROM fondaco_owner LEFT JOIN {rows} ON head = ? AND tail_hash = ? \
              WHERE one = 1"
         );
-        let parameters = (self.shared.owner.mark(), parts.head, parts.tail_hash());
-        let row = self.shared.connection()?.exec_first(statement, parameters);
-        let row: Option<Row> = row.map_err(|error| self.shared.failure().name("read", error))?;
-        self.shared.owner.saw(row.as_ref().is_some_and(|(is_own, ..)| *is_own));
+        let owner = &self.shared.owner;
+        let parameters = (owner.mark(), parts.head, parts.tail_hash());
+        let mut connection = self.shared.connection()?;
+        let known = owner.writes();
+        let row: Result<Option<Row>, Error> = connection.exec_first(statement, parameters);
+        let row = match row {
+            // It may have gone back to before it had the table.
+            Err(error) if failure::is_without_table(&error) => {
+                let looked = owner.look(&mut connection, known);
+                looked.map_err(|error| self.shared.failure().name("read", error))?;
+                self.shared.check_owner("read")?;
+                Err(error)
+            }
+            row => row,
+        };
+        let row = row.map_err(|error| self.shared.failure().name("read", error))?;
+        owner.saw(known, row.as_ref().map(|(is_own, writes, ..)| (*is_own, *writes)));
         self.shared.check_owner("read")?;
-        let (tail, value) = row.map_or((None, None), |(_, tail, value)| (tail, value));
+        let (tail, value) = row.map_or((None, None), |(_, _, tail, value)| (tail, value));
         Ok(value.filter(|_| tail.as_deref() == Some(parts.tail)).map(Bytes::from))
     }
 }

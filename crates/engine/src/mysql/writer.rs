@@ -3,8 +3,9 @@
 //! The server gives the lock up with the connection, however that ends: an idle one that it closes, a restart, a
 //! network that breaks. The database may be another node's then. So nothing is changed over any other connection:
 //! what is not held cannot be written to. A new connection takes the lock again, and goes on only if nobody has had
-//! the database meanwhile: who opens it leaves a mark in it.
+//! the database meanwhile, and it has all that was written ([`Owner`]).
 
+use std::path::Path;
 use std::sync::Arc;
 
 use mysql::prelude::Queryable;
@@ -26,10 +27,10 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Takes a database.
-    pub(super) fn open(opts: Opts, failure: &Failure<'_>) -> Result<Self, EngineError> {
+    /// Takes a database, of which something is remembered in a directory.
+    pub(super) fn open(opts: Opts, dir: &Path, failure: &Failure<'_>) -> Result<Self, EngineError> {
         let mut connection = locked(&opts, failure)?;
-        let owner = Owner::leave_mark(&mut connection).map_err(|error| failure.name("mark the database", error))?;
+        let owner = Owner::open(&mut connection, dir, failure)?;
         Ok(Self {
             opts,
             connection: Some(connection),
@@ -57,10 +58,21 @@ impl Writer {
     fn again(&mut self, failure: &Failure<'_>) -> Result<Conn, EngineError> {
         self.owner.check("lock the database", failure)?;
         let mut connection = locked(&self.opts, failure)?;
-        let looked = self.owner.look(&mut connection);
+        let looked = self.owner.look(&mut connection, self.owner.writes());
         looked.map_err(|error| failure.name("look for its mark", error))?;
         self.owner.check("lock the database", failure)?;
         Ok(connection)
+    }
+
+    /// A new connection to a database that went back, which is used as it is now.
+    ///
+    /// # Errors
+    /// [`EngineError::Refused`] if another engine has the database.
+    pub(super) fn resume(&mut self, failure: &Failure<'_>) -> Result<&mut Conn, EngineError> {
+        self.connection = None;
+        let mut connection = locked(&self.opts, failure)?;
+        self.owner.resume(&mut connection, failure)?;
+        Ok(self.connection.insert(connection))
     }
 
     /// The connection is of no more use.

@@ -99,6 +99,7 @@ impl UnderTest for Log {
 /// A database of its own in a server that all share, which ends with the process.
 pub struct MySql {
     url: String,
+    dir: TempDir,
 }
 
 impl Default for MySql {
@@ -109,7 +110,10 @@ impl Default for MySql {
         let name = format!("conformance_{}", DATABASES.fetch_add(1, Ordering::Relaxed));
         let mut connection = mysql::Conn::new(mysql::Opts::from_url(&server.url("mysql")).unwrap()).unwrap();
         connection.query_drop(format!("CREATE DATABASE {name}")).unwrap();
-        Self { url: server.url(&name) }
+        Self {
+            url: server.url(&name),
+            dir: TempDir::new().unwrap(),
+        }
     }
 }
 
@@ -117,6 +121,7 @@ impl UnderTest for MySql {
     fn open(&self) -> Box<dyn Engine> {
         let options = MySqlOptions {
             url: self.url.clone(),
+            dir: self.dir.path().to_owned(),
             cache: CacheBudget::new(1 << 20),
         };
         Box::new(MySqlEngine::open(&options).unwrap())

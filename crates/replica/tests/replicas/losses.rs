@@ -46,7 +46,7 @@ pub fn counted(cluster: &Cluster, number: u32) -> Result<Held, ReplicaErrorCode>
 }
 
 /// Writes to node 1, and lets these have it, too.
-fn written_by(cluster: &Cluster, others: &[u32]) -> Record {
+pub fn written_by(cluster: &Cluster, others: &[u32]) -> Record {
     let record = put(cluster.node(1), "k", value("a"));
     for &number in others {
         assert_eq!(

@@ -54,6 +54,15 @@ impl Disk {
         self.synced + self.journal.len() as u64
     }
 
+    /// A copy of it, as an operator keeps one.
+    pub(super) fn copy(&self) -> Self {
+        Self {
+            records: self.records.clone(),
+            hints: self.hints.clone(),
+            ..Self::default()
+        }
+    }
+
     /// How much power would undo.
     pub(super) fn unsynced(&self) -> usize {
         self.journal.len()

@@ -1,6 +1,5 @@
 //! What breaks, and how it is repaired.
 
-use super::disk::Disk;
 use super::message::{Event, Happening};
 use super::world::World;
 
@@ -76,7 +75,8 @@ impl World {
         }
     }
 
-    /// A process dies, and starts again later; maybe its machine lost power, or its disk.
+    /// A process dies, and starts again later; maybe its machine lost power, or its disk, or an older copy of that was put
+    /// back. That something is lost, the node knows.
     fn end(&mut self, process: usize) {
         if !self.processes[process].is_up || self.deaths >= self.scenario.deaths_max {
             return;
@@ -97,10 +97,20 @@ impl World {
         }
         let may_lose_disk = self.scenario.loses_disk && self.survives_the_disk_of(process);
         let loses_disk = may_lose_disk && self.rng.u8(..8) < if is_missed { 4 } else { 1 };
-        if let Some(replica) = self.processes[process].replica.as_mut().filter(|_| loses_disk) {
-            (replica.disk, replica.is_behind, replica.has_lost) = (Disk::default(), true, true);
-            self.lost_disks += 1;
-            self.note(|| format!("{process} loses its disk"));
+        let is_put_back = loses_disk && self.scenario.remembers_deletions_for_long() && self.rng.bool();
+        if let Some(replica) = &mut self.processes[process].replica {
+            let copy = replica.copy.replace(replica.disk.copy()).filter(|_| is_put_back);
+            if loses_disk {
+                (replica.is_behind, replica.has_lost) = (true, true);
+                self.lost_disks += 1;
+                let became = if copy.is_some() {
+                    "an older copy of itself"
+                } else {
+                    "empty"
+                };
+                replica.disk = copy.unwrap_or_default();
+                self.note(|| format!("the disk of {process} is {became}"));
+            }
         }
         self.note(|| match loses_power {
             true => format!("{process} loses power, and {} changes", unsynced - kept),

@@ -65,6 +65,8 @@ pub(super) struct Partition {
 pub(super) struct Replica {
     pub(super) node: NodeId,
     pub(super) disk: Disk,
+    /// A copy of the disk, as it was at an earlier end of the process.
+    pub(super) copy: Option<Disk>,
     pub(super) is_full: bool,
     /// Whether what was on its disk may be lost, and has not been had from others yet, as it knows.
     pub(super) is_behind: bool,
@@ -87,6 +89,7 @@ impl Replica {
         Self {
             node,
             disk: Disk::default(),
+            copy: None,
             is_full: false,
             is_behind: false,
             has_lost: false,

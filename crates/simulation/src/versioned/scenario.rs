@@ -33,7 +33,7 @@ pub struct Scenario {
     pub keys: usize,
     /// Whether nodes lose power, and not only their processes.
     pub loses_power: bool,
-    /// Whether nodes lose all that is on their disks.
+    /// Whether nodes lose all that is on their disks, or have it replaced by an older copy.
     pub loses_disk: bool,
     /// How long clients work and faults happen, in milliseconds.
     pub busy_ms: u64,
@@ -208,6 +208,12 @@ impl Scenario {
             reads_see_writes: overlaps,
             writes_stay: settings.durability == Durability::Fsync || !self.loses_power,
         }
+    }
+
+    /// Whether deletions are remembered for longer than a copy of a disk can be old: it would bring back what was deleted
+    /// and forgotten since.
+    pub(super) fn remembers_deletions_for_long(&self) -> bool {
+        self.settings.tombstone_grace_ms > self.busy_ms + self.settle_ms
     }
 
     /// Whether the store has counters, and nothing else.

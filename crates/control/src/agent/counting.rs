@@ -1,0 +1,148 @@
+//! How far the node's data directory is: a count that is kept in it and with the coordination service, so that an older
+//! copy of the directory is noticed that somebody has put back.
+//!
+//! It is raised at each start, at each orderly stop, and once a minute while the node takes writes: first in the directory,
+//! then with the service. So a directory whose count is lower than the service's is an older copy, however the process
+//! ended; and a service that was itself put back does no harm. Where the entries are in the data directory, too, as those of
+//! a single node, they go back with it, and nothing is noticed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fondaco_coordination::{Coordination, Entry, SessionState};
+use fondaco_model::{DirectoryCounts, NodeId};
+use fondaco_replica::{ReplicaCounter, Replicas};
+use serde::{Deserialize, Serialize};
+
+use crate::error::ControlError;
+use crate::layout;
+use crate::running::MEMORY_AFTER;
+
+/// How often it is counted while the node takes writes, unless configured.
+const PERIOD_DEFAULT: Duration = Duration::from_secs(60);
+
+/// The entry.
+#[derive(Debug, Serialize, Deserialize)]
+struct CountRecord {
+    count: u64,
+}
+
+/// The count of a node.
+pub(super) struct Counting {
+    coordination: Arc<dyn Coordination>,
+    replicas: Arc<Replicas>,
+    period: Duration,
+    begun: Instant,
+    state: State,
+}
+
+enum State {
+    /// The service was not asked yet.
+    Unknown,
+    /// It could not be, and the replicas count anew.
+    Anew,
+    /// It was counted.
+    Counted(Counted),
+}
+
+#[derive(Clone, Copy)]
+struct Counted {
+    node: NodeId,
+    at: Instant,
+    /// How many groups of writes there had been.
+    commits: u64,
+}
+
+impl Counting {
+    pub(super) fn new(coordination: Arc<dyn Coordination>, replicas: Arc<Replicas>, period: Option<Duration>) -> Self {
+        Self {
+            coordination,
+            replicas,
+            period: period.unwrap_or(PERIOD_DEFAULT),
+            begun: Instant::now(),
+            state: State::Unknown,
+        }
+    }
+
+    /// Counts if it is time to. Whether the replicas may hold what is in the directory: it is known whether that is the
+    /// newest, or the service has not answered for so long that it is not waited for any more.
+    pub(super) fn look(&mut self, node: NodeId, is_service_there: bool) -> bool {
+        let is_due = match &self.state {
+            State::Unknown | State::Anew => true,
+            State::Counted(counted) => counted.at.elapsed() >= self.period && self.has_written(counted),
+        };
+        if is_service_there
+            && is_due
+            && let Err(error) = self.count(node)
+        {
+            tracing::warn!(%error, "cannot count how far the data directory is: trying again");
+        }
+        if matches!(self.state, State::Unknown) && self.begun.elapsed() >= MEMORY_AFTER {
+            // An older copy would give dots again that were given since.
+            match self.replicas.count_anew() {
+                Ok(()) => self.state = State::Anew,
+                Err(error) => tracing::warn!(%error, "cannot begin to count anew: trying again"),
+            }
+        }
+        !matches!(self.state, State::Unknown)
+    }
+
+    /// Counts a last time, before an orderly stop: copies of the directory that were made before are older.
+    pub(super) fn end(&mut self) {
+        if let State::Counted(counted) = self.state
+            && self.has_written(&counted)
+            && self.coordination.session().state == SessionState::Connected
+            && let Err(error) = self.count(counted.node)
+        {
+            tracing::warn!(%error, "cannot count how far the data directory is: a recent copy of it may be taken for it");
+        }
+    }
+
+    fn has_written(&self, counted: &Counted) -> bool {
+        self.commits() != counted.commits
+    }
+
+    fn commits(&self) -> u64 {
+        self.replicas.counter(ReplicaCounter::Commits)
+    }
+
+    fn count(&mut self, node: NodeId) -> Result<(), ControlError> {
+        let commits = self.commits();
+        let path = layout::count(node)?;
+        let entry = self.coordination.read(&path)?;
+        let known = entry.as_ref().map(|entry| parse(entry, path.as_str())).transpose()?;
+        let counts = DirectoryCounts {
+            directory: self.replicas.count(),
+            coordination: known,
+        };
+        if counts.is_older_copy() {
+            let (found, known) = (counts.directory.unwrap_or(0), known.unwrap_or(0));
+            self.replicas.went_back(&format!(
+                "the data directory is an older copy of what this node had: its count is {found}, and the node had come to {known}"
+            ))?;
+        }
+        let count = counts.next();
+        self.replicas.set_count(count)?;
+        let bytes = serde_json::to_vec(&CountRecord { count }).map_err(|error| invalid(path.as_str(), &error))?;
+        self.coordination
+            .write(&path, &bytes, entry.map(|entry| entry.revision))?;
+        self.state = State::Counted(Counted {
+            node,
+            at: Instant::now(),
+            commits,
+        });
+        Ok(())
+    }
+}
+
+fn parse(entry: &Entry, path: &str) -> Result<u64, ControlError> {
+    let record: CountRecord = serde_json::from_slice(&entry.bytes).map_err(|error| invalid(path, &error))?;
+    Ok(record.count)
+}
+
+fn invalid(path: &str, error: &serde_json::Error) -> ControlError {
+    ControlError::InvalidMetadata {
+        entry: path.to_owned(),
+        reason: error.to_string(),
+    }
+}

@@ -1,0 +1,128 @@
+//! Data directories that are replaced by older copies of themselves: the node notices, and answers no read before it has
+//! again what it had acknowledged since.
+
+use std::fs;
+use std::path::Path;
+
+use fondaco_testing::{copy_dir, put_back_dir};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::harness::TestCluster;
+use crate::single::wait_for;
+use crate::versioned::{Writer, create};
+
+const NODE: &str = "node-2";
+const OTHERS: [&str; 2] = ["node-1", "node-3"];
+
+/// Three nodes, all of which have all that is acknowledged, and of which one is enough to read.
+fn cluster() -> TestCluster {
+    let cluster = TestCluster::start_with(|config| config.cluster.replicas = 3);
+    create(&cluster, json!({"reads": 1, "writes": 3}));
+    cluster
+}
+
+/// What a node says in the file that says under which numbers it counts.
+fn incarnation(dir: &Path) -> Value {
+    let text = fs::read(dir.join("versioned/incarnation.json")).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+/// The node is put back to a copy: it refuses reads while it is alone, and has all of it again when it is not.
+fn is_noticed(cluster: &TestCluster, copy: &Path, writer: &Writer) {
+    let data = cluster.data(NODE);
+    let last = incarnation(&data);
+    put_back_dir(copy, &data);
+    OTHERS.iter().for_each(|other| cluster.stop(other));
+    cluster.start_again(NODE);
+    wait_for("the older copy to be noticed", || {
+        (cluster.metric(NODE, "fondaco_partitions_behind") > 0).then_some(())
+    });
+    let losses = cluster.member(NODE).get("/v1/losses")["losses"].to_string();
+    assert!(losses.contains("older copy"), "{losses}");
+    let mut alone = Writer::over(cluster.resp_of(NODE));
+    for key in 0..90 {
+        let answer = alone.ask(&format!("GET cart:{key}"));
+        assert!(answer.starts_with('-'), "{key}: {answer}");
+    }
+    let now = incarnation(&data);
+    for known in [&last, &incarnation(copy)] {
+        assert_ne!(now["durable"], known["durable"], "it counts anew");
+    }
+    assert!(now["count"].as_u64() > last["count"].as_u64());
+    OTHERS.iter().for_each(|other| cluster.start_again(other));
+    wait_for("what was lost", || {
+        (cluster.metric(NODE, "fondaco_partitions_behind") == 0).then_some(())
+    });
+    cluster.wait_ready();
+    OTHERS.iter().for_each(|other| cluster.stop(other));
+    writer.again(cluster.resp_of(NODE)).check();
+    OTHERS.iter().for_each(|other| cluster.start_again(other));
+    cluster.wait_ready();
+}
+
+#[test]
+fn a_node_whose_directory_was_put_back_has_what_it_acknowledged_since_before_it_answers() {
+    let cluster = cluster();
+    let mut writer = Writer::new(&cluster);
+    writer.write(0..60, "a");
+    // Copied while it runs.
+    let running = TempDir::new().unwrap();
+    copy_dir(&cluster.data(NODE), running.path());
+    writer.write(30..90, "b");
+    cluster.stop(NODE);
+    is_noticed(&cluster, running.path(), &writer);
+    // Copied after an orderly stop.
+    let stopped = TempDir::new().unwrap();
+    cluster.stop(NODE);
+    copy_dir(&cluster.data(NODE), stopped.path());
+    cluster.start_again(NODE);
+    cluster.wait_ready();
+    let mut writer = writer.again(cluster.resp());
+    wait_for("the nodes to be reached again", || {
+        (writer.ask("SET cart:first y") == "+OK").then_some(())
+    });
+    writer.write(60..90, "c");
+    cluster.stop(NODE);
+    is_noticed(&cluster, stopped.path(), &writer);
+}
+
+#[test]
+fn a_node_that_is_started_again_and_again_is_no_older_copy() {
+    let cluster = cluster();
+    let mut writer = Writer::new(&cluster);
+    writer.write(0..20, "a");
+    let count = || incarnation(&cluster.data(NODE))["count"].as_u64();
+    for _ in 0..3 {
+        let before = count();
+        cluster.stop(NODE);
+        cluster.start_again(NODE);
+        cluster.wait_ready();
+        assert!(count() > before);
+        assert_eq!(cluster.member(NODE).get("/v1/losses")["losses"], json!([]));
+    }
+    OTHERS.iter().for_each(|other| cluster.stop(other));
+    writer.again(cluster.resp_of(NODE)).check();
+}
+
+#[test]
+fn the_count_goes_on_while_the_node_takes_writes_and_only_then() {
+    let cluster = TestCluster::start_with(|config| {
+        config.cluster.replicas = 3;
+        config.versioned.count_period = Some(std::time::Duration::ZERO);
+    });
+    create(&cluster, json!({"reads": 1, "writes": 3}));
+    let mut writer = Writer::new(&cluster);
+    let count = || incarnation(&cluster.data(NODE))["count"].as_u64();
+    for round in 0..2 {
+        let before = count();
+        writer.write(0..10, &round.to_string());
+        wait_for("another count", || (count() > before).then_some(()));
+    }
+    let looks = || cluster.metric(NODE, "fondaco_agent_looks_total");
+    wait_for("a count that stays", || {
+        let (before, begun) = (count(), looks());
+        wait_for("three looks", || (looks() > begun + 3).then_some(()));
+        (count() == before).then_some(())
+    });
+}

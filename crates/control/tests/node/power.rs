@@ -1,0 +1,135 @@
+//! A single node whose machine loses its power, or whose database goes back to an older state: what may be lost is not read
+//! until an operator decides.
+
+use std::fs;
+use std::path::Path;
+
+use fondaco_testing::MariaDb;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::harness::{Client, NodeProcess, TestNode, config, wait_for};
+use crate::lost::ask_at;
+
+fn create(client: &Client, name: &str, settings: Value) {
+    let store = json!({"name": name, "kind": "versioned", "versioned": settings});
+    let (status, answer) = client.call("POST", "/v1/stores", store);
+    assert_eq!(status, 201, "{answer}");
+}
+
+/// A node in a boot of the machine.
+fn start_in(dir: TempDir, boot_id: &str) -> TestNode {
+    let file = dir.path().join("boot-id");
+    fs::write(&file, boot_id).unwrap();
+    let mut config = config(dir.path());
+    config.boot_id_file = file;
+    TestNode::start_with(dir, config)
+}
+
+fn ask(node: &TestNode, command: &str) -> String {
+    ask_at(node.resp_addr(), command)
+}
+
+/// Gives up the only loss there is.
+fn accept_loss(node: &TestNode, engine: &str) {
+    let losses = node.client.get("/v1/losses");
+    let losses = losses["losses"].as_array().unwrap();
+    let own = losses.iter().find(|loss| loss["engine"] == engine).unwrap();
+    let path = format!("/v1/losses/{}/accept", own["id"].as_str().unwrap());
+    let (status, answer) = node.client.call("POST", &path, Value::Null);
+    assert_eq!(status, 200, "{answer}");
+}
+
+/// A node that was killed after it had acknowledged writes.
+fn killed() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let node = NodeProcess::start(dir.path());
+    create(&node.client, "carts", json!({}));
+    create(&node.client, "bills", json!({"durability": "fsync"}));
+    for store in ["carts", "bills"] {
+        wait_for("the write", || {
+            (ask_at(node.resp, &format!("SET {store}:k v")) == "+OK").then_some(())
+        });
+    }
+    // Until nothing is remembered to be lost: the directory was new.
+    wait_for("a whole directory", || is_whole(dir.path()).then_some(()));
+    node.kill();
+    dir
+}
+
+fn is_whole(dir: &Path) -> bool {
+    let text = fs::read_to_string(dir.join("versioned/incarnation.json")).unwrap();
+    text.contains(r#""behind":false"#)
+}
+
+#[test]
+fn a_node_that_was_killed_has_lost_nothing_as_long_as_the_machine_goes_on() {
+    let dir = killed();
+    let node = NodeProcess::start(dir.path());
+    for store in ["carts", "bills"] {
+        assert_eq!(ask_at(node.resp, &format!("GET {store}:k")), "v");
+    }
+    assert_eq!(node.client.get("/v1/losses")["losses"], json!([]));
+}
+
+#[test]
+fn after_a_loss_of_power_reads_are_refused_of_what_was_not_synced_until_it_is_given_up() {
+    let node = start_in(killed(), "another");
+    node.wait_not_ready("its boot was");
+    assert!(ask(&node, "GET carts:k").contains("fondaco repair losses"));
+    assert_eq!(ask(&node, "GET bills:k"), "v", "it was on the disk");
+    assert_eq!(ask(&node, "SET carts:l w"), "+OK");
+    let node = start_in(node.end(), "another");
+    node.wait_not_ready("fondaco repair accept-loss log-");
+    accept_loss(&node, "log");
+    node.wait_ready();
+    assert_eq!(ask(&node, "GET carts:k"), "v");
+    // From now on it ends in good order.
+    let node = start_in(node.end(), "a third");
+    assert_eq!(ask(&node, "GET carts:l"), "w");
+    node.wait_ready();
+}
+
+#[test]
+fn a_database_that_fails_over_to_a_lagging_replica_is_not_read_until_the_loss_is_given_up() {
+    let copy = TempDir::new().unwrap();
+    let mut server = MariaDb::start(&[]);
+    let url = server.url("mysql");
+    let start = |dir: TempDir| {
+        let mut config = config(dir.path());
+        config.versioned.mysql = Some(url.clone());
+        TestNode::start_with(dir, config)
+    };
+    let set = |node: &TestNode, value: &str| {
+        wait_for("the write", || {
+            (ask(node, &format!("SET carts:k {value}")) == "+OK").then_some(())
+        });
+    };
+    let mut node = start(TempDir::new().unwrap());
+    create(&node.client, "carts", json!({"engine": "mysql"}));
+    set(&node, "a");
+    server.copy_data(copy.path());
+    // While the node runs, and while it does not.
+    for is_down in [false, true] {
+        set(&node, "b");
+        node.wait_ready();
+        if is_down {
+            let dir = node.end();
+            server.fail_over_to(copy.path());
+            node = start(dir);
+        } else {
+            server.fail_over_to(copy.path());
+            // What finds it may be refused, or not be in memory.
+            ask(&node, "SET carts:other x");
+        }
+        node.wait_not_ready("went back to an older state");
+        wait_for("reads to be refused", || {
+            ask(&node, "GET carts:k")
+                .contains("fondaco repair losses")
+                .then_some(())
+        });
+        accept_loss(&node, "mysql");
+        node.wait_ready();
+        assert_eq!(ask(&node, "GET carts:k"), "a");
+    }
+}

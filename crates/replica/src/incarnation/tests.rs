@@ -1,0 +1,177 @@
+//! How incarnations follow each other, and what is remembered with them.
+
+use std::collections::BTreeSet;
+
+use tempfile::TempDir;
+
+use super::*;
+
+fn open(dir: &TempDir, has_lost: bool) -> Result<Incarnation, ReplicasError> {
+    let opening = Opening {
+        has_lost,
+        ..Opening::default()
+    };
+    Incarnation::open(dir.path(), opening)
+}
+
+fn open_in_boot(dir: &TempDir, boot_id: &str) -> Incarnation {
+    let opening = Opening {
+        boot_id: Some(boot_id.to_owned()),
+        local_engines: vec!["log".to_owned(), "disk".to_owned()],
+        ..Opening::default()
+    };
+    Incarnation::open(dir.path(), opening).unwrap()
+}
+
+fn begins(incarnation: &Incarnation, lasting: Lasting) -> (u32, u64) {
+    let dots = incarnation.dots(NodeId::FIRST, lasting);
+    (dots.replica().incarnation, dots.last())
+}
+
+#[test]
+fn after_an_orderly_end_counting_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(&dir, false).unwrap();
+    let (number, last) = begins(&first, Lasting::Durable);
+    assert_eq!(last, 0);
+    first.end(7).unwrap();
+    let second = open(&dir, false).unwrap();
+    assert_eq!(begins(&second, Lasting::Durable), (number, 7));
+    second.end(0).unwrap();
+    let third = open(&dir, false).unwrap();
+    let expected = (number, 7);
+    assert_eq!(
+        begins(&third, Lasting::Durable),
+        expected,
+        "nothing was given in between"
+    );
+}
+
+#[test]
+fn after_any_other_end_another_incarnation_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(&dir, false).unwrap();
+    let second = open(&dir, false).unwrap();
+    assert_ne!(begins(&first, Lasting::Durable).0, begins(&second, Lasting::Durable).0);
+    assert_eq!(begins(&second, Lasting::Durable).1, 0);
+}
+
+#[test]
+fn where_something_was_lost_another_incarnation_counts_however_the_last_one_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(&dir, false).unwrap();
+    first.end(7).unwrap();
+    let second = open(&dir, true).unwrap();
+    assert_ne!(begins(&first, Lasting::Durable).0, begins(&second, Lasting::Durable).0);
+    assert_eq!(begins(&second, Lasting::Durable).1, 0);
+    // Also while the process runs.
+    second.end(9).unwrap();
+    let before = [Lasting::Durable, Lasting::Volatile].map(|lasting| begins(&second, lasting));
+    second.renew().unwrap();
+    assert_eq!(second.renewed(), 1);
+    let after = [Lasting::Durable, Lasting::Volatile].map(|lasting| begins(&second, lasting));
+    for (before, after) in before.into_iter().zip(after) {
+        assert!(before.0 != after.0 && after.1 == 0, "{before:?} {after:?}");
+    }
+    // It is on the disk, and has not ended.
+    let third = open(&dir, false).unwrap();
+    assert_ne!(begins(&third, Lasting::Durable).0, after[0].0);
+}
+
+#[test]
+fn engines_are_known_again_whenever_something_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(known_engines(dir.path()).unwrap(), BTreeMap::new());
+    let engines = BTreeMap::from([("log".to_owned(), 7), ("disk".to_owned(), u64::MAX)]);
+    let opening = Opening {
+        engines: engines.clone(),
+        ..Opening::default()
+    };
+    let incarnation = Incarnation::open(dir.path(), opening).unwrap();
+    incarnation.renew().unwrap();
+    incarnation.fall_behind().unwrap();
+    incarnation.caught_up(1).unwrap();
+    assert_eq!(known_engines(dir.path()).unwrap(), engines);
+    incarnation.end(3).unwrap();
+    assert_eq!(known_engines(dir.path()).unwrap(), engines);
+}
+
+#[test]
+fn another_boot_without_an_orderly_end_may_have_taken_something_until_it_is_had_again_or_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let loss = |incarnation: &Incarnation| incarnation.unsynced_loss("log");
+    open_in_boot(&dir, "a").end(1).unwrap();
+    assert_eq!(loss(&open_in_boot(&dir, "b")), None, "it had ended");
+    assert_eq!(loss(&open_in_boot(&dir, "b")), None, "killed, and no more");
+    let first = loss(&open_in_boot(&dir, "c")).unwrap();
+    assert!(first.contains("its boot was b and is c"), "{first}");
+    let again = open_in_boot(&dir, "c");
+    assert_eq!(loss(&again), Some(first.clone()), "remembered");
+    again.end(1).unwrap();
+    let again = open_in_boot(&dir, "d");
+    assert_eq!(loss(&again).as_ref(), Some(&first));
+    let more = loss(&open_in_boot(&dir, "e")).unwrap();
+    assert!(
+        more.starts_with(&first) && more.len() > first.len(),
+        "another loss has another name"
+    );
+    let given_up = open_in_boot(&dir, "e");
+    given_up.forget_unsynced_loss("log").unwrap();
+    assert!(loss(&given_up).is_none() && given_up.has_unsynced_loss());
+    given_up.caught_up(0).unwrap();
+    assert!(!given_up.has_unsynced_loss() && !open_in_boot(&dir, "e").has_unsynced_loss());
+}
+
+#[test]
+fn how_far_the_directory_is_stays_and_what_is_lost_begins_another_incarnation() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(&dir, false).unwrap();
+    assert_eq!(first.count(), None);
+    first.set_count(7).unwrap();
+    first.caught_up(0).unwrap();
+    first.end(3).unwrap();
+    let second = open(&dir, false).unwrap();
+    assert_eq!(second.count(), Some(7));
+    let before = begins(&second, Lasting::Durable);
+    second.fall_behind_anew().unwrap();
+    assert!(second.is_behind() && second.falls() == 1 && second.renewed() == 1);
+    let after = begins(&second, Lasting::Durable);
+    assert!(after.0 != before.0 && after.1 == 0);
+    second.caught_up(0).unwrap();
+    assert!(second.is_behind(), "what was seen was before it");
+    let third = open(&dir, false).unwrap();
+    assert!(third.is_behind() && third.count() == Some(7));
+}
+
+#[test]
+fn what_the_process_takes_with_it_has_a_new_incarnation_at_each_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(&dir, false).unwrap();
+    first.end(7).unwrap();
+    let second = open(&dir, false).unwrap();
+    assert_ne!(
+        begins(&first, Lasting::Volatile).0,
+        begins(&second, Lasting::Volatile).0
+    );
+    assert_eq!(begins(&second, Lasting::Volatile).1, 0);
+}
+
+#[test]
+fn a_disk_that_is_lost_as_soon_as_it_was_new_takes_no_number_back() {
+    let begun = |_| {
+        let dir = tempfile::tempdir().unwrap();
+        let incarnation = open(&dir, false).unwrap();
+        [Lasting::Durable, Lasting::Volatile].map(|lasting| begins(&incarnation, lasting).0)
+    };
+    let numbers: BTreeSet<u32> = (0..10).flat_map(begun).collect();
+    assert!(!numbers.contains(&0));
+    assert_eq!(numbers.len(), 20, "{numbers:?}");
+}
+
+#[test]
+fn a_file_that_is_not_understood_stops_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(FILE), "{}").unwrap();
+    let error = open(&dir, false).unwrap_err();
+    assert!(matches!(error, ReplicasError::InvalidIncarnation { .. }), "{error}");
+}

@@ -1,0 +1,104 @@
+//! A node whose database fails over to a replica that lagged: it goes on by itself, with another incarnation, and is
+//! counted on when it has again what other nodes have.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fondaco_client::quorum::{Held, ReplicaErrorCode, ReplicaReply};
+use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine, MySqlEngine, MySqlOptions};
+use fondaco_model::versioned::Record;
+use fondaco_replica::ReplicaOptions;
+use fondaco_testing::MariaDb;
+use tempfile::TempDir;
+
+use crate::cluster::{Cluster, ask, merging, node, put, putting, quiet, until, value};
+use crate::losses::counted;
+
+/// Node 1 has a database, each other one trees.
+fn engine(url: &str) -> impl Fn(&Path) -> Arc<dyn Engine> {
+    move |dir: &Path| {
+        if dir.ends_with("1") {
+            let options = MySqlOptions {
+                url: url.to_owned(),
+                dir: dir.join("mysql"),
+                // What is in memory would be read from there.
+                cache: CacheBudget::new(0),
+            };
+            return Arc::new(MySqlEngine::open(&options).unwrap());
+        }
+        let options = DiskOptions {
+            disk_reserve_bytes: 0,
+            ..DiskOptions::default()
+        };
+        Arc::new(DiskEngine::open(&dir.join("engine"), options).unwrap())
+    }
+}
+
+fn incarnation(record: &bytes::Bytes) -> u32 {
+    let record = Record::decode(record.clone()).unwrap();
+    record.siblings().last().unwrap().dot.replica.incarnation
+}
+
+#[test]
+fn what_a_failover_took_is_had_from_other_nodes_before_reads_count_on_the_node() {
+    let (dir, copy) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let mut server = MariaDb::start(&[]);
+    // There is one database that is always there.
+    let url = server.url("mysql");
+    let options = ReplicaOptions {
+        exchange_period: Duration::from_millis(100),
+        ..quiet()
+    };
+    let cluster = Cluster::of(dir.path(), 2, 1, &options, engine(&url));
+    let write = |key: &str, text: &str| {
+        let record = put(cluster.node(1), key, value(text));
+        ask(cluster.node(2), merging(key, record.clone()));
+        record
+    };
+    let keys: Vec<String> = (0..50).map(|number| format!("k{number}")).collect();
+    keys.iter().for_each(|key| drop(write(key, "a")));
+    write("k", "a");
+    server.copy_data(copy.path());
+    let mut before = 0;
+    // Some are written over, some are new.
+    for key in &keys[25..] {
+        before = incarnation(&write(key, "b"));
+    }
+    let newer: Vec<String> = (50..80).map(|number| format!("k{number}")).collect();
+    newer.iter().for_each(|key| drop(write(key, "b")));
+    write("k", "b");
+    cluster.network.cut(node(2));
+    server.fail_over_to(copy.path());
+    until("the loss to be noticed", || {
+        counted(&cluster, 1) == Err(ReplicaErrorCode::Behind)
+    });
+    until("the loss to be listed", || {
+        let losses = cluster.node(1).losses();
+        losses
+            .iter()
+            .any(|loss| loss.lost.contains("went back to an older state"))
+    });
+    // It takes writes, of another incarnation.
+    let mut after = before;
+    until("a write", || match ask(cluster.node(1), putting("other", value("c"))) {
+        ReplicaReply::Written(record) => {
+            after = incarnation(&record);
+            true
+        }
+        _ => false,
+    });
+    assert_ne!(after, before);
+    cluster.network.mend(node(2));
+    until("what node 2 has", || {
+        matches!(counted(&cluster, 1), Ok(Held::Record(_)))
+    });
+    for key in keys[25..].iter().chain(&newer).map(String::as_str).chain(["k"]) {
+        assert_eq!(cluster.values(1, key), ["b"], "{key}");
+    }
+    for key in &keys[..25] {
+        assert_eq!(cluster.values(1, key), ["a"], "{key}");
+    }
+    assert_eq!(cluster.values(1, "other"), ["c"]);
+    until("the loss to be over", || cluster.node(1).losses().is_empty());
+}

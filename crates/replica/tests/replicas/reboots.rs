@@ -1,0 +1,161 @@
+//! Machines that lose their power: what was acknowledged before it was on the disk may be lost then, and nothing else.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fondaco_client::quorum::{Held, ReplicaErrorCode};
+use fondaco_engine::{DamagedLog, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions};
+use fondaco_model::versioned::EngineKind;
+use fondaco_replica::ReplicaOptions;
+use fondaco_testing::{copy_dir, put_back_dir};
+use tempfile::TempDir;
+
+use crate::cluster::{Cluster, fsync, node, put, quiet, until, value};
+use crate::losses::{counted, written_by};
+
+fn in_a_log(dir: &Path) -> Arc<dyn Engine> {
+    let options = LogOptions {
+        disk_reserve_bytes: 0,
+        damaged_log: DamagedLog::GoOn,
+        ..LogOptions::default()
+    };
+    Arc::new(LogEngine::open(&dir.join("engine"), options).unwrap())
+}
+
+fn in_trees(dir: &Path) -> Arc<dyn Engine> {
+    let options = DiskOptions {
+        disk_reserve_bytes: 0,
+        damaged_log: DamagedLog::GoOn,
+        ..DiskOptions::default()
+    };
+    Arc::new(DiskEngine::open(&dir.join("engine"), options).unwrap())
+}
+
+fn boot(id: &str) -> ReplicaOptions {
+    ReplicaOptions {
+        boot_id: Some(id.to_owned()),
+        ..quiet()
+    }
+}
+
+/// Some nodes, of which the first is killed and started again.
+struct Killed {
+    cluster: Cluster,
+    dir: TempDir,
+    engine: fn(&Path) -> Arc<dyn Engine>,
+}
+
+impl Killed {
+    /// All have a record that is acknowledged.
+    fn of(nodes: u32, engine: fn(&Path) -> Arc<dyn Engine>, is_synced: bool) -> Self {
+        let dir = TempDir::new().unwrap();
+        let mut cluster = Cluster::of(dir.path(), nodes, 1, &boot("a"), engine);
+        if is_synced {
+            cluster.settings = fsync(cluster.settings);
+            cluster.tell();
+        }
+        let others: Vec<u32> = (2..=nodes).collect();
+        written_by(&cluster, &others);
+        let killed = Self { cluster, dir, engine };
+        killed.wait_whole();
+        killed
+    }
+
+    /// Waits until nothing is remembered to be lost.
+    fn wait_whole(&self) {
+        let path = self.dir.path().join("1/incarnation.json");
+        until("a file that says that nothing is lost", || {
+            let text = std::fs::read_to_string(&path).unwrap();
+            text.contains(r#""behind":false"#) && text.contains(r#""unsynced":{}"#)
+        });
+    }
+
+    /// Kills the first node, and starts it in a boot of the machine.
+    fn start_in(&mut self, boot_id: &str) {
+        let own = self.dir.path().join("1");
+        let copy = TempDir::new().unwrap();
+        // What a killed process leaves: all that it has written, and nothing of an orderly end.
+        copy_dir(&own, copy.path());
+        self.cluster.stop(node(1));
+        put_back_dir(copy.path(), &own);
+        self.start_again(boot_id);
+    }
+
+    /// Stops the first node, and starts it in a boot of the machine.
+    fn restart_in(&mut self, boot_id: &str) {
+        self.cluster.stop(node(1));
+        self.start_again(boot_id);
+    }
+
+    fn start_again(&mut self, boot_id: &str) {
+        self.cluster
+            .start(self.dir.path(), node(1), &boot(boot_id), self.engine);
+        self.cluster.tell();
+    }
+
+    fn has_it(&self) -> bool {
+        matches!(counted(&self.cluster, 1), Ok(Held::Record(_)))
+    }
+
+    fn incarnation(&self) -> u32 {
+        let record = put(self.cluster.node(1), "other", value("x"));
+        let record = fondaco_model::versioned::Record::decode(record).unwrap();
+        record.siblings()[0].dot.replica.incarnation
+    }
+}
+
+#[test]
+fn a_kill_takes_nothing_and_another_boot_what_was_not_synced_until_it_was_compared() {
+    for engine in [in_a_log, in_trees] {
+        let mut killed = Killed::of(2, engine, false);
+        killed.start_in("a");
+        assert!(killed.has_it(), "the machine went on");
+        killed.restart_in("b");
+        assert!(killed.has_it(), "it had ended in good order");
+        let incarnation = killed.incarnation();
+        killed.cluster.network.cut(node(2));
+        killed.start_in("c");
+        // However it ends meanwhile.
+        for _ in 0..2 {
+            assert_eq!(counted(&killed.cluster, 1), Err(ReplicaErrorCode::Behind));
+            assert_ne!(killed.incarnation(), incarnation);
+            killed.restart_in("c");
+        }
+        killed.cluster.network.mend(node(2));
+        until("what node 2 has", || killed.has_it());
+        killed.wait_whole();
+        killed.start_in("c");
+        assert!(killed.has_it());
+    }
+}
+
+#[test]
+fn a_store_that_acknowledges_what_is_on_the_disk_loses_nothing_with_the_power() {
+    for engine in [in_a_log, in_trees] {
+        let mut killed = Killed::of(2, engine, true);
+        killed.cluster.network.cut(node(2));
+        killed.start_in("b");
+        assert!(killed.has_it());
+        killed.restart_in("b");
+        assert!(killed.has_it(), "neither is it remembered of it");
+    }
+}
+
+#[test]
+fn what_no_other_node_has_is_not_read_after_a_loss_of_power_until_it_is_given_up() {
+    let mut killed = Killed::of(1, in_a_log, false);
+    killed.start_in("b");
+    for _ in 0..2 {
+        assert_eq!(counted(&killed.cluster, 1), Err(ReplicaErrorCode::Behind));
+        killed.restart_in("b");
+    }
+    let losses = killed.cluster.node(1).losses();
+    let [loss] = &losses[..] else { panic!("{losses:?}") };
+    assert_eq!((loss.engine, loss.partitions_alone), (EngineKind::Disk, 1));
+    assert!(loss.lost.contains("its boot was a and is b"), "{loss:?}");
+    killed.cluster.node(1).accept_loss(&loss.id).unwrap().unwrap();
+    assert!(killed.has_it());
+    killed.wait_whole();
+    killed.start_in("b");
+    assert!(killed.has_it() && killed.cluster.node(1).losses().is_empty());
+}
