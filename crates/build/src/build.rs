@@ -7,6 +7,7 @@ use fondaco_storage::Location;
 
 use crate::error::BuildError;
 use crate::input::{self, BadRows, InputFiles};
+use crate::memory::Memory;
 use crate::options::{BuildOptions, OnDuplicate, ValueSelection};
 use crate::output;
 use crate::progress::{Phase, Progress};
@@ -31,16 +32,21 @@ pub fn build(options: &BuildOptions, progress: &Progress) -> Result<BuildReport,
 
     progress.enter(Phase::Reading);
     let started = Instant::now();
+    let memory = Memory::of(options);
+    let options = &BuildOptions {
+        threads: memory.threads,
+        ..options.clone()
+    };
     let sorter = Sorter::new(SortOptions {
         store: options.store.clone(),
         partitions: options.partitions,
-        memory_bytes: options.memory_bytes,
+        memory_bytes: memory.sort_bytes,
         threads: options.threads,
         temporary: options.temporary.clone(),
         keys_only: options.dry_run,
     });
     let bad_rows = BadRows::new(options.bad_rows_max, files.paths.clone());
-    let input = input::read(options, &files, &sorter, &bad_rows, progress)?;
+    let input = input::read(options, &files, &sorter, memory, &bad_rows, progress)?;
     let sorted = sorter.finish(input.tallies)?;
     let (bad_rows, bad_row_samples) = bad_rows.into_found();
     let records_read: u64 = sorted.tallies.iter().map(|tally| tally.records).sum();
@@ -101,7 +107,7 @@ pub fn build(options: &BuildOptions, progress: &Progress) -> Result<BuildReport,
             None
         };
         let dictionary_entry = match &dictionary {
-            Some(dictionary) => Some(output::write_dictionary(&options.output, dictionary)?),
+            Some(dictionary) => Some(output::write_dictionary(options, dictionary)?),
             None => None,
         };
         let mut written = output::write(options, sorted, drain, dictionary.as_deref(), progress)?;

@@ -14,6 +14,7 @@
 mod build;
 mod error;
 mod input;
+mod memory;
 mod options;
 mod output;
 mod progress;

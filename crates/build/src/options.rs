@@ -31,9 +31,9 @@ pub struct BuildOptions {
     pub bad_rows_max: u64,
     /// Whether an input without a row makes an empty version rather than an error.
     pub allow_empty: bool,
-    /// What the sort may use, in bytes, at least 1 MiB. The process takes up to 256 MiB more.
+    /// What the process may use, in bytes, at least 1 MiB. It takes up to 256 MiB more.
     pub memory_bytes: u64,
-    /// How many threads read and write.
+    /// How many threads read and write, as far as there is memory for them.
     pub threads: usize,
     /// How many partitions the cluster has.
     pub partitions: PartitionCount,

@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use crate::sort::RowId;
 
 /// How many bytes of values are kept: about what a dictionary of 110 KiB can learn from.
-const SAMPLE_BYTES_MAX: usize = 8 << 20;
+pub(crate) const SAMPLE_BYTES_MAX: usize = 8 << 20;
 
 /// How much of one value is kept, in bytes.
 const VALUE_BYTES_MAX: usize = 16 << 10;

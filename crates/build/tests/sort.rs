@@ -199,3 +199,35 @@ fn an_index_is_as_large_as_its_keys_need_however_many_rows_they_had() {
         verify(&place.output()).unwrap();
     }
 }
+
+#[test]
+fn a_partition_has_as_many_chunks_as_its_keys_need_however_many_rows_they_had() {
+    const ROWS: usize = 120_000;
+    for (keys, chunks) in [(50, 1), (15_000, 4), (90_000, 32), (ROWS, 32)] {
+        let files = |on_duplicate, threads, memory_bytes| {
+            let place = Place::new();
+            let rows: String = (0..ROWS).map(|row| format!("key{},{row:0100}\n", row % keys)).collect();
+            place.write("a.csv", format!("k,v\n{rows}"));
+            let version = place.built(|options| {
+                options.on_duplicate = on_duplicate;
+                options.partitions = 1.try_into().unwrap();
+                options.chunk_bytes_target = 500_000;
+                options.threads = threads;
+                options.memory_bytes = memory_bytes;
+            });
+            assert_eq!(version.records(), keys as u64);
+            for key in (0..keys).step_by(keys / 50) {
+                let last = (ROWS - 1 - key) / keys * keys + key;
+                let row = if on_duplicate == OnDuplicate::First { key } else { last };
+                let value = generate::get(&version, &format!("key{key}"));
+                assert_eq!(value, Some(format!("{row:0100}")));
+            }
+            verify(&place.output()).unwrap();
+            version.manifest().files().cloned().collect::<Vec<_>>()
+        };
+        let in_memory = files(OnDuplicate::Last, 1, 64 << 20);
+        assert_eq!(in_memory.len(), 2 * chunks, "{keys} keys");
+        assert_eq!(in_memory, files(OnDuplicate::Last, 3, 1 << 20), "{keys} keys");
+        assert_eq!(files(OnDuplicate::First, 2, 4 << 20).len(), 2 * chunks, "{keys} keys");
+    }
+}

@@ -21,6 +21,9 @@ pub enum FormatError {
     /// Writing failed where no path is known.
     #[error("cannot write a chunk: {0}")]
     Write(#[source] io::Error),
+    /// What of the index of a chunk is kept in a temporary file could not be written or read.
+    #[error("cannot keep a part of an index in a temporary file: {0}")]
+    Table(#[source] io::Error),
     /// No manifest: the directory is not a version, or its build did not finish.
     #[error(
         "no manifest in {path:?}: it is not a version, or its build did not finish; build it again or name another directory"

@@ -25,8 +25,11 @@ use crate::error::BuildError;
 const BLOCK_BYTES_MAX: u64 = 256 << 20;
 
 /// About how much is decoded at a time, in bytes and in rows.
-const BATCH_BYTES: usize = 4 << 20;
+const BATCH_BYTES: usize = 1 << 20;
 const BATCH_ROWS: usize = 4096;
+
+/// About how much memory a block takes, in its length in the file: as it is there, and decompressed.
+const LENGTHS_IN_MEMORY: u64 = 5;
 
 const SYNC_BYTES: usize = 16;
 
@@ -185,6 +188,8 @@ impl Block {
         let failed = |row: u64, e: &dyn std::fmt::Display| {
             BuildError::unreadable(path, format!("it is damaged at row {row}: {e}"))
         };
+        let block_bytes = self.data.len() as u64 * LENGTHS_IN_MEMORY;
+        let _taken = reading.room.take(block_bytes + BATCH_BYTES as u64)?;
         let decompressed;
         let mut rest = match container.codec {
             None => &self.data[..],

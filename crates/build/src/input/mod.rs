@@ -18,6 +18,7 @@ mod key;
 mod nested;
 mod parquet;
 mod queue;
+mod room;
 mod rows;
 mod text;
 
@@ -31,17 +32,20 @@ pub(crate) use discover::{InputFiles, discover};
 pub(crate) use rows::{BadRows, RowSink};
 
 use crate::error::BuildError;
+use crate::memory::Memory;
 use crate::options::{BuildOptions, InputFormat, ValueSelection};
 use crate::progress::Progress;
 use crate::samples::Samples;
 use crate::sort::{PartitionTally, Sorter};
 use queue::{Job, Queue};
+use room::Room;
 
 /// What every reader needs to know.
 struct Reading<'a> {
     options: &'a BuildOptions,
     files: &'a InputFiles,
     queue: Queue<Piece>,
+    room: Room<'a>,
     /// The columns as the earliest row has them: its file, its number, and what they are.
     schema: Mutex<Option<(u32, u64, Schema)>>,
     /// Columns that a JSON object may lack, and whether one had them.
@@ -68,6 +72,7 @@ pub(crate) fn read(
     options: &BuildOptions,
     files: &InputFiles,
     sorter: &Sorter,
+    memory: Memory,
     bad_rows: &BadRows,
     progress: &Progress,
 ) -> Result<Input, BuildError> {
@@ -75,6 +80,7 @@ pub(crate) fn read(
         options,
         files,
         queue: Queue::new(files.paths.len(), options.threads),
+        room: Room::new(sorter, memory.pages_bytes, memory.sort_bytes),
         schema: Mutex::new(None),
         optional: jsonl::OptionalColumns::new(&options.value),
     };

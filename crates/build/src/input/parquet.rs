@@ -1,7 +1,8 @@
 //! Reads Parquet, a row group at a time and only the columns that are wanted.
 //!
 //! Texts and binaries are read as views of the decompressed pages: their bytes are copied once,
-//! into the sort, and a value that a dictionary holds once is not multiplied in memory.
+//! into the sort, and a value that a dictionary holds once is not multiplied in memory. The pages of
+//! all row groups that are read at a time have so much memory together: a row group waits for it.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,6 +11,8 @@ use std::sync::atomic::Ordering;
 
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::basic::PageType;
+use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::columns::{RecordMaker, describe};
 use super::decoded::decoded_schema;
@@ -19,8 +22,14 @@ use super::{Chosen, Piece, Reading};
 use crate::error::BuildError;
 
 /// About how much is decoded at a time, in bytes and in rows.
-const BATCH_BYTES: u64 = 4 << 20;
+const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_ROWS_MAX: u64 = 8192;
+
+/// How long a page, or a dictionary, is where the file does not tell: writers divide columns by this.
+const PAGE_BYTES: u64 = 1 << 20;
+
+/// How many pages of a column there are in memory: one as it is in the file, and two in which a batch begins and ends.
+const PAGES_AT_ONCE: u64 = 3;
 
 /// What the row groups of a file have in common.
 struct Table {
@@ -61,7 +70,8 @@ impl Table {
     fn open(reading: &Reading<'_>, file: u32, path: &Path) -> Result<Self, BuildError> {
         let handle = File::open(path).map_err(|e| BuildError::unreadable(path, e))?;
         let failed = |e| BuildError::unreadable(path, format!("it is no complete Parquet file: {e}"));
-        let plain = ArrowReaderMetadata::load(&handle, ArrowReaderOptions::new()).map_err(failed)?;
+        let options = ArrowReaderOptions::new().with_encoding_stats_as_mask(false);
+        let plain = ArrowReaderMetadata::load(&handle, options).map_err(failed)?;
         let names: Vec<&str> = plain
             .schema()
             .fields()
@@ -107,6 +117,10 @@ impl RowGroup {
         let rows = group.num_rows().unsigned_abs().max(1);
         let row_bytes = group.total_byte_size().unsigned_abs() / rows;
         let batch_rows = (BATCH_BYTES / row_bytes.max(1)).clamp(1, BATCH_ROWS_MAX);
+        let columns = group.columns().iter().enumerate();
+        let read = columns.filter(|(leaf, _)| table.projection.leaf_included(*leaf));
+        let pages_bytes: u64 = read.map(|(_, column)| pages_bytes(column)).sum();
+        let _taken = reading.room.take(BATCH_BYTES + pages_bytes)?;
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(handle, table.metadata.clone())
             .with_row_groups(vec![self.number])
             .with_projection(table.projection.clone())
@@ -135,4 +149,23 @@ impl RowGroup {
             )))
         }
     }
+}
+
+/// About how much the pages of a column take that are in memory at a time.
+fn pages_bytes(column: &ColumnChunkMetaData) -> u64 {
+    let column_bytes = column.uncompressed_size().unsigned_abs();
+    let is_data = |page: PageType| matches!(page, PageType::DATA_PAGE | PageType::DATA_PAGE_V2);
+    let pages = column.page_encoding_stats().map(|stats| {
+        let data = stats.iter().filter(|stats| is_data(stats.page_type));
+        data.map(|stats| u64::from(stats.count.unsigned_abs())).sum::<u64>()
+    });
+    let page_bytes = match pages {
+        // The last one is shorter than the others.
+        Some(pages) => column_bytes / pages.saturating_sub(1).max(1),
+        None => column_bytes.min(PAGE_BYTES),
+    };
+    let dictionary_bytes = column
+        .dictionary_page_offset()
+        .map_or(0, |_| column_bytes.min(PAGE_BYTES));
+    PAGES_AT_ONCE * page_bytes + dictionary_bytes
 }

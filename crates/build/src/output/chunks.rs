@@ -6,7 +6,10 @@ use fondaco_storage::FileWriter;
 use super::{Finished, Written, chunk_error};
 use crate::error::BuildError;
 use crate::options::BuildOptions;
-use crate::sort::Record;
+use crate::sort::{Record, temporary_file};
+
+/// The table of a chunk of more records, which takes four bytes for each, is kept in a temporary file.
+const RECORDS_WITHOUT_FILE_MAX: u64 = 64 << 10;
 
 /// The chunks of a unit.
 pub(super) struct ChunkSequence<'a> {
@@ -26,7 +29,7 @@ impl<'a> ChunkSequence<'a> {
         dictionary: Option<&[u8]>,
         finished: &'a Finished,
     ) -> Result<Self, BuildError> {
-        let encoder = Encoder::new(options.compression, dictionary).map_err(|e| chunk_error(&options.output, e))?;
+        let encoder = Encoder::new(options.compression, dictionary).map_err(|e| chunk_error(options, e))?;
         Ok(Self {
             options,
             encoder,
@@ -43,9 +46,7 @@ impl<'a> ChunkSequence<'a> {
                 Some((plan, writer)) if holds(plan, record) => {
                     self.written.records += 1;
                     let Some(writer) = writer else {
-                        // In a dry run, the value of a record is the length of the real one.
-                        let length = record.value.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-                        self.written.bytes += record.key.len() as u64 + u64::from(length);
+                        self.written.bytes += record.key.len() as u64 + record.value_bytes(true);
                         return Ok(());
                     };
                     self.written.bytes += (record.key.len() + record.value.len()) as u64;
@@ -53,7 +54,7 @@ impl<'a> ChunkSequence<'a> {
                         .encoder
                         .encode(record.value)
                         .and_then(|value| writer.append(record.hash, record.key, value))
-                        .map_err(|e| chunk_error(&self.options.output, e));
+                        .map_err(|e| chunk_error(self.options, e));
                 }
                 _ => assert!(self.next_chunk()?, "every record belongs to a chunk of its unit"),
             }
@@ -65,7 +66,7 @@ impl<'a> ChunkSequence<'a> {
         let output = &self.options.output;
         if let Some((plan, Some(writer))) = self.current.take() {
             let index = output.create_file(&index_file_name(plan.partition, plan.chunk))?;
-            let (entry, data, index) = writer.finish(index).map_err(|e| chunk_error(output, e))?;
+            let (entry, data, index) = writer.finish(index).map_err(|e| chunk_error(self.options, e))?;
             self.written.entries.push(entry);
             for file in [data, index] {
                 if output.local_path().is_none() {
@@ -84,7 +85,11 @@ impl<'a> ChunkSequence<'a> {
             None
         } else {
             let data = output.create_file(&data_file_name(plan.partition, plan.chunk))?;
-            Some(ChunkWriter::new(*plan, data).map_err(|e| chunk_error(output, e))?)
+            let writer = ChunkWriter::new(*plan, data).map_err(|e| chunk_error(self.options, e))?;
+            Some(match plan.records_expected > RECORDS_WITHOUT_FILE_MAX {
+                true => writer.with_table_in(temporary_file(&self.options.temporary)?),
+                false => writer,
+            })
         };
         self.written.chunks += 1;
         self.current = Some((*plan, writer));

@@ -6,6 +6,7 @@
 
 mod chunks;
 mod plan;
+mod settle;
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +15,7 @@ use std::thread::{self, ScopedJoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use fondaco_format::{Checksummer, ChunkEntry, DICTIONARY_FILE, FileEntry, FormatError};
-use fondaco_storage::{FileWriter, Location, StorageError};
+use fondaco_storage::{FileWriter, StorageError};
 
 use crate::error::BuildError;
 use crate::input::or_panic;
@@ -45,11 +46,12 @@ pub(crate) struct Written {
 /// Writes all chunks durably.
 pub(crate) fn write(
     options: &BuildOptions,
-    sorted: Sorted,
+    mut sorted: Sorted,
     drain: Drain<'_>,
     dictionary: Option<&[u8]>,
     progress: &Progress,
 ) -> Result<Written, BuildError> {
+    let duplicates = settle::settle(options, &mut sorted, drain, progress)?;
     let units = units(&sorted.tallies, sorted.layout.bucket_bits, options.chunk_bytes_target);
     let chunks: usize = units.iter().map(|unit| unit.chunks.len()).sum();
     let sync_each = chunks * 2 <= FILES_SYNCED_ONE_BY_ONE_MAX;
@@ -107,9 +109,11 @@ pub(crate) fn write(
         options.output.sync_all()?;
     }
     done.sort_by_key(|(number, _)| *number);
-    Ok(done
-        .into_iter()
-        .fold(Written::default(), |sum, (_, unit)| sum.with(unit)))
+    let before = Written {
+        duplicates,
+        ..Written::default()
+    };
+    Ok(done.into_iter().fold(before, |sum, (_, unit)| sum.with(unit)))
 }
 
 fn take<'u>(next: &AtomicUsize, units: &'u [Unit]) -> Option<(usize, &'u Unit)> {
@@ -132,10 +136,10 @@ fn sync(finished: &Receiver<Option<FileWriter>>, sync_each: bool) -> Result<(), 
 type Finished = Sender<Option<FileWriter>>;
 
 /// Writes the dictionary of the compression, durably.
-pub(crate) fn write_dictionary(output: &Location, dictionary: &[u8]) -> Result<FileEntry, BuildError> {
-    let mut file = output.create_file(DICTIONARY_FILE)?;
+pub(crate) fn write_dictionary(options: &BuildOptions, dictionary: &[u8]) -> Result<FileEntry, BuildError> {
+    let mut file = options.output.create_file(DICTIONARY_FILE)?;
     file.write_all(dictionary)
-        .map_err(|e| chunk_error(output, FormatError::Write(e)))?;
+        .map_err(|e| chunk_error(options, FormatError::Write(e)))?;
     file.finish()?;
     let mut checksum = Checksummer::new();
     checksum.update(dictionary);
@@ -147,8 +151,10 @@ pub(crate) fn write_dictionary(output: &Location, dictionary: &[u8]) -> Result<F
 }
 
 /// An error of a chunk's writer; a full disk is told apart.
-fn chunk_error(output: &Location, source: FormatError) -> BuildError {
+fn chunk_error(options: &BuildOptions, source: FormatError) -> BuildError {
+    let output = &options.output;
     match source {
+        FormatError::Table(e) => BuildError::temporary(&options.temporary, e),
         FormatError::Write(e) if e.kind() == std::io::ErrorKind::StorageFull => StorageError::DiskFull {
             path: output.to_string().into(),
         }

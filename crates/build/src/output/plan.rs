@@ -53,18 +53,20 @@ pub(super) fn units(tallies: &[PartitionTally], bucket_bits: u32, chunk_bytes_ta
     tallies.iter().enumerate().flat_map(units).collect()
 }
 
+/// How many chunks a partition has that is not empty: a power of two.
+pub(super) fn chunk_count(tally: PartitionTally, chunk_bytes_target: u64) -> u64 {
+    /// One key that comes billions of times must not make millions of empty chunks.
+    const CHUNKS_MAX: u64 = 1 << 14;
+    let chunks = tally.bytes.div_ceil(chunk_bytes_target).clamp(1, CHUNKS_MAX);
+    chunks.next_power_of_two()
+}
+
 /// The chunks of a partition: a power of two of them, or none.
 fn chunks(partition: usize, tally: PartitionTally, chunk_bytes_target: u64) -> Vec<ChunkPlan> {
     if tally.records == 0 {
         return vec![];
     }
-    /// One key that comes billions of times must not make millions of empty chunks.
-    const CHUNKS_MAX: u64 = 1 << 14;
-    let count = tally
-        .bytes
-        .div_ceil(chunk_bytes_target)
-        .clamp(1, CHUNKS_MAX)
-        .next_power_of_two();
+    let count = chunk_count(tally, chunk_bytes_target);
     (0..count)
         .map(|chunk| ChunkPlan {
             partition: PartitionId::new(partition as u32),

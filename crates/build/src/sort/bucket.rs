@@ -18,7 +18,7 @@ pub(crate) type Block = Vec<u8>;
 pub(crate) struct Buckets {
     layout: Layout,
     buckets: Vec<Bucket>,
-    /// What all blocks that exist take, in bytes: in buckets, open in appenders, and free.
+    /// What all blocks that exist take, in bytes: in buckets, open in appenders, and free; and what is lent.
     allocated_bytes: AtomicU64,
     /// Ordinary blocks that were spilled, to be used again: given back to the allocator, they
     /// would fragment its heap.
@@ -90,6 +90,24 @@ impl Buckets {
             }
             self.allocated_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
         }
+    }
+
+    /// Gives a part of the budget to others. Spills if it is used up.
+    pub(crate) fn lend(&self, bytes: u64) -> Result<(), BuildError> {
+        let mut allocated = self.allocated_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        while bytes > 0 && allocated > self.layout.reading_bytes {
+            let freed = self.drop_free_blocks(bytes as usize, false) || self.spill_largest()? > 0;
+            if !freed {
+                break;
+            }
+            allocated = self.allocated_bytes.load(Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Takes back what was given to others.
+    pub(crate) fn take_back(&self, bytes: u64) {
+        self.allocated_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Makes room for a block of no ordinary size; whether there was something to drop.

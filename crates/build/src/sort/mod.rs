@@ -27,6 +27,7 @@ pub(crate) use bucket::Part;
 pub(crate) use drain::{Drain, Scratch, Winner};
 pub(crate) use layout::{Layout, MEMORY_BYTES_MIN};
 pub(crate) use record::{Positions, Record, RowId};
+pub(crate) use spill::temporary_file;
 
 use bucket::Buckets;
 
@@ -78,6 +79,16 @@ impl Sorter {
     /// An appender for one thread.
     pub(crate) fn appender(&self) -> Appender<'_> {
         Appender::new(self)
+    }
+
+    /// Lends a part of its memory. It may be given back before this returns.
+    pub(crate) fn lend(&self, bytes: u64) -> Result<(), BuildError> {
+        self.buckets.lend(bytes)
+    }
+
+    /// Takes back what it has lent.
+    pub(crate) fn take_back(&self, bytes: u64) {
+        self.buckets.take_back(bytes);
     }
 
     /// Ends the input. The tallies are those of all appenders, which are closed.

@@ -63,6 +63,17 @@ impl<'a> Record<'a> {
         RECORD_HEADER_BYTES + self.key.len() + self.value.len()
     }
 
+    /// How many bytes its value has: in a dry run, the value is the length of the real one.
+    pub(crate) fn value_bytes(&self, dry_run: bool) -> u64 {
+        match dry_run {
+            true => self
+                .value
+                .first_chunk()
+                .map_or(0, |bytes| u32::from_le_bytes(*bytes).into()),
+            false => self.value.len() as u64,
+        }
+    }
+
     /// Appends it. The key has 1 to 65536 bytes, and there are at most 65536 partitions.
     #[inline]
     pub(crate) fn write_to(&self, block: &mut Vec<u8>) {

@@ -21,11 +21,15 @@ pub(crate) struct SpillFile {
     bytes: AtomicU64,
 }
 
+/// A file without a name.
+pub(crate) fn temporary_file(directory: &Path) -> Result<File, BuildError> {
+    tempfile::tempfile_in(directory).map_err(|e| BuildError::temporary(directory, e))
+}
+
 impl SpillFile {
     pub(crate) fn create(directory: &Path) -> Result<Self, BuildError> {
-        let file = tempfile::tempfile_in(directory).map_err(|e| BuildError::temporary(directory, e))?;
         Ok(Self {
-            file,
+            file: temporary_file(directory)?,
             bytes: AtomicU64::new(0),
         })
     }

@@ -67,7 +67,7 @@ pub struct InputOptions {
     #[arg(long, default_value = "none", value_name = "none|lz4|zstd")]
     pub compress: Compression,
 
-    /// How much memory the sort may use, for instance 512MiB or 4GiB
+    /// How much memory to use, for instance 512MiB or 4GiB; the process takes up to 256MiB more
     #[arg(long, default_value = "1GiB", value_name = "BYTES", value_parser = parse_bytes)]
     pub memory: u64,
 

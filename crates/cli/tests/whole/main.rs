@@ -14,6 +14,7 @@ mod memory;
 mod node;
 mod random;
 mod security;
+mod starts;
 mod swaps;
 mod told;
 mod written;

@@ -428,8 +428,8 @@ fn best_of(writer: &Writer) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::segment::{Ended, Keys, SEGMENT_HEAD_BYTES};
-    use super::super::{LogEngine, LogOptions};
+    use super::super::segment::{Ended, SEGMENT_HEAD_BYTES};
+    use super::super::{LogEngine, LogOptions, keys::Keys};
     use super::*;
 
     #[test]

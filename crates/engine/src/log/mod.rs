@@ -13,8 +13,10 @@ mod entry;
 mod frame;
 mod heads;
 mod heat;
+mod keys;
 mod listed;
 mod marks;
+mod merge;
 mod moving;
 mod recovery;
 mod scan;
@@ -31,9 +33,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use self::cleaner::{Cleaner, Cleaning};
 use self::damaged::Damaged;
 use self::heat::Heat;
+use self::keys::{Keys, KeysFile};
 use self::listed::Listed;
 use self::recovery::{Recovered, recover};
-use self::segment::{Ended, Keys, Segment};
+use self::segment::{Ended, Segment};
 use self::table::{LogTable, Segments, TableHandle};
 use self::tree::Tree;
 use self::writer::{Active, Full, SegmentState, Writer};
@@ -206,7 +209,7 @@ impl LogEngine {
 
 /// Keeps copies of what is damaged, before anything in the directory is changed.
 fn set_aside(dir: &Path, recovered: &Recovered) -> Result<(), EngineError> {
-    for read in recovered.read.iter().filter(|read| read.is_damaged) {
+    for read in recovered.read.values().filter(|read| read.is_damaged) {
         read.segment.set_aside()?;
     }
     for keys in &recovered.lone_keys {
@@ -226,7 +229,7 @@ fn tail_of(
     let mut ended = Ended::default();
     let last = recovered.segments.last_key_value().map_or(0, |(&last, _)| last);
     let (mut active, mut full) = (None, Vec::new());
-    for read in recovered.read.drain(..) {
+    for read in std::mem::take(&mut recovered.read).into_values() {
         let is_intact = !read.is_damaged && read.has_head;
         if read.segment.number() == last && is_intact {
             read.segment.cut(read.ended.length)?;
@@ -248,9 +251,11 @@ fn tail_of(
             stays_as_it_is: !is_intact,
         });
     }
-    if let Some((segment, keys)) = recovered.last_sealed.take() {
-        ended = keys.ended;
-        if u64::from(ended.length) < segment_bytes {
+    if let (Some(sealed), Some(segment)) = (recovered.sealed.get(&last), recovered.segments.get(&last)) {
+        ended = sealed.ended;
+        if u64::from(ended.length) < segment_bytes
+            && let Some(keys) = KeysFile::read(segment.path(), last)
+        {
             // It is written to again: what it has is not all that it will have.
             keys.delete(segment.path())?;
             directory::sync(dir).map_err(|error| failure::io("delete a file of keys in", dir, error))?;
@@ -261,7 +266,7 @@ fn tail_of(
                 length: ended.length,
                 batches: ended.batches,
                 keys: Keys::from(keys),
-                segment,
+                segment: Arc::clone(segment),
             });
         }
     }

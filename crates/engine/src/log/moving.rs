@@ -7,9 +7,10 @@ use std::sync::{Arc, PoisonError};
 use super::Shared;
 use super::entry::{At, Entry};
 use super::frame::{Content, Frame, frame_bytes};
+use super::keys::{KeysFile, Named, Says};
 use super::marks::Marks;
 use super::recovery::{Scanned, scan};
-use super::segment::{KeysFile, Named, Says, Segment};
+use super::segment::Segment;
 use super::table::held;
 use super::writer::SegmentState;
 use crate::batch::Pair;
@@ -36,7 +37,7 @@ impl Shared {
             Some(keys) => {
                 let repeated = keys.repeated_deletions(oldest_other);
                 let is_repeated = |named: &Named<'_>| repeated.contains(&named.offset);
-                keys.iter().filter(|named| !is_repeated(named)).for_each(take);
+                keys.by_offset().filter(|named| !is_repeated(named)).for_each(take);
             }
             None => match scan(segment, self.high_water.identity(), &mut take) {
                 Ok(Scanned { damage: None, .. }) => {}

@@ -1,5 +1,5 @@
 //! What a directory has, as it is opened: the keys of all tables, read from the files of keys, and from the segments
-//! that have none, which are those that were written last.
+//! that have none, which are those that were written last. All are gone through together, in the order of keys.
 //!
 //! What is damaged is left out, and nothing else: batches behind it are taken in. All that can have been lost is found, and
 //! nothing is changed here, so that the loss can be noted first.
@@ -12,12 +12,13 @@ use std::sync::Arc;
 use super::catalog::Catalog;
 use super::entry::{At, Entry};
 use super::frame::{Batch, Found, find_batch, frame_bytes, read_batch};
+use super::keys::{Keys, KeysReader, Named, Says};
 use super::listed::Listed;
-use super::segment::{Ended, Head, Keys, KeysFile, Named, SEGMENT_HEAD_BYTES, Says, Segment};
+use super::merge::{Source, merge};
+use super::segment::{Ended, Head, SEGMENT_HEAD_BYTES, Segment};
 use super::table::Segments;
 use super::tree::Tree;
 use super::writer::{Use, batch_number};
-use crate::engine::Spot;
 use crate::error::EngineError;
 use crate::failure;
 use crate::high_water::{self, HighWater};
@@ -30,10 +31,10 @@ pub(super) struct Recovered {
     pub(super) trees: HashMap<u32, Tree>,
     pub(super) segments: Segments,
     pub(super) uses: BTreeMap<u32, Use>,
-    /// Segments that were read, in order: they have no files of keys, or not the right ones.
-    pub(super) read: Vec<Read>,
-    /// The last segment, if it has a file of keys.
-    pub(super) last_sealed: Option<(Arc<Segment>, KeysFile)>,
+    /// Segments that were read, by their numbers: they have no files of keys, or not the right ones.
+    pub(super) read: BTreeMap<u32, Read>,
+    /// The files of keys of the others.
+    pub(super) sealed: BTreeMap<u32, KeysReader>,
     /// Files of keys whose segments are missing.
     pub(super) lone_keys: Vec<PathBuf>,
     /// The identity of the log, if there is one.
@@ -89,16 +90,12 @@ pub(super) fn recover(dir: &Path) -> Result<Recovered, EngineError> {
         None => return Err(failure::corrupt(dir, "the names of its tables are missing")),
     };
     let mut found = Recovered {
-        trees: catalog
-            .numbers
-            .values()
-            .map(|&number| (number, Tree::default()))
-            .collect(),
         catalog,
+        trees: HashMap::new(),
         segments: Segments::new(),
         uses: BTreeMap::new(),
-        read: Vec::new(),
-        last_sealed: None,
+        read: BTreeMap::new(),
+        sealed: BTreeMap::new(),
         lone_keys,
         identity: known_identity,
         losses: Vec::new(),
@@ -111,17 +108,25 @@ pub(super) fn recover(dir: &Path) -> Result<Recovered, EngineError> {
         }
         found.segments.insert(*number, segment);
     }
-    let mut lengths = BTreeMap::new();
     for segment in found.segments.clone().into_values() {
-        let ended = found.take_in(&segment)?;
-        lengths.insert(segment.number(), ended.length);
+        match KeysReader::open(segment.path(), segment.number()) {
+            Some(keys) if segment.file_bytes()? >= keys.ended.length.into() => {
+                found.sealed.insert(segment.number(), keys);
+            }
+            _ => found.read_segment(&segment)?,
+        }
+    }
+    while let Err(number) = found.gather() {
+        // Its file of keys is damaged.
+        found.sealed.remove(&number);
+        let segment = found.segments.get(&number).cloned();
+        segment.map_or(Ok(()), |segment| found.read_segment(&segment))?;
     }
     if has_water || !is_new {
         found.compare_with_listed(dir)?;
-        found.compare_with_marks(dir, marks.as_deref(), &lengths);
+        found.compare_with_marks(dir, marks.as_deref());
     }
     found.compare_with_heads()?;
-    found.count_live();
     Ok(found)
 }
 
@@ -209,64 +214,84 @@ impl Damage {
 }
 
 impl Recovered {
-    /// Takes in what a segment says.
-    fn take_in(&mut self, segment: &Arc<Segment>) -> Result<Ended, EngineError> {
-        let number = segment.number();
-        if let Some(keys) = KeysFile::read(segment.path(), number)
-            && segment.file_bytes()? >= keys.ended.length.into()
-        {
-            let ended = keys.ended;
-            self.uses.insert(number, Use::sealed(ended.length));
-            for named in keys.iter() {
-                self.apply(number, named);
-            }
-            let is_last = self.segments.last_key_value().is_some_and(|(last, _)| *last == number);
-            self.last_sealed = is_last.then(|| (Arc::clone(segment), keys));
-            return Ok(ended);
-        }
-        self.uses.insert(number, Use::open(SEGMENT_HEAD_BYTES));
+    /// Reads a segment that has no file of keys.
+    fn read_segment(&mut self, segment: &Arc<Segment>) -> Result<(), EngineError> {
         // Without an identity nothing is found to be whole.
         let identity = self.identity.unwrap_or_default();
-        let scanned = scan(segment, identity, |named| self.apply(number, named))?;
         let Scanned {
-            keys,
+            mut keys,
             ended,
             damage,
             has_head,
-        } = scanned;
-        if let Some(used) = self.uses.get_mut(&number) {
-            used.bytes = ended.length.into();
-        }
+        } = scan(segment, identity, |_| {})?;
         if let Some(damage) = &damage {
             self.losses.push(damage.describe(segment));
         }
-        self.read.push(Read {
+        keys.sort();
+        let read = Read {
             segment: Arc::clone(segment),
             ended,
             keys,
             is_damaged: damage.is_some(),
             has_head,
-        });
-        Ok(ended)
+        };
+        self.read.insert(segment.number(), read);
+        Ok(())
     }
 
-    fn apply(&mut self, segment: u32, named: Named<'_>) {
-        // Otherwise the table was dropped.
-        let Some(tree) = self.trees.get_mut(&named.table) else {
-            return;
-        };
-        match named.says {
-            Says::ValueOf(bytes) => {
-                let offset = named.offset;
-                tree.put(Entry::cold(named.key, bytes, At { segment, offset }), Spot::default());
+    /// Makes the trees of all tables, and finds out how much of each segment is used.
+    ///
+    /// # Errors
+    /// The number of a segment whose file of keys is damaged. Then it is to be read, and this done again.
+    fn gather(&mut self) -> Result<(), u32> {
+        let sealed = self.sealed.iter().map(|(&number, keys)| {
+            let used = Use::sealed(keys.ended.length);
+            (number, (used, Source::File(keys.clone())))
+        });
+        let read = self.read.iter().map(|(&number, read)| {
+            let used = Use::open(read.ended.length);
+            (number, (used, Source::Memory(&read.keys)))
+        });
+        let (numbers, sources): (Vec<u32>, Vec<_>) = sealed.chain(read).collect::<BTreeMap<_, _>>().into_iter().unzip();
+        let (mut uses, sources): (Vec<Use>, Vec<Source<'_>>) = sources.into_iter().unzip();
+        let mut trees: Vec<(u32, Tree)> = self
+            .catalog
+            .numbers
+            .values()
+            .map(|&number| (number, Tree::default()))
+            .collect();
+        trees.sort_by_key(|(number, _)| *number);
+        let mut at = 0;
+        let merged = merge(sources, |source, named, is_newest| {
+            while trees.get(at).is_some_and(|(number, _)| *number < named.table) {
+                at += 1;
             }
-            Says::NoneSince(since) => {
-                tree.remove(named.key);
-                if let Some(used) = self.uses.get_mut(&segment) {
-                    used.deleted(since, frame_bytes(named.key.len(), 0));
+            // Otherwise the table was dropped.
+            let Some((_, tree)) = trees.get_mut(at).filter(|(number, _)| *number == named.table) else {
+                return;
+            };
+            let used = &mut uses[source];
+            match named.says {
+                Says::ValueOf(bytes) if is_newest => {
+                    let (segment, offset) = (numbers[source], named.offset);
+                    let entry = Entry::cold(named.key, bytes, At { segment, offset });
+                    used.live_bytes += entry.frame_bytes();
+                    tree.push(entry);
                 }
+                Says::ValueOf(_) => {}
+                Says::NoneSince(since) => used.deleted(since, frame_bytes(named.key.len(), 0)),
             }
-        }
+        });
+        merged.map_err(|source| numbers[source])?;
+        self.trees = trees.into_iter().collect();
+        self.uses = numbers.into_iter().zip(uses).collect();
+        Ok(())
+    }
+
+    /// How a segment ends, as far as it was found to be whole.
+    pub(super) fn ended(&self, number: u32) -> Option<Ended> {
+        let read = self.read.get(&number).map(|read| read.ended);
+        read.or_else(|| self.sealed.get(&number).map(|keys| keys.ended))
     }
 
     /// Looks for segments that were there.
@@ -288,15 +313,15 @@ impl Recovered {
     }
 
     /// Looks whether the log goes as far as it did.
-    fn compare_with_marks(&mut self, dir: &Path, marks: Option<&[high_water::Mark]>, lengths: &BTreeMap<u32, u32>) {
+    fn compare_with_marks(&mut self, dir: &Path, marks: Option<&[high_water::Mark]>) {
         let Some(marks) = marks else {
             let lost = format!("how long the log in {dir:?} was is not known: what says so is missing or damaged");
             return self.losses.push(lost);
         };
-        let last = lengths.last_key_value().map_or(0, |(&last, _)| u64::from(last));
+        let last = self.segments.last_key_value().map_or(0, |(&last, _)| u64::from(last));
         for mark in marks {
-            let length = lengths.iter().find(|&(&number, _)| u64::from(number) == mark.number);
-            match length.map(|(_, &length)| u64::from(length)) {
+            let ended = u32::try_from(mark.number).ok().and_then(|number| self.ended(number));
+            match ended.map(|ended| u64::from(ended.length)) {
                 Some(length) if length < mark.length => self.losses.push(format!(
                     "segment {} of the log in {dir:?} ends at byte {length}, and at byte {} when it was synced last",
                     mark.number, mark.length
@@ -312,7 +337,7 @@ impl Recovered {
 
     /// Looks whether segments end as those behind them say. One with a file of keys was whole when that was made.
     fn compare_with_heads(&mut self) -> Result<(), EngineError> {
-        for read in &mut self.read {
+        for read in self.read.values_mut() {
             let Some(next) = self.segments.get(&(read.segment.number() + 1)) else {
                 continue;
             };
@@ -330,14 +355,6 @@ impl Recovered {
             }
         }
         Ok(())
-    }
-
-    fn count_live(&mut self) {
-        for entry in self.trees.values().flat_map(Tree::iter) {
-            if let Some(used) = self.uses.get_mut(&entry.at().segment) {
-                used.live_bytes += entry.frame_bytes();
-            }
-        }
     }
 }
 
@@ -372,4 +389,87 @@ fn files(dir: &Path) -> Result<Files, EngineError> {
         lone_keys: lone.map(|(_, path)| path).collect(),
         segments,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::writer::Age;
+    use super::super::{LogEngine, LogOptions};
+    use super::*;
+    use crate::batch::WriteBatch;
+    use crate::engine::Engine;
+
+    /// Where each key of each table stands, and what is used of each segment, as it is found.
+    fn found(dir: &Path) -> impl PartialEq {
+        let found = recover(dir).unwrap();
+        assert_eq!(found.losses, [""; 0]);
+        let trees: BTreeMap<u32, Vec<_>> = found
+            .trees
+            .iter()
+            .map(|(&number, tree)| {
+                let entries = tree
+                    .iter()
+                    .map(|entry| (entry.key().to_vec(), entry.at(), entry.value_bytes()));
+                (number, entries.collect())
+            })
+            .collect();
+        let age = |number| Age { number, oldest: 0 };
+        let used = |(&number, used): (&u32, &Use)| {
+            (
+                number,
+                used.bytes,
+                used.live_bytes,
+                used.kept_deletion_bytes(&age(number)),
+            )
+        };
+        (trees, found.uses.iter().map(used).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_same_is_found_by_files_of_keys_and_without() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = LogOptions {
+            segment_bytes: 64 << 10,
+            disk_reserve_bytes: 0,
+            ..LogOptions::default()
+        };
+        let mut random = fastrand::Rng::with_seed(7);
+        let engine = LogEngine::open(dir.path(), options).unwrap();
+        let tables = ["one", "two", "dropped"].map(|name| engine.open_table(name).unwrap());
+        for _ in 0..5000 {
+            let mut batch = WriteBatch::new();
+            for _ in 0..random.usize(1..6) {
+                let table = &*tables[random.usize(..tables.len())];
+                let key = random.u16(..500).to_be_bytes().to_vec().into();
+                match random.u8(..4) {
+                    0 => batch.delete(table, key),
+                    _ => batch.put(table, key, vec![1; random.usize(..200)].into()),
+                }
+            }
+            engine.write(batch).unwrap();
+        }
+        engine.drop_table("dropped").unwrap();
+        drop((tables, engine));
+
+        let first = found(dir.path());
+        let keys = || {
+            let paths = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+            let mut keys: Vec<_> = paths
+                .filter(|path| path.extension().is_some_and(|name| name == "keys"))
+                .collect();
+            keys.sort();
+            keys
+        };
+        assert!(keys().len() > 4, "{:?}", keys());
+        // The last bit of one is noticed when much has been taken in.
+        let damaged = &keys()[2];
+        let mut bytes = fs::read(damaged).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(damaged, bytes).unwrap();
+        assert!(found(dir.path()) == first, "a damaged file of keys makes a difference");
+        for path in keys() {
+            fs::remove_file(path).unwrap();
+            assert!(found(dir.path()) == first, "a missing file of keys makes a difference");
+        }
+    }
 }

@@ -28,6 +28,8 @@
 //! All numbers are little-endian. In the last block the places of missing buckets hold the length of
 //! the data file. Buckets follow each other without gaps: one ends where the next begins.
 
+use std::io;
+use std::iter::Peekable;
 use std::ops::Range;
 
 use super::data::{HeaderError, check_start};
@@ -140,20 +142,30 @@ fn seal(block: &mut [u8; BLOCK_BYTES]) {
 }
 
 /// Makes the blocks of an index file, header first, from where each bucket begins.
-pub(crate) fn blocks(header: IndexHeader, starts: &[u32]) -> impl Iterator<Item = [u8; BLOCK_BYTES]> {
-    let end = header.data_bytes as u32;
-    let rest = starts.chunks(BUCKETS_PER_BLOCK as usize).enumerate();
-    let places = rest.map(move |(number, chunk)| {
-        let mut block = [0; BLOCK_BYTES];
-        let after = starts.get((number + 1) * BUCKETS_PER_BLOCK as usize).copied();
-        let padded = chunk.iter().copied().chain(after).chain(std::iter::repeat(end));
-        for (place, start) in block[..CHECKSUM_AT].chunks_exact_mut(4).zip(padded) {
-            place.copy_from_slice(&start.to_le_bytes());
-        }
-        seal(&mut block);
-        block
+pub(crate) fn blocks(
+    header: IndexHeader,
+    starts: impl Iterator<Item = io::Result<u32>>,
+) -> impl Iterator<Item = io::Result<[u8; BLOCK_BYTES]>> {
+    let mut starts = starts.peekable();
+    let places = std::iter::from_fn(move || {
+        starts.peek()?;
+        Some(next_block(&mut starts, header.data_bytes as u32))
     });
-    std::iter::once(header.to_block()).chain(places)
+    std::iter::once(Ok(header.to_block())).chain(places)
+}
+
+fn next_block(starts: &mut Peekable<impl Iterator<Item = io::Result<u32>>>, end: u32) -> io::Result<[u8; BLOCK_BYTES]> {
+    let mut block = [0; BLOCK_BYTES];
+    let (places, after) = block[..CHECKSUM_AT].split_at_mut(4 * BUCKETS_PER_BLOCK as usize);
+    for place in places.chunks_exact_mut(4) {
+        let start = starts.next().transpose()?.unwrap_or(end);
+        place.copy_from_slice(&start.to_le_bytes());
+    }
+    // An error comes again with the next block.
+    let next = starts.peek().and_then(|start| start.as_ref().ok()).copied();
+    after.copy_from_slice(&next.unwrap_or(end).to_le_bytes());
+    seal(&mut block);
+    Ok(block)
 }
 
 /// Checks the bytes of a whole index file: its header, the checksum of each block, and that buckets
@@ -212,7 +224,8 @@ mod tests {
             records: 7,
             data_bytes: u64::from(end),
         };
-        blocks(header, &starts).flatten().collect()
+        let starts = starts.into_iter().map(Ok);
+        blocks(header, starts).flat_map(Result::unwrap).collect()
     }
 
     proptest! {

@@ -6,6 +6,7 @@
 pub(crate) mod data;
 pub(crate) mod index;
 pub(crate) mod reader;
+mod starts;
 pub(crate) mod writer;
 
 use fondaco_model::PartitionId;

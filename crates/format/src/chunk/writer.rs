@@ -1,8 +1,9 @@
 //! Writes one chunk, record by record, to any two writers.
 //!
 //! The data file is written in one pass and the index after it, so that both may stream to a remote
-//! store. What is held in memory is the index: 4 bytes a bucket.
+//! store. What is held in memory is the index: 4 bytes a bucket, or a part of that if a file is there for the rest.
 
+use std::fs::File;
 use std::io::Write;
 
 use fondaco_model::{KEY_BYTES_MAX, PartitionId};
@@ -10,6 +11,7 @@ use fondaco_model::{KEY_BYTES_MAX, PartitionId};
 use super::ChunkIdentity;
 use super::data::{DATA_HEADER_BYTES, DataHeader};
 use super::index::{IndexHeader, blocks, bucket_count};
+use super::starts::Starts;
 use crate::checksum::Checksummer;
 use crate::compression::EncodedValue;
 use crate::error::FormatError;
@@ -41,7 +43,7 @@ pub struct ChunkWriter<W: Write> {
     identity: ChunkIdentity,
     bucket_count: u32,
     /// Where each bucket begins, up to that of the last record.
-    starts: Vec<u32>,
+    starts: Starts,
     data: Sink<W>,
     records: u64,
     last_hash: u64,
@@ -112,11 +114,19 @@ impl<W: Write> ChunkWriter<W> {
             plan,
             identity,
             bucket_count,
-            starts: Vec::with_capacity(bucket_count as usize),
+            starts: Starts::default(),
             data,
             records: 0,
             last_hash: 0,
         })
+    }
+
+    /// Keeps in a file, which is empty, what of the index is not written yet. Then memory does not grow with the number of
+    /// records.
+    #[must_use]
+    pub fn with_table_in(mut self, file: File) -> Self {
+        self.starts.keep_in(file);
+        self
     }
 
     /// Adds a record. Records come in ascending order of their hashes, and in any order among equal
@@ -143,9 +153,8 @@ impl<W: Write> ChunkWriter<W> {
             });
         }
         let bucket = bucket_of_hash(hash, self.identity.chunk_count, self.bucket_count);
-        if self.starts.len() <= bucket as usize {
-            self.starts.resize(bucket as usize + 1, start as u32);
-        }
+        let filled = self.starts.fill(bucket as usize + 1, start as u32);
+        filled.map_err(FormatError::Table)?;
         write_record(&mut self.data.buffer, key, value.bytes, value.stored_as_is);
         self.records += 1;
         self.last_hash = hash;
@@ -159,20 +168,22 @@ impl<W: Write> ChunkWriter<W> {
     /// chunk's entry for the manifest, and both writers for the caller to sync and close.
     pub fn finish<I: Write>(mut self, index: I) -> Result<(ChunkEntry, W, I), FormatError> {
         let data_bytes = self.data.position();
-        self.starts.resize(self.bucket_count as usize, data_bytes as u32);
-        self.join_buckets();
+        let filled = self.starts.fill(self.bucket_count as usize, data_bytes as u32);
+        filled.map_err(FormatError::Table)?;
+        let joined = self.joined_buckets();
         let ChunkIdentity { partition, chunk, .. } = self.identity;
         let (data_entry, data) = self.data.finish(data_file_name(partition, chunk))?;
         debug_assert!(data_entry.bytes == data_bytes && data_bytes >= DATA_HEADER_BYTES as u64);
         let header = IndexHeader {
             identity: self.identity,
-            bucket_count: self.bucket_count,
+            bucket_count: self.bucket_count / joined,
             records: self.records,
             data_bytes,
         };
         let mut sink = Sink::new(index);
-        for block in blocks(header, &self.starts) {
-            sink.buffer.extend_from_slice(&block);
+        let starts = self.starts.every(joined as usize).map_err(FormatError::Table)?;
+        for block in blocks(header, starts) {
+            sink.buffer.extend_from_slice(&block.map_err(FormatError::Table)?);
             if sink.buffer.len() >= BUFFER_BYTES {
                 sink.flush()?;
             }
@@ -188,9 +199,10 @@ impl<W: Write> ChunkWriter<W> {
         Ok((entry, data, index))
     }
 
-    /// Joins neighbouring buckets when there are at least twice as many as the records need: those that were dropped as
-    /// duplicates were expected, too. A bucket is a range of hashes, so the ranges of `joined` buckets are those of one.
-    fn join_buckets(&mut self) {
+    /// How many neighbouring buckets are joined to one: several when there are at least twice as many as the records need,
+    /// since those that were dropped as duplicates were expected, too. A bucket is a range of hashes, so the ranges of
+    /// joined buckets are that of one.
+    fn joined_buckets(&self) -> u32 {
         let ChunkPlan {
             records_expected,
             bytes_expected,
@@ -198,11 +210,7 @@ impl<W: Write> ChunkWriter<W> {
         } = self.plan;
         let bytes = u128::from(bytes_expected) * u128::from(self.records) / u128::from(records_expected.max(1));
         let needed = bucket_count(self.records, bytes.min(u128::from(u64::MAX)) as u64);
-        let joined = floor_power_of_two(self.bucket_count / needed).min(divisor(self.bucket_count));
-        if joined > 1 {
-            self.starts = self.starts.iter().copied().step_by(joined as usize).collect();
-            self.bucket_count /= joined;
-        }
+        floor_power_of_two(self.bucket_count / needed).min(divisor(self.bucket_count))
     }
 }
 

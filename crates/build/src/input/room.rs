@@ -1,0 +1,72 @@
+//! Memory for what is decoded at a time: so much for all threads together. A thread for which nothing is left waits.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::error::BuildError;
+use crate::sort::Sorter;
+
+/// Memory beside the sort, and, beyond that, at most half of the memory of the sort.
+pub(super) struct Room<'a> {
+    sorter: &'a Sorter,
+    beside_bytes: u64,
+    bytes_max: u64,
+    taken_bytes: Mutex<u64>,
+    given_back: Condvar,
+}
+
+/// A part of it, until this is dropped.
+pub(super) struct Taken<'a> {
+    room: &'a Room<'a>,
+    bytes: u64,
+}
+
+impl<'a> Room<'a> {
+    pub(super) fn new(sorter: &'a Sorter, beside_bytes: u64, sort_bytes: u64) -> Self {
+        Self {
+            sorter,
+            beside_bytes,
+            bytes_max: beside_bytes + sort_bytes / 2,
+            taken_bytes: Mutex::new(0),
+            given_back: Condvar::new(),
+        }
+    }
+
+    /// Waits for so much memory, or for all of it if it is more than that.
+    ///
+    /// # Errors
+    /// The sort cannot give it.
+    pub(super) fn take(&'a self, bytes: u64) -> Result<Taken<'a>, BuildError> {
+        let bytes = bytes.min(self.bytes_max);
+        let is_full = |taken: &mut u64| *taken + bytes > self.bytes_max;
+        let taken = self.given_back.wait_while(self.lock(), is_full);
+        let mut taken = taken.unwrap_or_else(PoisonError::into_inner);
+        let of_sort = self.of_sort(*taken + bytes) - self.of_sort(*taken);
+        *taken += bytes;
+        drop(taken);
+        // Given back also if this fails.
+        let given = Taken { room: self, bytes };
+        self.sorter.lend(of_sort)?;
+        Ok(given)
+    }
+
+    /// What the sort gives when so much is taken.
+    fn of_sort(&self, taken_bytes: u64) -> u64 {
+        taken_bytes.saturating_sub(self.beside_bytes)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.taken_bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.room.lock();
+        let before = *taken;
+        *taken -= self.bytes;
+        let of_sort = self.room.of_sort(before) - self.room.of_sort(*taken);
+        drop(taken);
+        self.room.sorter.take_back(of_sort);
+        self.room.given_back.notify_all();
+    }
+}

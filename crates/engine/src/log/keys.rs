@@ -1,0 +1,437 @@
+//! The file of keys beside a segment that is full: what the segment says, without the values, in the order of keys.
+//!
+//! ```text
+//! NUMBER.keys   "fondkey3", number (u64), length of the segment (u32), count of batches in it (u32), length of the
+//!               file (u64), checksum (u64), block…
+//! block         length of its keys (u32), checksum (u64), key…
+//! key           table (u32), place of its frame (u32), length of the value, or since when (u32),
+//!               length of the key (u16), kind (u8), 0 (u8), key                  integers are little-endian
+//! ```
+//!
+//! Keys are in the order of tables, then of keys. Of frames of one key, the last of the segment comes first. So the keys of
+//! all segments can be [gone through together](super::merge) in their order, a block of each at a time.
+//!
+//! The checksum of the head is the xxh3 of all that stands before it. That of a block is the xxh3 of its keys, seeded with
+//! the number of the segment in the upper half and the place of the block in the file in the lower half.
+//!
+//! The file is made when its segment is on the disk. Where it is missing or damaged, the segment is read instead. It is
+//! deleted before its segment, so a file of keys without a segment is a loss.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::frame::{Content, Frame};
+use super::heads::{Head, head_of};
+use super::segment::Ended;
+use crate::error::EngineError;
+use crate::failure;
+
+const MAGIC: &[u8; 8] = b"fondkey3";
+const HEAD_BYTES: usize = 40;
+const BLOCK_HEAD_BYTES: usize = 12;
+const KEY_HEAD_BYTES: usize = 16;
+/// How long a block is about: what is read at a time of each file when all are gone through together.
+const BLOCK_BYTES: usize = 32 << 10;
+
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+
+/// What a file of keys says of one frame: its place, and what it says of its key, without the value itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Named<'a> {
+    pub(super) table: u32,
+    pub(super) offset: u32,
+    pub(super) key: &'a [u8],
+    pub(super) says: Says,
+}
+
+/// What a frame says, in little.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Says {
+    /// A value of so many bytes.
+    ValueOf(u32),
+    /// See [`Content::NoneSince`].
+    NoneSince(u32),
+}
+
+impl Named<'_> {
+    /// How long it is in a file.
+    pub(super) fn stored_bytes(&self) -> usize {
+        KEY_HEAD_BYTES + self.key.len()
+    }
+}
+
+impl Says {
+    fn since(self) -> Option<u32> {
+        match self {
+            Self::ValueOf(_) => None,
+            Self::NoneSince(segment) => Some(segment),
+        }
+    }
+}
+
+impl From<Content<'_>> for Says {
+    fn from(content: Content<'_>) -> Self {
+        match content {
+            Content::Value(value) => Self::ValueOf(value.len() as u32),
+            Content::NoneSince(segment) => Self::NoneSince(segment),
+        }
+    }
+}
+
+/// The file of keys of the segment at a path.
+pub(super) fn keys_path(segment: &Path) -> PathBuf {
+    segment.with_extension("keys")
+}
+
+/// The keys of a segment, as they are gathered while it is written.
+#[derive(Debug)]
+pub(super) struct Keys {
+    segment: u32,
+    bytes: Vec<u8>,
+}
+
+impl Keys {
+    pub(super) fn of(segment: u32) -> Self {
+        Self {
+            segment,
+            bytes: Vec::new(),
+        }
+    }
+
+    pub(super) fn push(&mut self, frame: &Frame<'_>, offset: u32) {
+        let (kind, number) = match frame.content.into() {
+            Says::ValueOf(bytes) => (PUT, bytes),
+            Says::NoneSince(segment) => (DELETE, segment),
+        };
+        let mut head = [0; KEY_HEAD_BYTES];
+        head[0..4].copy_from_slice(&frame.table.to_le_bytes());
+        head[4..8].copy_from_slice(&offset.to_le_bytes());
+        head[8..12].copy_from_slice(&number.to_le_bytes());
+        head[12..14].copy_from_slice(&(frame.key.len() as u16).to_le_bytes());
+        head[14] = kind;
+        self.bytes.extend_from_slice(&head);
+        self.bytes.extend_from_slice(frame.key);
+    }
+
+    /// All that was gathered, as in the blocks of a file, one after the other.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Puts them into the order of a file.
+    pub(super) fn sort(&mut self) {
+        // Keys differ in their heads, mostly, which stand beside each other here.
+        let mut places: Vec<(u32, Head, u32)> = named_in(&self.bytes)
+            .map(|(at, named)| (named.table, head_of(named.key), at as u32))
+            .collect();
+        let at = |place: u32| named_at(&self.bytes, place as usize);
+        let order = |place: u32| at(place).map(|named| (named.key, Reverse(named.offset)));
+        places.sort_unstable_by(|one, two| {
+            (one.0, one.1)
+                .cmp(&(two.0, two.1))
+                .then_with(|| order(one.2).cmp(&order(two.2)))
+        });
+        let mut sorted = Vec::with_capacity(self.bytes.len());
+        for (_, _, place) in places {
+            let bytes = at(place).map_or(0, |named| named.stored_bytes());
+            sorted.extend_from_slice(&self.bytes[place as usize..][..bytes]);
+        }
+        self.bytes = sorted;
+    }
+
+    /// Writes the file beside a segment that ends like this, and is on the disk.
+    pub(super) fn write(mut self, segment: &Path, ended: Ended) -> Result<(), EngineError> {
+        self.sort();
+        let (begun, complete) = (segment.with_extension("keys-begun"), keys_path(segment));
+        let written = self
+            .write_to(&begun, ended)
+            .and_then(|()| fs::rename(&begun, &complete));
+        written.map_err(|error| failure::io("write", &complete, error))
+    }
+
+    fn write_to(&self, path: &Path, ended: Ended) -> io::Result<()> {
+        let blocks = blocks_of(&self.bytes);
+        let end = HEAD_BYTES + blocks.len() * BLOCK_HEAD_BYTES + self.bytes.len();
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        file.write_all(&head(self.segment, ended, end as u64))?;
+        let mut place = HEAD_BYTES;
+        for block in blocks {
+            file.write_all(&(block.len() as u32).to_le_bytes())?;
+            file.write_all(&checksum(block, self.segment, place as u64).to_le_bytes())?;
+            file.write_all(block)?;
+            place += BLOCK_HEAD_BYTES + block.len();
+        }
+        file.into_inner()?;
+        Ok(())
+    }
+}
+
+fn head(segment: u32, ended: Ended, file_bytes: u64) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[..8].copy_from_slice(MAGIC);
+    head[8..16].copy_from_slice(&u64::from(segment).to_le_bytes());
+    head[16..20].copy_from_slice(&ended.length.to_le_bytes());
+    head[20..24].copy_from_slice(&ended.batches.to_le_bytes());
+    head[24..32].copy_from_slice(&file_bytes.to_le_bytes());
+    let checksum = xxh3_64(&head[..32]);
+    head[32..].copy_from_slice(&checksum.to_le_bytes());
+    head
+}
+
+/// Of the keys of a block that stands at a place in the file of a segment.
+fn checksum(keys: &[u8], segment: u32, place: u64) -> u64 {
+    xxh3_64_with_seed(keys, u64::from(segment) << 32 | place)
+}
+
+/// Divides keys into blocks.
+fn blocks_of(keys: &[u8]) -> Vec<&[u8]> {
+    let (mut blocks, mut start) = (Vec::new(), 0);
+    for (at, named) in named_in(keys) {
+        let end = at + named.stored_bytes();
+        if end - start >= BLOCK_BYTES || end == keys.len() {
+            blocks.push(&keys[start..end]);
+            start = end;
+        }
+    }
+    blocks
+}
+
+/// What keys say that stand one after the other, and where each stands.
+fn named_in(keys: &[u8]) -> impl Iterator<Item = (usize, Named<'_>)> {
+    let mut place = 0;
+    std::iter::from_fn(move || {
+        let (at, named) = (place, named_at(keys, place)?);
+        place += named.stored_bytes();
+        Some((at, named))
+    })
+}
+
+/// What the key at a place says; `None` behind the last.
+pub(super) fn named_at(keys: &[u8], place: usize) -> Option<Named<'_>> {
+    let (head, behind) = keys.get(place..)?.split_first_chunk::<KEY_HEAD_BYTES>()?;
+    let number = |at: usize| Some(u32::from_le_bytes(*head[at..].first_chunk()?));
+    let key_bytes = u16::from_le_bytes([head[12], head[13]]);
+    Some(Named {
+        table: number(0)?,
+        offset: number(4)?,
+        key: behind.get(..key_bytes.into())?,
+        says: match head[14] {
+            PUT => Says::ValueOf(number(8)?),
+            _ => Says::NoneSince(number(8)?),
+        },
+    })
+}
+
+/// A file of keys whose head is whole, to be read block by block. It is not kept open: there are as many as segments.
+#[derive(Debug, Clone)]
+pub(super) struct KeysReader {
+    path: PathBuf,
+    segment: u32,
+    /// How the segment ends.
+    pub(super) ended: Ended,
+    /// Where the next block begins, and the file ends.
+    place: u64,
+    end: u64,
+}
+
+impl KeysReader {
+    /// The file beside a segment; `None` if there is none whose head is whole, and that is as long as that says.
+    pub(super) fn open(segment: &Path, number: u32) -> Option<Self> {
+        let path = keys_path(segment);
+        let file = File::open(&path).ok()?;
+        let mut bytes = [0; HEAD_BYTES];
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        let ended = Ended {
+            length: u32::from_le_bytes(*bytes[16..].first_chunk()?),
+            batches: u32::from_le_bytes(*bytes[20..].first_chunk()?),
+        };
+        let end = file.metadata().ok()?.len();
+        (bytes == head(number, ended, end)).then_some(Self {
+            path,
+            segment: number,
+            ended,
+            place: HEAD_BYTES as u64,
+            end,
+        })
+    }
+
+    /// Puts the keys of the next block behind what is there; whether there was one.
+    ///
+    /// # Errors
+    /// It is damaged, or the disk cannot read it.
+    pub(super) fn read_block(&mut self, keys: &mut Vec<u8>) -> io::Result<bool> {
+        if self.place == self.end {
+            return Ok(false);
+        }
+        let file = File::open(&self.path)?;
+        let mut head = [0; BLOCK_HEAD_BYTES];
+        file.read_exact_at(&mut head, self.place)?;
+        let [a, b, c, d, said @ ..] = head;
+        let length = u64::from(u32::from_le_bytes([a, b, c, d]));
+        let start = self.place + BLOCK_HEAD_BYTES as u64;
+        if length > self.end.saturating_sub(start) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let before = keys.len();
+        keys.resize(before + length as usize, 0);
+        file.read_exact_at(&mut keys[before..], start)?;
+        if checksum(&keys[before..], self.segment, self.place) != u64::from_le_bytes(said) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        self.place = start + length;
+        Ok(true)
+    }
+}
+
+/// All of a file of keys, in memory.
+#[derive(Debug)]
+pub(super) struct KeysFile {
+    segment: u32,
+    bytes: Vec<u8>,
+}
+
+impl From<KeysFile> for Keys {
+    fn from(KeysFile { segment, bytes }: KeysFile) -> Self {
+        Self { segment, bytes }
+    }
+}
+
+impl KeysFile {
+    /// Reads the file beside a segment; `None` if there is none that is whole.
+    pub(super) fn read(segment: &Path, number: u32) -> Option<Self> {
+        let mut reader = KeysReader::open(segment, number)?;
+        let mut bytes = Vec::with_capacity((reader.end - reader.place) as usize);
+        while reader.read_block(&mut bytes).ok()? {}
+        Some(Self { segment: number, bytes })
+    }
+
+    /// Deletes it: the segment goes on.
+    pub(super) fn delete(&self, segment: &Path) -> Result<(), EngineError> {
+        let path = keys_path(segment);
+        fs::remove_file(&path).map_err(|error| failure::io("delete", &path, error))
+    }
+
+    /// What it says, in the order of the segment: so its records are read one after the other.
+    pub(super) fn by_offset(&self) -> impl Iterator<Item = Named<'_>> {
+        let mut places: Vec<_> = named_in(&self.bytes)
+            .map(|(at, named)| (named.offset, at as u32))
+            .collect();
+        places.sort_unstable();
+        places
+            .into_iter()
+            .filter_map(|(_, at)| named_at(&self.bytes, at as usize))
+    }
+
+    /// The offsets of deletions beside which the segment has another of the same key that says as much or more: one that
+    /// is since a later segment, wherever it stands, since deletions are moved in any order. Of those only that are since a
+    /// segment that is not before `oldest`.
+    pub(super) fn repeated_deletions(&self, oldest: u32) -> HashSet<u32> {
+        let mut repeated = HashSet::new();
+        let mut kept: Option<(Named<'_>, u32)> = None;
+        for (_, named) in named_in(&self.bytes) {
+            let Some(since) = named.says.since().filter(|since| *since >= oldest) else {
+                continue;
+            };
+            match kept {
+                // Those of a key stand together, the last first.
+                Some((other, known)) if (other.table, other.key) == (named.table, named.key) => {
+                    let is_more = since > known;
+                    repeated.insert(if is_more { other.offset } else { named.offset });
+                    if is_more {
+                        kept = Some((named, since));
+                    }
+                }
+                _ => kept = Some((named, since)),
+            }
+        }
+        repeated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes the keys of segment 9 beside a path.
+    fn write(segment: &Path, said: &[(u32, &[u8], Content<'_>)]) {
+        let mut keys = Keys::of(9);
+        for (offset, &(table, key, content)) in said.iter().enumerate() {
+            keys.push(&Frame { table, key, content }, offset as u32);
+        }
+        let (length, batches) = (77, 7);
+        keys.write(segment, Ended { length, batches }).unwrap();
+    }
+
+    #[test]
+    fn of_the_deletions_of_a_key_the_one_that_says_most_is_not_repeated() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("9.segment");
+        let none = Content::NoneSince;
+        let said = [
+            (1, "a", none(3)),
+            (1, "a", Content::Value(b"value")),
+            (1, "a", none(8)),
+            (1, "a", none(5)),
+            (2, "a", none(4)),
+            (1, "b", none(4)),
+            (1, "a", none(8)),
+            (1, "b", none(3)),
+        ];
+        write(
+            &path,
+            &said.map(|(table, key, content)| (table, key.as_bytes(), content)),
+        );
+        let file = KeysFile::read(&path, 9).unwrap();
+        assert_eq!(file.repeated_deletions(1), HashSet::from([0, 2, 3, 7]));
+        assert_eq!(file.repeated_deletions(6), HashSet::from([2]));
+        let offsets: Vec<u32> = file.by_offset().map(|named| named.offset).collect();
+        assert_eq!(offsets, (0..8).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn keys_are_in_order_in_the_file_and_every_bit_that_changes_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("9.segment");
+        // Several blocks, one of them of a long key.
+        let long = "1".repeat(50_000);
+        let said = [(2, "b"), (2, "a"), (1, &*long), (1, "c"), (2, "a"), (2, "")];
+        let said = said.map(|(table, key)| (table, key.as_bytes(), Content::NoneSince(1)));
+        write(&path, &said);
+        let mut reader = KeysReader::open(&path, 9).unwrap();
+        assert_eq!((reader.ended.length, reader.ended.batches), (77, 7));
+        let (mut blocks, mut bytes) = (0, Vec::new());
+        while reader.read_block(&mut bytes).unwrap() {
+            blocks += 1;
+        }
+        assert_eq!(blocks, 2);
+        let offsets: Vec<u32> = named_in(&bytes).map(|(_, named)| named.offset).collect();
+        assert_eq!(offsets, [2, 3, 5, 4, 1, 0]);
+
+        let whole = fs::read(keys_path(&path)).unwrap();
+        let is_whole = |bytes: &[u8]| {
+            fs::write(keys_path(&path), bytes).unwrap();
+            KeysFile::read(&path, 9).is_some()
+        };
+        assert!(is_whole(&whole) && KeysFile::read(&path, 8).is_none());
+        let first_key = HEAD_BYTES + BLOCK_HEAD_BYTES + KEY_HEAD_BYTES + 4;
+        for bit in (0..first_key * 8).chain(whole.len() * 8 - 300..whole.len() * 8) {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(!is_whole(&flipped), "bit {bit}");
+        }
+        for length in [0, 10, HEAD_BYTES, whole.len() - 1] {
+            assert!(!is_whole(&whole[..length]), "{length} bytes");
+        }
+        // No block in the place of another.
+        let mut longer = whole.clone();
+        longer.extend_from_slice(&[0; BLOCK_HEAD_BYTES]);
+        assert!(!is_whole(&longer));
+    }
+}

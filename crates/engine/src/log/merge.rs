@@ -1,0 +1,159 @@
+//! Goes through the keys of all segments together, in their order: so trees are made from their first key to their last,
+//! which takes a fraction of the time of putting in keys in any order.
+//!
+//! Of each segment a block of keys is in memory, from its [file](super::keys), or all keys if it had to be read itself.
+
+use std::borrow::Cow;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::io;
+use std::ops::Range;
+
+use super::heads::{Head, head_of};
+use super::keys::{Keys, KeysReader, Named, Says, named_at};
+
+/// The keys of a segment.
+pub(super) enum Source<'a> {
+    File(KeysReader),
+    /// Sorted.
+    Memory(&'a Keys),
+}
+
+/// Where the way through the keys of a segment has come to.
+struct Run<'a> {
+    segment: usize,
+    /// Keys in memory, and where in them the next one begins.
+    keys: Cow<'a, [u8]>,
+    next: usize,
+    /// The rest of them.
+    rest: Option<KeysReader>,
+    now: Now,
+}
+
+/// The key that a run has come to.
+struct Now {
+    table: u32,
+    head: Head,
+    key: Range<usize>,
+    offset: u32,
+    says: Says,
+}
+
+/// Tells of all keys of segments, which come from the oldest to the newest, in the order of tables, then of keys: which
+/// segment says it, what it says, and whether it is the newest frame of its key, which is told before the older ones.
+///
+/// # Errors
+/// Which segment it is whose keys cannot be read.
+pub(super) fn merge(sources: Vec<Source<'_>>, mut tell: impl FnMut(usize, Named<'_>, bool)) -> Result<(), usize> {
+    let mut runs = BinaryHeap::new();
+    for (segment, source) in sources.into_iter().enumerate() {
+        let run = Run::begin(segment, source).map_err(|_| segment)?;
+        runs.extend(run.map(Box::new).map(Reverse));
+    }
+    let mut told = None;
+    let mut told_key = Vec::new();
+    while let Some(mut first) = runs.peek_mut() {
+        let run = &mut first.0;
+        let named = run.named();
+        let is_newest = told != Some(named.table) || told_key != named.key;
+        if is_newest {
+            told = Some(named.table);
+            told_key.clear();
+            told_key.extend_from_slice(named.key);
+        }
+        tell(run.segment, named, is_newest);
+        if !run.advance().map_err(|_| run.segment)? {
+            PeekMut::pop(first);
+        }
+    }
+    Ok(())
+}
+
+impl<'a> Run<'a> {
+    /// At the first key; `None` if there is none.
+    fn begin(segment: usize, source: Source<'a>) -> io::Result<Option<Self>> {
+        let (keys, rest) = match source {
+            Source::File(reader) => (Cow::Owned(Vec::new()), Some(reader)),
+            Source::Memory(keys) => (Cow::Borrowed(keys.bytes()), None),
+        };
+        let now = Now {
+            table: 0,
+            head: 0,
+            key: 0..0,
+            offset: 0,
+            says: Says::ValueOf(0),
+        };
+        let mut run = Self {
+            segment,
+            keys,
+            next: 0,
+            rest,
+            now,
+        };
+        Ok(run.advance()?.then_some(run))
+    }
+
+    /// Goes to the next key; whether there is one.
+    fn advance(&mut self) -> io::Result<bool> {
+        loop {
+            if let Some(named) = named_at(&self.keys, self.next) {
+                let end = self.next + named.stored_bytes();
+                self.now = Now {
+                    table: named.table,
+                    head: head_of(named.key),
+                    key: end - named.key.len()..end,
+                    offset: named.offset,
+                    says: named.says,
+                };
+                self.next = end;
+                return Ok(true);
+            }
+            let Some(rest) = &mut self.rest else { return Ok(false) };
+            let keys = self.keys.to_mut();
+            keys.clear();
+            self.next = 0;
+            if !rest.read_block(keys)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn named(&self) -> Named<'_> {
+        Named {
+            table: self.now.table,
+            offset: self.now.offset,
+            key: self.key(),
+            says: self.now.says,
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.keys[self.now.key.clone()]
+    }
+}
+
+impl Ord for Run<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let order = (self.now.table, self.now.head).cmp(&(other.now.table, other.now.head));
+        order.then_with(|| {
+            let order = self.key().cmp(other.key());
+            // The newest segment first.
+            order.then(other.segment.cmp(&self.segment))
+        })
+    }
+}
+
+impl PartialOrd for Run<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Run<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Run<'_> {}
