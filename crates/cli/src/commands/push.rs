@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use fondaco_control::http::{
-    DryRunResource, NewPush, NewStore, PushResource, PushStateName, StoreResource,
+    DryRunResource, NewPush, NewStore, PushResource, PushStateName, StoreResource, VersionList,
 };
 use fondaco_format::GIVEN_AWAY_FILE;
 use fondaco_model::StoreName;
@@ -353,10 +353,16 @@ fn run(
             }
         }
         std::thread::sleep(INTERVAL);
-        push = client.get(&path).context("lost sight of the push, which goes on")?;
-        if push.version != version {
-            bail!("the push of version {version} ended, and another one was started: see fondaco versions {name}");
+        let seen: PushResource = client.get(&path).context("lost sight of the push, which goes on")?;
+        if seen.version != version {
+            // It ended since the last look, and another one began at once: the versions tell how it ended.
+            if !is_kept(client, name, version)? {
+                bail!("the push of version {version} ended, and another one was started: see fondaco versions {name}");
+            }
+            push.state = PushStateName::Swapped;
+            break;
         }
+        push = seen;
         show(&mut display, &push);
         for absent in &push.absent {
             if waits_for.insert(absent.node) {
@@ -402,6 +408,12 @@ fn begin(
             std::thread::sleep(INTERVAL);
         }
     }
+}
+
+/// Whether a store keeps a version, as the current one or as a backup.
+fn is_kept(client: &Client, name: &StoreName, version: u64) -> anyhow::Result<bool> {
+    let kept: VersionList = client.get(&format!("/v1/stores/{name}/versions"))?;
+    Ok(kept.versions.iter().any(|kept| kept.version == version))
 }
 
 /// Says which nodes the push did not wait for.
