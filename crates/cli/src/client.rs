@@ -33,6 +33,9 @@ const PAGE_BYTES_MAX: u64 = FRAME_BYTES_MAX as u64 + (8 << 20);
 /// The type of bodies that are JSON.
 const JSON: &str = "application/json";
 
+/// The type of bodies that are bytes.
+const BYTES: &str = "application/octet-stream";
+
 const ADVICE_ON_TLS: &str = "trust its certificate with --ca FILE, if it is the right one";
 
 /// A node's control port.
@@ -140,8 +143,17 @@ impl Client {
 
     /// Sends bytes; the answer, if there is one, is not read.
     pub fn post_bytes(&self, path: &str, body: &[u8]) -> anyhow::Result<()> {
-        let body = Some(("application/octet-stream", body));
-        self.send(http::Method::POST, path, body).map(drop)
+        self.send(http::Method::POST, path, Some((BYTES, body))).map(drop)
+    }
+
+    /// Sends bytes, and reads the answer.
+    pub fn post_bytes_for<T: DeserializeOwned>(&self, path: &str, body: &[u8]) -> anyhow::Result<T> {
+        self.read(self.send(http::Method::POST, path, Some((BYTES, body)))?)
+    }
+
+    /// Puts bytes in their place, and reads the answer.
+    pub fn put_bytes<T: DeserializeOwned>(&self, path: &str, body: &[u8]) -> anyhow::Result<T> {
+        self.read(self.send(http::Method::PUT, path, Some((BYTES, body)))?)
     }
 
     /// Changes something, and reads what it is then.

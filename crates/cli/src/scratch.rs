@@ -35,12 +35,20 @@ impl Scratch {
         Ok(Self { directory, _lock: lock })
     }
 
+    /// Has what is in it stay after a kill: from now on no other process takes it for abandoned. It is still deleted when
+    /// this is dropped.
+    pub fn outlive_kill(&self) -> anyhow::Result<()> {
+        let lock = self.path()?.join(LOCK_FILE);
+        fs::remove_file(&lock).with_context(|| format!("cannot delete {lock:?}"))
+    }
+
     /// Keeps it, and says where: from now on it is for people to delete.
     pub fn keep(self) -> anyhow::Result<PathBuf> {
         let path = self.path()?;
         // Without its lock the next push would take it for abandoned.
-        let lock = path.join(LOCK_FILE);
-        fs::remove_file(&lock).with_context(|| format!("cannot delete {lock:?}"))?;
+        if path.join(LOCK_FILE).exists() {
+            self.outlive_kill()?;
+        }
         let _ = self.directory.keep();
         Ok(path)
     }
@@ -89,6 +97,9 @@ mod tests {
         drop(first);
         assert!(!path.exists());
 
+        second.outlive_kill().unwrap();
+        drop(Scratch::make(parent.path()).unwrap());
+        assert!(second.path().unwrap().exists());
         let kept = second.keep().unwrap();
         let third = Scratch::make(parent.path()).unwrap();
         assert!(kept.exists() && third.path().unwrap().exists());

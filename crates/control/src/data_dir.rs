@@ -7,6 +7,7 @@
 //! DATA/metadata/                     the embedded coordination of a cluster of one
 //! DATA/stores/NAME/version-N/        a complete version
 //! DATA/stores/NAME/fetching-N/       a version being fetched
+//! DATA/uploads/ID/                   files that are being sent to be pushed, until they are
 //! DATA/versioned/tables/              what is held of versioned stores, and hints for other nodes
 //! DATA/versioned/mysql/               what is remembered of the database of the engine MySQL
 //! DATA/versioned/incarnation.json     under which numbers writes were counted there, and how far the directory is
@@ -103,6 +104,11 @@ impl DataDir {
         self.store(store).join(format!("fetching-{version}"))
     }
 
+    /// Where files are that are sent to this node to be pushed.
+    pub(crate) fn uploads(&self) -> PathBuf {
+        self.root.join("uploads")
+    }
+
     pub(crate) fn trash(&self) -> PathBuf {
         self.root.join("trash")
     }
@@ -161,6 +167,28 @@ fn lock(root: &Path) -> Result<File, ControlError> {
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), ControlError> {
     let new = path.with_extension("new");
     fondaco_durable::replace_file(path, &new, bytes).map_err(ControlError::io("write", path))
+}
+
+/// Says of a file or directory of another name that it is not touched.
+pub(crate) fn leave_alone(entry: &fs::DirEntry) {
+    let path = entry.path();
+    tracing::warn!(
+        ?path,
+        "this is not a name that this program gives: it is left alone, move it elsewhere"
+    );
+}
+
+/// What is in a directory.
+pub(crate) fn list(dir: &Path) -> Result<Vec<fs::DirEntry>, ControlError> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        // Somebody's file where a directory should be is found by whoever listed it.
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(Vec::new()),
+        Err(error) => return Err(ControlError::io("list", dir)(error)),
+    };
+    entries
+        .map(|entry| entry.map_err(ControlError::io("list", dir)))
+        .collect()
 }
 
 /// Deletes a directory and all in it; there need be none.

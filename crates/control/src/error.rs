@@ -13,6 +13,8 @@ use fondaco_model::{Identity, StoreName, VersionNumber};
 use fondaco_node::FetchError;
 use fondaco_replica::ReplicasError;
 
+use crate::uploads::UploadError;
+
 /// An error of the control plane.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -113,6 +115,9 @@ pub enum ControlError {
     /// The source of a push is no location that this program can read.
     #[error("invalid source: {0}")]
     InvalidSource(#[from] fondaco_storage::StorageError),
+    /// Files cannot be uploaded to this node as they were sent.
+    #[error(transparent)]
+    Upload(#[from] UploadError),
     /// The fetch of a version failed, or would.
     #[error(transparent)]
     Fetch(#[from] FetchError),

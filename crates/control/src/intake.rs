@@ -14,6 +14,7 @@ use fondaco_storage::Location;
 use crate::error::ControlError;
 use crate::operator::Operator;
 use crate::status::DryRun;
+use crate::uploads::{self, UploadError, UploadSource, Uploads};
 
 /// The largest manifest that is read, in bytes: a million chunks.
 const MANIFEST_BYTES_MAX: u64 = 512 << 20;
@@ -22,6 +23,8 @@ const MANIFEST_BYTES_MAX: u64 = 512 << 20;
 pub(crate) struct Intake {
     /// Where versions go in this process, if any do.
     pub(crate) stores_dir: Option<PathBuf>,
+    /// What was sent to this process to be pushed, if it has a disk.
+    pub(crate) uploads: Option<Arc<Uploads>>,
     /// How much of the disk must stay free, in bytes.
     pub(crate) reserve_bytes: u64,
 }
@@ -79,7 +82,6 @@ impl Intake {
         name: &StoreName,
         source: &str,
     ) -> Result<Found, ControlError> {
-        let location = absolute(source.parse()?)?;
         let store = operator.store(name)?;
         if let Some(version) = store.pushing() {
             let store = name.clone();
@@ -87,8 +89,14 @@ impl Intake {
         }
         let view = operator.mirror().view();
         let partitions = view.cluster.as_ref().ok_or(OperatorError::NoCluster)?.partitions;
-        let source = Arc::new(LocationSource::new(location));
-        let bytes = read_manifest(&*source)?;
+        let source = self.source(node, name, source)?;
+        let bytes = read_manifest(&*source).map_err(|error| {
+            let error = ControlError::from(error);
+            match uploads::remedy(name, &source.name(), &error) {
+                Some(remedy) => UploadError::unreadable(&error, &remedy).into(),
+                None => error,
+            }
+        })?;
         let manifest = Manifest::from_bytes(&bytes).map_err(|error| FetchError::Manifest {
             location: source.name(),
             source: error,
@@ -132,6 +140,25 @@ impl Intake {
             needed_bytes,
             links,
         })
+    }
+
+    /// Where a version is that is to be pushed.
+    fn source(
+        &self,
+        node: Option<NodeId>,
+        name: &StoreName,
+        source: &str,
+    ) -> Result<Arc<dyn FetchSource>, ControlError> {
+        let Some(upload) = UploadSource::of(source) else {
+            return Ok(Arc::new(LocationSource::new(absolute(source.parse()?)?)));
+        };
+        match &self.uploads {
+            Some(uploads) if node == Some(upload.node) => {
+                uploads.get(name, upload.id)?.check_complete()?;
+                Ok(Arc::new(uploads.files(upload)))
+            }
+            _ => Err(UploadError::Elsewhere { node: upload.node }.into()),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! - `mirror`: the cluster as a process sees it, kept up to date by a watch;
 //! - `hearsay`: what other servers say of it while the coordination service says nothing;
 //! - `agent`: a data node's work: fetching, opening, dropping and reporting what the model says;
+//! - `uploads`: versions that are sent to a node over its control port, to be pushed from there;
 //! - `controller`: the leader's work: numbers, the routing table, pushes;
 //! - `router`: a router's work, which is little;
 //! - `operator`: what operators ask for, written by whichever process they ask;
@@ -39,6 +40,7 @@ mod settings;
 mod starting;
 mod status;
 mod tls;
+mod uploads;
 mod worker;
 
 pub use config::{

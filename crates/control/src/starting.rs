@@ -358,6 +358,7 @@ impl Starting<'_> {
             operator,
             intake: Intake {
                 stores_dir,
+                uploads: works.agent.as_ref().map(|agent| Arc::clone(agent.uploads())),
                 reserve_bytes: self.config.disk_reserve_bytes,
             },
             agent: works.agent.clone(),

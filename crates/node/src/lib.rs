@@ -30,8 +30,8 @@ pub use access::{Access, PasswordDigest, PeerAccess, User};
 pub use catalog::{Catalog, Serving, ServingStore, SharedCatalog, StoreId};
 pub use fetch::{
     Clock, CorruptFile, FetchControl, FetchError, FetchPlan, FetchProgress, FetchReport, FetchSource, FetchTarget,
-    FetchTuning, LocationSource, PageCache, PeerClient, PeerSource, SourceError, Sources, SystemClock,
-    discard_leftovers, discard_partitions, keep_only,
+    FetchTuning, LocationSource, PageCache, PeerClient, PeerSource, Reservation, SourceError, Sources, SystemClock,
+    discard_leftovers, discard_partitions, keep_only, part_name, reserve_space,
 };
 pub use https::agent_trusting;
 pub use membership::{Member, Membership};

@@ -9,12 +9,14 @@ pub mod inspect;
 pub mod look_up;
 pub mod nodes;
 pub mod push;
+mod push_progress;
 pub mod rebalance;
 pub mod repair;
 pub mod roles;
 pub mod scan;
 pub mod status;
 pub mod store;
+mod upload;
 mod versioned_options;
 pub mod versions;
 

@@ -10,8 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use fondaco_control::http::{
-    AbsentNode, DryRunResource, NewPush, NewStore, PushResource, PushStateName, ReplicaResource, ReplicaStateName,
-    StoreResource,
+    DryRunResource, NewPush, NewStore, PushResource, PushStateName, StoreResource, VersionList,
 };
 use fondaco_format::GIVEN_AWAY_FILE;
 use fondaco_model::StoreName;
@@ -21,6 +20,8 @@ use url::Url;
 
 use super::WrongUsage;
 use super::build::{self, BuildResult, InputOptions};
+use super::push_progress::{show, waiting_text};
+use super::upload::{self, UploadResult};
 use crate::arguments::ControlPort;
 use crate::client::{Client, Refused, is_refused};
 use crate::interrupt::Interrupt;
@@ -33,12 +34,14 @@ use crate::scratch::Scratch;
 #[command(after_help = "\
 The version is built in --work, where it needs as much space as the values have. If that is on the
 file system of the node's data, and the node runs as the same user, its files are linked and not copied. Nodes on other machines need a place
-that they can read: say --output with an hdfs:// or s3:// URL, or a directory that all of them mount.
+that they can read: say --output with an hdfs:// or s3:// URL, or a directory that all of them mount. Where there is no
+such place, --upload sends the version to the node that --http names, and the others fetch it from there.
 
 Example:
   fondaco push pymk 'connections/*.parquet' --key member --value candidates
   fondaco push features features.csv --key member --values age,score --create
-  fondaco push pymk 'connections/*.parquet' --key member --output s3://versions/pymk-2026-11-21")]
+  fondaco push pymk 'connections/*.parquet' --key member --output s3://versions/pymk-2026-11-21
+  fondaco push pymk 'connections/*.parquet' --key member --upload --http node-1:6580")]
 pub struct PushOptions {
     #[command(flatten)]
     input: InputOptions,
@@ -46,6 +49,10 @@ pub struct PushOptions {
     /// Keep the version that is built: in this directory, which is empty or missing, or at this URL
     #[arg(long, value_name = "URL")]
     output: Option<Location>,
+
+    /// Send the version to the node over its control port, since no node can read the directory where it is built
+    #[arg(long)]
+    upload: bool,
 
     /// Create the store if there is none
     #[arg(long)]
@@ -57,7 +64,12 @@ pub struct PushOptions {
 
 /// `fondaco deploy`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  fondaco deploy pymk /data/pymk-1")]
+#[command(after_help = "\
+An upload that was interrupted goes on where it stopped, as long as the node keeps what has arrived.
+
+Example:
+  fondaco deploy pymk /data/pymk-1
+  fondaco deploy pymk /data/pymk-1 --upload --http node-1:6580")]
 pub struct DeployOptions {
     /// The store
     store: StoreName,
@@ -65,6 +77,10 @@ pub struct DeployOptions {
     /// Where the version was built: a path, or a URL that the node can read
     #[arg(value_name = "URL")]
     source: String,
+
+    /// Send the version to the node over its control port, since no node can read the directory
+    #[arg(long, conflicts_with = "dry_run")]
+    upload: bool,
 
     /// Check everything, and change nothing
     #[arg(long)]
@@ -93,6 +109,17 @@ pub struct CancelOptions {
 struct PushResult {
     build: BuildResult,
     push: Option<PushResource>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upload: Option<UploadResult>,
+}
+
+/// What a deploy did, for programs.
+#[derive(Serialize)]
+struct Deployed {
+    #[serde(flatten)]
+    push: PushResource,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upload: Option<UploadResult>,
 }
 
 /// Builds a version, and deploys it.
@@ -106,6 +133,16 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
             "{} has not seen its cluster yet: wait until fondaco status says that it is ready",
             client.address()
         );
+    }
+    if options.upload {
+        if options
+            .output
+            .as_ref()
+            .is_some_and(|output| output.local_path().is_none())
+        {
+            return Err(not_local());
+        }
+        upload::check(&client, &status)?;
     }
     let partitions = build::partition_count(status.partitions)?;
     let store = client.store(name)?;
@@ -133,6 +170,7 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
         let result = PushResult {
             build: built,
             push: None,
+            upload: None,
         };
         return output.result(&result, |result| result.build.text() + "nothing was changed\n");
     }
@@ -153,13 +191,25 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
         let statement = dir.join(GIVEN_AWAY_FILE);
         std::fs::write(&statement, "").with_context(|| format!("cannot write {statement:?}"))?;
     }
-    let source = source_url(&location.to_string())?;
-    let pushed =
-        create(&client, name, store.is_none(), output).and_then(|()| run(&client, name, source, &interrupt, output));
+    if let (Some(scratch), Some(dir), true) = (&scratch, location.local_path(), options.upload) {
+        // An upload may take hours, too.
+        scratch.outlive_kill()?;
+        output.note(&format!(
+            "uploading {dir:?}; if it is interrupted, this goes on with it: fondaco deploy {name} {} --upload",
+            dir.display()
+        ));
+    }
+    let pushed = create(&client, name, store.is_none(), output)
+        .and_then(|()| bring(&client, name, &location.to_string(), options.upload, &interrupt, output));
     let pushed = match pushed {
         Ok(pushed) => pushed,
         // Who stopped it does not want it.
-        Err(error) if interrupt.is_asked() => return Err(error),
+        Err(error) if interrupt.is_asked() => {
+            if let (true, Some(dir)) = (options.upload, location.local_path()) {
+                upload::give_up(&client, name, dir);
+            }
+            return Err(error);
+        }
         // A build may have taken hours: it is kept.
         Err(error) => {
             let kept = match scratch {
@@ -167,14 +217,16 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
                 None => location.to_string(),
             };
             return Err(error.context(format!(
-                "store {name} did not get the version; it is built, and this tries again: fondaco deploy {name} {kept}"
+                "store {name} did not get the version; it is built, and this tries again: fondaco deploy {name} {kept}{}",
+                if options.upload { " --upload" } else { "" }
             )));
         }
     };
     drop(scratch);
     let result = PushResult {
         build: built,
-        push: Some(pushed),
+        push: Some(pushed.push),
+        upload: pushed.upload,
     };
     output.result(&result, |result| {
         result.push.as_ref().map_or_else(String::new, |push| text(name, push))
@@ -221,16 +273,48 @@ pub fn cancel(options: &CancelOptions, output: &Output) -> anyhow::Result<()> {
 /// Deploys a version that was built.
 pub fn deploy(options: DeployOptions, output: &Output) -> anyhow::Result<()> {
     let client = Client::new(&options.node)?;
-    let source = source_url(&options.source)?;
     let name = &options.store;
     if options.dry_run {
+        let source = source_url(&options.source)?;
         let request = NewPush { source, dry_run: true };
         let run: DryRunResource = client.post(&format!("/v1/stores/{name}/pushes"), &request)?;
         return output.result(&run, |run| dry_run_text(name, run));
     }
+    if options.upload {
+        upload::check(&client, &client.status()?)?;
+    }
     let interrupt = Interrupt::listen()?;
-    let push = run(&client, name, source, &interrupt, output)?;
-    output.result(&push, |push| text(name, push))
+    let deployed = bring(&client, name, &options.source, options.upload, &interrupt, output)?;
+    output.result(&deployed, |deployed| text(name, &deployed.push))
+}
+
+/// Has the cluster serve a version that was built, and uploads it before, if that is wanted.
+fn bring(
+    client: &Client,
+    name: &StoreName,
+    place: &str,
+    upload: bool,
+    interrupt: &Interrupt,
+    output: &Output,
+) -> anyhow::Result<Deployed> {
+    if !upload {
+        let push = run(client, name, source_url(place)?, interrupt, output)?;
+        return Ok(Deployed { push, upload: None });
+    }
+    let location: Location = place.parse()?;
+    let dir = location.local_path().ok_or_else(not_local)?;
+    let upload = upload::send(client, name, dir, interrupt, output)?;
+    output.note(&upload.text());
+    let push = run(client, name, upload.source.clone(), interrupt, output)?;
+    Ok(Deployed {
+        push,
+        upload: Some(upload),
+    })
+}
+
+fn not_local() -> anyhow::Error {
+    WrongUsage("--upload sends a directory of this machine: leave it out where nodes can read the URL".to_owned())
+        .into()
 }
 
 fn refuse_a_second_push(push: Option<&PushResource>, name: &StoreName) -> anyhow::Result<()> {
@@ -269,10 +353,16 @@ fn run(
             }
         }
         std::thread::sleep(INTERVAL);
-        push = client.get(&path).context("lost sight of the push, which goes on")?;
-        if push.version != version {
-            bail!("the push of version {version} ended, and another one was started: see fondaco versions {name}");
+        let seen: PushResource = client.get(&path).context("lost sight of the push, which goes on")?;
+        if seen.version != version {
+            // It ended since the last look, and another one began at once: the versions tell how it ended.
+            if !is_kept(client, name, version)? {
+                bail!("the push of version {version} ended, and another one was started: see fondaco versions {name}");
+            }
+            push.state = PushStateName::Swapped;
+            break;
         }
+        push = seen;
         show(&mut display, &push);
         for absent in &push.absent {
             if waits_for.insert(absent.node) {
@@ -320,71 +410,10 @@ fn begin(
     }
 }
 
-/// Which node is waited for, and since when.
-fn waiting_text(absent: &AbsentNode) -> String {
-    match absent.since_unix_ms {
-        Some(since) => format!(
-            "waiting for node {}, absent since {}",
-            absent.node,
-            output::moment(since)
-        ),
-        None => format!("waiting for node {}, which is absent", absent.node),
-    }
-}
-
-fn show(display: &mut Display, push: &PushResource) {
-    let fraction = push.bytes_done as f64 / push.bytes_total.max(1) as f64;
-    display.show_with("fetching", fraction.min(1.0), time_left(push), &progress_text(push));
-}
-
-/// How long a push will still take, if its nodes know.
-pub fn time_left(push: &PushResource) -> Option<Duration> {
-    push.seconds_left.map(|seconds| Duration::from_secs(seconds.max(1)))
-}
-
-/// How far a push is: in bytes, and on each node where there are several.
-pub fn progress_text(push: &PushResource) -> String {
-    let bytes = format!(
-        "{} of {}",
-        output::bytes(push.bytes_done),
-        output::bytes(push.bytes_total)
-    );
-    if push.nodes.len() > 1 {
-        return format!("{bytes}, {}", nodes_text(&push.nodes));
-    }
-    let limit = match push.rate_limit_bytes_per_second {
-        0 => String::new(),
-        limit => format!(" of at most {}/s", output::bytes(limit)),
-    };
-    format!(
-        "{bytes}, {} of {} files, {}/s{limit}",
-        push.files_done,
-        push.files_total,
-        output::bytes(push.rate_bytes_per_second),
-    )
-}
-
-/// How far each node is; of many, only how many are there and which one is last.
-fn nodes_text(nodes: &[ReplicaResource]) -> String {
-    const NODES_SHOWN_MAX: usize = 8;
-    let fraction = |node: &ReplicaResource| match node.state {
-        ReplicaStateName::Ready | ReplicaStateName::Serving => 1.0,
-        ReplicaStateName::Fetching | ReplicaStateName::Failed => {
-            node.bytes_done as f64 / node.bytes_total.max(1) as f64
-        }
-    };
-    let one = |node: &ReplicaResource| match node.state {
-        ReplicaStateName::Ready | ReplicaStateName::Serving => format!("node {} ready", node.node),
-        ReplicaStateName::Fetching => format!("node {} {:.0} %", node.node, fraction(node) * 100.0),
-        ReplicaStateName::Failed => format!("node {} failed", node.node),
-    };
-    if nodes.len() <= NODES_SHOWN_MAX {
-        return nodes.iter().map(one).collect::<Vec<_>>().join(", ");
-    }
-    let ready = nodes.iter().filter(|node| fraction(node) >= 1.0).count();
-    let last = nodes.iter().min_by(|a, b| fraction(a).total_cmp(&fraction(b)));
-    let last = last.map_or_else(String::new, |last| format!(", last {}", one(last)));
-    format!("{ready} of {} nodes ready{last}", nodes.len())
+/// Whether a store keeps a version, as the current one or as a backup.
+fn is_kept(client: &Client, name: &StoreName, version: u64) -> anyhow::Result<bool> {
+    let kept: VersionList = client.get(&format!("/v1/stores/{name}/versions"))?;
+    Ok(kept.versions.iter().any(|kept| kept.version == version))
 }
 
 /// Says which nodes the push did not wait for.
@@ -443,28 +472,6 @@ fn source_url(place: &str) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn replica(node: u32, state: ReplicaStateName, bytes_done: u64) -> ReplicaResource {
-        ReplicaResource {
-            node,
-            state,
-            bytes_done,
-            bytes_total: 100,
-            error: None,
-        }
-    }
-
-    #[test]
-    fn of_few_nodes_each_is_shown_and_of_many_the_last_one() {
-        let mut nodes = vec![
-            replica(1, ReplicaStateName::Ready, 0),
-            replica(2, ReplicaStateName::Fetching, 45),
-            replica(3, ReplicaStateName::Failed, 10),
-        ];
-        assert_eq!(nodes_text(&nodes), "node 1 ready, node 2 45 %, node 3 failed");
-        nodes.extend((4..20).map(|node| replica(node, ReplicaStateName::Serving, 0)));
-        assert_eq!(nodes_text(&nodes), "17 of 19 nodes ready, last node 3 failed");
-    }
 
     #[test]
     fn a_path_becomes_a_url_that_does_not_depend_on_the_working_directory() {

@@ -11,7 +11,7 @@ use fondaco_control::http::{
 use serde::Serialize;
 
 use super::nodes;
-use super::push::{progress_text, time_left};
+use super::push_progress::{progress_text, time_left};
 use crate::arguments::ControlPort;
 use crate::client::{Client, is_refused};
 use crate::output::{self, Output, table};

@@ -21,5 +21,6 @@ mod security;
 mod sources;
 mod store;
 mod swaps;
+mod uploads;
 mod values;
 mod written;

@@ -18,7 +18,7 @@ use fondaco_node::{SharedCatalog, discard_leftovers, discard_partitions};
 
 use super::reaper::{Reaper, Remains};
 use super::trash::Trash;
-use crate::data_dir::{DataDir, VersionDir, delete_tree};
+use crate::data_dir::{DataDir, VersionDir, delete_tree, leave_alone, list};
 use crate::error::ControlError;
 
 /// How many directories may wait to be deleted before a node waits for that with what it fetches next.
@@ -282,6 +282,11 @@ impl Disk {
         Ok(())
     }
 
+    /// Deletes a directory in the background; there need be none.
+    pub(crate) fn delete(&self, dir: &Path) -> Result<(), ControlError> {
+        self.trash.discard(dir).map(|dir| self.bury(None, dir))
+    }
+
     /// How many versions are in the trash.
     pub(crate) fn trashed(&self) -> usize {
         self.trash.len()
@@ -475,24 +480,4 @@ fn open(dir: &Path) -> Result<OnDisk, FormatError> {
         problem: None,
         damage: BTreeMap::new(),
     })
-}
-
-fn leave_alone(entry: &fs::DirEntry) {
-    let path = entry.path();
-    tracing::warn!(
-        ?path,
-        "this is not a name that this program gives: it is left alone, move it elsewhere"
-    );
-}
-
-fn list(dir: &Path) -> Result<Vec<fs::DirEntry>, ControlError> {
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        // Somebody's file where a directory should be is found by whoever listed it.
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(Vec::new()),
-        Err(error) => return Err(ControlError::io("list", dir)(error)),
-    };
-    entries
-        .map(|entry| entry.map_err(ControlError::io("list", dir)))
-        .collect()
 }

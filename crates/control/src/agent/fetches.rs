@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use fondaco_model::cluster::{LocalFetch, ReplicaKey, VersionDetail};
-use fondaco_model::{PartitionCount, PartitionSet};
+use fondaco_model::{NodeId, PartitionCount, PartitionSet};
 use fondaco_node::{
     FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, LocationSource, NodeMetrics,
     PageCache, PeerClient, Settings, Sources, SystemClock, discard_leftovers, keep_only,
@@ -20,10 +20,12 @@ use super::tuning::Tuning;
 use crate::bell::Bell;
 use crate::data_dir::delete_tree;
 use crate::error::ControlError;
+use crate::uploads::{self, UploadFiles, UploadSource, Uploads};
 
 /// What fetches need of their node.
 pub(crate) struct FetchesParts {
     pub(crate) disk: Arc<Disk>,
+    pub(crate) uploads: Arc<Uploads>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) metrics: Arc<NodeMetrics>,
     /// How other nodes are asked for files.
@@ -38,6 +40,10 @@ pub(crate) struct FetchesParts {
 
 /// What one fetch is to bring.
 pub(crate) struct Job {
+    /// The node itself.
+    pub(crate) node: NodeId,
+    /// Where the node serves HTTP, `host:port`, that the version was uploaded to, if it was and the node is known.
+    pub(crate) uploaded_at: Option<String>,
     pub(crate) key: ReplicaKey,
     pub(crate) partitions: PartitionSet,
     /// How many partitions the cluster has.
@@ -230,8 +236,9 @@ impl Inner {
             Err(ControlError::Fetch(FetchError::Interrupted)) => None,
             Err(error) => {
                 tracing::warn!(%store, %version, %error, "a fetch failed");
+                let remedy = uploads::remedy(store, &job.detail.source, &error).unwrap_or_default();
                 Some(Failure {
-                    reason: error.to_string(),
+                    reason: format!("{error}{remedy}"),
                     for_good: is_for_good(&error),
                 })
             }
@@ -257,7 +264,7 @@ impl Inner {
             return Ok(());
         }
         let [version_dir, fetching_dir] = self.parts.disk.dirs_of(store, *version);
-        let source: Box<dyn FetchSource> = Box::new(LocationSource::new(job.detail.source.parse()?));
+        let source = self.source(job)?;
         let peer = |address: &String| {
             let peer = self.parts.peers.source(address, store, *version);
             Box::new(peer) as Box<dyn FetchSource>
@@ -295,6 +302,21 @@ impl Inner {
             tracing::info!(%store, %version, %location, bytes, "fetched from");
         }
         Ok(())
+    }
+
+    /// The place that the version was pushed from.
+    fn source(&self, job: &Job) -> Result<Box<dyn FetchSource>, ControlError> {
+        let store = &job.key.0;
+        let Some(upload) = UploadSource::of(&job.detail.source) else {
+            return Ok(Box::new(LocationSource::new(job.detail.source.parse()?)));
+        };
+        if upload.node == job.node {
+            return Ok(Box::new(self.parts.uploads.files(upload)));
+        }
+        let address = job.uploaded_at.as_ref();
+        let peer = address.map(|address| self.parts.peers.upload(address, store, &upload.id.to_string()));
+        let peer = peer.map(|peer| Box::new(peer) as Box<dyn FetchSource>);
+        Ok(Box::new(UploadFiles::new(upload, peer)))
     }
 
     /// Deletes what a fetch has brought to a disk that became full: others need room on it, and be it only

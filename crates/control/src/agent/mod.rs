@@ -18,7 +18,7 @@ mod versioned;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -38,6 +38,7 @@ use crate::founding::Founding;
 use crate::hearsay::Hearsay;
 use crate::memory::MemoryPlan;
 use crate::mirror::{Mirror, Origin, Sighting};
+use crate::uploads::Uploads;
 use crate::worker::Worker;
 use counting::Counting;
 use disk::Disk;
@@ -94,6 +95,7 @@ struct Shared {
     bell: Arc<Bell>,
     mirror: Mirror,
     disk: Arc<Disk>,
+    uploads: Arc<Uploads>,
     fetches: Fetches,
     status: Mutex<Status>,
     /// Rung when the status changes.
@@ -135,10 +137,13 @@ impl AgentWork {
             reserve_bytes: parts.reserve_bytes,
             memory: parts.memory,
         })?;
+        let uploads = Uploads::open(&parts.data_dir.uploads(), parts.reserve_bytes, parts.keep_deleted)?;
+        let uploads = Arc::new(uploads);
         let disk = Disk::open(parts.data_dir, &parts.catalog, parts.keep_deleted, parts.reserve_bytes);
         let disk = Arc::new(disk?);
         let fetches = Fetches::new(FetchesParts {
             disk: Arc::clone(&disk),
+            uploads: Arc::clone(&uploads),
             settings: parts.settings,
             metrics: parts.metrics,
             peers: parts.peers,
@@ -150,6 +155,7 @@ impl AgentWork {
             bell: Arc::clone(&bell),
             mirror: parts.mirror,
             disk: Arc::clone(&disk),
+            uploads,
             fetches,
             status: Mutex::default(),
             noted: Bell::default(),
@@ -235,6 +241,21 @@ impl AgentWork {
     /// What the node holds of versioned stores.
     pub(crate) fn replicas(&self) -> &Arc<Replicas> {
         &self.replicas
+    }
+
+    /// What is sent to this node to be pushed.
+    pub(crate) fn uploads(&self) -> &Arc<Uploads> {
+        &self.shared.uploads
+    }
+
+    /// Makes room for so many bytes, by deleting what was given up. Waits for the disk.
+    pub(crate) fn make_room(&self, bytes: u64) -> Result<(), ControlError> {
+        self.shared.disk.make_room(bytes)
+    }
+
+    /// Deletes a directory in the background.
+    pub(crate) fn delete(&self, dir: &Path) -> Result<(), ControlError> {
+        self.shared.disk.delete(dir)
     }
 
     /// The data directory.

@@ -24,6 +24,7 @@ use crate::founding::Founding;
 use crate::hearsay::Hearsay;
 use crate::mirror::Origin;
 use crate::now_unix_ms;
+use crate::uploads::UploadSource;
 use crate::worker::Ending;
 
 /// How often it looks when nothing changes.
@@ -211,6 +212,11 @@ impl Work {
         if let Err(error) = shared.disk.collect(|store| is_forgotten(view, store)) {
             tracing::warn!(%error, "cannot empty the trash: trying again");
         }
+        for dir in shared.uploads.collect(view, node) {
+            if let Err(error) = shared.disk.delete(&dir) {
+                tracing::warn!(?dir, %error, "cannot delete an upload");
+            }
+        }
         for action in &actions {
             if let AgentAction::Publish(set) = action {
                 self.count_swaps(set);
@@ -309,8 +315,11 @@ impl Work {
                 }
                 // Without a cluster nothing is decided.
                 let Some(cluster) = &view.cluster else { return };
-                let address = |peer| view.nodes.get(peer).map(|node| node.record.http.clone());
+                let address = |peer: &NodeId| view.nodes.get(peer).map(|node| node.record.http.clone());
+                let upload = UploadSource::of(&detail.source);
                 shared.fetches.begin(Job {
+                    node: agent.node(),
+                    uploaded_at: upload.and_then(|upload| address(&upload.node)),
                     key: (store, version),
                     partitions,
                     partition_count: cluster.partitions,

@@ -125,6 +125,20 @@ impl<S: Send + Sync> FromRequestParts<S> for Dropping {
     }
 }
 
+/// The parameters of a query.
+pub(super) struct QueryOf<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryOf<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        match Query::try_from_uri(&parts.uri) {
+            Ok(Query(parameters)) => Ok(Self(parameters)),
+            Err(error) => Err(ApiError::invalid(format!("invalid query: {error}"))),
+        }
+    }
+}
+
 /// The parameters of a path, as text.
 pub(super) struct PathTexts<T>(pub(super) T);
 

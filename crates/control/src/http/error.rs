@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::error::ControlError;
+use crate::uploads::UploadError;
 
 /// An error.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -60,6 +61,11 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     ("version_not_found", 404, "the store does not keep this version"),
     ("push_not_found", 404, "the store was never pushed to"),
     ("file_not_found", 404, "the node has no such file of this version"),
+    (
+        "upload_not_found",
+        404,
+        "the node has no such upload, or it is deleted already",
+    ),
     ("node_not_found", 404, "no node has this number"),
     (
         "loss_not_found",
@@ -92,6 +98,27 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     ("no_engine", 409, "a node lacks the engine of the new store"),
     ("too_many_stores", 409, "the cluster has as many stores as it can"),
     ("push_in_progress", 409, "the store is being pushed to"),
+    (
+        "wrong_offset",
+        409,
+        "more or less of the uploaded file has arrived: ask how much, and send it from there",
+    ),
+    ("upload_busy", 409, "another request is sending the same file"),
+    (
+        "upload_incomplete",
+        409,
+        "not all files of the upload have arrived whole",
+    ),
+    (
+        "upload_elsewhere",
+        409,
+        "the version was uploaded to another node, which has to be asked",
+    ),
+    (
+        "no_storage",
+        409,
+        "the process is a router or a controller, and keeps no files: ask a node",
+    ),
     ("push_ended", 409, "there is no push to cancel"),
     (
         "version_failed",
@@ -133,13 +160,18 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     (
         "body_too_large",
         413,
-        "the request's body is longer than the port accepts",
+        "the request's body is longer than the port accepts, or than the uploaded file is",
     ),
     ("range_not_satisfiable", 416, "the range does not lie within the file"),
     (
         "invalid_source",
         422,
         "there is no version at the source that this store could take",
+    ),
+    (
+        "upload_corrupt",
+        422,
+        "the uploaded file is not what its manifest says: what arrived of it is deleted",
     ),
     (
         "placement",
@@ -160,6 +192,7 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     ("internal", 500, "the node could not do it; its log says more"),
     ("overloaded", 503, "too many requests are being answered"),
     ("too_many_pushes", 503, "too many stores are being pushed to"),
+    ("too_many_uploads", 503, "the node has as many uploads as it takes"),
     ("busy", 503, "too many files are being sent to peers"),
     (
         "unavailable",
@@ -204,6 +237,7 @@ fn code_of(error: &ControlError) -> &'static str {
         ControlError::VersionFailed { .. } => "version_failed",
         ControlError::NothingServed { .. } => "nothing_served",
         ControlError::InvalidSource(_) => "invalid_source",
+        ControlError::Upload(error) => code_of_upload(error),
         ControlError::Fetch(error) => match error {
             FetchError::NoSource
             | FetchError::Source { .. }
@@ -245,6 +279,24 @@ fn code_of(error: &ControlError) -> &'static str {
         | ControlError::Resp(_)
         | ControlError::Listen { .. }
         | ControlError::Io { .. } => "internal",
+    }
+}
+
+fn code_of_upload(error: &UploadError) -> &'static str {
+    match error {
+        UploadError::NotFound { .. } => "upload_not_found",
+        UploadError::NoSuchFile { .. } => "file_not_found",
+        UploadError::WrongOffset { .. } => "wrong_offset",
+        UploadError::Busy { .. } => "upload_busy",
+        UploadError::TooLong { .. } => "body_too_large",
+        UploadError::CutShort { .. } => "invalid_request",
+        UploadError::Corrupt { .. } => "upload_corrupt",
+        UploadError::Incomplete { .. } => "upload_incomplete",
+        UploadError::TooMany { .. } => "too_many_uploads",
+        UploadError::Elsewhere { .. } => "upload_elsewhere",
+        UploadError::NoStorage { .. } => "no_storage",
+        UploadError::Pushing { .. } => "push_in_progress",
+        UploadError::Unreadable(_) => "invalid_source",
     }
 }
 

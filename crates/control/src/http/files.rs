@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -58,10 +59,27 @@ pub(super) async fn get(
     PathTexts((store, version, name)): PathTexts<(String, String, String)>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let not_found = format!("no file {name:?} of version {version} of store {store:?} is here");
-    let not_found = || ApiError::new("file_not_found", not_found.clone());
+    let what = format!("version {version} of store {store:?}");
     let store: StoreName = store.parse().map_err(|error| ApiError::invalid(format!("{error}")))?;
     let version: VersionNumber = version.parse().map_err(|error| ApiError::invalid(format!("{error}")))?;
+    let dirs = move |app: &App| {
+        let agent = app.agent.as_ref();
+        agent.map_or_else(Vec::new, |agent| agent.dirs_of(&store, version).into())
+    };
+    send_from(app, dirs, name, &what, &headers).await
+}
+
+/// Sends a file of a version, or the range of it that is asked for, from the first of some directories that has it.
+/// `what` names the version in errors.
+pub(super) async fn send_from(
+    app: App,
+    dirs: impl FnOnce(&App) -> Vec<PathBuf> + Send + 'static,
+    name: String,
+    what: &str,
+    headers: &HeaderMap,
+) -> Result<Response, ApiError> {
+    let not_found = format!("no file {name:?} of {what} is here");
+    let not_found = || ApiError::new("file_not_found", not_found.clone());
     if !is_file_name(&name) {
         return Err(not_found());
     }
@@ -74,8 +92,7 @@ pub(super) async fn get(
         return Ok(response);
     };
     let opened = app.blocking(move |app| {
-        let dirs = app.agent.as_ref().map(|agent| agent.dirs_of(&store, version));
-        let mut dirs = dirs.into_iter().flatten();
+        let mut dirs = dirs(app).into_iter();
         Ok(dirs.find_map(|dir| open(&dir.join(&name)).ok()))
     });
     let (file, bytes) = opened.await?.ok_or_else(not_found)?;

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::uri::{Authority, PathAndQuery};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use fondaco_node::{BufferBudget, RequestKey, SeenSignatures, Signature, SignedRequest, TIME_HEADER, Unacceptable};
@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 
 use super::error::ApiError;
 use super::records::MERGE_BYTES_MAX;
+use super::uploads::MANIFEST_BYTES_MAX;
 
 /// How many requests are answered at a time.
 const REQUESTS_MAX: usize = 64;
@@ -32,6 +33,9 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The longest body of a signed request: the longest that any request has.
 const SIGNED_BODY_BYTES_MAX: usize = MERGE_BYTES_MAX;
+
+/// What a request takes in memory whose body is written to the disk as it comes, in bytes.
+const STREAMED_BYTES: u64 = 1 << 20;
 
 /// The paths that need no token: what asks for them has none, and learns nothing from them.
 const OPEN_PATHS: [&str; 3] = ["/", "/healthz", "/readyz"];
@@ -273,7 +277,7 @@ fn is_address(name: &str) -> bool {
 /// How long the body of a request may become, in bytes.
 fn body_bytes(request: &Request) -> u64 {
     // A longer one is refused.
-    let bytes_max = super::BODY_BYTES_MAX.max(super::records::MERGE_BYTES_MAX) as u64;
+    let bytes_max = super::BODY_BYTES_MAX.max(MERGE_BYTES_MAX).max(MANIFEST_BYTES_MAX) as u64;
     let body = request.body().size_hint();
     body.upper()
         .map_or(super::BODY_BYTES_MAX as u64, |bytes| bytes.min(bytes_max))
@@ -316,7 +320,12 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
     }
     let mut charge = guard.buffers.charge();
     let answered = async {
-        let bytes = body_bytes(&request);
+        // Only uploads are PUT. A signed body is held until it is known to be the one that was signed.
+        let is_streamed = request.method() == Method::PUT && signature.is_none();
+        let bytes = match is_streamed {
+            true => STREAMED_BYTES,
+            false => body_bytes(&request),
+        };
         charge.room_for(bytes).await;
         charge.set(bytes);
         match signature {

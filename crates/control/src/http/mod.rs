@@ -22,6 +22,7 @@ mod records;
 mod resources;
 pub(crate) mod server;
 mod stores;
+mod uploads;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::Method;
-use axum::routing::{MethodRouter, delete, get, patch, post};
+use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use fondaco_model::cluster::ClusterView;
 use fondaco_model::{NodeId, StoreName, VersionNumber};
 use fondaco_node::{BufferBudget, NodeMetrics, SharedCatalog};
@@ -239,6 +240,27 @@ fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
             "/v1/stores/{store}/versions/{version}/files/{file}",
             Method::GET,
             get(files::get),
+        ),
+        (
+            "/v1/stores/{store}/uploads",
+            Method::POST,
+            post(uploads::begin).layer(DefaultBodyLimit::max(uploads::MANIFEST_BYTES_MAX)),
+        ),
+        ("/v1/stores/{store}/uploads/{upload}", Method::GET, get(uploads::show)),
+        (
+            "/v1/stores/{store}/uploads/{upload}",
+            Method::DELETE,
+            delete(uploads::delete),
+        ),
+        (
+            "/v1/stores/{store}/uploads/{upload}/files/{file}",
+            Method::PUT,
+            put(uploads::put),
+        ),
+        (
+            "/v1/stores/{store}/uploads/{upload}/files/{file}",
+            Method::GET,
+            get(uploads::file),
         ),
         (
             "/v1/stores/{store}/partitions/{partition}/records",

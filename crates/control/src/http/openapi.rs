@@ -4,7 +4,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use super::error::ERROR_CODES;
-use super::{cluster, dev, files, lookup, losses, node, pushes, records, stores};
+use super::{cluster, dev, files, lookup, losses, node, pushes, records, stores, uploads};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -23,6 +23,11 @@ use super::{cluster, dev, files, lookup, losses, node, pushes, records, stores};
         pushes::show,
         pushes::cancel,
         files::get,
+        uploads::begin,
+        uploads::show,
+        uploads::delete,
+        uploads::put,
+        uploads::file,
         records::partition,
         records::hints,
         records::merge,
@@ -110,6 +115,7 @@ impl Modify for OperationIds {
             for (method, operation) in [
                 ("get", &mut item.get),
                 ("post", &mut item.post),
+                ("put", &mut item.put),
                 ("patch", &mut item.patch),
                 ("delete", &mut item.delete),
             ] {

@@ -24,7 +24,7 @@ const NEWS_TIME_MAX: Duration = Duration::from_secs(10);
 #[utoipa::path(post, path = "/v1/stores/{store}/pushes", tag = "pushes", params(("store" = String, Path, description = "The store")), request_body = NewPush, responses(
     (status = 202, description = "The push that was started", body = PushResource),
     (status = 200, description = "What the push would do, if `dry_run` was asked for", body = DryRunResource),
-    (status = "default", description = "An error: invalid_request, store_not_found, versioned_store, push_in_progress, invalid_source, not_enough_space, too_many_pushes", body = ErrorResource),
+    (status = "default", description = "An error: invalid_request, store_not_found, versioned_store, push_in_progress, invalid_source, not_enough_space, too_many_pushes, upload_not_found, upload_incomplete, upload_elsewhere", body = ErrorResource),
 ))]
 pub(super) async fn start(
     State(app): State<App>,
@@ -48,7 +48,7 @@ pub(super) async fn start(
 }
 
 /// That a store has versions that may be pushed: before anything is asked of the source.
-fn check_kind(app: &App, name: &StoreName) -> Result<(), ControlError> {
+pub(super) fn check_kind(app: &App, name: &StoreName) -> Result<(), ControlError> {
     match app.operator.store(name)?.definition.kind {
         StoreKind::Batch => Ok(()),
         StoreKind::Versioned => Err(OperatorError::Versioned { store: name.clone() }.into()),

@@ -214,6 +214,30 @@ fn every_documented_operation_answers_as_documented() {
     // Of another store that had its name.
     let other = "/v1/stores/carts/partitions/0/records?created_unix_ms=1";
     walk.step("GET", page, other, null(), 404);
+    let uploads = "/v1/stores/{store}/uploads";
+    let (upload, uploaded) = (
+        format!("{uploads}/{{upload}}"),
+        format!("{uploads}/{{upload}}/files/{{file}}"),
+    );
+    // No manifest.
+    walk.step("POST", uploads, "/v1/stores/pymk/uploads", null(), 422);
+    walk.step("POST", uploads, "/v1/stores/carts/uploads", null(), 409);
+    let manifest = std::fs::read(builds.build(3).join("manifest.json")).unwrap();
+    let (status, _, begun) = walk
+        .node
+        .client
+        .raw("POST", "/v1/stores/pymk/uploads", &manifest)
+        .unwrap();
+    assert_eq!(status, 200);
+    let begun: Value = serde_json::from_slice(&begun).unwrap();
+    let here = format!("/v1/stores/pymk/uploads/{}", begun["id"].as_str().unwrap());
+    let file_here = format!("{here}/files/p00000-c0000.data");
+    walk.step("GET", &upload, &here, null(), 200);
+    walk.step("PUT", &uploaded, &format!("{file_here}?offset=0"), null(), 200);
+    walk.step("PUT", &uploaded, &format!("{file_here}?offset=7"), null(), 409);
+    walk.step("GET", &uploaded, &file_here, null(), 404);
+    walk.step("DELETE", &upload, &here, null(), 204);
+    walk.step("GET", &upload, &here, null(), 404);
     let hints = "/v1/stores/{store}/hints";
     walk.step("GET", hints, "/v1/stores/carts/hints", null(), 200);
     walk.step("GET", hints, "/v1/stores/carts/hints?after=!", null(), 400);

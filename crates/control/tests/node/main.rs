@@ -11,5 +11,6 @@ mod pushes;
 mod security;
 mod stores;
 mod swaps;
+mod uploads;
 #[path = "../../../format/tests/written/mod.rs"]
 mod written;

@@ -36,7 +36,7 @@ const BUSY_MAX: u32 = 100;
 const MIXED_MAX: u32 = 5;
 
 /// The name of a copy of a file that is not complete.
-pub(super) fn part_name(name: &str) -> String {
+pub fn part_name(name: &str) -> String {
     format!("{name}.part")
 }
 

@@ -34,12 +34,14 @@ use fondaco_model::{PartitionCount, PartitionSet, StoreName};
 use crate::metrics::HistogramSnapshot;
 pub use discard::{discard_leftovers, discard_partitions, keep_only};
 pub use error::FetchError;
+pub use file::part_name;
 pub use pace::{Clock, FetchControl, FetchProgress, SystemClock};
 pub use peer::{PeerClient, PeerSource};
 pub use plan::FetchPlan;
 pub use report::{CorruptFile, FetchReport};
 pub use source::{FetchSource, LocationSource, PageCache, SourceError};
 pub use sources::Sources;
+pub use space::{Reservation, reserve_space};
 
 /// What changes while a fetch runs.
 pub trait FetchTuning: Sync {

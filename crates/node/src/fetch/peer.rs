@@ -74,10 +74,19 @@ impl PeerClient {
 
     /// The files of a version on the peer that serves HTTP at `address`, host and port.
     pub fn source(&self, address: &str, store: &StoreName, version: VersionNumber) -> PeerSource {
+        self.files(address, &format!("/v1/stores/{store}/versions/{version}/files"))
+    }
+
+    /// The files that were uploaded to the peer that serves HTTP at `address`, host and port, under this name.
+    pub fn upload(&self, address: &str, store: &StoreName, upload: &str) -> PeerSource {
+        self.files(address, &format!("/v1/stores/{store}/uploads/{upload}/files"))
+    }
+
+    fn files(&self, address: &str, path: &str) -> PeerSource {
         PeerSource {
             client: self.clone(),
             address: address.into(),
-            path: format!("/v1/stores/{store}/versions/{version}/files").into(),
+            path: path.into(),
             ahead_ms: Arc::default(),
         }
     }

@@ -50,13 +50,26 @@ impl Need {
     }
 }
 
-/// Space that nobody else may count on. Given back when it is dropped.
-pub(super) struct Reservation(Arc<Need>);
+/// Space on a disk that no other fetch may count on. Given back when it is dropped.
+pub struct Reservation(Arc<Need>);
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         reserved().retain(|need| !Arc::ptr_eq(need, &self.0));
     }
+}
+
+/// Reserves what files still need in a directory, where they grow as a fetch's do (see
+/// [`part_name`](super::part_name)), if there is enough besides what must stay free.
+///
+/// # Errors
+/// [`FetchError::NoSpace`], or the disk cannot be asked.
+pub fn reserve_space<'f>(
+    dir: &Path,
+    files: impl IntoIterator<Item = &'f FileEntry>,
+    reserve_bytes: u64,
+) -> Result<Reservation, FetchError> {
+    reserve(Need::new(dir, files)?, reserve_bytes)
 }
 
 /// Reserves space, if there is enough besides what must stay free.

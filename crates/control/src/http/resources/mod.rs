@@ -6,6 +6,7 @@ mod loss;
 mod node;
 mod push;
 mod store;
+mod upload;
 mod version;
 mod versioned;
 
@@ -18,6 +19,7 @@ pub use loss::{LossList, LossResource};
 pub use node::{Front, Health, NodeStatus, Readiness, RoleName, SettingList, SettingResource};
 pub use push::{AbsentNode, DryRunResource, NewPush, PushResource, PushStateName};
 pub use store::{NewStore, StoreChange, StoreKindName, StoreList, StoreResource, WithoutQuorum};
+pub use upload::{UploadFileResource, UploadResource};
 pub use version::{
     ReplicaResource, ReplicaStateName, RollbackRequest, SwapRequest, VersionList, VersionResource, VersionState,
 };

@@ -12,7 +12,7 @@ use crate::status::{DryRun, PushStatus};
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPush {
-    /// Where the version was built: a path that all nodes have, or a URL that they can read.
+    /// Where the version was built: a path that all nodes have, a URL that they can read, or the source of an upload.
     #[schema(example = "file:///data/builds/pymk-2026-11-21")]
     pub source: String,
     /// Check everything and change nothing.

@@ -1,0 +1,103 @@
+//! How far a push is, in words.
+
+use std::time::Duration;
+
+use fondaco_control::http::{AbsentNode, PushResource, ReplicaResource, ReplicaStateName};
+
+use crate::output;
+use crate::progress::Display;
+
+/// Which node is waited for, and since when.
+pub fn waiting_text(absent: &AbsentNode) -> String {
+    match absent.since_unix_ms {
+        Some(since) => format!(
+            "waiting for node {}, absent since {}",
+            absent.node,
+            output::moment(since)
+        ),
+        None => format!("waiting for node {}, which is absent", absent.node),
+    }
+}
+
+/// Shows how far a push is.
+pub fn show(display: &mut Display, push: &PushResource) {
+    let fraction = push.bytes_done as f64 / push.bytes_total.max(1) as f64;
+    display.show_with("fetching", fraction.min(1.0), time_left(push), &progress_text(push));
+}
+
+/// How long a push will still take, if its nodes know.
+pub fn time_left(push: &PushResource) -> Option<Duration> {
+    push.seconds_left.map(|seconds| Duration::from_secs(seconds.max(1)))
+}
+
+/// How far a push is: in bytes, and on each node where there are several.
+pub fn progress_text(push: &PushResource) -> String {
+    let bytes = format!(
+        "{} of {}",
+        output::bytes(push.bytes_done),
+        output::bytes(push.bytes_total)
+    );
+    if push.nodes.len() > 1 {
+        return format!("{bytes}, {}", nodes_text(&push.nodes));
+    }
+    let limit = match push.rate_limit_bytes_per_second {
+        0 => String::new(),
+        limit => format!(" of at most {}/s", output::bytes(limit)),
+    };
+    format!(
+        "{bytes}, {} of {} files, {}/s{limit}",
+        push.files_done,
+        push.files_total,
+        output::bytes(push.rate_bytes_per_second),
+    )
+}
+
+/// How far each node is; of many, only how many are there and which one is last.
+fn nodes_text(nodes: &[ReplicaResource]) -> String {
+    const NODES_SHOWN_MAX: usize = 8;
+    let fraction = |node: &ReplicaResource| match node.state {
+        ReplicaStateName::Ready | ReplicaStateName::Serving => 1.0,
+        ReplicaStateName::Fetching | ReplicaStateName::Failed => {
+            node.bytes_done as f64 / node.bytes_total.max(1) as f64
+        }
+    };
+    let one = |node: &ReplicaResource| match node.state {
+        ReplicaStateName::Ready | ReplicaStateName::Serving => format!("node {} ready", node.node),
+        ReplicaStateName::Fetching => format!("node {} {:.0} %", node.node, fraction(node) * 100.0),
+        ReplicaStateName::Failed => format!("node {} failed", node.node),
+    };
+    if nodes.len() <= NODES_SHOWN_MAX {
+        return nodes.iter().map(one).collect::<Vec<_>>().join(", ");
+    }
+    let ready = nodes.iter().filter(|node| fraction(node) >= 1.0).count();
+    let last = nodes.iter().min_by(|a, b| fraction(a).total_cmp(&fraction(b)));
+    let last = last.map_or_else(String::new, |last| format!(", last {}", one(last)));
+    format!("{ready} of {} nodes ready{last}", nodes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replica(node: u32, state: ReplicaStateName, bytes_done: u64) -> ReplicaResource {
+        ReplicaResource {
+            node,
+            state,
+            bytes_done,
+            bytes_total: 100,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn of_few_nodes_each_is_shown_and_of_many_the_last_one() {
+        let mut nodes = vec![
+            replica(1, ReplicaStateName::Ready, 0),
+            replica(2, ReplicaStateName::Fetching, 45),
+            replica(3, ReplicaStateName::Failed, 10),
+        ];
+        assert_eq!(nodes_text(&nodes), "node 1 ready, node 2 45 %, node 3 failed");
+        nodes.extend((4..20).map(|node| replica(node, ReplicaStateName::Serving, 0)));
+        assert_eq!(nodes_text(&nodes), "17 of 19 nodes ready, last node 3 failed");
+    }
+}

@@ -1,0 +1,262 @@
+//! `--upload` of `fondaco push` and `deploy`: a version goes to a node over its control port, file by file.
+//!
+//! The node says how much of each file it has, so that an upload that was interrupted goes on where it stopped, here and
+//! in the next command. A connection that is lost is tried again, until nothing has arrived for [`PATIENCE`].
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use fondaco_control::http::{NodeList, NodeStatus, RoleName, UploadFileResource, UploadResource};
+use fondaco_format::{Checksum, MANIFEST_FILE};
+use fondaco_model::StoreName;
+use serde::Serialize;
+
+use crate::client::{Client, code, is_refused};
+use crate::interrupt::Interrupt;
+use crate::output::{self, Output};
+use crate::progress::{Display, rate};
+
+/// How much of a file is sent by the first request, in bytes. What a request has sent is durable when it is answered.
+const PIECE_BYTES_FIRST: u64 = 1 << 20;
+
+/// How little is sent by a request over a slow connection, in bytes.
+const PIECE_BYTES_MIN: u64 = 64 << 10;
+
+/// How much is sent by a request over a fast connection, in bytes.
+const PIECE_BYTES_MAX: u64 = 8 << 20;
+
+/// A request that takes less is followed by a longer one, one that takes several times as much by a shorter one.
+const PIECE_TIME: Duration = Duration::from_secs(1);
+
+/// How long an upload may go without progress before it is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The time between two tries.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+/// How often files may arrive with another checksum before an upload is given up.
+const CORRUPT_MAX: u32 = 2;
+
+/// Codes of errors that pass: the node is away or busy, or knows better how much has arrived.
+const PASSING: [&str; 6] = [
+    "unreachable",
+    "unavailable",
+    "overloaded",
+    "busy",
+    "upload_busy",
+    "wrong_offset",
+];
+
+/// What an upload has sent, for programs.
+#[derive(Debug, Clone, Serialize)]
+pub struct UploadResult {
+    /// The source to push it from.
+    pub source: String,
+    /// The bytes of all files.
+    pub bytes_total: u64,
+    /// How many of them were sent by this command.
+    pub bytes_sent: u64,
+    /// How many had arrived before.
+    pub bytes_resumed: u64,
+}
+
+impl UploadResult {
+    /// In words.
+    pub fn text(&self) -> String {
+        let resumed = match self.bytes_resumed {
+            0 => String::new(),
+            bytes => format!(", {} had arrived before", output::bytes(bytes)),
+        };
+        format!("uploaded {}{resumed}", output::bytes(self.bytes_sent))
+    }
+}
+
+/// Refuses a process that has no disk, before anything is built for it.
+pub fn check(client: &Client, status: &NodeStatus) -> anyhow::Result<()> {
+    let role = match status.role {
+        RoleName::Single | RoleName::Node => return Ok(()),
+        RoleName::Router => "router",
+        RoleName::Controller => "controller",
+    };
+    let nodes: NodeList = client.get("/v1/nodes")?;
+    let live = nodes.nodes.iter().filter(|node| node.live);
+    let live: Vec<&str> = live.map(|node| node.http.as_str()).collect();
+    bail!(
+        "{} is a {role}, which has no storage: upload to a node, --http {}",
+        client.address(),
+        live.join(" or ")
+    )
+}
+
+/// Sends the version in a directory to the node, as far as it does not have it yet.
+pub fn send(
+    client: &Client,
+    name: &StoreName,
+    dir: &Path,
+    interrupt: &Interrupt,
+    output: &Output,
+) -> anyhow::Result<UploadResult> {
+    let path = dir.join(MANIFEST_FILE);
+    let manifest = fs::read(&path).with_context(|| format!("cannot read {path:?}: is it a version?"))?;
+    let mut sending = Sending {
+        client,
+        path: format!("/v1/stores/{name}/uploads"),
+        dir,
+        manifest,
+        interrupt,
+        display: Display::new(output.is_quiet()),
+        began: Instant::now(),
+        moved_at: Instant::now(),
+        piece_bytes: PIECE_BYTES_FIRST,
+        sent: 0,
+        corrupt: 0,
+        arrived: 0,
+        total: 0,
+    };
+    sending.run().map(|(upload, resumed)| UploadResult {
+        source: upload.source,
+        bytes_total: upload.bytes_total,
+        bytes_sent: sending.sent,
+        bytes_resumed: resumed,
+    })
+}
+
+/// Has the node delete what it has of the version. If it cannot be asked, it does so by itself in time.
+pub fn give_up(client: &Client, name: &StoreName, dir: &Path) {
+    if let Ok(manifest) = fs::read(dir.join(MANIFEST_FILE)) {
+        let _ = client.delete(&format!("/v1/stores/{name}/uploads/{}", Checksum::of(&manifest)));
+    }
+}
+
+/// An upload under way.
+struct Sending<'a> {
+    client: &'a Client,
+    /// Where the store's uploads are.
+    path: String,
+    dir: &'a Path,
+    manifest: Vec<u8>,
+    interrupt: &'a Interrupt,
+    display: Display,
+    began: Instant,
+    /// When the node had more last.
+    moved_at: Instant,
+    /// How much the next request sends.
+    piece_bytes: u64,
+    /// How many bytes this command has sent.
+    sent: u64,
+    /// How many files arrived with another checksum.
+    corrupt: u32,
+    /// How many bytes the node has, of how many.
+    arrived: u64,
+    total: u64,
+}
+
+impl Sending<'_> {
+    /// Sends until all has arrived. Returns also how much had before.
+    fn run(&mut self) -> anyhow::Result<(UploadResource, u64)> {
+        let mut resumed = None;
+        let mut noted_at = None;
+        loop {
+            match self.try_once(&mut resumed) {
+                Ok(upload) => return Ok((upload, resumed.unwrap_or(0))),
+                Err(error) if self.interrupt.is_asked() => return Err(error),
+                Err(error) if is_refused(&error, "upload_corrupt") && self.corrupt < CORRUPT_MAX => {
+                    self.corrupt += 1;
+                    self.display.note(&format!("{error}; sending it again"));
+                }
+                Err(error) if is_passing(&error) && self.moved_at.elapsed() < PATIENCE => {
+                    if noted_at.replace(self.moved_at) != Some(self.moved_at) {
+                        self.display.note(&format!("{}; trying again", output::told(&error)));
+                    }
+                    std::thread::sleep(RETRY_AFTER);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn try_once(&mut self, resumed: &mut Option<u64>) -> anyhow::Result<UploadResource> {
+        loop {
+            let upload: UploadResource = self.client.post_bytes_for(&self.path, &self.manifest)?;
+            if upload.bytes_arrived > self.arrived {
+                self.moved_at = Instant::now();
+            }
+            (self.arrived, self.total) = (upload.bytes_arrived, upload.bytes_total);
+            resumed.get_or_insert(upload.bytes_arrived);
+            if upload.complete {
+                return Ok(upload);
+            }
+            let files = format!("{}/{}/files", self.path, upload.id);
+            for file in upload.files.iter().filter(|file| !file.complete) {
+                self.send_file(&files, file)?;
+            }
+        }
+    }
+
+    fn send_file(&mut self, files: &str, file: &UploadFileResource) -> anyhow::Result<()> {
+        let path = self.dir.join(&file.name);
+        let local = File::open(&path).with_context(|| format!("cannot open {path:?}"))?;
+        let found = local
+            .metadata()
+            .with_context(|| format!("cannot look at {path:?}"))?
+            .len();
+        if found != file.bytes {
+            bail!(
+                "{path:?} has {found} bytes, and its manifest says {}: build the version again",
+                file.bytes
+            );
+        }
+        let mut answer = file.clone();
+        while !answer.complete {
+            if self.interrupt.is_asked() {
+                bail!("interrupted: the same version goes on where it stopped, with fondaco deploy and --upload");
+            }
+            let offset = answer.bytes_arrived;
+            let mut piece = vec![0; self.piece_bytes.min(file.bytes - offset) as usize];
+            local
+                .read_exact_at(&mut piece, offset)
+                .with_context(|| format!("cannot read {path:?}"))?;
+            let target = format!("{files}/{}?offset={offset}", file.name);
+            answer = self.put(&target, &piece)?;
+            self.sent += piece.len() as u64;
+            self.arrived += piece.len() as u64;
+            self.show();
+        }
+        Ok(())
+    }
+
+    /// Sends a piece, and learns from how long it takes how long the next one is to be.
+    fn put(&mut self, target: &str, piece: &[u8]) -> anyhow::Result<UploadFileResource> {
+        let began = Instant::now();
+        let answer = self.client.put_bytes(target, piece);
+        let took = began.elapsed();
+        self.piece_bytes = match answer {
+            Ok(_) if took < PIECE_TIME => (self.piece_bytes * 2).min(PIECE_BYTES_MAX),
+            Ok(_) if took < 4 * PIECE_TIME => self.piece_bytes,
+            Ok(_) | Err(_) => (self.piece_bytes / 2).max(PIECE_BYTES_MIN),
+        };
+        if answer.is_ok() {
+            self.moved_at = Instant::now();
+        }
+        answer
+    }
+
+    fn show(&mut self) {
+        let fraction = self.arrived as f64 / self.total.max(1) as f64;
+        let text = format!(
+            "{} of {}, {}/s",
+            output::bytes(self.arrived),
+            output::bytes(self.total),
+            output::bytes(rate(self.sent, self.began.elapsed()))
+        );
+        self.display.show("uploading", fraction.min(1.0), &text);
+    }
+}
+
+/// Whether the same may work in a moment: the connection was lost, or the node is busy.
+fn is_passing(error: &anyhow::Error) -> bool {
+    PASSING.contains(&code(error)) || error.chain().any(|cause| cause.is::<ureq::Error>())
+}

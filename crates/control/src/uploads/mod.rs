@@ -1,0 +1,272 @@
+//! Versions that are sent to this node over its control port, to be pushed from here: for machines that share no storage
+//! with the nodes.
+//!
+//! ```text
+//! DATA/uploads/ID/manifest.json    names the files that are sent; ID is the checksum of this one
+//! DATA/uploads/ID/given-away       the node may link the files into its version
+//! DATA/uploads/ID/NAME.part        a file of which a part has arrived: as much as it is long
+//! DATA/uploads/ID/NAME             a file that has arrived whole, verified and durable
+//! ```
+//!
+//! The directory is all there is to know, so that an upload goes on after any end of the client or the node. A complete
+//! one is the source of a push: `upload://NODE/ID`. It is deleted when the version is swapped in or its push cancelled,
+//! since the nodes have the version then or do not want it. It stays after a push that failed, and when the client goes
+//! away, so that the client can go on, until it has been idle for as long as deleted data is kept.
+
+mod error;
+mod source;
+mod upload;
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fondaco_format::{Checksum, FormatError, GIVEN_AWAY_FILE, MANIFEST_FILE, Manifest};
+use fondaco_model::cluster::{ClusterView, StoreRecord};
+use fondaco_model::{NodeId, PartitionCount, PushState, StoreName};
+use fondaco_node::FetchError;
+
+use crate::data_dir::{delete_tree, leave_alone, list};
+use crate::error::ControlError;
+use crate::now_unix_ms;
+pub use error::UploadError;
+pub(crate) use source::{UploadFiles, UploadSource, remedy};
+pub(crate) use upload::{Turn, Upload, UploadedFile};
+
+/// How many uploads there may be at a time, those included that wait to be gone on with.
+const UPLOADS_MAX: usize = 16;
+
+/// An upload is idle for at least so long before it is given up, even where deleted data is kept for a shorter time.
+const KEEP_MIN: Duration = Duration::from_secs(600);
+
+/// After how long without a byte the space that an upload still needs is no longer held for it.
+const SPACE_IDLE_MS: u64 = 60_000;
+
+/// The uploads of a node.
+pub(crate) struct Uploads {
+    dir: PathBuf,
+    /// How much of the disk must stay free, in bytes.
+    reserve_bytes: u64,
+    keep_ms: u64,
+    uploads: Mutex<HashMap<Checksum, Arc<Upload>>>,
+}
+
+impl Uploads {
+    /// Finds the uploads that an earlier process has left.
+    ///
+    /// # Errors
+    /// The directory cannot be made or read.
+    pub(crate) fn open(dir: &Path, reserve_bytes: u64, keep_deleted: Duration) -> Result<Self, ControlError> {
+        fondaco_durable::create_directory(dir).map_err(ControlError::io("create", dir))?;
+        let mut uploads = HashMap::new();
+        for entry in list(dir)? {
+            let path = entry.path();
+            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                leave_alone(&entry);
+                continue;
+            };
+            match find(&path, id) {
+                Ok(Some(upload)) => drop(uploads.insert(id, Arc::new(upload))),
+                // It was interrupted before the first byte of a file.
+                Ok(None) => delete_tree(&path)?,
+                Err(error) => tracing::warn!(?path, %error, "an upload cannot be read: it is left alone"),
+            }
+        }
+        Ok(Self {
+            dir: dir.to_owned(),
+            reserve_bytes,
+            keep_ms: keep_deleted.max(KEEP_MIN).as_millis() as u64,
+            uploads: Mutex::new(uploads),
+        })
+    }
+
+    /// Begins to take a version for a store, or goes on with it. Space for what has not arrived is held for it, and made
+    /// by `make_room` before.
+    ///
+    /// # Errors
+    /// A manifest that is none, or of another store or number of partitions; too many uploads; too little space.
+    pub(crate) fn begin(
+        &self,
+        store: &StoreName,
+        partitions: PartitionCount,
+        manifest: &[u8],
+        make_room: impl FnOnce(u64) -> Result<(), ControlError>,
+    ) -> Result<Arc<Upload>, ControlError> {
+        let parsed = parse(manifest, store, partitions)?;
+        let id = Checksum::of(manifest);
+        let before = self.get(store, id);
+        make_room(before.map_or_else(|_| parsed.files_bytes(), |upload| upload.bytes_missing()))?;
+        let mut uploads = self.uploads();
+        if let Some(upload) = uploads.get(&id) {
+            upload.touch();
+            upload.hold_space(self.reserve_bytes)?;
+            return Ok(Arc::clone(upload));
+        }
+        if uploads.len() >= UPLOADS_MAX {
+            return Err(UploadError::TooMany { max: UPLOADS_MAX }.into());
+        }
+        let dir = self.dir.join(id.to_string());
+        let upload = Upload::open(dir.clone(), id, &parsed)?;
+        upload.hold_space(self.reserve_bytes)?;
+        make(&dir, manifest)?;
+        let upload = Arc::new(upload);
+        uploads.insert(id, Arc::clone(&upload));
+        tracing::info!(%store, upload = %id, bytes = upload.bytes(), "upload begins");
+        Ok(upload)
+    }
+
+    /// An upload for a store.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn get(&self, store: &StoreName, id: Checksum) -> Result<Arc<Upload>, UploadError> {
+        let found = self.uploads().get(&id).cloned();
+        let found = found.filter(|upload| upload.store() == store);
+        found.ok_or_else(|| UploadError::NotFound {
+            store: store.clone(),
+            id,
+        })
+    }
+
+    /// Has a file of an upload written, from this offset on, by the caller alone. The body has this length, if it is
+    /// known. Waits for the disk.
+    ///
+    /// # Errors
+    /// No such upload or file, another offset than how much has arrived, a body that is too long, too little space.
+    pub(crate) fn turn(
+        &self,
+        store: &StoreName,
+        id: Checksum,
+        file: &str,
+        offset: u64,
+        length: Option<u64>,
+    ) -> Result<Turn, ControlError> {
+        let upload = self.get(store, id)?;
+        upload.hold_space(self.reserve_bytes)?;
+        upload.turn(file, offset, length)
+    }
+
+    /// The files of an upload to this node, as the source of a fetch. There need be none.
+    pub(crate) fn files(&self, source: UploadSource) -> UploadFiles {
+        UploadFiles::local(source, self.dir.join(source.id.to_string()))
+    }
+
+    /// Forgets an upload. Returns its directory, which is to be deleted.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn forget(&self, store: &StoreName, id: Checksum) -> Result<PathBuf, UploadError> {
+        let upload = self.get(store, id)?;
+        self.uploads().remove(&id);
+        Ok(upload.dir().to_owned())
+    }
+
+    /// Forgets the uploads that are not needed any more. Returns their directories, which are to be deleted.
+    pub(crate) fn collect(&self, view: &ClusterView, node: NodeId) -> Vec<PathBuf> {
+        let now_unix_ms = now_unix_ms();
+        let mut collected = Vec::new();
+        self.uploads().retain(|&id, upload| {
+            let idle_ms = now_unix_ms.saturating_sub(upload.active_unix_ms());
+            if idle_ms > SPACE_IDLE_MS {
+                upload.release_space();
+            }
+            let source = UploadSource { node, id }.to_string();
+            let record = view.stores.get(upload.store()).map(|store| &store.record);
+            let is_over = match fate(record, &source, upload.active_unix_ms()) {
+                Fate::Pushing => false,
+                Fate::Done => true,
+                // What is remembered of the cluster may be older than a push.
+                Fate::Unknown => idle_ms >= self.keep_ms && !view.remembered && !view.is_partial,
+            };
+            if is_over {
+                tracing::info!(store = %upload.store(), upload = %id, idle_ms, "upload deleted");
+                collected.push(upload.dir().to_owned());
+            }
+            !is_over
+        });
+        collected
+    }
+
+    fn uploads(&self) -> MutexGuard<'_, HashMap<Checksum, Arc<Upload>>> {
+        // Changed by single moves: a thread that panicked left it whole.
+        self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a store's record says of an upload.
+enum Fate {
+    /// It is being pushed.
+    Pushing,
+    /// It was swapped in, or is not wanted.
+    Done,
+    Unknown,
+}
+
+fn fate(record: Option<&StoreRecord>, source: &str, active_unix_ms: u64) -> Fate {
+    let Some(push) = record.and_then(|record| record.push.as_ref()) else {
+        return Fate::Unknown;
+    };
+    if push.source != source {
+        return Fate::Unknown;
+    }
+    match push.state {
+        PushState::Fetching | PushState::Ready => Fate::Pushing,
+        // Unless it was begun again since, to be pushed once more.
+        PushState::Swapped | PushState::Cancelled if push.started_unix_ms >= active_unix_ms => Fate::Done,
+        PushState::Swapped | PushState::Cancelled | PushState::Failed => Fate::Unknown,
+    }
+}
+
+/// Whether a store is being pushed to from this source.
+pub(crate) fn is_pushing(record: &StoreRecord, source: UploadSource) -> bool {
+    matches!(fate(Some(record), &source.to_string(), 0), Fate::Pushing)
+}
+
+fn parse(bytes: &[u8], store: &StoreName, partitions: PartitionCount) -> Result<Manifest, ControlError> {
+    let location = || "the request's body".to_owned();
+    let manifest = Manifest::from_bytes(bytes).map_err(|source| FetchError::Manifest {
+        location: location(),
+        source,
+    })?;
+    if manifest.store != *store {
+        return Err(ControlError::Fetch(FetchError::WrongStore {
+            location: location(),
+            expected: store.clone(),
+            found: manifest.store,
+        }));
+    }
+    if manifest.partitions != partitions {
+        return Err(ControlError::Fetch(FetchError::WrongPartitions {
+            location: location(),
+            expected: partitions,
+            found: manifest.partitions,
+        }));
+    }
+    Ok(manifest)
+}
+
+/// Makes the directory of an upload: it is one once the manifest is there.
+fn make(dir: &Path, manifest: &[u8]) -> Result<(), ControlError> {
+    let made = fondaco_durable::create_directory(dir)
+        .and_then(|()| fs::write(dir.join(GIVEN_AWAY_FILE), ""))
+        .and_then(|()| {
+            let path = dir.join(MANIFEST_FILE);
+            fondaco_durable::replace_file(&path, &path.with_extension("new"), manifest)
+        });
+    made.map_err(|error| {
+        // What is left without a manifest is deleted at the next start, if it cannot be now.
+        let _ = delete_tree(dir);
+        error::writing(dir, error)
+    })
+}
+
+/// An upload that an earlier process has left; `None` if it had hardly begun.
+fn find(dir: &Path, id: Checksum) -> Result<Option<Upload>, ControlError> {
+    match Manifest::read(dir) {
+        Ok(manifest) => Upload::open(dir.to_owned(), id, &manifest).map(Some),
+        Err(FormatError::NoManifest { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

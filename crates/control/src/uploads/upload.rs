@@ -1,0 +1,347 @@
+//! One upload: its files grow from their beginning, each by one request at a time, and are verified as they arrive.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::num::NonZeroU64;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::UNIX_EPOCH;
+
+use fondaco_format::{Checksum, Checksummer, FileEntry, MANIFEST_FILE, Manifest};
+use fondaco_model::StoreName;
+use fondaco_node::{Reservation, part_name, reserve_space};
+use rustix::fs::{Advice, fadvise};
+
+use super::error::{UploadError, writing};
+use crate::error::ControlError;
+use crate::now_unix_ms;
+
+/// How much of a file is read at a time, in bytes, to go on with its checksum.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// A version that is being sent.
+pub(crate) struct Upload {
+    id: Checksum,
+    store: StoreName,
+    dir: PathBuf,
+    files: BTreeMap<String, Arc<Slot>>,
+    /// When the last byte came, in milliseconds since 1970.
+    active_unix_ms: AtomicU64,
+    /// Space for what has not arrived, while it is being sent.
+    space: Mutex<Option<Reservation>>,
+}
+
+/// A file of an upload.
+struct Slot {
+    entry: FileEntry,
+    arrived: AtomicU64,
+    is_complete: AtomicBool,
+    /// The checksum of what has arrived, if this process has seen all of it. Locked by the request that sends the file.
+    sum: Arc<tokio::sync::Mutex<Option<Checksummer>>>,
+}
+
+/// How much of a file has arrived.
+#[derive(Debug, Clone)]
+pub(crate) struct UploadedFile {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    pub(crate) arrived: u64,
+    pub(crate) is_complete: bool,
+}
+
+impl Upload {
+    /// The upload in this directory, with what is there of its files.
+    pub(super) fn open(dir: PathBuf, id: Checksum, manifest: &Manifest) -> Result<Self, ControlError> {
+        let mut active_unix_ms = modified_unix_ms(&dir.join(MANIFEST_FILE)).unwrap_or_else(now_unix_ms);
+        let mut files = BTreeMap::new();
+        for entry in manifest.files() {
+            let (part, whole) = (dir.join(part_name(&entry.name)), dir.join(&entry.name));
+            let is_complete = length(&whole)? == Some(entry.bytes);
+            let arrived = match is_complete {
+                true => entry.bytes,
+                // Longer than the file is only what a crash of the machine has left.
+                false => length(&part)?.filter(|&bytes| bytes <= entry.bytes).unwrap_or(0),
+            };
+            let modified = modified_unix_ms(if is_complete { &whole } else { &part });
+            active_unix_ms = active_unix_ms.max(modified.unwrap_or(0));
+            let slot = Slot {
+                entry: entry.clone(),
+                arrived: arrived.into(),
+                is_complete: is_complete.into(),
+                sum: Arc::default(),
+            };
+            files.insert(entry.name.clone(), Arc::new(slot));
+        }
+        Ok(Self {
+            id,
+            store: manifest.store.clone(),
+            dir,
+            files,
+            active_unix_ms: active_unix_ms.into(),
+            space: Mutex::new(None),
+        })
+    }
+
+    pub(crate) fn id(&self) -> Checksum {
+        self.id
+    }
+
+    /// The store that it is for.
+    pub(crate) fn store(&self) -> &StoreName {
+        &self.store
+    }
+
+    /// Where its files are.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The length of all its files, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let each = self.files.values().map(|slot| slot.entry.bytes);
+        each.fold(0, u64::saturating_add)
+    }
+
+    /// How many bytes have not arrived.
+    pub(crate) fn bytes_missing(&self) -> u64 {
+        let each = self.files.values().map(|slot| slot.entry.bytes - slot.arrived());
+        each.fold(0, u64::saturating_add)
+    }
+
+    /// Its files, and how much of each has arrived.
+    pub(crate) fn files(&self) -> impl Iterator<Item = UploadedFile> {
+        self.files.values().map(|slot| slot.shown())
+    }
+
+    /// That all files have arrived, so that it may be pushed.
+    ///
+    /// # Errors
+    /// Some have not.
+    pub(crate) fn check_complete(&self) -> Result<(), UploadError> {
+        let missing = self.files.values().filter(|slot| !slot.is_complete()).count();
+        self.touch();
+        match missing {
+            0 => Ok(()),
+            missing => Err(UploadError::Incomplete {
+                id: self.id,
+                missing,
+                files: self.files.len(),
+            }),
+        }
+    }
+
+    pub(super) fn active_unix_ms(&self) -> u64 {
+        self.active_unix_ms.load(Relaxed)
+    }
+
+    /// Notes that it is used.
+    pub(super) fn touch(&self) {
+        self.active_unix_ms.fetch_max(now_unix_ms(), Relaxed);
+    }
+
+    /// Holds the space that it still needs, so that no fetch takes it.
+    pub(super) fn hold_space(&self, reserve_bytes: u64) -> Result<(), ControlError> {
+        let mut space = self.space();
+        if space.is_none() && self.files.values().any(|slot| !slot.is_complete()) {
+            let missing = self.files.values().filter(|slot| !slot.is_complete());
+            let missing = missing.map(|slot| &slot.entry);
+            *space = Some(reserve_space(&self.dir, missing, reserve_bytes)?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn release_space(&self) {
+        *self.space() = None;
+    }
+
+    fn space(&self) -> MutexGuard<'_, Option<Reservation>> {
+        // It is there or not: a thread that panicked left it whole.
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The right to write a file, from this offset on.
+    pub(super) fn turn(self: &Arc<Self>, name: &str, offset: u64, length: Option<u64>) -> Result<Turn, ControlError> {
+        let Some(slot) = self.files.get(name).map(Arc::clone) else {
+            let file = name.chars().take(100).collect();
+            return Err(UploadError::NoSuchFile { id: self.id, file }.into());
+        };
+        let Ok(mut sum) = Arc::clone(&slot.sum).try_lock_owned() else {
+            return Err(UploadError::Busy { file: name.to_owned() }.into());
+        };
+        let arrived = slot.arrived();
+        if offset != arrived || slot.is_complete() {
+            return Err(UploadError::WrongOffset {
+                file: name.to_owned(),
+                arrived,
+                offset,
+            }
+            .into());
+        }
+        if length.is_some_and(|length| length > slot.entry.bytes - arrived) {
+            return Err(slot.too_long().into());
+        }
+        let path = self.dir.join(part_name(name));
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = options.open(&path).map_err(|error| writing(&path, error))?;
+        // What is behind was being written when a process ended.
+        file.set_len(arrived).map_err(|error| writing(&path, error))?;
+        if sum.is_none() {
+            *sum = Some(checksum(&file).map_err(ControlError::io("read", &path))?);
+        }
+        self.touch();
+        Ok(Turn {
+            upload: Arc::clone(self),
+            slot,
+            sum,
+            file,
+            path,
+            begun_at: arrived,
+        })
+    }
+}
+
+impl Slot {
+    fn arrived(&self) -> u64 {
+        self.arrived.load(Relaxed)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete.load(Relaxed)
+    }
+
+    fn shown(&self) -> UploadedFile {
+        UploadedFile {
+            name: self.entry.name.clone(),
+            bytes: self.entry.bytes,
+            arrived: self.arrived(),
+            is_complete: self.is_complete(),
+        }
+    }
+
+    fn too_long(&self) -> UploadError {
+        UploadError::TooLong {
+            file: self.entry.name.clone(),
+            bytes: self.entry.bytes,
+        }
+    }
+}
+
+/// The right of one request to write a file. All of its methods wait for the disk.
+pub(crate) struct Turn {
+    upload: Arc<Upload>,
+    slot: Arc<Slot>,
+    sum: tokio::sync::OwnedMutexGuard<Option<Checksummer>>,
+    file: File,
+    path: PathBuf,
+    /// How much had arrived before.
+    begun_at: u64,
+}
+
+impl Turn {
+    /// How the file stands.
+    pub(crate) fn shown(&self) -> UploadedFile {
+        self.slot.shown()
+    }
+
+    /// Whether the file may grow by so many bytes.
+    ///
+    /// # Errors
+    /// It would be longer than the manifest says.
+    pub(crate) fn check_room(&self, bytes: usize) -> Result<(), UploadError> {
+        match bytes as u64 <= self.slot.entry.bytes - self.slot.arrived() {
+            true => Ok(()),
+            false => Err(self.slot.too_long()),
+        }
+    }
+
+    /// Writes the next bytes.
+    ///
+    /// # Errors
+    /// They are too many, or the disk says why not. None of them have arrived then.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
+        self.check_room(bytes.len())?;
+        let arrived = self.slot.arrived();
+        if let Err(error) = self.file.write_all_at(bytes, arrived) {
+            // If that fails too, the next turn does it.
+            let _ = self.file.set_len(arrived);
+            return Err(writing(&self.path, error));
+        }
+        // A turn begins with the checksum of what is there.
+        self.sum.get_or_insert_default().update(bytes);
+        self.slot.arrived.store(arrived + bytes.len() as u64, Relaxed);
+        self.upload.touch();
+        Ok(())
+    }
+
+    /// Makes what was written durable. A file that is whole is verified and gets its name.
+    ///
+    /// # Errors
+    /// The disk says why not, or the file is not what the manifest says: then nothing of it has arrived.
+    pub(crate) fn end(mut self) -> Result<UploadedFile, ControlError> {
+        let arrived = self.slot.arrived();
+        self.file.sync_data().map_err(|error| writing(&self.path, error))?;
+        if let Some(written) = NonZeroU64::new(arrived - self.begun_at) {
+            // It would push out what live traffic uses. A hint: not all file systems take it.
+            let _ = fadvise(&self.file, self.begun_at, Some(written), Advice::DontNeed);
+        }
+        if arrived == self.slot.entry.bytes {
+            self.finish()?;
+        }
+        Ok(self.slot.shown())
+    }
+
+    fn finish(&mut self) -> Result<(), ControlError> {
+        let (entry, upload) = (&self.slot.entry, &self.upload);
+        let found = self.sum.get_or_insert_default().finish();
+        if found != entry.checksum {
+            *self.sum = None;
+            self.slot.arrived.store(0, Relaxed);
+            self.file.set_len(0).map_err(|error| writing(&self.path, error))?;
+            tracing::warn!(upload = %upload.id, file = %entry.name, "an uploaded file has another checksum: it is deleted");
+            return Err(UploadError::Corrupt {
+                file: entry.name.clone(),
+                expected: entry.checksum,
+                found,
+            }
+            .into());
+        }
+        fs::rename(&self.path, upload.dir.join(&entry.name)).map_err(|error| writing(&self.path, error))?;
+        self.slot.is_complete.store(true, Relaxed);
+        if upload.files.values().all(|slot| slot.is_complete()) {
+            fondaco_durable::sync_directory(&upload.dir).map_err(|error| writing(&upload.dir, error))?;
+            upload.release_space();
+        }
+        Ok(())
+    }
+}
+
+/// The length of a file; `None` if there is none.
+fn length(path: &Path) -> Result<Option<u64>, ControlError> {
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok(found.is_file().then_some(found.len())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(ControlError::io("look at", path)(error)),
+    }
+}
+
+fn modified_unix_ms(path: &Path) -> Option<u64> {
+    let modified = fs::symlink_metadata(path).and_then(|found| found.modified()).ok()?;
+    let since = modified.duration_since(UNIX_EPOCH).ok()?;
+    Some(since.as_millis() as u64)
+}
+
+/// The checksum of all that is in a file.
+fn checksum(mut file: &File) -> io::Result<Checksummer> {
+    let mut sum = Checksummer::new();
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(sum),
+            count => sum.update(&piece[..count]),
+        }
+    }
+}
