@@ -7,6 +7,7 @@ mod dropped;
 mod exchanges;
 mod forgetting;
 mod full_disk;
+mod full_keys;
 mod handoff;
 mod kills;
 mod loops;
