@@ -97,7 +97,7 @@ pub(crate) fn memory_bytes() -> Option<u64> {
 }
 
 /// Where the memory limit of a control group may be, given its line of `/proc/self/cgroup`: that of the
-/// group, and, as a container sees its own, that of the root.
+/// group, and of all above it up to the root, which is where a container sees its own.
 fn limit_files(line: &str) -> Vec<String> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
@@ -109,7 +109,12 @@ fn limit_files(line: &str) -> Vec<String> {
         "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
         _ => return Vec::new(),
     };
-    vec![format!("{root}{path}/{file}"), format!("{root}/{file}")]
+    let groups = Path::new(path).ancestors().filter_map(Path::to_str);
+    let groups = groups.map(|group| format!("{root}{}/{file}", group.trim_end_matches('/')));
+    match path {
+        "" => vec![format!("{root}/{file}")],
+        _ => groups.collect(),
+    }
 }
 
 /// Allows as many open files as the system lets us: a version of a thousand chunks needs two thousand, and to sort one
@@ -131,7 +136,8 @@ mod tests {
 
     #[test]
     fn limits_are_looked_for_where_both_kinds_of_control_groups_have_them() {
-        assert_eq!(limit_files("0::/a/b")[0], "/sys/fs/cgroup/a/b/memory.max");
+        let files = ["/a/b", "/a", ""].map(|group| format!("/sys/fs/cgroup{group}/memory.max"));
+        assert_eq!(limit_files("0::/a/b"), files);
         assert_eq!(
             limit_files("8:memory:/a")[0],
             "/sys/fs/cgroup/memory/a/memory.limit_in_bytes"

@@ -38,6 +38,7 @@ pub trait Engine: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`EngineError::DiskFull`] while there is no space, or too little for what does more than delete;
+    /// [`EngineError::KeysFull`] if there is no memory for new keys;
     /// [`EngineError::NoTable`] if one was dropped; [`EngineError::KeyTooLong`] and [`EngineError::ValueTooLong`]; or what
     /// the storage says.
     fn write(&self, batch: WriteBatch) -> Result<(), EngineError>;
@@ -54,6 +55,29 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Gives back, as soon as it can, what space is worth it: writes are refused for want of some.
     fn make_room(&self) {}
+
+    /// How much more of the disk, in bytes, it may take for a while without any further write: to write out what is in
+    /// memory, and to merge or move what is there. Writes stop while the disk has less than the reserve besides this.
+    fn pending_disk_bytes(&self) -> u64 {
+        0
+    }
+
+    /// How much memory its keys take, and may; `None` where that does not grow with their number.
+    fn key_memory(&self) -> Option<KeyMemory> {
+        None
+    }
+
+    /// Whether keys that are not there may be added. [`write`](Self::write) lets through a little more than this, so that
+    /// batches for which this was asked before can be finished.
+    ///
+    /// # Errors
+    /// [`EngineError::KeysFull`].
+    fn check_new_keys(&self) -> Result<(), EngineError> {
+        match self.key_memory() {
+            Some(memory) if memory.is_full() => Err(memory.refusal()),
+            _ => Ok(()),
+        }
+    }
 
     /// A number that was drawn when the engine's directory or database was made: another one in its place has another number.
     /// `None` for an engine that has neither.
@@ -181,6 +205,32 @@ pub trait Table: Send + Sync {
 
     /// About how many keys it has: an estimate that takes no time.
     fn approximate_len(&self) -> u64;
+}
+
+/// What the keys of an engine that keeps them in memory take of it, about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyMemory {
+    /// How many there are.
+    pub keys: u64,
+    /// What they take, in bytes.
+    pub bytes: u64,
+    /// What they may take before new keys are refused.
+    pub bytes_max: u64,
+}
+
+impl KeyMemory {
+    /// Whether new keys are refused.
+    pub fn is_full(&self) -> bool {
+        self.bytes >= self.bytes_max
+    }
+
+    pub(crate) fn refusal(self) -> EngineError {
+        EngineError::KeysFull {
+            keys: self.keys,
+            bytes: self.bytes,
+            bytes_max: self.bytes_max,
+        }
+    }
 }
 
 /// Keys and values, in the order of keys.

@@ -56,6 +56,21 @@ pub enum EngineError {
         dir: PathBuf,
     },
 
+    /// There is no memory for keys that are not there yet.
+    #[error(
+        "{keys} keys take {bytes} bytes of memory, and may take {bytes_max}: new keys are refused, while overwriting and \
+         deleting go on; delete keys, give the process more memory (the setting \"memory\"), add nodes, or keep the store \
+         in trees (--engine disk)"
+    )]
+    KeysFull {
+        /// How many there are.
+        keys: u64,
+        /// What they take, in bytes.
+        bytes: u64,
+        /// What they may take.
+        bytes_max: u64,
+    },
+
     /// The disk does not keep up with what is written.
     #[error(
         "the disk of {dir:?} is {waited_seconds} s behind with writing out and merging: write less, or use a faster one"

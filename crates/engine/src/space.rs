@@ -1,5 +1,6 @@
 //! How much room the disk has. Writes stop before it is full: a tree that cannot write out what it has in memory
-//! would have to stop altogether, and could not even make room by merging.
+//! would have to stop altogether, and could not even make room by merging. So they stop while the reserve, and what writing
+//! out and merging may take for a while, still have room together.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -27,6 +28,8 @@ pub(crate) struct Space {
 struct Look {
     at: Instant,
     free_bytes: u64,
+    /// What of it is spoken for.
+    pending_bytes: u64,
     written_bytes: u64,
 }
 
@@ -40,30 +43,37 @@ impl Space {
         }
     }
 
-    /// Lets a batch pass, unless the disk would be too full after it. One that only deletes may take most of the reserve:
-    /// it is what makes room.
-    pub(crate) fn claim(&mut self, batch: &WriteBatch) -> Result<(), EngineError> {
-        let reserve_bytes = match batch.only_deletes() {
-            true => self.reserve_bytes / DELETIONS_SHARE,
-            false => self.reserve_bytes,
+    /// Lets a batch pass, unless the disk would be too full after it, given what the engine [may take][pending] besides.
+    /// One that only deletes may take most of the reserve: it is what makes room.
+    ///
+    /// [pending]: crate::engine::Engine::pending_disk_bytes
+    pub(crate) fn claim(&mut self, batch: &WriteBatch, pending: impl FnOnce() -> u64) -> Result<(), EngineError> {
+        let only_deletes = batch.only_deletes();
+        let needed_bytes = |reserve_bytes: u64, pending_bytes: u64| match only_deletes {
+            true => reserve_bytes / DELETIONS_SHARE,
+            // Without a reserve the disk may be filled to its last byte.
+            false if reserve_bytes == 0 => 0,
+            false => reserve_bytes.saturating_add(pending_bytes),
         };
         let bytes = batch.bytes() as u64;
         if let Some(look) = &mut self.looked
             && look.at.elapsed() < LOOK_AGAIN
             && look.written_bytes + bytes < LOOK_AGAIN_BYTES
-            && look.free_bytes.saturating_sub(look.written_bytes + bytes) >= reserve_bytes
+            && look.free_bytes.saturating_sub(look.written_bytes + bytes)
+                >= needed_bytes(self.reserve_bytes, look.pending_bytes)
         {
             look.written_bytes += bytes;
             return Ok(());
         }
         self.looked = None;
-        let free_bytes = self.look();
-        if free_bytes < reserve_bytes.saturating_add(bytes) {
+        let (free_bytes, pending_bytes) = (self.look(), pending());
+        if free_bytes < needed_bytes(self.reserve_bytes, pending_bytes).saturating_add(bytes) {
             return Err(EngineError::DiskFull { dir: self.dir.clone() });
         }
         self.looked = Some(Look {
             at: Instant::now(),
             free_bytes,
+            pending_bytes,
             written_bytes: bytes,
         });
         Ok(())
@@ -117,10 +127,23 @@ mod tests {
     fn a_reserve_larger_than_the_disk_lets_nothing_pass() {
         let dir = tempfile::tempdir().unwrap();
         for batch in [batch(&["a"], &[]), batch(&[], &["a"])] {
-            let full = Space::new(dir.path(), u64::MAX).claim(&batch);
+            let full = Space::new(dir.path(), u64::MAX).claim(&batch, || 0);
             assert!(matches!(full, Err(EngineError::DiskFull { .. })), "{full:?}");
-            assert!(Space::new(dir.path(), 0).claim(&batch).is_ok());
+            assert!(Space::new(dir.path(), 0).claim(&batch, || u64::MAX).is_ok());
         }
+    }
+
+    #[test]
+    fn what_is_to_be_written_out_and_merged_is_left_beside_the_reserve_but_not_by_deletions() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut space = Space::new(dir.path(), 1 << 20);
+        let free_bytes = space.look();
+        assert!(space.claim(&batch(&["a"], &[]), || free_bytes / 2).is_ok());
+        space.looked = None;
+        assert!(space.claim(&batch(&["a"], &[]), || free_bytes).is_err());
+        assert!(space.claim(&batch(&[], &["a"]), || free_bytes).is_ok());
+        // A deletion that passed lets nothing else pass.
+        assert!(space.claim(&batch(&["a"], &[]), || free_bytes).is_err());
     }
 
     #[test]
@@ -129,8 +152,8 @@ mod tests {
         let mut space = Space::new(dir.path(), 0);
         space.reserve_bytes = space.look() * 4;
         for _ in 0..2 {
-            assert!(space.claim(&batch(&[], &["a", "b"])).is_ok());
-            assert!(space.claim(&batch(&["a"], &["b"])).is_err());
+            assert!(space.claim(&batch(&[], &["a", "b"]), || 0).is_ok());
+            assert!(space.claim(&batch(&["a"], &["b"]), || 0).is_err());
         }
     }
 
@@ -144,6 +167,7 @@ mod tests {
         let plenty = Look {
             at: Instant::now(),
             free_bytes: PLENTY_BYTES,
+            pending_bytes: 0,
             written_bytes: 0,
         };
         space.looked = Some(Look {

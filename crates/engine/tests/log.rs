@@ -267,6 +267,76 @@ fn values_in_memory_keep_within_their_bytes_and_come_back_when_they_are_asked_fo
 }
 
 #[test]
+fn new_keys_are_refused_when_memory_for_keys_is_used_up_and_all_else_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let open_with = |key_bytes_max: u64| {
+        let options = LogOptions {
+            key_bytes_max,
+            segment_bytes: SEGMENT_BYTES,
+            disk_reserve_bytes: 0,
+            ..LogOptions::default()
+        };
+        LogEngine::open(dir.path(), options).unwrap()
+    };
+    let write = |engine: &LogEngine, table: &dyn Table, number: u32| {
+        let mut batch = WriteBatch::new();
+        batch.put(table, number.to_be_bytes().to_vec().into(), vec![7; 50].into());
+        engine.write(batch)
+    };
+    let engine = open_with(100_000);
+    let table = engine.open_table("t").unwrap();
+    let mut count = 0;
+    let refused = loop {
+        match write(&engine, &*table, count) {
+            Ok(()) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    let memory = engine.key_memory().unwrap();
+    assert!(
+        (800..1000).contains(&count) && memory.keys == u64::from(count),
+        "{memory:?}"
+    );
+    assert!((100_000..110_000).contains(&memory.bytes), "{memory:?}");
+    let expected = format!(
+        "{count} keys take {} bytes of memory, and may take 100000",
+        memory.bytes
+    );
+    assert!(refused.to_string().starts_with(&expected), "{refused}");
+    assert!(engine.check_new_keys().is_err());
+    // A batch with one new key is refused whole.
+    let mut batch = WriteBatch::new();
+    batch.put(&*table, 0_u32.to_be_bytes().to_vec().into(), "new".into());
+    batch.put(&*table, count.to_be_bytes().to_vec().into(), "new".into());
+    assert!(matches!(engine.write(batch), Err(EngineError::KeysFull { .. })));
+    assert_eq!(table.get(&0_u32.to_be_bytes()).unwrap().as_deref(), Some(&[7; 50][..]));
+    put(&engine, &*table, &0_u32.to_be_bytes(), b"newer");
+    delete(&engine, &*table, b"never there");
+    // Deletions make room.
+    for number in 0..count / 2 {
+        delete(&engine, &*table, &number.to_be_bytes());
+    }
+    assert!(engine.check_new_keys().is_ok());
+    write(&engine, &*table, count).unwrap();
+    let before = engine.key_memory().unwrap();
+    drop((table, engine));
+    // It starts, and serves, also where there are more keys than may be.
+    let engine = open_with(1000);
+    let table = engine.open_table("t").unwrap();
+    let memory = engine.key_memory().unwrap();
+    assert_eq!((memory.keys, memory.bytes), (before.keys, before.bytes));
+    assert!(table.get(&count.to_be_bytes()).unwrap().is_some());
+    write(&engine, &*table, count).unwrap();
+    assert!(matches!(write(&engine, &*table, 0), Err(EngineError::KeysFull { .. })));
+    engine.drop_table("t").unwrap();
+    assert_eq!(
+        engine.key_memory().map(|memory| (memory.keys, memory.bytes)),
+        Some((0, 0))
+    );
+    write(&engine, &*engine.open_table("t").unwrap(), 0).unwrap();
+}
+
+#[test]
 fn damage_to_one_record_is_an_error_for_that_one_and_is_not_cleaned_away() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path());

@@ -312,6 +312,9 @@ impl Group<'_> {
         record.encode(&mut bytes);
         let pair = Pair::new(bytes, key_bytes);
         check_length(pair.value())?;
+        if digest.is_none() {
+            self.check_key(store, pair.key())?;
+        }
         let change = Change {
             hash: place.hash,
             before: digest,

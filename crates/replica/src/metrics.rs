@@ -29,6 +29,8 @@ pub enum ReplicaCounter {
     Behind,
     /// Writes refused for want of space.
     FullDisk,
+    /// Writes of new keys refused for want of memory.
+    FullKeys,
     /// Records found damaged.
     Corruptions,
     /// Logs of engines that were found damaged or too short at the start.
@@ -62,7 +64,7 @@ pub enum ReplicaCounter {
 }
 
 /// All of them, with their names and meanings.
-pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 26] = [
+pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 27] = [
     (ReplicaCounter::Reads, "replica_reads", "records read for coordinators"),
     (
         ReplicaCounter::ColdReads,
@@ -109,6 +111,11 @@ pub const REPLICA_COUNTERS: [(ReplicaCounter, &str, &str); 26] = [
         ReplicaCounter::FullDisk,
         "replica_full_disk",
         "writes refused for want of space",
+    ),
+    (
+        ReplicaCounter::FullKeys,
+        "replica_full_keys",
+        "writes of new keys refused for want of memory",
     ),
     (
         ReplicaCounter::Corruptions,

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use arc_swap::{ArcSwap, Guard};
 use fondaco_client::quorum::{LocalReplica, OnReply, ReplicaReply, ReplicaRequest};
+use fondaco_engine::KeyMemory;
 use fondaco_model::versioned::HashTree;
 use fondaco_model::{NodeId, PartitionSet};
 
@@ -233,7 +234,18 @@ impl Replicas {
 
     /// Why every write that makes a record longer is refused; `None` if the disk has room.
     pub fn writes_refused(&self) -> Option<String> {
-        self.shared.space.check().err()
+        self.shared.check_space().err()
+    }
+
+    /// How much memory the keys of the engine take that keeps them all there, and may; `None` if there is no such engine.
+    pub fn key_memory(&self) -> Option<KeyMemory> {
+        self.shared.engines.iter().find_map(|engine| engine.key_memory())
+    }
+
+    /// Why writes of new keys are refused by stores that keep all keys in memory; `None` if there is room.
+    pub fn keys_refused(&self) -> Option<String> {
+        let mut checked = self.shared.engines.iter().map(|engine| engine.check_new_keys());
+        checked.find_map(Result::err).map(|full| full.to_string())
     }
 
     /// How many writes wait to be committed.

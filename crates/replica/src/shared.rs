@@ -98,6 +98,13 @@ impl Shared {
         })
     }
 
+    /// Whether more may be written to the disk than stands there.
+    pub(crate) fn check_space(&self) -> Result<(), String> {
+        let engines = &self.engines;
+        self.space
+            .check(|| engines.iter().map(|engine| engine.pending_disk_bytes()).sum())
+    }
+
     /// There is a hint for a node.
     pub(crate) fn hinted(&self, node: NodeId, written_unix_ms: u64) {
         if self.hint_book.add(node, written_unix_ms) {

@@ -30,32 +30,36 @@ impl Space {
         }
     }
 
-    /// Whether more may be written than stands there.
+    /// Whether more may be written than stands there, given what [the engines may take][pending] besides.
     ///
     /// # Errors
-    /// What to tell who wants to write.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    /// What to tell the client that wants to write.
+    ///
+    /// [pending]: fondaco_engine::Engine::pending_disk_bytes
+    pub(crate) fn check(&self, pending: impl FnOnce() -> u64) -> Result<(), String> {
         let mut had_enough = self.had_enough.lock().unwrap_or_else(PoisonError::into_inner);
         if had_enough.is_some_and(|when| when.elapsed() < LOOK_AGAIN) {
             return Ok(());
         }
-        let looked = self.look();
+        let looked = self.look(pending);
         *had_enough = looked.is_ok().then(Instant::now);
         looked
     }
 
-    fn look(&self) -> Result<(), String> {
+    fn look(&self, pending: impl FnOnce() -> u64) -> Result<(), String> {
         let Ok(found) = rustix::fs::statvfs(&self.dir) else {
             // The engine will say what is wrong.
             return Ok(());
         };
         let left_bytes = found.f_bavail.saturating_mul(found.f_frsize);
-        if left_bytes >= self.reserve_bytes {
+        // Without a reserve the disk may be filled to its last byte.
+        let pending_bytes = if self.reserve_bytes == 0 { 0 } else { pending() };
+        if left_bytes >= self.reserve_bytes.saturating_add(pending_bytes) {
             return Ok(());
         }
         Err(format!(
-            "{left_bytes} bytes are left on the disk of {:?}, and {} must stay free: free some, or add nodes; \
-             reads go on, and writes do when there is room",
+            "{left_bytes} bytes are left on the disk of {:?}, {} must stay free, and {pending_bytes} more are kept for writing \
+             out and merging: free some, or add nodes; reads go on, and writes do when there is room",
             self.dir, self.reserve_bytes
         ))
     }
@@ -68,8 +72,10 @@ mod tests {
     #[test]
     fn a_write_that_would_touch_the_reserve_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Space::new(dir.path(), 0).check(), Ok(()));
-        let refused = Space::new(dir.path(), u64::MAX).check().unwrap_err();
+        assert_eq!(Space::new(dir.path(), 0).check(|| u64::MAX), Ok(()));
+        let refused = Space::new(dir.path(), u64::MAX).check(|| 0).unwrap_err();
         assert!(refused.contains("must stay free"), "{refused}");
+        assert_eq!(Space::new(dir.path(), 1).check(|| 0), Ok(()));
+        assert!(Space::new(dir.path(), 1).check(|| u64::MAX - 1).is_err());
     }
 }

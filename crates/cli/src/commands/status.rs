@@ -99,6 +99,13 @@ fn process_text(process: &NodeStatus) -> String {
         ),
         ("partitions", process.partitions.to_string()),
     ]);
+    if let Some(memory) = process.keys_in_memory.filter(|memory| memory.keys > 0) {
+        let (taken, allowed) = (output::bytes(memory.bytes), output::bytes(memory.bytes_max));
+        lines.push((
+            "keys",
+            format!("{} of engine log in memory: {taken} of {allowed}", memory.keys),
+        ));
+    }
     if let Some(resp) = &process.resp_addr {
         lines.push(("RESP", format!("{resp}, {} clients", process.clients)));
     }

@@ -44,6 +44,12 @@ fn a_single_node_reads_nothing_that_may_be_older_until_its_loss_is_given_up() {
         }
     });
     assert!(refused.contains("fondaco repair losses"), "{refused}");
+    let readiness = |node: &Node| {
+        let request = ureq::get(format!("http://{}/readyz", node.http));
+        let answer = request.config().http_status_as_error(false).build().call();
+        answer.unwrap().status().as_u16()
+    };
+    assert_eq!(readiness(&node), 503, "a rolling restart is to wait");
     let status = node.json(&["status"])["process"]["not_ready"].to_string();
     let losses = node.json(&["repair", "losses"]);
     let id = losses["losses"][0]["id"].as_str().unwrap();
@@ -58,5 +64,6 @@ fn a_single_node_reads_nothing_that_may_be_older_until_its_loss_is_given_up() {
     let found = (0..500).map(&mut read).filter(Option::is_some).count();
     assert!((400..500).contains(&found), "{found}");
     assert_eq!(node.json(&["status"])["process"]["not_ready"].to_string(), "[]");
+    assert_eq!(readiness(&node), 200);
     assert!(node.done(&["repair", "losses"]).contains("nothing is lost"));
 }

@@ -11,6 +11,7 @@ mod journey;
 mod limits;
 mod losses;
 mod memory;
+mod memory_group;
 mod node;
 mod random;
 mod security;

@@ -1,6 +1,6 @@
 //! How much memory a process takes that may have little: long requests wait for one another, short ones for none.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -110,4 +110,91 @@ fn bodies_of_http_requests_stay_within_the_budget_too() {
     // The bodies of three requests, and a few copies of each: the text, the key. All of them at once take twice as much.
     assert!(grown < 320 * MIB, "grown by {} MiB", grown / MIB);
     assert_eq!(node.http_get("/v1/status")["role"], "single");
+}
+
+/// A text that does not become shorter by compression.
+fn noise(bytes: usize) -> String {
+    let mut random = fastrand::Rng::with_seed(7);
+    std::iter::repeat_with(|| random.alphanumeric()).take(bytes).collect()
+}
+
+/// Reads one reply: the length of a value, or an error.
+fn reply(socket: &mut BufReader<TcpStream>) -> Result<usize, String> {
+    let mut line = String::new();
+    socket.read_line(&mut line).unwrap();
+    let Some(length) = line.strip_prefix('$') else {
+        return Err(line);
+    };
+    let length: usize = length.trim_end().parse().unwrap();
+    let mut value = vec![0; length + 2];
+    socket.read_exact(&mut value).unwrap();
+    Ok(length)
+}
+
+/// Has many clients ask for a long value at once, which begin to receive it when all have asked. By how much the process
+/// grew, at most.
+fn read_by_many(node: &Node, key: &str, length: usize) -> usize {
+    let before = peak_bytes(node);
+    let request = format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len());
+    let ask = |_| {
+        let mut socket = TcpStream::connect(&node.resp).unwrap();
+        socket.write_all(request.as_bytes()).unwrap();
+        BufReader::new(socket)
+    };
+    let clients: Vec<_> = (0..30).map(ask).collect();
+    thread::sleep(Duration::from_secs(2));
+    // One that asks for little is served meanwhile.
+    let mut redis = node.redis();
+    assert_eq!(redis::cmd("GET").arg("s:k").query(&mut redis), Ok("v".to_owned()));
+    thread::scope(|scope| {
+        for mut client in clients {
+            let request = &request;
+            scope.spawn(move || {
+                let ends = Instant::now() + super::node::DEADLINE;
+                loop {
+                    match reply(&mut client) {
+                        Ok(found) => return assert_eq!(found, length),
+                        Err(error) => assert!(error.contains("OVERLOADED"), "{error}"),
+                    }
+                    assert!(Instant::now() < ends, "it is refused again and again");
+                    thread::sleep(Duration::from_millis(20));
+                    client.get_mut().write_all(request.as_bytes()).unwrap();
+                }
+            });
+        }
+    });
+    peak_bytes(node) - before
+}
+
+#[test]
+fn long_values_that_many_clients_ask_for_stay_within_the_budget_and_all_get_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    let value = noise(24 * MIB);
+    let csv = dir.path().join("long.csv");
+    write_csv(&csv, [("k".to_owned(), value.clone())]);
+    let csv = csv.to_str().unwrap();
+    node.done(&["push", "long", csv, "--key", "key", "--value", "value", "--create"]);
+    let grown = read_by_many(&node, "long:k", value.len());
+    // All at once would be 720 MiB.
+    assert!(grown < 250 * MIB, "grown by {} MiB", grown / MIB);
+}
+
+#[test]
+fn long_values_of_versioned_stores_stay_within_the_budget_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = small_node(dir.path());
+    node.done(&["config", "set", &format!("bulk-bytes-max={}", 8 * MIB)]);
+    let value = noise(6 * MIB);
+    for engine in ["log", "disk"] {
+        node.done(&["store", "create", engine, "--kind", "versioned", "--engine", engine]);
+        let mut redis = node.redis();
+        for key in 0..4 {
+            let key = format!("{engine}:{key}");
+            redis::cmd("SET").arg(key).arg(&value).query::<()>(&mut redis).unwrap();
+        }
+        let grown = read_by_many(&node, &format!("{engine}:0"), value.len());
+        // All at once would be 180 MiB, and as much again for their copies.
+        assert!(grown < 120 * MIB, "{engine}: grown by {} MiB", grown / MIB);
+    }
 }

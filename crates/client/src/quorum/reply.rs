@@ -103,6 +103,8 @@ pub enum ReplicaErrorCode {
     Overloaded,
     /// `DISKFULL`: there is no room for a write; reads go on.
     DiskFull,
+    /// `KEYSFULL`: there is no memory for a key that is not there yet; all else goes on.
+    KeysFull,
     /// `CONFLICT`: what is held is not what the writer has seen.
     Conflict,
     /// `MORE`: it is left out of an answer that has enough already, to be asked for anew.
@@ -130,6 +132,7 @@ impl ReplicaErrorCode {
             Self::NoStore => "NOSTORE",
             Self::Overloaded => "OVERLOADED",
             Self::DiskFull => "DISKFULL",
+            Self::KeysFull => "KEYSFULL",
             Self::Conflict => "CONFLICT",
             Self::More => "MORE",
             Self::Corrupt => "CORRUPT",
@@ -149,6 +152,7 @@ impl ReplicaErrorCode {
             "NOSTORE" => Self::NoStore,
             "OVERLOADED" | "BUSY" => Self::Overloaded,
             "DISKFULL" => Self::DiskFull,
+            "KEYSFULL" => Self::KeysFull,
             "CONFLICT" => Self::Conflict,
             "MORE" => Self::More,
             "CORRUPT" => Self::Corrupt,

@@ -134,8 +134,8 @@ impl Trouble {
 
     /// Whether the node cannot store a write, for a reason of its own that no other node has.
     pub(super) fn is_unable(&self) -> bool {
-        use ReplicaErrorCode::{Corrupt, DiskFull};
-        matches!(self, Self::Error(error) if matches!(error.code, DiskFull | Corrupt))
+        use ReplicaErrorCode::{Corrupt, DiskFull, KeysFull};
+        matches!(self, Self::Error(error) if matches!(error.code, DiskFull | KeysFull | Corrupt))
     }
 
     /// Whether the node is a replica all the same, and would have done it by a newer topology.

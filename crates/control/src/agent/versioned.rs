@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use fondaco_client::Client;
 use fondaco_engine::{
-    CacheBudget, CacheEngine, DamagedLog, DiskEngine, DiskOptions, LogEngine, LogOptions, MemoryEngine, MySqlEngine,
-    MySqlOptions,
+    CacheBudget, CacheEngine, DamagedLog, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, MemoryEngine,
+    MySqlEngine, MySqlOptions,
 };
 use fondaco_model::cluster::{ClusterView, LocalVersioned};
 use fondaco_model::versioned::EngineKind;
@@ -62,11 +62,16 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
     let engine = DiskEngine::open(&parts.dir.join("tables"), disk).map_err(ReplicasError::from)?;
     let log = LogOptions {
         cache: cache.clone(),
+        key_bytes_max: parts.memory.key_bytes(cache_bytes),
+        segment_bytes: parts.memory.log_segment_bytes(),
         disk_reserve_bytes: engine_reserve_bytes,
         damaged_log: DamagedLog::GoOn,
         ..LogOptions::default()
     };
     let log = LogEngine::open(&parts.dir.join("log"), log).map_err(ReplicasError::from)?;
+    if let Err(full) = log.check_new_keys() {
+        tracing::warn!(%full, "all keys are served");
+    }
     let mut engines = Engines::new(Arc::new(engine))
         .with(EngineKind::Log, Arc::new(log))
         .with(EngineKind::Memory, Arc::new(MemoryEngine::new()))

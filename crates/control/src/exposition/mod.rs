@@ -299,6 +299,14 @@ impl Observed {
         gauge(encoder, "replica_writes_waiting", help, replicas.waiting() as u64)?;
         let help = "bytes of all versioned stores, on disk and in memory";
         gauge(encoder, "replica_bytes", help, replicas.bytes())?;
+        if let Some(memory) = replicas.key_memory() {
+            let help = "keys of the engine log, which are in memory";
+            gauge(encoder, "log_keys", help, memory.keys)?;
+            let help = "bytes of memory that keys of the engine log take, about";
+            gauge(encoder, "log_key_bytes", help, memory.bytes)?;
+            let help = "bytes of memory that keys of the engine log may take before new ones are refused";
+            gauge(encoder, "log_key_bytes_max", help, memory.bytes_max)?;
+        }
         let help = "nodes that hints wait for";
         gauge(encoder, "hinted_nodes", help, replicas.hinted_nodes() as u64)?;
         let help = "records of versioned stores found damaged or unreadable here, and not repaired yet";

@@ -1,5 +1,8 @@
 //! The open connections of the control port, and which of them gives way when there are as many as may be.
 //!
+//! Requests that are being answered have places of the same kind, fewer: there a request is waiting until its body is
+//! complete, so that clients that send half of a body and stop keep nobody out either.
+//!
 //! A connection is *waiting* while it has no complete header to answer: during the TLS handshake, before its first
 //! request, and between two requests. It is *busy* from a complete header until the body of the answer has been handed
 //! over. When the limit is reached, a new connection takes the place of the one that has been waiting for longest, so
@@ -77,6 +80,18 @@ impl Connections {
         }
     }
 
+    /// The same, unless all are busy.
+    pub(super) async fn enter_unless_busy(self: &Arc<Self>) -> Option<Connection> {
+        let is_busy = {
+            let table = self.table();
+            table.open >= self.limit && table.waiting.is_empty()
+        };
+        match is_busy {
+            true => None,
+            false => Some(self.enter().await),
+        }
+    }
+
     /// Waits until none is open.
     pub(super) async fn all_ended(&self) {
         loop {
@@ -95,12 +110,11 @@ impl Connections {
 }
 
 impl Connection {
-    /// A header is complete: the connection is busy.
-    pub(super) fn begin(&self) {
+    /// A header is complete: the connection is busy. Whether it was not, and had not to give way.
+    pub(super) fn begin(&self) -> bool {
         let mut table = self.connections.table();
-        if let Some(turn) = self.turn().take() {
-            table.waiting.remove(&turn);
-        }
+        let turn = self.turn().take();
+        turn.is_some_and(|turn| table.waiting.remove(&turn).is_some())
     }
 
     /// The answer is given: the connection is waiting again, as the last of all.
@@ -156,12 +170,11 @@ mod tests {
         let connections = Connections::new(3, Arc::clone(&evicted));
         let enter = || now(connections.enter());
         let (first, second, third) = (enter().unwrap(), enter().unwrap(), enter().unwrap());
-        first.begin();
-        second.begin();
+        assert!(first.begin() && second.begin());
         second.finish();
         // By now the second has waited for less long than the third.
         assert!(enter().is_none(), "the third has not ended yet");
-        assert!(now(third.evicted()).is_some());
+        assert!(now(third.evicted()).is_some() && !third.begin());
         assert!(now(first.evicted()).is_none() && now(second.evicted()).is_none());
         drop(third);
         let fourth = enter().unwrap();
@@ -172,6 +185,7 @@ mod tests {
         let fifth = enter().unwrap();
         fifth.begin();
         assert!(enter().is_none(), "all are busy");
+        assert!(matches!(now(connections.enter_unless_busy()), Some(None)));
         assert_eq!(evicted.load(Relaxed), 2);
         drop((first, fourth, fifth));
         assert!(now(connections.all_ended()).is_some());

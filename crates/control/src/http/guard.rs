@@ -7,20 +7,23 @@
 //! `Host`. So a port without a token only answers to IP addresses, to `localhost` and to its advertised name.
 
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use axum::body::{Body, HttpBody};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::uri::{Authority, PathAndQuery};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use fondaco_node::{BufferBudget, RequestKey, SeenSignatures, Signature, SignedRequest, TIME_HEADER, Unacceptable};
+use hyper::body::{Frame, SizeHint};
 use subtle::ConstantTimeEq;
-use tokio::sync::Semaphore;
 
+use super::connections::{Connection, Connections};
 use super::error::ApiError;
 use super::records::MERGE_BYTES_MAX;
 use super::uploads::MANIFEST_BYTES_MAX;
@@ -48,7 +51,7 @@ pub(super) struct Guard {
     signed: Option<Arc<Signed>>,
     /// The name by which the cluster knows this port. The operator chose it, so that no web page is served under it.
     advertised: Option<Arc<str>>,
-    requests: Arc<Semaphore>,
+    requests: Arc<Connections>,
     traffic: Arc<Traffic>,
     buffers: BufferBudget,
 }
@@ -120,12 +123,12 @@ impl Guard {
             seen: Mutex::default(),
         });
         Self {
+            requests: Connections::new(REQUESTS_MAX, traffic.evicted()),
             traffic,
             buffers,
             token: token.map(Into::into),
             signed: signed.map(Arc::new),
             advertised: name.and_then(name_of_host).map(Into::into),
-            requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
         }
     }
 
@@ -289,6 +292,63 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
     response
 }
 
+/// Takes one of the places for requests, which the request holds for good when its body is complete.
+async fn take_place(guard: &Guard, request: Request) -> Result<(Request, Arc<Connection>), ApiError> {
+    let busy = || {
+        let message = format!("{REQUESTS_MAX} requests are being answered: try again");
+        ApiError::new("overloaded", message)
+    };
+    let place = guard.requests.enter_unless_busy().await;
+    let place = Arc::new(place.ok_or_else(busy)?);
+    if request.body().is_end_stream() {
+        return match place.begin() {
+            true => Ok((request, place)),
+            false => Err(busy()),
+        };
+    }
+    let received = |body| {
+        Body::new(Received {
+            body,
+            place: Arc::clone(&place),
+            is_complete: false,
+        })
+    };
+    Ok((request.map(received), place))
+}
+
+/// The body of a request, which gives way to other requests until it is complete.
+struct Received {
+    body: Body,
+    place: Arc<Connection>,
+    is_complete: bool,
+}
+
+impl HttpBody for Received {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let has_ended = frame.is_none() || self.body.is_end_stream();
+        if has_ended && !std::mem::replace(&mut self.is_complete, has_ended) && !self.place.begin() {
+            // It gave way a moment ago: nothing is to be begun for it.
+            return Poll::Ready(Some(Err(axum::Error::new("another request has its place"))));
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 /// Says of a request that its header tells the length of the body in two ways.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ambiguous;
@@ -312,12 +372,14 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
         Ok(signature) => signature,
         Err(stranger) => return stranger.into_response(),
     };
-    let permit = guard.requests.try_acquire();
-    // A node that is busy is alive, and shall not be restarted for it.
-    if permit.is_err() && !is_open(&request) {
-        let message = format!("{REQUESTS_MAX} requests are being answered: try again");
-        return ApiError::new("overloaded", message).into_response();
-    }
+    // A node that is busy is alive, and shall not be restarted for it: what asks for that needs no place.
+    let (request, place) = match is_open(&request) {
+        true => (request, None),
+        false => match take_place(guard, request).await {
+            Ok((request, place)) => (request, Some(place)),
+            Err(error) => return error.into_response(),
+        },
+    };
     let mut charge = guard.buffers.charge();
     let answered = async {
         // Only uploads are PUT. A signed body is held until it is known to be the one that was signed.
@@ -334,6 +396,23 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
                 Ok(request) => next.run(request).await,
                 Err(stranger) => stranger.into_response(),
             },
+        }
+    };
+    let gives_way = async {
+        match &place {
+            Some(place) => place.evicted().await,
+            None => std::future::pending().await,
+        }
+    };
+    let answered = async {
+        tokio::select! {
+            response = answered => response,
+            () = gives_way => {
+                let message = format!(
+                    "of {REQUESTS_MAX} requests this one had waited for longest for the rest of its body: others need its place"
+                );
+                ApiError::new("overloaded", message).into_response()
+            }
         }
     };
     match tokio::time::timeout(REQUEST_TIME_MAX, answered).await {

@@ -177,8 +177,18 @@ impl App {
         warnings.extend(self.agent.iter().flat_map(|agent| agent.damage()));
         if let Some(replicas) = &self.elsewhere.replicas {
             warnings.extend(replicas.damaged_stores(true));
+            warnings.extend(replicas.keys_refused());
         }
         warnings
+    }
+
+    fn keys_in_memory(&self) -> Option<KeyMemoryResource> {
+        let memory = self.agent.as_ref()?.replicas().key_memory()?;
+        Some(KeyMemoryResource {
+            keys: memory.keys,
+            bytes: memory.bytes,
+            bytes_max: memory.bytes_max,
+        })
     }
 
     fn status(&self) -> NodeStatus {
@@ -200,6 +210,7 @@ impl App {
             versions_in_trash: self.agent.as_ref().map(|agent| agent.trashed()),
             partitions: cluster.map_or(0, |cluster| cluster.partitions.get()),
             resident_bytes: process::resident_bytes(),
+            keys_in_memory: self.keys_in_memory(),
             clients: self.metrics.clients(),
             stores: view.stores.len() as u64,
             coordination_silent_ms: mirror.stale_since().map(|since| since.elapsed().as_millis() as u64),

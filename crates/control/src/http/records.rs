@@ -180,7 +180,7 @@ pub(super) async fn merge(
                 ReplicaErrorCode::Overloaded | ReplicaErrorCode::Timeout => "overloaded",
                 ReplicaErrorCode::NotHere | ReplicaErrorCode::NoStore => "unavailable",
                 ReplicaErrorCode::OldTable => "old_routing",
-                ReplicaErrorCode::DiskFull => "not_enough_space",
+                ReplicaErrorCode::DiskFull | ReplicaErrorCode::KeysFull => "not_enough_space",
                 ReplicaErrorCode::BadKey => "invalid_request",
                 _ => "internal",
             };

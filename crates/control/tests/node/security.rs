@@ -9,7 +9,7 @@ use fondaco_control::{ControlError, Fondaco, RequestKey, Running, SignedRequest,
 use fondaco_node::Signature;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, TestNode, config};
+use crate::harness::{Client, TestNode, config, wait_for};
 
 const TOKEN: &str = "a token of some length";
 
@@ -323,6 +323,47 @@ fn half_sent_requests_give_way_to_health_checks_the_oldest_first() {
         .lines()
         .find_map(|line| line.strip_prefix("fondaco_http_connections_evicted_total "));
     assert!(evicted.unwrap().parse::<u64>().unwrap() >= 3, "{metrics}");
+}
+
+#[test]
+fn half_sent_bodies_give_way_to_other_requests_the_oldest_first() {
+    let node = TestNode::start();
+    let body = r#"{"keys":[]}"#;
+    let head = format!(
+        "POST /v1/lookup HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let half_sent = |_| {
+        let mut stream = TcpStream::connect(node.client.addr).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(&body.as_bytes()[..5]).unwrap();
+        stream
+    };
+    // The oldest is known when all places are taken by what came after it.
+    let mut oldest: Vec<_> = (0..3).map(half_sent).collect();
+    wait_for("half-sent requests to be taken", || {
+        (node.client.get("/v1/status")["role"] == "single").then_some(())
+    });
+    // As many as there is room for, with those.
+    let mut others: Vec<_> = (0..61).map(half_sent).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    assert_eq!(node.client.call("GET", "/v1/status", Value::Null).0, 200);
+                }
+            });
+        }
+    });
+    let youngest = others.last_mut().unwrap();
+    youngest.write_all(&body.as_bytes()[5..]).unwrap();
+    let answer = String::from_utf8(next_bytes(youngest)).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let answer = String::from_utf8(next_bytes(&mut oldest[0])).unwrap();
+    assert!(
+        answer.contains("overloaded") && answer.contains("rest of its body"),
+        "{answer}"
+    );
 }
 
 #[test]

@@ -46,8 +46,8 @@ pub struct DiskOptions {
     pub log_bytes_max: u64,
     /// What a table collects in memory before it is written out.
     pub table_buffer_bytes: u64,
-    /// Writes are refused when less than this is left on the disk: writing out and merging need room. What only deletes may
-    /// take most of it.
+    /// Writes are refused when less than this, and what [writing out and merging](Engine::pending_disk_bytes) may need, is
+    /// left on the disk. What only deletes may take most of it.
     pub disk_reserve_bytes: u64,
     /// Threads that write out and merge.
     pub threads: usize,
@@ -214,7 +214,7 @@ impl Shared {
     fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
         let mut writer = self.writer();
         self.synced.check(&self.dir)?;
-        writer.space.claim(batch)?;
+        writer.space.claim(batch, || self.pending_disk_bytes())?;
         let opened = self.slot.working(&self.dir, &self.options, &self.cache)?;
         let made = match self.commit(&opened, batch) {
             // Its threads do not say why they stopped. If it was not for want of space, a sync may have failed, and what was
@@ -266,6 +266,12 @@ impl Shared {
         self.synced.wrote();
         self.cache.put(written);
         Ok(())
+    }
+
+    fn pending_disk_bytes(&self) -> u64 {
+        // While there is no database, nothing is written out.
+        let opened = self.slot.at_once();
+        opened.map_or(0, |opened| opened.pending_disk_bytes(self.options.threads.max(1)))
     }
 
     fn sync(&self) -> Result<(), EngineError> {
@@ -381,6 +387,10 @@ impl Engine for DiskEngine {
 
     fn disk_bytes(&self) -> u64 {
         directory::used_bytes(&self.shared.dir)
+    }
+
+    fn pending_disk_bytes(&self) -> u64 {
+        self.shared.pending_disk_bytes()
     }
 
     fn identity(&self) -> Option<u64> {

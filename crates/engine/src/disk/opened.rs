@@ -33,6 +33,12 @@ const POLL: Duration = Duration::from_millis(1);
 const BUFFERS_WAITING_MAX: usize = 2;
 const RUNS_WAITING_MAX: usize = 18;
 
+/// How much a merge takes of the disk before it gives back what it has merged: mostly files of one level and of the next one,
+/// ten times as large, whose keys they have between them, each of 64 MiB. Of levels that are far too large it may be more.
+const MERGE_BYTES: u64 = 1 << 30;
+/// How long the tables are taken to be as large as they were.
+const TABLES_LOOK_AGAIN: Duration = Duration::from_millis(100);
+
 /// Where the database is.
 pub(super) struct Slot {
     /// Empty while it is being replaced, or could not be.
@@ -43,6 +49,8 @@ pub(super) struct Slot {
 
 pub(super) struct Opened {
     keyspaces: RwLock<HashMap<u64, Keyspace>>,
+    /// How large their files were, and when that was looked at last.
+    tables: Mutex<(Option<Instant>, u64)>,
     database: Database,
 }
 
@@ -88,6 +96,11 @@ impl Slot {
         opened
             .clone()
             .ok_or_else(|| failure::stopped(dir, "it could not be opened again"))
+    }
+
+    /// The database, for event loops too: `None` also while it is being replaced.
+    pub(super) fn at_once(&self) -> Option<Arc<Opened>> {
+        self.opened.try_read().ok()?.clone()
     }
 
     /// The database, opened again if there is none.
@@ -171,6 +184,7 @@ impl Opened {
         let opened = opened.map_err(|_| failure::corrupt(dir, "its lists of files cannot be read"))?;
         Ok(Self {
             keyspaces: RwLock::default(),
+            tables: Mutex::default(),
             database: opened.map_err(|error| failure::name("open", dir, error))?,
         })
     }
@@ -236,6 +250,24 @@ impl Opened {
     pub(super) fn forget(&self, table: &OpenTable) {
         let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
         keyspaces.remove(&table.number());
+    }
+
+    /// What writing out and merging may take of the disk before anything is given back: all that is in memory only, and
+    /// as many merges as there are threads, which have no more to merge than there is.
+    pub(super) fn pending_disk_bytes(&self, threads: usize) -> u64 {
+        let merged_bytes = self.table_bytes().min(threads as u64 * MERGE_BYTES);
+        self.database.write_buffer_size().saturating_add(merged_bytes)
+    }
+
+    fn table_bytes(&self) -> u64 {
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let (looked, bytes) = &mut *tables;
+        if looked.is_none_or(|at| at.elapsed() >= TABLES_LOOK_AGAIN) {
+            let keyspaces = self.keyspaces.read().unwrap_or_else(PoisonError::into_inner);
+            *bytes = keyspaces.values().map(Keyspace::disk_space).sum();
+            *looked = Some(Instant::now());
+        }
+        *bytes
     }
 
     /// Waits until a tree can take more without waiting itself.

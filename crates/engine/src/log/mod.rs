@@ -13,6 +13,7 @@ mod entry;
 mod frame;
 mod heads;
 mod heat;
+mod key_count;
 mod keys;
 mod listed;
 mod marks;
@@ -33,6 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use self::cleaner::{Cleaner, Cleaning};
 use self::damaged::Damaged;
 use self::heat::Heat;
+use self::key_count::KeyCount;
 use self::keys::{Keys, KeysFile};
 use self::listed::Listed;
 use self::recovery::{Recovered, recover};
@@ -43,7 +45,7 @@ use self::writer::{Active, Full, SegmentState, Writer};
 use crate::batch::WriteBatch;
 use crate::budget::CacheBudget;
 use crate::directory::{self, DamagedLog};
-use crate::engine::{Engine, Table};
+use crate::engine::{Engine, KeyMemory, Table};
 use crate::error::EngineError;
 use crate::failure;
 use crate::high_water::{HighWater, Mark};
@@ -55,16 +57,17 @@ use crate::synced::Synced;
 /// How much of the machine the engine may take.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
-    /// Memory for values, of all tables together. Keys are in memory in any case: about 110 bytes and its length for
-    /// each.
+    /// Memory for values, of all tables together.
     pub cache: CacheBudget,
+    /// Memory for keys, which are all there: about 110 bytes and its length for each. Beyond it new keys are refused.
+    pub key_bytes_max: u64,
     /// How long a part of the log is, about: what is given back at a time.
     pub segment_bytes: u64,
     /// Which share of the log may say nothing any more, in percent, before it is cleaned. The log is longer than what
     /// is in it by that; the smaller it is, the more is moved for each write.
     pub garbage_percent_max: u64,
-    /// Writes are refused when less than this is left on the disk: cleaning needs room. What only deletes may take most of
-    /// it.
+    /// Writes are refused when less than this, and what [cleaning](Engine::pending_disk_bytes) may need, is left on the disk.
+    /// What only deletes may take most of it.
     pub disk_reserve_bytes: u64,
     /// What to do when the log is found damaged.
     pub damaged_log: DamagedLog,
@@ -74,6 +77,7 @@ impl Default for LogOptions {
     fn default() -> Self {
         Self {
             cache: CacheBudget::new(256 << 20),
+            key_bytes_max: u64::MAX,
             segment_bytes: 64 << 20,
             garbage_percent_max: 50,
             disk_reserve_bytes: 1 << 30,
@@ -100,6 +104,7 @@ struct Shared {
     /// Full segments that are not on the disk yet.
     unsynced: Mutex<Vec<Arc<Segment>>>,
     heat: Heat,
+    keys: KeyCount,
     cleaning: Arc<Cleaning>,
     high_water: HighWater,
     lost: LossNote,
@@ -171,8 +176,10 @@ impl LogEngine {
             high_water.note_durably(last.as_slice())?;
         }
         let mut tables = Tables::default();
+        let keys = KeyCount::new(options.key_bytes_max);
         for (name, &number) in &catalog.numbers {
             let tree: Tree = trees.remove(&number).unwrap_or_default();
+            tree.iter().for_each(|entry| keys.add(entry.key().len()));
             tables.insert(Arc::new(LogTable::new(name, number, tree)));
         }
         let cleaning = Arc::<Cleaning>::default();
@@ -187,6 +194,7 @@ impl LogEngine {
             synced: Synced::at_start(),
             unsynced: Mutex::new(unsynced),
             heat: Heat::new(&options.cache),
+            keys,
             cleaning,
             high_water,
             lost,
@@ -320,6 +328,16 @@ impl Shared {
         listed.write(&self.dir)
     }
 
+    /// The segment that is made before it is needed, and what is left of one that is cleaned, which is moved before that is
+    /// deleted.
+    fn pending_disk_bytes(&self) -> u64 {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        match segments.is_empty() {
+            true => 0,
+            false => 2 * self.options.segment_bytes,
+        }
+    }
+
     fn open_table(self: &Arc<Self>, name: &str) -> Result<Arc<dyn Table>, EngineError> {
         name::check(name)?;
         let mut writer = self.writer();
@@ -364,6 +382,7 @@ impl Shared {
         let mut hot_bytes = 0;
         for entry in contents.tree.iter() {
             writer.unused(entry);
+            self.keys.remove(entry.key().len());
             hot_bytes += entry.hot_bytes();
         }
         self.heat.remove(hot_bytes);
@@ -449,6 +468,14 @@ impl Engine for LogEngine {
 
     fn is_local(&self) -> bool {
         true
+    }
+
+    fn pending_disk_bytes(&self) -> u64 {
+        self.shared.pending_disk_bytes()
+    }
+
+    fn key_memory(&self) -> Option<KeyMemory> {
+        Some(self.shared.keys.memory())
     }
 
     fn is_durable(&self) -> bool {

@@ -249,7 +249,8 @@ impl Shared {
         let writer = &mut *writer;
         self.synced.check(&self.dir)?;
         let tables = self.tables_of(&batch)?;
-        if let Err(full) = writer.space.claim(&batch) {
+        self.check_keys_of(&tables, &batch)?;
+        if let Err(full) = writer.space.claim(&batch, || self.pending_disk_bytes()) {
             self.cleaning.hurry();
             return Err(full);
         }
@@ -278,11 +279,20 @@ impl Shared {
                         let entry = Entry::hot(pair, at);
                         heated += entry.hot_bytes();
                         used_bytes += entry.frame_bytes();
-                        contents.put(entry, spot, table.number, &self.segments)
+                        let key_bytes = entry.key().len();
+                        let before = contents.put(entry, spot, table.number, &self.segments);
+                        if before.is_none() {
+                            self.keys.add(key_bytes);
+                        }
+                        before
                     }
                     (pair, false) => {
                         deletion_bytes += frame_bytes(pair.key().len(), 0);
-                        contents.remove(pair.key(), table.number, &self.segments)
+                        let before = contents.remove(pair.key(), table.number, &self.segments);
+                        if before.is_some() {
+                            self.keys.remove(pair.key().len());
+                        }
+                        before
                     }
                 };
                 if let Some(before) = before {
@@ -313,6 +323,23 @@ impl Shared {
             tables.by_name.get(name).cloned().ok_or_else(no_table)
         };
         batch.tables().map(|(name, _)| find(name)).collect()
+    }
+
+    /// Refuses a batch that has keys which are not there, if memory has no room for them.
+    fn check_keys_of(&self, tables: &[Arc<LogTable>], batch: &WriteBatch) -> Result<(), EngineError> {
+        let Some(refusal) = self.keys.refusal() else {
+            return Ok(());
+        };
+        let mut changes = tables.iter().zip(batch.tables());
+        let has_new = changes.any(|(table, (_, changes))| {
+            let tree = &table.read().tree;
+            let is_new = |change: &Change| change.pair().is_some() && tree.get(change.key()).is_none();
+            changes.iter().any(is_new)
+        });
+        match has_new {
+            true => Err(refusal),
+            false => Ok(()),
+        }
     }
 
     /// Appends the batch that was gathered. The segment that it stands in, and where it begins.

@@ -196,7 +196,7 @@ fn hits_of_lru(keys: &[u32], entries_max: usize) -> usize {
 /// How many of them this has that has room for so many.
 fn hits(keys: &[u32], entries_max: u64) -> usize {
     let value = [0; 300];
-    let cache = cache(known(1, &[0; 4], Some(&value)).bytes() * entries_max);
+    let cache = cache((4 + value.len() as u64 + ENTRY_OVERHEAD_BYTES) * entries_max);
     let is_hit = |key: &&u32| {
         let mut has_read = false;
         let read = || {

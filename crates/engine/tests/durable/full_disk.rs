@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use fondaco_engine::{EngineError, WriteBatch};
@@ -30,6 +32,10 @@ pub fn a_full_disk_takes_deletions(kind: Kind) {
 
 pub fn a_disk_that_is_filled_to_its_last_byte_loses_nothing_that_was_acknowledged(kind: Kind) {
     on_a_small_disk(kind, 0, "fill_and_free");
+}
+
+pub fn writing_out_and_merging_leave_the_reserve_alone(kind: Kind) {
+    on_a_small_disk(kind, 32 << 20, "fill_and_watch");
 }
 
 fn on_a_small_disk(kind: Kind, reserve_bytes: u64, what: &str) {
@@ -183,4 +189,57 @@ fn fill_and_delete() {
     assert_eq!(lost_writes, None);
     let left = engine.open_table("t").unwrap().scan(b"", None).unwrap().count();
     assert!(left <= 1, "{left} of {count}");
+}
+
+#[test]
+#[ignore = "not a test: what the tests of a full disk run as a process of its own, on a small disk"]
+fn fill_and_watch() {
+    let (Some(dir), Ok(reserve)) = (std::env::var_os(DIR), std::env::var(RESERVE)) else {
+        return;
+    };
+    let (dir, reserve_bytes): (&Path, u64) = (Path::new(&dir), reserve.parse().unwrap());
+    let kind = Kind::of_environment(KIND);
+    let Opened { engine, .. } = open(kind, dir, reserve_bytes);
+    let table = engine.open_table("t").unwrap();
+    let is_watching = AtomicBool::new(true);
+    let free_bytes = || {
+        let disk = rustix::fs::statvfs(dir).unwrap();
+        disk.f_bavail * disk.f_frsize
+    };
+    let (written, free_bytes_min) = thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut free_bytes_min = u64::MAX;
+            while is_watching.load(Relaxed) {
+                free_bytes_min = free_bytes_min.min(free_bytes());
+                thread::sleep(Duration::from_millis(1));
+            }
+            free_bytes_min
+        });
+        let mut random = fastrand::Rng::with_seed(7);
+        let (mut written, mut is_full_since) = (0, None::<Instant>);
+        // Merges go on for a while when writes are refused.
+        while is_full_since.is_none_or(|since| since.elapsed() < Duration::from_secs(3)) {
+            let value: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(10_000).collect();
+            let mut batch = WriteBatch::new();
+            // Keys that come again, so that there is something to merge.
+            batch.put(&*table, random.u16(..8_000).to_be_bytes().to_vec().into(), value.into());
+            match engine.write(batch) {
+                Ok(()) => written += 1,
+                Err(EngineError::DiskFull { .. }) => {
+                    is_full_since.get_or_insert_with(Instant::now);
+                    thread::sleep(Duration::from_millis(5));
+                }
+                Err(other) => panic!("not by its name: {other}"),
+            }
+        }
+        is_watching.store(false, Relaxed);
+        (written, watch.join().unwrap())
+    });
+    assert!(written > 1000, "only {written} records were written");
+    // What is written between two looks at the disk.
+    let allowed_bytes = 8 << 20;
+    assert!(
+        free_bytes_min + allowed_bytes >= reserve_bytes,
+        "{free_bytes_min} bytes were left"
+    );
 }

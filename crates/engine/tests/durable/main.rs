@@ -36,6 +36,7 @@ durable! {
     full_disk::a_full_disk_refuses_writes_until_there_is_space,
     full_disk::a_full_disk_takes_deletions,
     full_disk::a_disk_that_is_filled_to_its_last_byte_loses_nothing_that_was_acknowledged,
+    full_disk::writing_out_and_merging_leave_the_reserve_alone,
     locked::a_directory_that_is_in_use_is_refused_until_it_is_not,
     rot::a_bit_that_changed_is_an_error_or_nothing_but_never_another_answer,
     rot::a_damaged_log_loses_only_what_is_damaged_and_says_so,

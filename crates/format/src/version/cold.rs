@@ -75,6 +75,17 @@ impl ColdRead {
         }
     }
 
+    /// How many bytes it reads at most, in whichever way.
+    pub fn bytes(&self) -> usize {
+        match &self.target {
+            Target::Index { bucket } => {
+                let block = Chunk::block_range(*bucket);
+                (block.end - block.start) as usize
+            }
+            Target::Bucket(range) | Target::Large(range) => range.len(),
+        }
+    }
+
     /// Whether [`Version::complete`] will wait for the disk itself.
     pub fn is_large(&self) -> bool {
         matches!(self.target, Target::Large(_))

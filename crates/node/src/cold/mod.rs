@@ -31,6 +31,21 @@ pub(crate) struct InFlight {
     metrics: Arc<NodeMetrics>,
 }
 
+impl InFlight {
+    /// How many bytes it reads at most.
+    pub(crate) fn bytes(&self) -> usize {
+        self.read.bytes()
+    }
+
+    /// How many of these are being read before it is [finished](ColdReads::finish).
+    pub(crate) fn bytes_under_way(&self) -> usize {
+        match self.read.is_large() {
+            true => 0,
+            false => self.read.bytes(),
+        }
+    }
+}
+
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.metrics.cold_reads.fetch_sub(1, Relaxed);

@@ -14,6 +14,10 @@ use crate::metrics::Counter;
 use crate::server::Shared;
 use crate::settings::Setting;
 
+/// Values of other nodes and of replicas, on their way to clients, have room for this part of what buffers may have, and
+/// beside those.
+const VALUES_SHARE: u64 = 2;
+
 impl Forwarder {
     /// Whether so many keys more may be asked for.
     ///
@@ -77,7 +81,7 @@ impl Forwarder {
     fn bytes_max(&self) -> u64 {
         let loops = self.shared.config.loops.max(1) as u64;
         let of_process = self.shared.settings.get(Setting::ForwardBytesMax);
-        (of_process.min(self.shared.config.buffers.bytes_max()) / loops).max(1)
+        (of_process.min(self.shared.config.buffers.bytes_max() / VALUES_SHARE) / loops).max(1)
     }
 }
 

@@ -84,6 +84,14 @@ impl Charge {
         more == 0 || self.exempt.is_some() || self.budget.has_room(more)
     }
 
+    /// The same, or else whether it need not wait as no other connection is exempt.
+    pub(crate) fn try_room_for(&mut self, bytes: u64) -> bool {
+        if !self.has_room_for(bytes) {
+            self.exempt = Arc::clone(&self.budget.0.exempt).try_acquire_owned().ok();
+        }
+        self.has_room_for(bytes)
+    }
+
     /// Waits until the connection may have buffers of so many bytes. That it has them is said by [`set`](Self::set).
     pub async fn room_for(&mut self, bytes: u64) {
         if self.has_room_for(bytes) {
@@ -214,6 +222,17 @@ mod tests {
         one.set(FREE_BYTES + 70);
         assert_eq!(budget.charged_bytes(), 70);
         assert!(is_ready(waits.as_mut()));
+    }
+
+    #[test]
+    fn one_at_a_time_need_not_wait_however_much_it_wants() {
+        let budget = BufferBudget::new(100);
+        let (mut one, mut two) = (budget.charge(), budget.charge());
+        assert!(one.try_room_for(FREE_BYTES + 1000));
+        one.set(FREE_BYTES + 1000);
+        assert!(!two.try_room_for(FREE_BYTES + 1000) && two.try_room_for(FREE_BYTES + 100));
+        drop(one);
+        assert!(two.try_room_for(FREE_BYTES + 1000));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{PutOver, ReplicaError, ReplicaErrorCode};
-use fondaco_engine::{Pair, Table};
+use fondaco_client::quorum::{PutOver, ReplicaError, ReplicaErrorCode, ReplicaReply};
+use fondaco_engine::{Hot, Pair, Table};
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Change as UpdateChange, RECORD_BYTES_MAX, Record, RecordError};
 
@@ -93,6 +93,40 @@ impl Group<'_> {
         let holding = self.shared.holding.load();
         let admitted = holding.admit_late(store, place.partition.id());
         admitted.inspect_err(|error| self.shared.metrics.refused(error))
+    }
+
+    /// Merges records. One for whose key there is no memory keeps none of the others from being merged.
+    pub(super) fn merge_all(
+        &mut self,
+        store: &HeldStore,
+        records: impl Iterator<Item = (Place, Bytes)>,
+        is_counted: bool,
+    ) -> Result<ReplicaReply, ReplicaError> {
+        let mut refused = None;
+        for (place, record) in records {
+            match self.merge(store, &place, record, is_counted) {
+                Err(error) if error.code == ReplicaErrorCode::KeysFull => refused = Some(error),
+                merged => merged?,
+            }
+        }
+        refused.map_or(Ok(ReplicaReply::Done), Err)
+    }
+
+    /// Refuses the write of a key of which no record was found, if its engine has no memory for new keys. It may be there
+    /// all the same, damaged.
+    pub(crate) fn check_key(&self, store: &HeldStore, key: &[u8]) -> Result<(), ReplicaError> {
+        let Err(full) = self.shared.engines[store.engine_at].check_new_keys() else {
+            return Ok(());
+        };
+        let is_there = match self.changed(store.engine_at, &*store.table, key) {
+            Some(change) => change.is_some(),
+            // What cannot be read is there.
+            None => !matches!(store.table.get_hot(key), Ok(Hot::Absent)),
+        };
+        match is_there {
+            true => Ok(()),
+            false => Err(engine_error(self.shared, &full)),
+        }
     }
 
     /// The record was found to be one before. Whether a coordinator counts on it to be here then.
@@ -211,6 +245,9 @@ impl Group<'_> {
         let pair = after.behind(&place.table_key);
         let after = pair.shared_value();
         check_length(&after)?;
+        if before.is_none() {
+            self.check_key(store, pair.key())?;
+        }
         self.note(place, before, Some(Record::stated_digest(&after)));
         self.batch_of(store).put_pair(&*store.table, pair);
         Ok(after)

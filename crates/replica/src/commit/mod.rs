@@ -229,8 +229,8 @@ impl<'a> Group<'a> {
         if !self.shared.engines[engine_at].is_durable() {
             return Ok(());
         }
-        let space = &self.shared.space;
-        let checked = self.space.get_or_insert_with(|| space.check());
+        let shared = self.shared;
+        let checked = self.space.get_or_insert_with(|| shared.check_space());
         checked.clone().map_err(|reason| {
             self.shared.engines[engine_at].make_room();
             self.shared.metrics.add(ReplicaCounter::FullDisk, 1);
@@ -260,17 +260,12 @@ impl<'a> Group<'a> {
                     self.admit_late(store, place)?;
                     check_record(record)?;
                 }
-                for (place, record) in records {
-                    self.merge(store, &place, record, is_counted)?;
-                }
-                Ok(ReplicaReply::Done)
+                self.merge_all(store, records.into_iter(), is_counted)
             }
             Task::Expire(records) => {
                 // What is not held any more is deleted anyway.
-                for (place, record) in records.into_iter().filter(|(place, _)| place.partition.is_held()) {
-                    self.merge(store, &place, record, false)?;
-                }
-                Ok(ReplicaReply::Done)
+                let held = records.into_iter().filter(|(place, _)| place.partition.is_held());
+                self.merge_all(store, held, false)
             }
             Task::Hint(node, records) => {
                 for (_, record) in &records {
@@ -426,6 +421,7 @@ fn late() -> ReplicaError {
 pub(crate) fn engine_error(shared: &Shared, error: &EngineError) -> ReplicaError {
     let (code, counter) = match error {
         EngineError::DiskFull { .. } => (ReplicaErrorCode::DiskFull, Some(ReplicaCounter::FullDisk)),
+        EngineError::KeysFull { .. } => (ReplicaErrorCode::KeysFull, Some(ReplicaCounter::FullKeys)),
         EngineError::Corrupt { .. } => (ReplicaErrorCode::Corrupt, Some(ReplicaCounter::Corruptions)),
         EngineError::NoTable { .. } => (ReplicaErrorCode::NoStore, None),
         _ => (ReplicaErrorCode::Other, None),

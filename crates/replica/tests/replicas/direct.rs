@@ -47,7 +47,7 @@ fn place(replicas: &Replicas, key: &str) -> Option<DirectPlace> {
 }
 
 /// Appends to keys, and waits until that has ended.
-fn append(replicas: &Replicas, writes: &[(&str, &'static str)]) -> Vec<DirectEnd> {
+pub fn append(replicas: &Replicas, writes: &[(&str, &'static str)]) -> Vec<DirectEnd> {
     let places = writes.iter().map(|(key, _)| place(replicas, key).unwrap()).collect();
     append_at(replicas, places, writes.iter().map(|(_, tail)| *tail).collect())
 }

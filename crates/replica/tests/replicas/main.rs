@@ -8,6 +8,7 @@ mod exchanges;
 mod failovers;
 mod forgetting;
 mod full_disk;
+mod full_keys;
 mod handoff;
 mod kills;
 mod loops;

@@ -275,6 +275,7 @@ mod tests {
     fn errors_keep_their_code_and_unknown_ones_their_words() {
         let parse = |line: &str| ReplicaError::parse(line.as_bytes());
         assert_eq!(parse("DISKFULL 3 bytes are left").code, ReplicaErrorCode::DiskFull);
+        assert_eq!(parse("KEYSFULL 3 keys take").code, ReplicaErrorCode::KeysFull);
         assert_eq!(parse("NOAUTH Authentication required.").code, ReplicaErrorCode::Refused);
         assert_eq!(parse("WHAT is this").to_string(), "ERR WHAT is this");
     }

@@ -16,7 +16,7 @@ pub use cluster::{
 };
 pub use lookup::{LookupRequest, LookupResponse, LookupValue};
 pub use loss::{LossList, LossResource};
-pub use node::{Front, Health, NodeStatus, Readiness, RoleName, SettingList, SettingResource};
+pub use node::{Front, Health, KeyMemoryResource, NodeStatus, Readiness, RoleName, SettingList, SettingResource};
 pub use push::{AbsentNode, DryRunResource, NewPush, PushResource, PushStateName};
 pub use store::{NewStore, StoreChange, StoreKindName, StoreList, StoreResource, WithoutQuorum};
 pub use upload::{UploadFileResource, UploadResource};

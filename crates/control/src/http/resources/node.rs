@@ -65,6 +65,9 @@ pub struct NodeStatus {
     pub partitions: u32,
     /// How much memory is resident, mapped files included; null where that cannot be told.
     pub resident_bytes: Option<u64>,
+    /// What the keys of stores take that keep them all in memory; null if it holds none.
+    #[serde(default)]
+    pub keys_in_memory: Option<KeyMemoryResource>,
     /// How many clients are connected over RESP.
     pub clients: u64,
     /// How many stores there are.
@@ -75,6 +78,17 @@ pub struct NodeStatus {
     pub not_ready: Vec<String>,
     /// What keeps the cluster from doing all that it should, though this process does its part.
     pub warnings: Vec<String>,
+}
+
+/// The keys of versioned stores with the engine `log`.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+pub struct KeyMemoryResource {
+    /// How many there are, on this node.
+    pub keys: u64,
+    /// How much memory they take, about.
+    pub bytes: u64,
+    /// How much they may take before new keys are refused.
+    pub bytes_max: u64,
 }
 
 /// Whether the process serves all that it should: it does if it does its own part. That other processes are absent is

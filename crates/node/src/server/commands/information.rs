@@ -184,6 +184,16 @@ fn write_section(call: &Call<'_>, section: &str, text: &mut String) {
                 "index_bytes",
                 &indexes.iter().map(|version| version.index_bytes()).sum::<u64>(),
             );
+            if let Some(memory) = shared
+                .config
+                .replicas
+                .as_ref()
+                .and_then(|replicas| replicas.key_memory())
+            {
+                line("log_keys", &memory.keys);
+                line("log_key_bytes", &memory.bytes);
+                line("log_key_bytes_max", &memory.bytes_max);
+            }
         }
         "STATS" => {
             line("total_commands_processed", &shared.metrics.latency_of_all().count());

@@ -28,6 +28,8 @@ const KEYS_AHEAD: usize = 256;
 /// were looked at.
 pub(super) struct Reads {
     under_way: VecDeque<(usize, InFlight)>,
+    /// How much they read together.
+    bytes: usize,
     ahead: usize,
 }
 
@@ -36,8 +38,14 @@ impl Reads {
     pub(super) fn none(ahead: usize) -> Self {
         Self {
             under_way: VecDeque::new(),
+            bytes: 0,
             ahead,
         }
+    }
+
+    fn add(&mut self, at: usize, read: InFlight) {
+        self.bytes += read.bytes_under_way();
+        self.under_way.push_back((at, read));
     }
 
     /// The read of the key at a place, if it is under way. Those of keys before it are given up.
@@ -46,6 +54,7 @@ impl Reads {
             && next <= at
         {
             let (next, read) = self.under_way.pop_front()?;
+            self.bytes -= read.bytes_under_way();
             if next == at {
                 return Some(read);
             }
@@ -70,13 +79,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if !self.window.begin(&mut place, &mut reply) {
                 break;
             }
+            self.hold(reads.bytes);
             if self.output.len() > OUTPUT_BYTES_MAX {
-                match self.session.replies {
-                    Replies::On => self.write(started).await?,
-                    Replies::Off | Replies::SkipNext | Replies::Skip => self.output.truncate(self.window_start),
-                }
+                self.send_so_far(started).await?;
             }
             let at = place.key;
+            let known_bytes = self.known_bytes(&others, at);
+            self.make_room_for(known_bytes, started).await?;
             let mut reply = Reply::new(&mut self.output, self.session.protocol);
             if let Some(answer) = others.get(at) {
                 match answer {
@@ -92,13 +101,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             self.look_ahead_from(&mut reads, at, &catalog, &others);
             let found = match reads.take(at) {
-                Some(read) => self.finish(&place, &catalog, read, started).await,
+                Some(read) => {
+                    // What it gives is held until it is copied into the replies.
+                    let bytes = read.bytes();
+                    self.make_room_for(2 * bytes, started).await?;
+                    self.hold(reads.bytes + bytes);
+                    self.finish(&place, &catalog, read, started).await
+                }
                 None => match self.window.look_up(at, &catalog) {
-                    Ok(Lookup::Found(value)) if !self.charge.has_room_for(value.len() as u64) => {
+                    Ok(Lookup::Found(value)) if !self.has_room_for_more(value.len()) => {
                         let length = value.len();
                         drop(value);
-                        self.write(started).await?;
-                        self.wait_for_room(length).await;
+                        self.make_room_for(length, started).await?;
                         continue;
                     }
                     Ok(Lookup::Found(value)) => {
@@ -137,7 +151,42 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
             }
         }
+        self.hold(0);
         self.end_window(&catalog);
+        Ok(())
+    }
+
+    /// How long the value of a key is, if it is known.
+    fn known_bytes(&self, others: &Others, at: usize) -> usize {
+        let value = match others.get(at) {
+            Some(answer) => answer.as_ref().ok().and_then(|found| found.value.as_deref()),
+            None => self.window.held(at).and_then(|answer| answer.as_ref().ok()?.as_deref()),
+        };
+        value.map_or(0, <[u8]>::len)
+    }
+
+    /// Sends the replies that there are, if the client wants them.
+    async fn send_so_far(&mut self, started: Instant) -> io::Result<()> {
+        match self.session.replies {
+            Replies::On => self.write(started).await,
+            Replies::Off | Replies::SkipNext | Replies::Skip => {
+                self.output.truncate(self.window_start);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether there is room for so many bytes besides what the connection has.
+    fn has_room_for_more(&self, bytes: usize) -> bool {
+        self.charge.has_room_for(self.buffer_bytes() + bytes as u64)
+    }
+
+    /// Waits until there is, when what there is to send is sent.
+    async fn make_room_for(&mut self, bytes: usize, started: Instant) -> io::Result<()> {
+        if !self.has_room_for_more(bytes) {
+            self.send_so_far(started).await?;
+            self.wait_for_room(self.buffer_bytes() as usize + bytes).await;
+        }
         Ok(())
     }
 
@@ -151,16 +200,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn look_ahead_from(&mut self, reads: &mut Reads, at: usize, catalog: &Arc<Catalog>, others: &Others) {
         let end = self.window.key_count().min(at + KEYS_AHEAD);
         reads.ahead = reads.ahead.max(at);
-        while reads.ahead < end && reads.under_way.len() < READS_MAX {
+        while reads.ahead < end
+            && reads.under_way.len() < READS_MAX
+            && (reads.under_way.is_empty() || self.has_room_for_more(1))
+        {
             let key = reads.ahead;
             reads.ahead += 1;
             let is_answered = others.get(key).is_some();
             if !is_answered
                 && self.window.version(key, catalog).is_some()
                 && let Ok(Lookup::Cold(read)) = self.window.look_up(key, catalog)
+                && let Some(read) = self.start(key, catalog, read)
             {
-                let read = self.start(key, catalog, read);
-                reads.under_way.extend(read.map(|read| (key, read)));
+                reads.add(key, read);
+                self.hold(reads.bytes);
             }
         }
     }
@@ -169,7 +222,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(super) fn start_at(&mut self, at: usize, catalog: &Arc<Catalog>, read: Option<ColdRead>) -> Reads {
         let read = read.and_then(|read| self.start(at, catalog, read));
         let mut reads = Reads::none(at + usize::from(read.is_some()));
-        reads.under_way.extend(read.map(|read| (at, read)));
+        if let Some(read) = read {
+            reads.add(at, read);
+        }
         reads
     }
 

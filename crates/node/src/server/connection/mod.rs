@@ -50,6 +50,7 @@ where
         client,
         session,
         charge,
+        held_bytes: 0,
         input: BytesMut::new(),
         input_room: INPUT_BYTES,
         consumed: 0,
@@ -75,6 +76,8 @@ struct Connection<S> {
     session: Session,
     /// What its buffers are charged with.
     charge: Charge,
+    /// What it holds besides its buffers.
+    held_bytes: usize,
     /// Requests on versioned stores that are under way are parts of its memory, which is the [loop's](super::reused::Reused)
     /// and given back when all of it was taken.
     input: BytesMut,
@@ -417,7 +420,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Charges the connection with the buffers that it has.
     #[inline]
     fn charge_buffers(&mut self) {
-        self.charge.set((self.input.capacity() + self.output.capacity()) as u64);
+        self.charge.set(self.buffer_bytes());
+    }
+
+    fn buffer_bytes(&self) -> u64 {
+        (self.input.capacity() + self.output.capacity() + self.held_bytes) as u64
+    }
+
+    /// So many bytes are held from now on, besides the buffers: requests and answers under way.
+    #[inline]
+    fn hold(&mut self, bytes: usize) {
+        if bytes != self.held_bytes {
+            self.held_bytes = bytes;
+            self.charge_buffers();
+        }
     }
 
     /// Waits until the connection may have buffers of so many bytes.

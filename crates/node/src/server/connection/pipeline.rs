@@ -62,6 +62,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 true => Pause::Ended,
                 false => self.let_in(&mut pipeline, now),
             };
+            self.hold(pipeline.held_bytes());
+            pipeline.set_short_of_memory(!self.charge.has_room_for(self.buffer_bytes() + 1));
             if pipeline.has_work() {
                 let catalog = self.context.shared.catalog.load();
                 while let Some(work) = pipeline.next_work() {
@@ -122,6 +124,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
         }
         self.context.reused.give_back_pipeline(pipeline);
+        self.hold(0);
         Ok(())
     }
 

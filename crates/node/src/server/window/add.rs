@@ -11,7 +11,8 @@ use fondaco_resp::{Arguments, parse_integer};
 
 use super::{Detail, Key, Request, Window};
 use crate::catalog::{Catalog, HELD, NOT_OPEN, VersionedStore};
-use crate::forward::Forwarder;
+use crate::forward::{Forwarder, ValueAnswer};
+use crate::server::buffers::FREE_BYTES;
 use crate::server::commands::versioned::is_replica;
 use crate::server::refusal;
 use crate::server::session::Session;
@@ -156,6 +157,9 @@ impl Window {
     /// A key of a versioned store, with its answer if this node has it in memory and need ask nobody else.
     fn push_held(&mut self, key: &[u8], store: u16, versioned: &VersionedStore, admission: &Admission<'_>) {
         let answer = admission.forwarder.recall(admission.catalog, versioned, key);
+        // One that is long is held within the room that there is for answers of replicas.
+        let is_short = |answer: &ValueAnswer| !matches!(answer, Ok(Some(value)) if value.len() as u64 > FREE_BYTES);
+        let answer = answer.filter(is_short);
         self.unanswered += usize::from(answer.is_none());
         self.held.push((self.keys.len() as u32, answer));
         self.push_key(key, store, HELD, Probe::NOT_HELD);

@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_client::quorum::{
@@ -19,10 +20,12 @@ use super::direct::DirectWriter;
 use super::effect::{Change, Circumstances};
 use super::operation::{Answer, Lifetime, Operation};
 use super::pipeline::{Part, Work};
-use super::telling::Teller;
+use super::telling::{LONG_BYTES, Teller, charged_bytes, no_room};
 use crate::catalog::{Catalog, VersionedStore};
 use crate::forward::told;
+use crate::metrics::Counter;
 use crate::resolved::{Current, now_unix_ms, value_of};
+use crate::server::buffers::Charge;
 use crate::server::event_loop::LoopContext;
 use crate::settings::Setting;
 
@@ -30,11 +33,14 @@ use crate::settings::Setting;
 pub(in crate::server) fn begin(context: &Rc<LoopContext>, catalog: &Catalog, work: Work) {
     match work {
         Work::Replica(request, teller) => match &context.replica {
-            Some(replica) => replica.request(request, Box::new(move |reply| teller.reply(reply))),
-            None => teller.reply(ReplicaReply::Error(ReplicaError::new(
-                ReplicaErrorCode::NotHere,
-                "this process is a router, and holds no data",
-            ))),
+            Some(replica) => {
+                let budget = context.shared.config.buffers.clone();
+                replica.request(request, Box::new(move |reply| teller.reply(reply, &budget)));
+            }
+            None => {
+                let error = ReplicaError::new(ReplicaErrorCode::NotHere, "this process is a router, and holds no data");
+                teller.reply(ReplicaReply::Error(error), &context.shared.config.buffers);
+            }
         },
         Work::Part(part, teller) => match context.direct.place_of(&part, catalog) {
             Some(place) => DirectWriter::begin(context, place, part, teller),
@@ -50,8 +56,8 @@ pub(super) fn begin_part(context: &Rc<LoopContext>, part: Part, teller: Teller) 
     let Some(update) = plain_write(&context, &part) else {
         tokio::task::spawn_local(async move {
             let _under_way = under_way;
-            let answer = carry_out(&context, &part).await;
-            teller.answer(answer.unwrap_or_else(Answer::Error));
+            let (answer, charge) = carry_out_charged(&context, &part).await;
+            teller.answer_charged(answer, charge);
         });
         return;
     };
@@ -96,6 +102,32 @@ struct Carrying<'a> {
     context: &'a LoopContext,
     store: &'a VersionedStore,
     key: WireKey,
+}
+
+/// The answer, and what it is charged with if it is long. A long value for which there is no room is let go, and read again
+/// when there is.
+async fn carry_out_charged(context: &LoopContext, part: &Part) -> (Answer, Option<Charge>) {
+    let budget = &context.shared.config.buffers;
+    let mut waited: Option<Charge> = None;
+    loop {
+        let answer = carry_out(context, part).await.unwrap_or_else(Answer::Error);
+        if answer.bytes() <= LONG_BYTES {
+            return (answer, None);
+        }
+        let bytes = charged_bytes(answer.bytes());
+        let mut charge = waited.take().unwrap_or_else(|| budget.charge());
+        if !part.operation.is_read() || charge.has_room_for(bytes) {
+            charge.set(bytes);
+            return (answer, Some(charge));
+        }
+        drop(answer);
+        let timeout = Duration::from_millis(context.shared.settings.get(Setting::ForwardTimeoutMs));
+        if tokio::time::timeout(timeout, charge.room_for(bytes)).await.is_err() {
+            context.metrics.add(Counter::Overloads, 1);
+            return (Answer::Error(format!("OVERLOADED {}", no_room(budget))), None);
+        }
+        waited = Some(charge);
+    }
 }
 
 async fn carry_out(context: &LoopContext, part: &Part) -> Result<Answer, String> {

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::admission::Admission;
 use super::recall::readable;
 use crate::catalog::{StoreId, VersionedStore};
+use crate::server::buffers::FREE_BYTES;
 use crate::server::window::OUTPUT_BYTES_MAX;
 
 /// How many are looked up at once.
@@ -167,6 +168,10 @@ fn write_values(store: &VersionedStore, keys: &[&[u8]], admission: &Admission<'_
     admission
         .forwarder
         .recall_plain(admission.catalog, store, keys, |value| {
+            // One that may have to wait for memory is carried out for itself.
+            if value.is_some_and(|value| value.len() as u64 > FREE_BYTES) {
+                return false;
+            }
             found.keys += 1;
             match value {
                 Some(value) => reply.bulk(value),

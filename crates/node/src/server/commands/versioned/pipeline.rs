@@ -24,6 +24,7 @@ use super::parse::Combined;
 use super::telling::{Done, Finding, Place, Teller, Told};
 use super::waiting_replies::WaitingReplies;
 use crate::catalog::{StoreId, VersionedStore};
+use crate::server::buffers::Charge;
 
 /// A pipeline that had room for more keys is not used again.
 const KEYS_KEPT: usize = 4096;
@@ -46,6 +47,8 @@ pub(in crate::server) struct Pipeline {
     first: u64,
     bytes: usize,
     answers_bytes: usize,
+    /// How many of these are charged to the budget by themselves.
+    charged_bytes: usize,
     /// Replies that are written already, in the order of requests.
     written: WaitingReplies,
     /// Keys that are worked on, by their hashes, each with the work that waits for it. Keys of one hash wait for one
@@ -54,6 +57,7 @@ pub(in crate::server) struct Pipeline {
     /// What may be begun.
     startable: VecDeque<Work>,
     running: usize,
+    is_short_of_memory: bool,
     told: Arc<Told>,
     /// What was told, while it is taken note of.
     taken: Vec<Done>,
@@ -89,6 +93,9 @@ struct Slot {
     bytes: usize,
     /// What is known of its reply, in bytes.
     answers_bytes: usize,
+    /// How many of these are charged to the budget, and by what.
+    charged_bytes: usize,
+    charges: Vec<Charge>,
     /// How much of the [`WaitingReplies`] is its own: its reply, or that which is expected.
     written_bytes: usize,
     is_muted: bool,
@@ -104,6 +111,8 @@ impl Slot {
             began: accepted.began,
             bytes: accepted.bytes,
             answers_bytes: 0,
+            charged_bytes: 0,
+            charges: Vec::new(),
             written_bytes: 0,
             is_muted: accepted.is_muted,
             left,
@@ -169,10 +178,20 @@ impl Pipeline {
         self.slots.len() < REQUESTS_MAX && self.bytes < BYTES_MAX
     }
 
+    /// What requests and answers take of memory that the connection is to be charged with.
+    pub(in crate::server) fn held_bytes(&self) -> usize {
+        self.bytes + self.answers_bytes - self.charged_bytes
+    }
+
+    /// Lets only one at a time be under way from now on, or many again.
+    pub(in crate::server) fn set_short_of_memory(&mut self, is_short_of_memory: bool) {
+        self.is_short_of_memory = is_short_of_memory;
+    }
+
     /// Whether there is work that may be begun.
     pub(in crate::server) fn has_work(&self) -> bool {
         // The first of all is under way, or may be begun: so there is always an end to the waiting.
-        let running_max = match self.answers_bytes < ANSWERS_BYTES_MAX {
+        let running_max = match self.answers_bytes < ANSWERS_BYTES_MAX && !self.is_short_of_memory {
             true => RUNNING_MAX,
             false => 1,
         };
@@ -322,6 +341,11 @@ impl Pipeline {
         let slot = &mut self.slots[(slot - self.first) as usize];
         slot.left -= 1;
         slot.answers_bytes += bytes;
+        if let Some(charge) = done.charge {
+            slot.charges.push(charge);
+            slot.charged_bytes += bytes;
+            self.charged_bytes += bytes;
+        }
         match (&mut slot.outcome, done.finding) {
             (Outcome::Keys(answers, _), Finding::Key(answer)) => answers[key] = Some(answer),
             (Outcome::Replica(reply), Finding::Replica(answered)) => *reply = Some(answered),
@@ -358,6 +382,7 @@ impl Pipeline {
             self.first += 1;
             self.bytes -= slot.bytes;
             self.answers_bytes -= slot.answers_bytes;
+            self.charged_bytes -= slot.charged_bytes;
             let mut answered = Answered {
                 command: slot.command,
                 store: slot.store,

@@ -6,6 +6,7 @@ use fondaco_resp::command::CommandId;
 
 use super::admission::Admission;
 use super::operation::Answer;
+use super::telling::LONG_BYTES;
 use crate::catalog::{StoreId, VersionedStore};
 
 /// The store of a look-up of one key, and the answer, if memory has it, and the client may read it. What is refused is none: it is
@@ -22,6 +23,8 @@ pub(in crate::server) fn recall(
     let answer =
         match (command, admission.forwarder.recall(admission.catalog, store, key)?) {
             (_, Err(error)) => Answer::Error((*error).to_owned()),
+            // It may have to wait for memory.
+            (CommandId::Get, Ok(Some(value))) if value.len() > LONG_BYTES => return None,
             (CommandId::Get, Ok(value)) => value.map_or(Answer::Null, Answer::Bulk),
             (CommandId::StrLen, Ok(value)) => Answer::Integer(value.map_or(0, |value| value.len() as i64)),
             (CommandId::Exists | CommandId::Touch, Ok(value)) => Answer::Integer(i64::from(value.is_some())),

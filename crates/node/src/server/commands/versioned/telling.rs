@@ -5,9 +5,13 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use fondaco_client::quorum::{Held, ReplicaReply};
+use fondaco_client::quorum::{Held, ReplicaError, ReplicaErrorCode, ReplicaReply};
 
 use super::operation::Answer;
+use crate::server::buffers::{BufferBudget, Charge, FREE_BYTES};
+
+/// Answers that are longer are charged to the [budget](BufferBudget) from when they are there until they are written.
+pub(super) const LONG_BYTES: usize = 64 * 1024;
 
 /// Where an answer belongs: a request, and a key of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +26,8 @@ pub(super) struct Done {
     /// The hash of the key that may be worked on further.
     pub(super) key_hash: Option<u64>,
     pub(super) finding: Finding,
+    /// What a long answer is charged with.
+    pub(super) charge: Option<Charge>,
 }
 
 /// What came of it.
@@ -109,28 +115,63 @@ impl Teller {
     }
 
     /// Says what came of a key.
-    pub(in crate::server) fn answer(mut self, answer: Answer) {
-        self.tell(Finding::Key(answer));
+    pub(in crate::server) fn answer(self, answer: Answer) {
+        self.answer_charged(answer, None);
     }
 
-    /// Says what the replica has answered.
-    pub(in crate::server) fn reply(mut self, reply: ReplicaReply) {
-        self.tell(Finding::Replica(reply));
+    /// The same of an answer that is charged already, if it is.
+    pub(super) fn answer_charged(mut self, answer: Answer, charge: Option<Charge>) {
+        self.tell(Finding::Key(answer), charge);
     }
 
-    fn tell(&mut self, finding: Finding) {
+    /// Says what the replica has answered. Records that are long, and for which there is no room, are refused, so that many
+    /// requests for them do not fill memory; but one answer at a time has room in any case.
+    pub(in crate::server) fn reply(mut self, reply: ReplicaReply, budget: &BufferBudget) {
+        let is_read = matches!(reply, ReplicaReply::Records(_));
+        let finding = Finding::Replica(reply);
+        let bytes = finding.bytes();
+        if bytes <= LONG_BYTES {
+            return self.tell(finding, None);
+        }
+        let (mut charge, bytes) = (budget.charge(), charged_bytes(bytes));
+        if is_read && !charge.try_room_for(bytes) {
+            drop(finding);
+            let error = ReplicaError::new(ReplicaErrorCode::Overloaded, no_room(budget));
+            return self.tell(Finding::Replica(ReplicaReply::Error(error)), None);
+        }
+        charge.set(bytes);
+        self.tell(finding, Some(charge));
+    }
+
+    fn tell(&mut self, finding: Finding, charge: Option<Charge>) {
         if let Some((place, key_hash)) = self.untold.take() {
             self.told.tell(Done {
                 place,
                 key_hash,
                 finding,
+                charge,
             });
         }
     }
 }
 
+/// What an answer is charged with whose values have so many bytes: it is there until it is copied into the replies.
+pub(super) fn charged_bytes(bytes: usize) -> u64 {
+    FREE_BYTES + 2 * bytes as u64
+}
+
+/// Why there is no room for a long answer.
+pub(super) fn no_room(budget: &BufferBudget) -> String {
+    format!(
+        "{} bytes of long requests and replies are held, and {} may be: read fewer long values at a time, or give the process \
+         more memory",
+        budget.charged_bytes(),
+        budget.bytes_max()
+    )
+}
+
 impl Drop for Teller {
     fn drop(&mut self) {
-        self.tell(Finding::Lost);
+        self.tell(Finding::Lost, None);
     }
 }

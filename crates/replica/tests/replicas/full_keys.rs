@@ -1,0 +1,111 @@
+//! Memory for keys that is used up: a replica refuses what brings new keys, and goes on with all else.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fondaco_client::quorum::{ReplicaErrorCode, ReplicaOperation, ReplicaReply};
+use fondaco_engine::{Engine, LogEngine, LogOptions, MemoryEngine};
+use fondaco_model::versioned::Update;
+use fondaco_replica::{DirectEnd, ReplicaCounter, ReplicaOptions};
+
+use crate::cluster::{Cluster, ask, node, now_unix_ms, pair, put, putting, quiet, until, value};
+use crate::direct::append;
+
+/// The first node has a log with little memory for keys, the others have as much as they want.
+fn engine_with(key_bytes_max: u64) -> impl Fn(&Path) -> Arc<dyn Engine> {
+    move |dir| match dir.ends_with("1") {
+        true => {
+            let options = LogOptions {
+                key_bytes_max,
+                segment_bytes: 1 << 20,
+                disk_reserve_bytes: 0,
+                ..LogOptions::default()
+            };
+            Arc::new(LogEngine::open(&dir.join("engine"), options).unwrap())
+        }
+        false => Arc::new(MemoryEngine::new()),
+    }
+}
+
+fn refusal(reply: &ReplicaReply) -> Option<ReplicaErrorCode> {
+    match reply {
+        ReplicaReply::Error(error) => Some(error.code),
+        _ => None,
+    }
+}
+
+/// Writes new keys to the first node until it refuses one. How many were written.
+fn fill(cluster: &Cluster) -> usize {
+    for number in 0.. {
+        match ask(cluster.node(1), putting(&format!("k{number}"), value("a"))) {
+            ReplicaReply::Written(_) => {}
+            reply => {
+                assert_eq!(refusal(&reply), Some(ReplicaErrorCode::KeysFull));
+                return number;
+            }
+        }
+    }
+    unreachable!("memory for keys has an end")
+}
+
+#[test]
+fn new_keys_are_refused_and_old_ones_are_overwritten_deleted_and_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ReplicaOptions {
+        exchange_period: Duration::from_millis(50),
+        ..quiet()
+    };
+    let mut cluster = Cluster::of(dir.path(), 2, 1, &options, engine_with(50_000));
+    cluster.network.cut(node(2));
+    let count = fill(&cluster);
+    assert!(count > 100, "{count}");
+    let said = cluster.node(1).keys_refused().unwrap();
+    assert!(said.contains("keys take") && said.contains("--engine disk"), "{said}");
+    assert!(cluster.node(1).counter(ReplicaCounter::FullKeys) > 0);
+    put(cluster.node(1), "k0", value("b"));
+    put(cluster.node(1), "k1", Update::delete(now_unix_ms()));
+    assert!(cluster.values(1, "k1").is_empty());
+    // What another node has written: the new key is refused, and the old ones beside it are merged.
+    let records = ["new", "k2", "k3"].map(|key| pair(key, put(cluster.node(2), key, value("c"))));
+    let operation = ReplicaOperation::Merge {
+        records: records.into(),
+    };
+    let merged = ask(cluster.node(1), operation);
+    assert_eq!(refusal(&merged), Some(ReplicaErrorCode::KeysFull));
+    for key in ["k2", "k3"] {
+        assert_eq!(cluster.values(1, key).len(), 2, "concurrent values of {key}");
+    }
+    assert_eq!(cluster.record(1, "new"), None);
+    // So do comparisons, and they go on when there is room.
+    put(cluster.node(2), "k4", value("c"));
+    put(cluster.node(2), "newer", value("c"));
+    cluster.network.mend(node(2));
+    until("the comparison of a key that both have", || {
+        cluster.values(1, "k4").len() == 2
+    });
+    until("the other way", || cluster.values(2, "k5").len() == 1);
+    assert_eq!((cluster.record(1, "new"), cluster.record(1, "newer")), (None, None));
+    cluster.stop(node(1));
+    cluster.start(dir.path(), node(1), &options, engine_with(100_000));
+    assert_eq!(cluster.node(1).keys_refused(), None);
+    until("all keys", || {
+        cluster.record(1, "new").is_some() && cluster.record(1, "newer").is_some()
+    });
+}
+
+#[test]
+fn a_write_of_a_new_key_is_refused_alone_among_others_of_an_event_loop() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::of(dir.path(), 1, 1, &quiet(), engine_with(50_000));
+    let count = fill(&cluster);
+    let ends = append(cluster.node(1), &[("k0", "b"), ("new", "b"), ("k1", "b")]);
+    assert_eq!((&ends[0], &ends[2]), (&DirectEnd::Done, &DirectEnd::Done));
+    assert!(
+        matches!(&ends[1], DirectEnd::Refused(error) if error.code == ReplicaErrorCode::KeysFull),
+        "{ends:?}"
+    );
+    assert_eq!(cluster.values(1, "k0"), ["ab"]);
+    assert_eq!(cluster.record(1, "new"), None);
+    assert_eq!(cluster.node(1).key_memory().unwrap().keys, count as u64);
+}
