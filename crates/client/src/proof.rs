@@ -95,7 +95,12 @@ impl Introduction<'_> {
             self.address,
             self.user,
         ];
-        lines.into_iter().flat_map(|line| [line, b"\n"]).flatten().copied().collect()
+        lines
+            .into_iter()
+            .flat_map(|line| [line, b"\n"])
+            .flatten()
+            .copied()
+            .collect()
     }
 }
 

@@ -106,7 +106,9 @@ impl Transport {
         let challenge: &[&[u8]] = &[b"FONDACO.NONCE"];
         let (reply, items) = call(stream, challenge, &self.limits).await?;
         let Some([server_nonce, advertised]) = first_bulks(&reply, &items) else {
-            return Err(io::Error::other("the answer is no challenge: is this a fondaco of the same version?"));
+            return Err(io::Error::other(
+                "the answer is no challenge: is this a fondaco of the same version?",
+            ));
         };
         // By TLS it has shown a certificate of the name that was connected to.
         if self.tls.is_none() && advertised != address.as_bytes() {
@@ -130,7 +132,9 @@ impl Transport {
             [ReplyItem::Bulk(ref place)] if key.verifies(End::Server, &introduction, &answer[place.range()]) => Ok(()),
             _ => Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                format!("the server at {address} does not know the password of the user: it is no node of this cluster"),
+                format!(
+                    "the server at {address} does not know the password of the user: it is no node of this cluster"
+                ),
             )),
         }
     }

@@ -33,7 +33,9 @@ async fn a_password_is_proved_and_not_sent_on_every_connection() {
 #[tokio::test]
 async fn a_server_that_cannot_prove_itself_or_is_another_is_not_used() {
     let cluster = Cluster::start(3, 1).await;
-    let [good, impostor, relay] = &cluster.nodes[..] else { unreachable!() };
+    let [good, impostor, relay] = &cluster.nodes[..] else {
+        unreachable!()
+    };
     good.state(|state| state.password = Some("secret"));
     impostor.state(|state| (state.password, state.is_impostor) = (Some("guess"), true));
     // It would pass on what it is told to the node that it names.

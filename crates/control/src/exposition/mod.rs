@@ -23,7 +23,6 @@ use crate::controller::ControllerWork;
 use crate::counted::Counts;
 use crate::http::Traffic;
 use crate::mirror::Mirror;
-use crate::process;
 
 /// Durations shorter than this share one bucket, in seconds.
 const BUCKET_SECONDS_MIN: f64 = 1e-6;

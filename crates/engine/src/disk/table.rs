@@ -8,7 +8,7 @@ use fjall::{AbstractTree, Keyspace, Readable};
 
 use super::Shared;
 use super::opened::Opened;
-use crate::engine::{Extent, Hot, Scan, Spot, Table};
+use crate::engine::{Hot, Scan, Table};
 use crate::error::EngineError;
 use crate::limits::KEY_BYTES_MAX;
 use crate::open_table::OpenTable;

@@ -11,7 +11,7 @@ use super::catalog::{self, rows_of};
 use super::failure;
 use super::rows::Parts;
 use super::scan::MySqlScan;
-use crate::engine::{Extent, Hot, Scan, Spot, Table};
+use crate::engine::{Hot, Scan, Table};
 use crate::error::EngineError;
 use crate::limits::KEY_BYTES_MAX;
 use crate::open_table::OpenTable;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::*;
 
-const SOON: Duration = Duration::from_secs(60);
 const MEANWHILE: Duration = Duration::from_millis(50);
 
 fn cache(bytes: u64) -> RecordCache {

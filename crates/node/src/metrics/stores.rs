@@ -51,7 +51,9 @@ impl StorePlaces {
 
     #[cold]
     fn take(&self, store: StoreId) -> u8 {
-        let free = self.taken.fetch_update(Relaxed, Relaxed, |taken| (taken < OTHERS).then_some(taken + 1));
+        let free = self
+            .taken
+            .fetch_update(Relaxed, Relaxed, |taken| (taken < OTHERS).then_some(taken + 1));
         let own = &self.places[usize::from(store.get())];
         // Where another loop was first, one place stays empty.
         own.compare_exchange(NONE, free.unwrap_or(OTHERS), Relaxed, Relaxed)
@@ -92,14 +94,23 @@ mod tests {
 
     #[test]
     fn a_hundred_stores_have_a_histogram_each_and_the_others_one_together() {
-        let (places, loops) = (StorePlaces::default(), [StoreLatencies::default(), StoreLatencies::default()]);
+        let (places, loops) = (
+            StorePlaces::default(),
+            [StoreLatencies::default(), StoreLatencies::default()],
+        );
         let store = |number| StoreId::new(number).unwrap();
         for number in 1..=150 {
             for latencies in &loops {
                 latencies.record(&places, store(number), Duration::from_micros(number.into()), 2);
             }
         }
-        let count = |place| -> u64 { loops.iter().filter_map(|one| one.snapshot(place)).map(|one| one.count()).sum() };
+        let count = |place| -> u64 {
+            loops
+                .iter()
+                .filter_map(|one| one.snapshot(place))
+                .map(|one| one.count())
+                .sum()
+        };
         for number in 1..=100 {
             assert_eq!(count(Some(places.known(store(number)).unwrap())), 4, "{number}");
         }

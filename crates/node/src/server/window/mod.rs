@@ -184,7 +184,10 @@ impl Window {
         let starts = std::iter::once(0).chain(self.requests.iter().map(|request| request.keys_end));
         self.requests.iter().zip(starts).map(|(request, start)| {
             let is_clients = request.command != CommandId::FondacoRead;
-            let first = self.keys.get(start as usize).filter(|_| is_clients && start < request.keys_end);
+            let first = self
+                .keys
+                .get(start as usize)
+                .filter(|_| is_clients && start < request.keys_end);
             let store = first.and_then(|key| catalog.stores().get(usize::from(key.store)));
             (request.command, store.map(|store| store.id))
         })

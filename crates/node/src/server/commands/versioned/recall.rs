@@ -20,17 +20,16 @@ pub(in crate::server) fn recall(
     let is_of_one = !matches!(command, CommandId::Exists | CommandId::Touch) || arguments.len() == 2;
     let wire_key = arguments.get(1, buffer).filter(|_| is_of_one)?;
     let (store, key) = readable(wire_key, admission)?;
-    let answer =
-        match (command, admission.forwarder.recall(admission.catalog, store, key)?) {
-            (_, Err(error)) => Answer::Error((*error).to_owned()),
-            // It may have to wait for memory.
-            (CommandId::Get, Ok(Some(value))) if value.len() > LONG_BYTES => return None,
-            (CommandId::Get, Ok(value)) => value.map_or(Answer::Null, Answer::Bulk),
-            (CommandId::StrLen, Ok(value)) => Answer::Integer(value.map_or(0, |value| value.len() as i64)),
-            (CommandId::Exists | CommandId::Touch, Ok(value)) => Answer::Integer(i64::from(value.is_some())),
-            (CommandId::Type, Ok(value)) => Answer::Simple(if value.is_some() { "string" } else { "none" }),
-            _ => return None,
-        };
+    let answer = match (command, admission.forwarder.recall(admission.catalog, store, key)?) {
+        (_, Err(error)) => Answer::Error((*error).to_owned()),
+        // It may have to wait for memory.
+        (CommandId::Get, Ok(Some(value))) if value.len() > LONG_BYTES => return None,
+        (CommandId::Get, Ok(value)) => value.map_or(Answer::Null, Answer::Bulk),
+        (CommandId::StrLen, Ok(value)) => Answer::Integer(value.map_or(0, |value| value.len() as i64)),
+        (CommandId::Exists | CommandId::Touch, Ok(value)) => Answer::Integer(i64::from(value.is_some())),
+        (CommandId::Type, Ok(value)) => Answer::Simple(if value.is_some() { "string" } else { "none" }),
+        _ => return None,
+    };
     Some((store.id, answer))
 }
 
