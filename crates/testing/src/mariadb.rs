@@ -52,6 +52,9 @@ impl MariaDb {
         install
             .args(as_root())
             .arg(format!("--datadir={}", dir.join("data").display()));
+        let tmp = dir.join("tmp");
+        std::fs::create_dir_all(&tmp).unwrap_or_else(|error| panic!("cannot make {tmp:?}: {error}"));
+        install.env("TMPDIR", &tmp);
         let output = install.output();
         let output = output.unwrap_or_else(|error| panic!("cannot run {install:?}: {error}; install mariadb-server"));
         let said = String::from_utf8_lossy(&output.stderr);
@@ -83,6 +86,8 @@ impl MariaDb {
         command.args(as_root()).arg(format!("--port={}", self.port));
         command.arg(format!("--datadir={}", self.dir.join("data").display()));
         command.arg(format!("--socket={}", self.dir.join("socket").display()));
+        // Each its own: a server that starts deletes what others have in theirs.
+        command.env("TMPDIR", self.dir.join("tmp"));
         command.args(&self.options);
         let log = self.dir.join("log");
         let mut process = ServerProcess::start("MariaDB", &mut command, &log);
