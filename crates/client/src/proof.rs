@@ -1,7 +1,7 @@
 //! How the two ends of a connection prove to one another that both know a user's password, without sending it.
 //!
-//! Where a node is reached is what the coordination service says. Somebody who can write there can announce a node of
-//! their own; sent to it, the password would be theirs. So, over RESP:
+//! The address of a node comes from the coordination service. An attacker who can write there can announce a server of
+//! their own, and would be sent the password. So, over RESP:
 //!
 //! 1. `FONDACO.NONCE` gives a nonce, and the address that the server advertises: both strings.
 //! 2. `FONDACO.PROVE user nonce proof` gives a nonce of the client and its proof. The server answers with its own.
@@ -40,6 +40,9 @@ pub struct Introduction<'a> {
     pub user: &'a [u8],
 }
 
+/// The name of the user that is meant where none is given.
+pub const DEFAULT_USER: &str = "default";
+
 /// An end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
@@ -65,12 +68,13 @@ impl ProofKey {
 
     /// What this end proves itself by, in hexadecimal digits.
     pub fn prove(&self, end: End, introduction: &Introduction<'_>) -> String {
-        hex(hmac::sign(&self.0, &introduction.text(end)).as_ref())
+        hex::encode(hmac::sign(&self.0, &introduction.text(end)))
     }
 
     /// Whether this is the proof of that end. Takes as long for each wrong one.
     pub fn verifies(&self, end: End, introduction: &Introduction<'_>, proof: &[u8]) -> bool {
-        unhex(proof).is_some_and(|tag| hmac::verify(&self.0, &introduction.text(end), &tag).is_ok())
+        let mut tag = [0; 32];
+        hex::decode_to_slice(proof, &mut tag).is_ok() && hmac::verify(&self.0, &introduction.text(end), &tag).is_ok()
     }
 }
 
@@ -104,34 +108,18 @@ impl Introduction<'_> {
     }
 }
 
-/// A nonce that nobody can foretell: 32 hexadecimal digits.
+/// A random nonce that cannot be predicted: 32 hexadecimal digits.
 ///
 /// # Errors
 /// The system gives no random numbers.
 pub fn nonce() -> Result<String, ring::error::Unspecified> {
     let bytes: [u8; 16] = ring::rand::generate(&ring::rand::SystemRandom::new())?.expose();
-    Ok(hex(&bytes))
+    Ok(hex::encode(bytes))
 }
 
 /// Whether this may be a nonce.
 pub fn is_nonce(text: &[u8]) -> bool {
     text.len() == 32 && text.iter().all(u8::is_ascii_hexdigit)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(digits: &[u8]) -> Option<[u8; 32]> {
-    let digit = |byte: u8| (byte as char).to_digit(16);
-    let mut bytes = [0; 32];
-    if digits.len() != 2 * bytes.len() {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

@@ -182,7 +182,7 @@ pub(crate) fn leave_alone(entry: &fs::DirEntry) {
 pub(crate) fn list(dir: &Path) -> Result<Vec<fs::DirEntry>, ControlError> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
-        // Somebody's file where a directory should be is found by whoever listed it.
+        // A file where a directory should be: the caller meets it when it lists the parent.
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(Vec::new()),
         Err(error) => return Err(ControlError::io("list", dir)(error)),
     };

@@ -4,14 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use fondaco_client::proof::{End, Introduction, ProofKey};
+use fondaco_client::proof::{DEFAULT_USER, End, Introduction, ProofKey};
 use fondaco_model::StoreName;
 use fondaco_resp::glob_matches;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-
-/// The name of the user that `AUTH password` without a name means.
-const DEFAULT_USER: &[u8] = b"default";
 
 /// The users of a node. Without any, whoever can connect may read and write everything.
 #[derive(Debug, Clone, Default)]
@@ -110,14 +107,14 @@ impl Access {
 
     /// The name of the user that is meant, if there is one; the default one without a name.
     pub fn known_name(&self, name: Option<&[u8]>) -> Option<&str> {
-        let name = name.unwrap_or(DEFAULT_USER);
+        let name = name.unwrap_or(DEFAULT_USER.as_bytes());
         let known = self.users.iter().find(|user| user.name.as_bytes() == name);
         known.map(|user| user.name.as_str())
     }
 
     /// The user with this name and password. Takes as long for an unknown name as for a wrong password.
     pub fn authenticate(&self, name: Option<&[u8]>, password: &[u8]) -> Option<&User> {
-        let name = name.unwrap_or(DEFAULT_USER);
+        let name = name.unwrap_or(DEFAULT_USER.as_bytes());
         let digest = PasswordDigest::of(password);
         let mut found = None;
         for user in &self.users {
@@ -131,8 +128,8 @@ impl Access {
 }
 
 impl Access {
-    /// The user who proves by this to know its password, and what the server proves the same by. Takes as long for an unknown
-    /// name as for a wrong proof.
+    /// The user of a client that has proved to know the user's password, with the server's own proof. Takes as long for an
+    /// unknown name as for a wrong proof.
     pub(crate) fn prove(&self, introduction: &Introduction<'_>, proof: &[u8]) -> Option<(&User, String)> {
         let user = self.users.iter().find(|user| user.name.as_bytes() == introduction.user);
         let digest = user.map_or(&[0; 32], |user| &user.password.0);

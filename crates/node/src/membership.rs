@@ -157,7 +157,7 @@ impl Description {
         // Maps with text keys and plain data: serialising them into memory cannot fail.
         let json = serde_json::to_string(topology).expect("a topology is plain data");
         let digest = Sha256::digest(json.as_bytes());
-        let tag = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        let tag = hex::encode(&digest[..8]);
         Self { tag, json }
     }
 }

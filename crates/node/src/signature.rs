@@ -118,14 +118,14 @@ impl Signature {
             recipient,
             range,
         } = request;
-        let (time, nonce, body) = (self.unix_ms, hex(&self.nonce), hex(&self.body));
+        let (time, nonce, body) = (self.unix_ms, hex::encode(self.nonce), hex::encode(self.body));
         format!("fondaco-request-1\n{method}\n{target}\n{recipient}\n{time}\n{nonce}\n{range}\n{body}\n")
     }
 }
 
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (nonce, body, tag) = (hex(&self.nonce), hex(&self.body), hex(&self.tag));
+        let (nonce, body, tag) = (hex::encode(self.nonce), hex::encode(self.body), hex::encode(self.tag));
         write!(f, "{SCHEME}{} {nonce} {body} {tag}", self.unix_ms)
     }
 }
@@ -194,14 +194,10 @@ impl SeenSignatures {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digits: Option<Vec<u8>> = text.chars().map(|digit| Some(digit.to_digit(16)? as u8)).collect();
-    let digits = digits.filter(|digits| digits.len() == 2 * N)?;
-    Some(std::array::from_fn(|at| digits[2 * at] << 4 | digits[2 * at + 1]))
+    let mut bytes = [0; N];
+    hex::decode_to_slice(text, &mut bytes).ok()?;
+    Some(bytes)
 }
 
 #[cfg(test)]

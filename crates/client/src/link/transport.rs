@@ -16,10 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::proof::{self, End, Introduction, ProofKey};
-
-/// The user that is meant where none is named.
-const DEFAULT_USER: &str = "default";
+use crate::proof::{self, DEFAULT_USER, End, Introduction, ProofKey};
 
 /// Who the client is to the nodes.
 #[derive(Clone)]

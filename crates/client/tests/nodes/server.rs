@@ -51,9 +51,9 @@ pub struct State {
     pub password: Option<&'static str>,
     /// Where it says that it is reached.
     pub calls_itself: String,
-    /// Whether it lets in whoever comes, and says to know the password.
+    /// Whether it lets every client in, and claims to know the password.
     pub is_impostor: bool,
-    /// All that it was told by those who introduced themselves.
+    /// All requests that came before a client had authenticated.
     pub introductions: Vec<Vec<String>>,
     /// What it tells of the cluster: a tag and JSON.
     pub topology: Option<(String, String)>,

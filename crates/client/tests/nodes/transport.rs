@@ -29,7 +29,7 @@ async fn a_password_is_proved_and_not_sent_on_every_connection() {
     }
 }
 
-/// Somebody has written another address, or a node of their own, into the coordination service.
+/// An attacker has written another address, or a server of their own, into the coordination service.
 #[tokio::test]
 async fn a_server_that_cannot_prove_itself_or_is_another_is_not_used() {
     let cluster = Cluster::start(3, 1).await;

@@ -1,5 +1,5 @@
 //! How far the node's data directory is: a count that is kept in it and with the coordination service, so that an older
-//! copy of the directory is noticed that somebody has put back.
+//! copy of the directory is noticed that an operator has put back.
 //!
 //! It is raised at each start, at each orderly stop, and once a minute while the node takes writes: first in the directory,
 //! then with the service. So a directory whose count is lower than the service's is an older copy, however the process

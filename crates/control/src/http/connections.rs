@@ -1,7 +1,7 @@
 //! The open connections of the control port, and which of them gives way when there are as many as may be.
 //!
 //! Requests that are being answered have places of the same kind, fewer: there a request is waiting until its body is
-//! complete, so that clients that send half of a body and stop keep nobody out either.
+//! complete, so that clients that send half of a body and stop do not keep others out either.
 //!
 //! A connection is *waiting* while it has no complete header to answer: during the TLS handshake, before its first
 //! request, and between two requests. It is *busy* from a complete header until the body of the answer has been handed

@@ -86,7 +86,7 @@ impl Uploads {
     /// by `make_room` before.
     ///
     /// # Errors
-    /// A manifest that is none, or of another store or number of partitions; too many uploads; too little space.
+    /// A body that is not a manifest, or one of another store or number of partitions; too many uploads; too little space.
     pub(crate) fn begin(
         &self,
         store: &StoreName,

@@ -1,10 +1,10 @@
 //! Whose a database is, and how far it is.
 //!
-//! One row says both: who opens the database leaves a mark in it, before it changes anything else, and each transaction of
+//! One row says both: a process that opens the database leaves a mark in it, before it changes anything else, and each transaction of
 //! ours raises its count of writes. The node remembers the count of the last transaction that was committed: in memory, and
 //! in a file in its data directory.
 //!
-//! The invariants: what is read was not written by who has had the database since, and has all that was acknowledged. Each
+//! The invariants: no process has written what is read since this one opened the database, and it has all that was acknowledged. Each
 //! statement and each scan that reads rows sees, at the moment that it sees them at, whether the mark is still there, and
 //! a count that is no lower than the one remembered before. Otherwise nothing is read or written, not even from memory: for
 //! ever, if another one has the database; until [`resume`](Owner::resume), if the server went back to an older state, as it
@@ -52,7 +52,7 @@ struct Row {
 }
 
 impl Owner {
-    /// Leaves a new mark. Whoever had the database before finds it. What is remembered of it is in `dir`.
+    /// Leaves a new mark, by which a process that had the database before finds that it lost it. What is remembered of it is in `dir`.
     pub(super) fn open(connection: &mut Conn, dir: &Path, failure: &Failure<'_>) -> Result<Self, EngineError> {
         let failed = |error| failure.name("mark the database", error);
         prepare(connection).map_err(failed)?;
@@ -138,7 +138,7 @@ impl Owner {
         self.state.load(Acquire) == WENT_BACK
     }
 
-    /// Whether nobody else has had the database, and it has all that was acknowledged, as far as is known.
+    /// Whether no other process has had the database, and it has all that was acknowledged, as far as is known.
     ///
     /// # Errors
     /// [`EngineError::Refused`].

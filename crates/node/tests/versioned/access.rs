@@ -145,7 +145,7 @@ fn who_proves_to_know_a_password_is_let_in_once() {
     assert!(key.verifies(End::Server, &introduction(&first), &own));
     assert_eq!(connection.send("GET s:1"), Ok(Value::Nil));
     assert_eq!(connection.code("GET x:1"), "NOPERM");
-    // Whoever has heard it cannot use it.
+    // An eavesdropper cannot use it again.
     assert_eq!(connection.code(&prove), "ERR");
     let mut other = node.connect();
     challenge(&mut other);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::command::ArgumentKind::{Integer, String};
 
-/// Before it is known who the client is.
+/// For clients that have yet to authenticate.
 pub(super) const ANYONE: Flags = Flags::NO_SCRIPT
     .and(Flags::LOADING)
     .and(Flags::STALE)

@@ -9,8 +9,8 @@ use super::operation::Answer;
 use super::telling::LONG_BYTES;
 use crate::catalog::{StoreId, VersionedStore};
 
-/// The store of a look-up of one key, and the answer, if memory has it, and the client may read it. What is refused is none: it is
-/// found, and said, by who admits requests.
+/// The store of a look-up of one key, and the answer, if memory has it and the client may read it. `None` for a request that
+/// is to be refused, too: the admission of requests finds out why, and says so.
 pub(in crate::server) fn recall(
     command: CommandId,
     arguments: &Arguments,
