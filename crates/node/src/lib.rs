@@ -31,7 +31,7 @@ pub use catalog::{Catalog, Serving, ServingStore, SharedCatalog, StoreId};
 pub use fetch::{
     Clock, CorruptFile, FetchControl, FetchError, FetchPlan, FetchProgress, FetchReport, FetchSource, FetchTarget,
     FetchTuning, LocationSource, PageCache, PeerClient, PeerSource, Reservation, SourceError, Sources, SystemClock,
-    discard_leftovers, discard_partitions, keep_only, part_name, reserve_space,
+    discard_leftovers, move_partitions, part_name, reserve_space,
 };
 pub use https::agent_trusting;
 pub use membership::{Member, Membership};

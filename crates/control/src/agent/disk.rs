@@ -14,7 +14,7 @@ use std::time::Duration;
 use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Version};
 use fondaco_model::cluster::{LocalVersion, ReplicaKey};
 use fondaco_model::{PartitionId, PartitionSet, StoreName, VersionNumber};
-use fondaco_node::{SharedCatalog, discard_leftovers, discard_partitions};
+use fondaco_node::{SharedCatalog, discard_leftovers};
 
 use super::reaper::{Reaper, Remains};
 use super::trash::Trash;
@@ -238,19 +238,22 @@ impl Disk {
         self.bury(before, None);
     }
 
-    /// Takes a version back from the trash, if the one with this manifest is there, and there is nothing of it otherwise.
-    /// Whether it was.
+    /// Takes back from the trash what is missing of these partitions, if the version with this manifest is there; all that is
+    /// there of the version, if there is nothing of it otherwise. Whether anything was taken back.
     pub(crate) fn take_back(
         &self,
         store: &StoreName,
         version: VersionNumber,
         manifest_checksum: &str,
+        wanted: &PartitionSet,
     ) -> Result<bool, ControlError> {
         let [complete, growing] = self.dirs_of(store, version);
-        if complete.exists() || growing.exists() {
+        if growing.exists() {
             return Ok(false);
         }
-        let taken = self.trash.take_back(store, version, manifest_checksum, &complete)?;
+        let taken = self
+            .trash
+            .take_back(store, version, manifest_checksum, wanted, &complete)?;
         if taken {
             tracing::info!(%store, %version, "taken back from the trash");
         }
@@ -310,7 +313,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives some partitions of a version up. Who reads them reads on to the end.
+    /// Gives some partitions of a version up: they are moved into the trash. A reader that has them open goes on.
     pub(crate) fn drop_partitions(
         &self,
         store: &StoreName,
@@ -320,14 +323,16 @@ impl Disk {
         if self.version(store, version).is_none() {
             return Ok(());
         }
-        discard_partitions(&self.dir.version(store, version), partitions)?;
+        let goes = |partition| partitions.contains(partition);
+        let dir = self.dir.version(store, version);
+        self.trash.keep_partitions(&dir, store, version, goes)?;
         self.look_again(store, version, partitions)?;
-        tracing::info!(%store, %version, partitions = partitions.len(), "dropped partitions from the disk");
+        tracing::info!(%store, %version, partitions = partitions.len(), "moved partitions to the trash");
         Ok(())
     }
 
-    /// Deletes what a fetch has left of partitions of an open version that are not wanted any more, but for those that are
-    /// open. What is there of others stays, which may be nowhere else.
+    /// Gives up what a fetch has brought of partitions of an open version that are not wanted any more, but for those that
+    /// are open, and deletes what it has left half done. What is there of others stays, which may be nowhere else.
     pub(crate) fn discard_unopened(
         &self,
         store: &StoreName,
@@ -339,8 +344,21 @@ impl Disk {
         };
         let dir = self.dir.version(store, version);
         discard_leftovers(&dir)?;
-        discard_partitions(&dir, &unwanted.without(&opened.held().collect()))?;
-        Ok(())
+        let unwanted = unwanted.without(&opened.held().collect());
+        let goes = |partition| unwanted.contains(partition);
+        self.trash.keep_partitions(&dir, store, version, goes)
+    }
+
+    /// Moves all partitions of a version but these into the trash: what else a fetch found there.
+    pub(crate) fn keep_only(
+        &self,
+        store: &StoreName,
+        version: VersionNumber,
+        partitions: &PartitionSet,
+    ) -> Result<(), ControlError> {
+        let dir = self.dir.version(store, version);
+        let goes = |partition| !partitions.contains(partition);
+        self.trash.keep_partitions(&dir, store, version, goes)
     }
 
     /// Has the former catalog dropped when nobody reads it any more. To be called after each new one.

@@ -12,7 +12,7 @@ use fondaco_model::cluster::{LocalFetch, ReplicaKey, VersionDetail};
 use fondaco_model::{NodeId, PartitionCount, PartitionSet};
 use fondaco_node::{
     FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, LocationSource, NodeMetrics,
-    PageCache, PeerClient, Settings, Sources, SystemClock, discard_leftovers, keep_only,
+    PageCache, PeerClient, Settings, Sources, SystemClock, discard_leftovers,
 };
 
 use super::disk::Disk;
@@ -255,22 +255,20 @@ impl Inner {
     /// Brings what is missing onto the disk.
     fn bring(&self, job: &Job, control: &FetchControl) -> Result<(), ControlError> {
         let (store, version) = &job.key;
-        if self
-            .parts
-            .disk
-            .take_back(store, *version, &job.detail.manifest_checksum)?
-        {
+        let [version_dir, fetching_dir] = self.parts.disk.dirs_of(store, *version);
+        let was_there = version_dir.exists();
+        let checksum = &job.detail.manifest_checksum;
+        let taken = self.parts.disk.take_back(store, *version, checksum, &job.partitions)?;
+        if taken && !was_there {
             // What is missing of it is asked for next.
             return Ok(());
         }
-        let [version_dir, fetching_dir] = self.parts.disk.dirs_of(store, *version);
         let source = self.source(job)?;
         let peer = |address: &String| {
             let peer = self.parts.peers.source(address, store, *version);
             Box::new(peer) as Box<dyn FetchSource>
         };
         let sources = Sources::new(std::iter::once(source).chain(job.peers.iter().map(peer)));
-        let checksum = &job.detail.manifest_checksum;
         let target = FetchTarget {
             store,
             partitions: job.partition_count,
@@ -296,7 +294,7 @@ impl Inner {
         if version_dir.is_dir() && self.parts.disk.version(store, *version).is_none() {
             // Nothing of it was open, so all that is wanted was fetched or verified; what else there is may be what kept it
             // from being opened.
-            keep_only(&version_dir, &job.partitions)?;
+            self.parts.disk.keep_only(store, *version, &job.partitions)?;
         }
         for (location, bytes) in report.bytes_from.iter().filter(|(_, bytes)| *bytes > 0) {
             tracing::info!(%store, %version, %location, bytes, "fetched from");

@@ -1,7 +1,7 @@
 //! Versions that were given up: kept aside for a while, so that they can be taken back, and deleted then.
 //!
 //! ```text
-//! DATA/trash/UNIX_MS.STORE.version-N/    a version, and when it was given up
+//! DATA/trash/UNIX_MS.STORE.version-N/    a version, or some of its partitions, and when it was given up
 //! DATA/trash/deleting-K/                 what is being deleted
 //! ```
 //!
@@ -17,7 +17,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fondaco_format::{Checksum, MANIFEST_FILE};
-use fondaco_model::{StoreName, VersionNumber};
+use fondaco_model::{PartitionId, PartitionSet, StoreName, VersionNumber};
+use fondaco_node::move_partitions;
 
 use crate::data_dir::{DataDir, VersionDir};
 use crate::error::ControlError;
@@ -91,23 +92,48 @@ impl Trash {
     /// Moves a version aside; there need be none.
     pub(crate) fn keep(&self, dir: &Path, store: &StoreName, version: VersionNumber) -> Result<(), ControlError> {
         let mut items = self.items();
+        let item = self.new_item(store, version);
+        match fondaco_durable::rename(dir, &item.path) {
+            Ok(()) => items.push(item),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(ControlError::io("move to the trash", dir)(error)),
+        }
+        Ok(())
+    }
+
+    /// Moves some partitions of a version aside; there need be none.
+    pub(crate) fn keep_partitions(
+        &self,
+        dir: &Path,
+        store: &StoreName,
+        version: VersionNumber,
+        goes: impl Fn(PartitionId) -> bool,
+    ) -> Result<(), ControlError> {
+        let mut items = self.items();
+        let item = self.new_item(store, version);
+        let moved = move_partitions(dir, &item.path, goes);
+        // After an error, some of them may be there.
+        if item.path.exists() {
+            items.push(item);
+        }
+        moved?;
+        Ok(())
+    }
+
+    /// What is given up now, under a name that nothing has. The caller has the lock.
+    fn new_item(&self, store: &StoreName, version: VersionNumber) -> Item {
         let mut since_unix_ms = now_unix_ms();
         loop {
             let path = self.dir.join(format!("{since_unix_ms}.{store}.version-{version}"));
-            match fondaco_durable::rename(dir, &path) {
-                Ok(()) => {
-                    items.push(Item {
-                        path,
-                        store: store.clone(),
-                        version,
-                        since_unix_ms,
-                    });
-                    return Ok(());
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-                Err(error) if is_taken(&error) => since_unix_ms += 1,
-                Err(error) => return Err(ControlError::io("move to the trash", dir)(error)),
+            if !path.exists() {
+                return Item {
+                    path,
+                    store: store.clone(),
+                    version,
+                    since_unix_ms,
+                };
             }
+            since_unix_ms += 1;
         }
     }
 
@@ -125,29 +151,43 @@ impl Trash {
         }
     }
 
-    /// Puts a version back in its place, if the one with this manifest is here. Whether it was.
+    /// Puts back in their place those of these partitions of a version that are not there, if the version with this
+    /// manifest is here; all that is here of it, if there is nothing of it there. Whether anything was put back.
     pub(crate) fn take_back(
         &self,
         store: &StoreName,
         version: VersionNumber,
         manifest_checksum: &str,
+        wanted: &PartitionSet,
         to: &Path,
     ) -> Result<bool, ControlError> {
+        let has_manifest = |path: &Path| {
+            let manifest = fs::read(path.join(MANIFEST_FILE)).ok();
+            manifest.is_some_and(|bytes| Checksum::of(&bytes).to_string() == manifest_checksum)
+        };
         let mut items = self.items();
-        let is_it = |item: &Item| {
-            let manifest = |path: &Path| fs::read(path.join(MANIFEST_FILE)).ok();
-            let is_named = item.store == *store && item.version == version;
-            is_named && manifest(&item.path).is_some_and(|bytes| Checksum::of(&bytes).to_string() == manifest_checksum)
-        };
-        let Some(at) = items.iter().rposition(is_it) else {
-            return Ok(false);
-        };
-        let path = &items[at].path;
-        let moved = fondaco_durable::create_directory(to.parent().unwrap_or(to))
-            .and_then(|()| fondaco_durable::rename(path, to));
-        moved.map_err(ControlError::io("take back from the trash", path))?;
-        items.remove(at);
-        Ok(true)
+        let mut taken = false;
+        // The newest first.
+        for at in (0..items.len()).rev() {
+            let item = &items[at];
+            if item.store != *store || item.version != version || !has_manifest(&item.path) {
+                continue;
+            }
+            if to.exists() {
+                if !has_manifest(to) {
+                    break;
+                }
+                // What stays of it has its grace still.
+                taken |= move_partitions(&item.path, to, |partition| wanted.contains(partition))?;
+                continue;
+            }
+            let moved = fondaco_durable::create_directory(to.parent().unwrap_or(to))
+                .and_then(|()| fondaco_durable::rename(&item.path, to));
+            moved.map_err(ControlError::io("take back from the trash", &item.path))?;
+            items.remove(at);
+            taken = true;
+        }
+        Ok(taken)
     }
 
     /// Takes out one version that is to be deleted now: since its time is over, since its store is one of those that
@@ -241,7 +281,7 @@ mod tests {
         let to = kept.dir.path().join("stores/a.version-2/version-1");
         let take = |checksum: &str| {
             trash
-                .take_back(&store("a.version-2"), version(1), checksum, &to)
+                .take_back(&store("a.version-2"), version(1), checksum, &PartitionSet::EMPTY, &to)
                 .unwrap()
         };
         assert!(!take(&checksum("a third")));

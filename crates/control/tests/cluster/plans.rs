@@ -1,5 +1,10 @@
 //! The routing table changed by a plan: a node that waits is given its share, another gives up its own.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::harness::TestCluster;
@@ -58,6 +63,48 @@ fn a_new_node_waits_for_a_plan_fetches_its_share_and_a_removed_one_gives_up_its_
         "{routing}"
     );
     assert_eq!(routing["next"], Value::Null);
+}
+
+#[test]
+fn partitions_that_moved_away_are_kept_aside_and_taken_back_when_they_return() {
+    let cluster = TestCluster::start_with(|config| {
+        config.cluster.nodes_initial = 2;
+        config.keep_deleted = Duration::from_secs(3600);
+    });
+    cluster.create(json!({}));
+    cluster.client.push(&Builds::elsewhere(1000).build(1));
+    let inodes = |node: &str| -> BTreeMap<String, u64> {
+        let dir = cluster.data(node).join("stores/pymk/version-1");
+        let inode = |name: &String| fs::metadata(dir.join(name)).unwrap().ino();
+        names(&dir)
+            .into_iter()
+            .map(|name| (name.clone(), inode(&name)))
+            .collect()
+    };
+    let both = ["node-1", "node-2"];
+    let before = both.map(inodes);
+
+    let plans = "/v1/routing/plans";
+    let (status, plan) = cluster.client.call("POST", plans, json!({"add": [3]}));
+    assert_eq!(status, 202, "{plan}");
+    finished(&cluster, 4);
+    let moved = partitions(&cluster)[2] as usize;
+    wait_for("what moved to be in the trash", || {
+        let first_chunks = |node: &&str| {
+            let trash = cluster.data(node).join("trash");
+            let files = names(&trash).into_iter().flat_map(|item| names(&trash.join(item)));
+            files.filter(|name| name.ends_with("-c0000.data")).count()
+        };
+        (both.iter().map(first_chunks).sum::<usize>() == moved).then_some(())
+    });
+    cluster.all_serve(1, 1000);
+
+    let (status, plan) = cluster.client.call("POST", plans, json!({"remove": [3]}));
+    assert_eq!(status, 202, "{plan}");
+    finished(&cluster, 7);
+    assert_eq!(partitions(&cluster), [4, 4, 0]);
+    assert_eq!(both.map(inodes), before, "the same files, not fetched again");
+    cluster.all_serve(1, 1000);
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! Deleting from a version's directory what is not wanted there: leftovers of fetches, and partitions.
+//! Taking out of a version's directory what is not wanted there: leftovers of fetches, and partitions.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-use fondaco_format::Manifest;
-use fondaco_model::{PartitionId, PartitionSet};
+use fondaco_format::{MANIFEST_FILE, Manifest};
+use fondaco_model::PartitionId;
 
 use super::error::FetchError;
 use super::file::{link_name, part_name, remove};
@@ -34,31 +34,36 @@ pub fn discard_leftovers(version_dir: &Path) -> Result<(), FetchError> {
     sync_dir(version_dir)
 }
 
-/// Deletes the files of all partitions but these from the directory of a version, durably: whoever opens it
-/// next does not hold the others. Who has it open may go on.
+/// Moves the files of some partitions from the directory of a version to another one on the same file system, which is
+/// made if there are any, with the manifest: whoever opens the version next does not hold those partitions. A reader
+/// that has it open goes on. Whether there were any.
 ///
 /// # Errors
-/// No readable manifest, or what the operating system says; some may then be deleted.
-pub fn keep_only(version_dir: &Path, partitions: &PartitionSet) -> Result<(), FetchError> {
-    discard(version_dir, |partition| !partitions.contains(partition))
-}
-
-/// Deletes the files of these partitions, and no others, as [`keep_only`] does.
-///
-/// # Errors
-/// As for [`keep_only`].
-pub fn discard_partitions(version_dir: &Path, partitions: &PartitionSet) -> Result<(), FetchError> {
-    discard(version_dir, |partition| partitions.contains(partition))
-}
-
-fn discard(version_dir: &Path, goes: impl Fn(PartitionId) -> bool) -> Result<(), FetchError> {
+/// No readable manifest, or what the operating system says; some files may then be moved, and none is lost.
+pub fn move_partitions(version_dir: &Path, to: &Path, goes: impl Fn(PartitionId) -> bool) -> Result<bool, FetchError> {
     let manifest = Manifest::read(version_dir).map_err(|source| FetchError::Manifest {
         location: version_dir.display().to_string(),
         source,
     })?;
-    for chunk in manifest.chunks.iter().filter(|chunk| goes(chunk.partition)) {
-        remove(&version_dir.join(&chunk.index.name))?;
-        remove(&version_dir.join(&chunk.data.name))?;
+    let chunks = manifest.chunks.iter().filter(|chunk| goes(chunk.partition));
+    let names = chunks.flat_map(|chunk| [&chunk.index.name, &chunk.data.name]);
+    let names: Vec<&String> = names
+        .filter(|name| version_dir.join(name).exists() && !to.join(name).exists())
+        .collect();
+    if names.is_empty() {
+        return Ok(false);
     }
-    sync_dir(version_dir)
+    if !to.join(MANIFEST_FILE).exists() {
+        fondaco_durable::create_directory(to).map_err(FetchError::io("create", to))?;
+        let manifest = version_dir.join(MANIFEST_FILE);
+        fs::copy(&manifest, to.join(MANIFEST_FILE)).map_err(FetchError::io("copy", &manifest))?;
+    }
+    for name in names {
+        let from = version_dir.join(name);
+        fs::rename(&from, to.join(name)).map_err(FetchError::io("move", &from))?;
+    }
+    // The new names first: no file is in neither after a loss of power.
+    sync_dir(to)?;
+    sync_dir(version_dir)?;
+    Ok(true)
 }

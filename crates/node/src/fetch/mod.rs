@@ -32,7 +32,7 @@ use fondaco_format::Checksum;
 use fondaco_model::{PartitionCount, PartitionSet, StoreName};
 
 use crate::metrics::HistogramSnapshot;
-pub use discard::{discard_leftovers, discard_partitions, keep_only};
+pub use discard::{discard_leftovers, move_partitions};
 pub use error::FetchError;
 pub use file::part_name;
 pub use pace::{Clock, FetchControl, FetchProgress, SystemClock};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_format::{Checksum, MANIFEST_FILE, Manifest, Version};
 use fondaco_model::PartitionId;
-use fondaco_node::{FetchError, discard_leftovers, discard_partitions, keep_only};
+use fondaco_node::{FetchError, discard_leftovers, move_partitions};
 
 use crate::place::{Place, Source, Tuning, control, hurried};
 
@@ -102,9 +102,18 @@ fn partitions_that_are_given_up_are_not_held_any_more_and_can_come_back() {
         .fetch(Arc::clone(&source), &control(), &Tuning::default())
         .unwrap();
     let open = Version::open(&place.version()).unwrap();
-    keep_only(&place.version(), &[PartitionId::new(1)].into_iter().collect()).unwrap();
+    let aside = place.dir.path().join("aside");
+    assert!(move_partitions(&place.version(), &aside, |partition| partition == PartitionId::new(0)).unwrap());
     assert_eq!(place.held(), [1]);
+    assert!(aside.join(MANIFEST_FILE).exists());
     assert_eq!(open.scan().map(Result::unwrap).count(), 2000, "who has it open goes on");
+    assert!(move_partitions(&aside, &place.version(), |_| true).unwrap());
+    place.assert_whole();
+    assert!(
+        !move_partitions(&aside, &place.version(), |_| true).unwrap(),
+        "nothing is left"
+    );
+    move_partitions(&place.version(), &aside, |partition| partition == PartitionId::new(0)).unwrap();
     let place = place.wanting(&[0]);
     place
         .fetch(Arc::clone(&source), &control(), &Tuning::default())
@@ -119,7 +128,8 @@ fn what_is_there_of_other_partitions_stays_also_if_they_are_not_whole() {
         .fetch(Arc::clone(&source), &control(), &Tuning::default())
         .unwrap();
     fs::remove_file(place.version().join("p00001-c0000.index")).unwrap();
-    discard_partitions(&place.version(), &[PartitionId::new(0)].into_iter().collect()).unwrap();
+    let aside = place.dir.path().join("aside");
+    move_partitions(&place.version(), &aside, |partition| partition == PartitionId::new(0)).unwrap();
     let there = |name: &str| place.version().join(name).exists();
     assert_eq!(
         ["p00000-c0000.data", "p00000-c0000.index", "p00001-c0000.data"].map(there),
