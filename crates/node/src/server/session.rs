@@ -6,6 +6,7 @@ use fondaco_resp::Protocol;
 use super::{Shared, refusal};
 use crate::access::User;
 use crate::catalog::Catalog;
+use crate::forward::Forwarder;
 
 /// The state of one connection between requests.
 pub(crate) struct Session {
@@ -35,6 +36,13 @@ pub(crate) enum Replies {
     SkipNext,
     /// Not to the command that is carried out.
     Skip,
+}
+
+/// Who asks, of whom, at which moment: what is looked at before a request is let in.
+pub(super) struct Admission<'a> {
+    pub(super) catalog: &'a Catalog,
+    pub(super) session: &'a Session,
+    pub(super) forwarder: &'a Forwarder,
 }
 
 impl Session {

@@ -11,18 +11,11 @@ use fondaco_resp::{Arguments, parse_integer};
 
 use super::{Detail, Key, Request, Window};
 use crate::catalog::{Catalog, HELD, NOT_OPEN, VersionedStore};
-use crate::forward::{Forwarder, ValueAnswer};
+use crate::forward::ValueAnswer;
 use crate::server::buffers::FREE_BYTES;
 use crate::server::commands::versioned::is_replica;
 use crate::server::refusal;
-use crate::server::session::Session;
-
-/// What goes before a request can be added, and is not the request's own.
-pub(in crate::server) struct Admission<'a> {
-    pub(in crate::server) catalog: &'a Catalog,
-    pub(in crate::server) session: &'a Session,
-    pub(in crate::server) forwarder: &'a Forwarder,
-}
+use crate::server::session::Admission;
 
 /// What a window held before a request was added to it.
 #[derive(Clone, Copy)]

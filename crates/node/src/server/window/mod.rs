@@ -22,7 +22,6 @@ use super::buffers::FREE_BYTES;
 use super::refusal;
 use crate::catalog::{Catalog, HELD, NOT_OPEN, StoreId};
 use crate::forward::ValueAnswer;
-pub(in crate::server) use add::Admission;
 
 /// When a window holds so many keys, it is run before more requests are read.
 pub(in crate::server) const WINDOW_KEYS: usize = 64;

@@ -16,10 +16,9 @@ use super::super::Refusal;
 use super::operation::Operation;
 use super::parse::Asked;
 use crate::catalog::{Catalog, VersionedStore};
-use crate::forward::Forwarder;
 use crate::membership::Membership;
 use crate::server::refusal;
-use crate::server::session::Session;
+use crate::server::session::Admission;
 
 /// A key of a versioned store, on the wire, and what is asked of it.
 pub(in crate::server) type Admitted = (Arc<VersionedStore>, Bytes, Operation);
@@ -92,13 +91,6 @@ pub(in crate::server) fn replica_command(command: CommandId) -> Option<ReplicaCo
         Id::FondacoRHints => ReplicaCommand::OldestHint,
         _ => return None,
     })
-}
-
-/// Who asks, of whom, at which moment.
-pub(in crate::server) struct Admission<'a> {
-    pub(in crate::server) catalog: &'a Catalog,
-    pub(in crate::server) session: &'a Session,
-    pub(in crate::server) forwarder: &'a Forwarder,
 }
 
 impl Admission<'_> {

@@ -6,10 +6,9 @@ use fondaco_resp::command::{CommandId, resolve};
 use fondaco_resp::{Arguments, Limits, Parse, Reply, parse_request};
 use smallvec::SmallVec;
 
-use super::admission::Admission;
-use super::recall::readable;
 use crate::catalog::{StoreId, VersionedStore};
 use crate::server::buffers::FREE_BYTES;
+use crate::server::session::Admission;
 use crate::server::window::OUTPUT_BYTES_MAX;
 
 /// How many are looked up at once.
@@ -183,4 +182,10 @@ fn write_values(store: &VersionedStore, keys: &[&[u8]], admission: &Admission<'_
             reply.buffer.len() - start <= OUTPUT_BYTES_MAX
         });
     found
+}
+
+/// The store and the key of a key on the wire, if the client may read it.
+fn readable<'a>(wire_key: &'a [u8], admission: &Admission<'a>) -> Option<(&'a VersionedStore, &'a [u8])> {
+    let (store, key) = admission.catalog.versioned_on_wire(wire_key)?;
+    (!key.is_empty() && admission.session.may_read(&store.name)).then_some((store, key))
 }

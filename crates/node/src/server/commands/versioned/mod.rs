@@ -7,7 +7,7 @@
 //! - `telling`: how a connection hears, from other threads, too, that they are done;
 //! - `coordinate`: reading and writing on replicas;
 //! - `direct`: writing what this node alone has;
-//! - `recall`, `gets`: reading what it has in memory;
+//! - `gets`: reading what it has in memory;
 //! - `context`: causal contexts as clients see them.
 
 mod admission;
@@ -20,20 +20,17 @@ mod lifetime;
 mod operation;
 mod parse;
 mod pipeline;
-mod recall;
 mod telling;
 mod waiting_replies;
 
 pub(in crate::server) use admission::{
-    Admission, is_look_up, is_on_versioned_store, is_on_versioned_stores, is_operation, is_replica, replica_command,
+    is_look_up, is_on_versioned_store, is_on_versioned_stores, is_operation, is_replica, replica_command,
 };
 pub(in crate::server) use coordinate::begin;
 pub(in crate::server) use direct::DirectWriter;
 pub(in crate::server) use gets::{AnsweredGets, First, Gets};
-pub(in crate::server) use operation::Answer;
 pub(in crate::server) use parse::{Request, parse};
 pub(in crate::server) use pipeline::{Accepted, Pipeline, Work};
-pub(in crate::server) use recall::recall;
 
 /// What no store does: it would have to change several keys at once, or all.
 pub(in crate::server) const NOT_DONE: &str = "ERR versioned stores do what concerns one key: this is not done";

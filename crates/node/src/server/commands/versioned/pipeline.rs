@@ -137,9 +137,7 @@ enum Outcome {
     Keys(SmallVec<[Option<Answer>; 1]>, Combined),
     /// The answer of this node's own replica.
     Replica(Option<ReplicaReply>),
-    /// It was answered when it came.
-    Known(Answer),
-    /// So were so many `GET`s, and the replies are written.
+    /// So many `GET`s were answered when they came, and the replies are written.
     Written { replies: u64 },
     /// It was refused.
     Refused(String),
@@ -198,11 +196,6 @@ impl Pipeline {
         self.running < running_max && !self.startable.is_empty()
     }
 
-    /// Whether replies that are written wait.
-    pub(in crate::server) fn has_written(&self) -> bool {
-        !self.written.is_empty()
-    }
-
     /// Has replies that wait follow those that may be sent, if none waits yet. [`give`](Self::give) gives them back.
     pub(in crate::server) fn follow(&mut self, replies: &mut Vec<u8>) {
         self.written.follow(replies);
@@ -251,23 +244,8 @@ impl Pipeline {
         self.startable.push_back(Work::Replica(request, teller));
     }
 
-    /// Whether a look-up of a key may be answered at once: nothing is under way on it, and not too many answers wait.
-    pub(in crate::server) fn may_answer(&self, wire_key: &[u8]) -> bool {
-        may_answer(self.answers_bytes, &self.busy, wire_key)
-    }
-
-    /// Lets in a request whose answer is known.
-    pub(in crate::server) fn push_known(&mut self, accepted: Accepted, store: StoreId, answer: Answer) {
-        let answers_bytes = answer.bytes();
-        self.push(Slot {
-            store: Some(store),
-            answers_bytes,
-            ..Slot::new(accepted, 0, Outcome::Known(answer))
-        });
-    }
-
     /// Lets in the first requests of the input that `answer` writes the replies to, if there are any; it is told of which
-    /// keys [that may be](Self::may_answer).
+    /// keys that may be: nothing is under way on them, and not too many answers wait.
     pub(in crate::server) fn push_gets(
         &mut self,
         accepted: Accepted,
@@ -446,10 +424,6 @@ impl Outcome {
                 reply.error(&refusal);
                 true
             }
-            Self::Known(answer) => {
-                answer.write(reply);
-                matches!(answer, Answer::Error(_))
-            }
             Self::Replica(None) => {
                 reply.error(LOST);
                 true
@@ -458,7 +432,11 @@ impl Outcome {
                 answered.write(reply);
                 matches!(answered, ReplicaReply::Error(_))
             }
-            Self::Keys(answers, combined) => Self::Known(combined.of(answers)).write(reply),
+            Self::Keys(answers, combined) => {
+                let answer = combined.of(answers);
+                answer.write(reply);
+                matches!(answer, Answer::Error(_))
+            }
             Self::Written { .. } => false,
         }
     }

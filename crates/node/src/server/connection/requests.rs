@@ -1,0 +1,398 @@
+//! From bytes to requests. Each request is parsed once, and the table of commands and its keys say what answers it:
+//!
+//! - memory, at once: `GET`s and `MGET`s of a versioned store;
+//! - the *pipeline*: operations on versioned stores, and what other nodes ask of this one's replica, side by side;
+//! - the *window*: look-ups that are done together;
+//! - or the command itself, when all before it is answered.
+//!
+//! What goes to one of them waits until what went to another is answered, so that replies are in order.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Buf;
+use fondaco_client::quorum::ReplicaCommand;
+use fondaco_resp::command::{CommandId, Flags, ends_connection, is_http, resolve};
+use fondaco_resp::{Limits, Parse, Reply, parse_request};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{Connection, Turn, note};
+use crate::catalog::Catalog;
+use crate::metrics::Counter;
+use crate::resolved::now_unix_ms;
+use crate::server::commands::versioned::{
+    self, Accepted, AnsweredGets, First, Gets, Request, is_look_up, is_on_versioned_store, is_on_versioned_stores,
+    is_operation, replica_command,
+};
+use crate::server::commands::without_authentication;
+use crate::server::event_loop::LoopContext;
+use crate::server::session::{Admission, Replies};
+use crate::server::window::{OUTPUT_BYTES_MAX, Run};
+use crate::settings::Setting;
+
+/// What requests are answered with as long as it is not known which stores there are.
+const LOADING: &str = "LOADING this node does not know its cluster and its stores yet: try again; GET /readyz on its control \
+                       port says what it waits for";
+
+/// Why no more requests are let into the pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pause {
+    /// The input holds no further request.
+    Starved,
+    /// Enough is under way.
+    Full,
+    /// The next request goes elsewhere, or is none.
+    Other,
+    /// The client sends no more.
+    Ended,
+}
+
+/// What answers a request.
+#[derive(Debug, Clone, Copy)]
+enum Route {
+    /// The pipeline: an operation on keys of versioned stores.
+    Keys,
+    /// The pipeline: this node's own replica.
+    Replica(ReplicaCommand),
+    /// The window, if it is a look-up, or the command itself.
+    WindowOrCommand,
+}
+
+/// What is the same for all requests that are taken together.
+struct Taking<'a> {
+    /// One for all: a batch look-up never mixes two versions.
+    catalog: &'a Arc<Catalog>,
+    limits: Limits,
+    began: Instant,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    /// Takes requests from the input, and answers those among them that need not wait for anything, until something else has
+    /// to be done.
+    #[inline]
+    pub(super) fn take_requests(&mut self, began: Instant) -> Turn {
+        let catalog = self.context.shared.catalog.load();
+        let taking = Taking {
+            catalog: &catalog,
+            limits: self.limits(),
+            began,
+        };
+        if let Some(pipeline) = &mut self.pipeline {
+            if self.has_ended {
+                return Turn::Pipeline(Pause::Ended);
+            }
+            pipeline.follow(&mut self.output);
+        }
+        loop {
+            let rest = &self.input[self.consumed..];
+            if self.session.closing || rest.is_empty() {
+                self.needed = 0;
+                return self.pause(&catalog);
+            }
+            if self.pipeline.as_ref().is_some_and(|pipeline| !pipeline.has_room()) {
+                return Turn::Pipeline(Pause::Full);
+            }
+            if rest.len() < self.needed {
+                return self.pause(&catalog);
+            }
+            let parsed = parse_request(rest, &taking.limits, &mut self.arguments);
+            self.needed = 0;
+            let turn = match parsed {
+                Ok(Parse::Complete { consumed }) => self.take_request(consumed, &taking),
+                Ok(Parse::Empty { consumed }) => {
+                    self.consumed += consumed;
+                    None
+                }
+                Ok(Parse::Incomplete { needed }) => {
+                    self.needed = needed;
+                    return self.pause(&catalog);
+                }
+                Err(error) => self.answer_before(&catalog).or_else(|| {
+                    self.context.metrics.add(Counter::ProtocolErrors, 1);
+                    self.reply().error(&format!("ERR {error}"));
+                    self.session.closing = true;
+                    None
+                }),
+            };
+            if let Some(turn) = turn {
+                return turn;
+            }
+            if self.output.len() > OUTPUT_BYTES_MAX && self.window.is_empty() && self.pipeline.is_none() {
+                return Turn::Write;
+            }
+        }
+    }
+
+    /// Takes the next request, of so many bytes, whose arguments are parsed; the turn that must go before, or follow, if one
+    /// must.
+    #[inline]
+    fn take_request(&mut self, bytes: usize, taking: &Taking<'_>) -> Option<Turn> {
+        let (command, route) = match self.route(taking.catalog) {
+            Ok(found) => found,
+            Err(refusal) => return self.refuse(bytes, &refusal, taking.catalog),
+        };
+        let is_for_memory = Gets::answers(command) && self.window.is_empty() && self.session.replies == Replies::On;
+        if is_for_memory && let Some(gets) = self.answer_from_memory(command, bytes, taking) {
+            self.note_gets(command, &gets);
+            return None;
+        }
+        if !matches!(route, Route::WindowOrCommand) {
+            let turn = self.run_window(taking.catalog);
+            if turn.is_none() {
+                self.push(command, route, bytes, taking);
+            }
+            return turn;
+        }
+        if self.pipeline.is_some() {
+            return Some(Turn::Pipeline(Pause::Other));
+        }
+        let admission = Admission {
+            catalog: taking.catalog,
+            session: &self.session,
+            forwarder: &self.context.forwarder,
+        };
+        let rest = &self.input[self.consumed..];
+        match self.window.add(command, &self.arguments, rest, &admission) {
+            Ok(true) => {
+                self.consumed += bytes;
+                let is_ready = self.window.is_full() || self.session.replies != Replies::On;
+                is_ready.then(|| self.run_window(taking.catalog)).flatten()
+            }
+            Ok(false) => self.run_window(taking.catalog).or_else(|| {
+                self.request_start = self.consumed;
+                self.consumed += bytes;
+                Some(Turn::Run(command))
+            }),
+            Err(refusal) => self.refuse(bytes, &refusal, taking.catalog),
+        }
+    }
+
+    /// Which command the next request is, and what answers it.
+    ///
+    /// # Errors
+    /// The error to answer with: there is no such command, or the client may not ask it now.
+    #[inline]
+    fn route(&self, catalog: &Catalog) -> Result<(CommandId, Route), String> {
+        let rest = &self.input[self.consumed..];
+        let spec = resolve(&self.arguments, rest)?;
+        let command = spec.id;
+        if !self.session.is_authenticated() && !without_authentication(command) {
+            return Err("NOAUTH Authentication required.".into());
+        }
+        if catalog.is_loading() && !spec.flags.contains(Flags::LOADING) {
+            return Err(LOADING.into());
+        }
+        let route = if let Some(asked) = replica_command(command) {
+            Route::Replica(asked)
+        } else if (is_operation(command) && is_on_versioned_store(&self.arguments, rest, catalog))
+            // Beside others, for itself; else with others, in a window.
+            || (self.pipeline.is_some()
+                && is_look_up(command)
+                && is_on_versioned_stores(&self.arguments, rest, catalog))
+        {
+            Route::Keys
+        } else {
+            Route::WindowOrCommand
+        };
+        Ok((command, route))
+    }
+
+    /// Answers the next request, and those like it behind it, if memory has all that there is to say.
+    fn answer_from_memory(&mut self, command: CommandId, bytes: usize, taking: &Taking<'_>) -> Option<AnsweredGets> {
+        let admission = Admission {
+            catalog: taking.catalog,
+            session: &self.session,
+            forwarder: &self.context.forwarder,
+        };
+        let first = First {
+            command,
+            arguments: &self.arguments,
+            bytes,
+        };
+        let (gets, rest, protocol) = (&mut self.gets, &self.input[self.consumed..], self.session.protocol);
+        let mut answer = |may_answer: &dyn Fn(&[u8]) -> bool, to: &mut Vec<u8>| {
+            let mut reply = Reply::new(to, protocol);
+            gets.answer(first, rest, &taking.limits, &admission, may_answer, &mut reply)
+        };
+        match &mut self.pipeline {
+            Some(pipeline) => {
+                let accepted = Accepted {
+                    command,
+                    began: taking.began,
+                    bytes,
+                    is_muted: false,
+                };
+                pipeline.push_gets(accepted, answer)
+            }
+            None => answer(&|_| true, &mut self.output),
+        }
+    }
+
+    fn note_gets(&mut self, command: CommandId, gets: &AnsweredGets) {
+        self.consumed += gets.bytes;
+        self.tally.hot += gets.keys;
+        self.tally.absent += gets.absent;
+        self.session.asking = false;
+        // The pipeline notes those that went through it.
+        if self.pipeline.is_none() {
+            note(&mut self.answered, command, gets.requests);
+            note(&mut self.answered_of, gets.store, gets.requests);
+            self.client.note_command(command);
+        }
+    }
+
+    /// Lets the next request into the pipeline.
+    fn push(&mut self, command: CommandId, route: Route, bytes: usize, taking: &Taking<'_>) {
+        let accepted = Accepted {
+            command,
+            began: taking.began,
+            bytes,
+            is_muted: self.session.replies != Replies::On,
+        };
+        // Not copied: what is kept of it for long is.
+        self.input.advance(std::mem::take(&mut self.consumed));
+        let request = Request {
+            bytes: self.input.split_to(bytes).freeze(),
+            arguments: &self.arguments,
+        };
+        let context = &self.context;
+        let admission = Admission {
+            catalog: taking.catalog,
+            session: &self.session,
+            forwarder: &context.forwarder,
+        };
+        let pipeline = self.pipeline.get_or_insert_with(|| {
+            let mut pipeline = context.reused.pipeline();
+            pipeline.follow(&mut self.output);
+            pipeline
+        });
+        let refused = match route {
+            Route::Replica(asked) => admission
+                .replica_request(asked, request.parts())
+                .map(|request| pipeline.push_replica(accepted, request)),
+            Route::Keys | Route::WindowOrCommand => versioned::parse(command, &request, now_unix_ms())
+                .and_then(|asked| {
+                    let asked = asked.ok_or(versioned::NOT_DONE)?;
+                    Ok((asked.reply, admission.keys(asked)?))
+                })
+                .map(|(reply, keys)| pipeline.push_keys(accepted, reply, keys.into_iter())),
+        };
+        if let Err(refusal) = refused {
+            note_moved(context, &refusal);
+            pipeline.push_refused(accepted, refusal);
+        }
+        self.session.asking = false;
+        if self.session.replies == Replies::SkipNext {
+            self.session.replies = Replies::On;
+        }
+    }
+
+    /// Answers the next request, of so many bytes, with an error, when all before it is answered.
+    #[cold]
+    fn refuse(&mut self, bytes: usize, refusal: &str, catalog: &Arc<Catalog>) -> Option<Turn> {
+        if let Some(turn) = self.answer_before(catalog) {
+            return Some(turn);
+        }
+        let rest = &self.input[self.consumed..];
+        let name = self.arguments.get(0, rest).unwrap_or_default();
+        if is_http(name) {
+            // A browser that was led here by a web page: what follows is not from a friend.
+            self.context.metrics.add(Counter::ProtocolErrors, 1);
+            tracing::warn!(client = self.client.address, "dropped a client that speaks HTTP");
+            self.session.closing = true;
+            return None;
+        }
+        self.session.closing |= ends_connection(name);
+        self.consumed += bytes;
+        self.session.asking = false;
+        note_moved(&self.context, refusal);
+        let start = self.output.len();
+        self.reply().error(refusal);
+        self.mute_from(start);
+        None
+    }
+
+    /// Answers all that was taken; the turn that must go before, if one must.
+    fn answer_before(&mut self, catalog: &Arc<Catalog>) -> Option<Turn> {
+        match self.pipeline {
+            Some(_) => Some(Turn::Pipeline(Pause::Other)),
+            None => self.run_window(catalog),
+        }
+    }
+
+    /// The turn when there is nothing to be taken.
+    fn pause(&mut self, catalog: &Arc<Catalog>) -> Turn {
+        match self.pipeline {
+            Some(_) => Turn::Pipeline(Pause::Starved),
+            None => self.run_window(catalog).unwrap_or(Turn::Read),
+        }
+    }
+
+    /// Answers the look-ups of the window; the turn that must follow, if one must.
+    #[inline]
+    fn run_window(&mut self, catalog: &Arc<Catalog>) -> Option<Turn> {
+        if self.window.is_empty() {
+            return None;
+        }
+        self.window_start = self.output.len();
+        if self.window.is_split() {
+            return Some(Turn::Ask(Arc::clone(catalog)));
+        }
+        let mut reply = Reply::new(&mut self.output, self.session.protocol);
+        match self.window.run(catalog, &mut reply, &mut self.tally) {
+            Run::Done => {
+                self.end_window(catalog);
+                (self.output.len() > OUTPUT_BYTES_MAX).then_some(Turn::Write)
+            }
+            Run::Cold(place, read) => Some(Turn::Wait(Arc::clone(catalog), place, Some(read))),
+            Run::Full(place) | Run::Long(place) => Some(Turn::Wait(Arc::clone(catalog), place, None)),
+        }
+    }
+
+    pub(super) fn end_window(&mut self, catalog: &Catalog) {
+        self.mute_from(self.window_start);
+        let mut last = None;
+        for (command, store) in self.window.commands(catalog) {
+            last = Some(command);
+            note(&mut self.answered, command, 1);
+            if let Some(store) = store {
+                note(&mut self.answered_of, store, 1);
+            }
+        }
+        if let Some(command) = last {
+            self.client.note_command(command);
+        }
+        self.session.asking = false;
+        self.window.clear();
+    }
+
+    fn limits(&self) -> Limits {
+        let settings = &self.context.shared.settings;
+        let limits = Limits {
+            bulk_bytes_max: settings.get(Setting::BulkBytesMax) as usize,
+            arguments_max: settings.get(Setting::ArgumentsMax) as usize,
+            request_bytes_max: request_bytes_max(self.context.shared.config.buffers.bytes_max()),
+            ..Limits::default()
+        };
+        if self.session.is_authenticated() {
+            limits
+        } else {
+            limits.unauthenticated()
+        }
+    }
+}
+
+/// Counts a refusal that sends the client elsewhere.
+fn note_moved(context: &LoopContext, refusal: &str) {
+    if refusal.starts_with("MOVED ") {
+        context.metrics.add(Counter::Moved, 1);
+    }
+}
+
+/// The longest request, in bytes, whatever memory there is: what one client may make a node buffer.
+const REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// The longest request where all connections have so many bytes: its buffer may be twice as long.
+fn request_bytes_max(buffer_bytes_max: u64) -> usize {
+    usize::try_from(buffer_bytes_max / 2).map_or(REQUEST_BYTES_MAX, |bytes| bytes.min(REQUEST_BYTES_MAX))
+}
