@@ -70,6 +70,10 @@ def writes(client):
     for n in range(1000):
         pipeline.set(f"carts:p{n}", n).get(f"carts:p{n}").incr("carts:count")
     assert pipeline.execute() == [answer for n in range(1000) for answer in (True, str(n), n + 1)]
+    # As it is sent by default: between MULTI and EXEC.
+    pipeline = client.pipeline()
+    pipeline.set("carts:t", 1).incr("carts:t").get("members:m1").mget("carts:t", "carts:none")
+    assert pipeline.execute() == [True, 2, "value of m1", ["2", None]]
     context, values = client.execute_command("FONDACO.GET", "carts:3")
     assert values == ["3"], values
 

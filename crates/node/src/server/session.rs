@@ -1,8 +1,10 @@
 //! What a connection has agreed on: protocol, user, and which replies it wants.
 
+use bytes::BytesMut;
 use fondaco_model::StoreName;
 use fondaco_resp::Protocol;
 
+use super::commands::transactions::Transaction;
 use super::{Shared, refusal};
 use crate::access::User;
 use crate::catalog::Catalog;
@@ -19,6 +21,10 @@ pub(crate) struct Session {
     /// How often the client gave a wrong password on this connection.
     pub(crate) wrong_passwords: u32,
     pub(crate) replies: Replies,
+    /// Requests since `MULTI`; none where that was not said.
+    pub(crate) transaction: Option<Box<Transaction>>,
+    /// Requests that `EXEC` has released, to be carried out next.
+    pub(crate) released: Option<BytesMut>,
     /// Whether the client knows which node has which slot, and goes there.
     pub(crate) follows_slots: bool,
     /// Whether its next request is to be answered here all the same.
@@ -54,6 +60,8 @@ impl Session {
             challenge: None,
             wrong_passwords: 0,
             replies: Replies::On,
+            transaction: None,
+            released: None,
             follows_slots: false,
             asking: false,
             closing: false,

@@ -10,9 +10,8 @@ use fondaco_node::Counter;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use redis::Value;
 
-use crate::harness::{Cluster, PATIENCE, Shape, bulk};
+use crate::harness::{Cluster, PATIENCE, Shape};
 
 /// A request of a pipeline, on one of a few keys.
 #[derive(Debug, Clone)]
@@ -155,27 +154,76 @@ fn look_ups_among_other_requests_are_answered_as_if_each_came_alone() {
     assert!(cluster.nodes[0].count(Counter::HotLookups) > 0);
 }
 
+/// All that a node answers to these requests, in text; it is to be told to quit at their end.
+fn exchanged(address: std::net::SocketAddr, requests: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(requests.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.replace("\r\n", " ")
+}
+
 #[test]
-fn commands_behind_a_multi_do_not_run() {
+fn requests_behind_multi_run_at_exec_in_order() {
     let cluster = Cluster::start(Shape::default());
-    let node = &cluster.nodes[0];
-    for before in ["", "SET s:before 1\r\n", "GET s:before\r\nPING\r\n"] {
-        let mut stream = TcpStream::connect(node.address()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let requests = format!("{before}MULTI\r\nSET s:in 1\r\nDEL s:before\r\nEXEC\r\n");
-        stream.write_all(requests.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let last = answer.lines().last().unwrap();
+    for node in [cluster.nodes[0].address(), cluster.router().address()] {
+        let prefix = node.port();
+        let requests = format!(
+            "SET s:{prefix}a 1\r\nMULTI\r\nSET s:{prefix}a 2\r\nINCR s:{prefix}a\r\nPING\r\nMGET s:{prefix}a s:{prefix}b\r\n\
+             INCR nowhere:a\r\nGET s:{prefix}a\r\nEXEC\r\nGET s:{prefix}a\r\nQUIT\r\n"
+        );
+        let answer = exchanged(node, &requests);
+        let expected = format!(
+            "{}*6 +OK :3 +PONG *2 $1 3 $-1 -NOSTORE ",
+            "+OK +OK ".to_owned() + &"+QUEUED ".repeat(6)
+        );
+        assert!(answer.starts_with(&expected), "{answer}");
+        assert!(answer.ends_with("$1 3 $1 3 +OK "), "{answer}");
+    }
+}
+
+#[test]
+fn a_transaction_with_a_bad_request_is_refused_as_a_whole() {
+    let cluster = Cluster::start(Shape::default());
+    let node = cluster.nodes[0].address();
+    for bad in ["NOSUCH", "GET", "WATCH s:t", "CLIENT REPLY OFF"] {
+        let answer = exchanged(
+            node,
+            &format!("MULTI\r\nSET s:t 1\r\n{bad}\r\nSET s:t 2\r\nEXEC\r\nGET s:t\r\nQUIT\r\n"),
+        );
+        assert!(answer.starts_with("+OK +QUEUED -ERR "), "{answer}");
         assert!(
-            last.starts_with("-ERR unknown command 'MULTI'") && last.contains("MSET"),
+            answer.ends_with("+QUEUED -EXECABORT Transaction discarded because of previous errors. $-1 +OK "),
             "{answer}"
         );
     }
-    let mut connection = node.connect();
-    assert_eq!(connection.send("GET s:in"), Ok(Value::Nil));
-    assert_eq!(connection.send("GET s:before"), Ok(bulk("1")));
-    assert!(connection.send("KEYS *").unwrap_err().contains("SCAN"));
-    // That one goes on.
-    assert_eq!(connection.send("GET s:in"), Ok(Value::Nil));
+    let nested = "EXEC\r\nDISCARD\r\nMULTI\r\nMULTI\r\nSET s:t 1\r\nDISCARD\r\nMULTI\r\nEXEC\r\nGET s:t\r\nQUIT\r\n";
+    assert_eq!(
+        exchanged(node, nested),
+        "-ERR EXEC without MULTI -ERR DISCARD without MULTI +OK -ERR MULTI calls can not be nested +QUEUED +OK +OK *0 $-1 +OK "
+    );
+    let muted = "CLIENT REPLY SKIP\r\nMULTI\r\nSET s:t 1\r\nCLIENT REPLY OFF\r\nRESET\r\nMULTI\r\nSET s:t 3\r\nEXEC\r\nGET s:t\r\nQUIT\r\n";
+    assert!(
+        exchanged(node, muted).ends_with("+RESET +OK +QUEUED *1 +OK $1 3 +OK "),
+        "{}",
+        exchanged(node, muted)
+    );
+}
+
+#[test]
+fn a_transaction_has_no_more_room_than_a_request() {
+    let cluster = Cluster::start(Shape::default());
+    let node = cluster.nodes[0].address();
+    let set = format!("SET s:long {}\r\n", "x".repeat(60_000));
+    let answer = exchanged(
+        node,
+        &format!("MULTI\r\n{}EXEC\r\nGET s:long\r\nQUIT\r\n", set.repeat(1200)),
+    );
+    assert!(
+        answer.contains("-OVERLOADED requests between MULTI and EXEC"),
+        "{}",
+        answer.len()
+    );
+    assert!(answer.ends_with("-EXECABORT Transaction discarded because of previous errors. $-1 +OK "));
 }

@@ -20,13 +20,8 @@ pub(super) fn alternative(name: &[u8]) -> Option<&'static str> {
 fn exact(name: &str) -> Option<&'static str> {
     Some(match name {
         "keys" => "SCAN 0 MATCH store:pattern lists keys, a few at a time",
-        "multi" => {
-            "there are no transactions, and this connection is closed so that the commands behind it do not run one by \
-             one; MSET writes several keys, SET with NX or XX and FONDACO.PUT with a context write a key on condition"
-        }
-        "exec" | "discard" => "there are no transactions: see the answer to MULTI",
         "watch" | "unwatch" => {
-            "there are no transactions; read with FONDACO.GET and write with FONDACO.PUT and the context that came with \
+            "MULTI and EXEC run commands together, and no condition holds for all of them: read with FONDACO.GET and write with FONDACO.PUT and the context that came with \
              the value: a value that others wrote meanwhile stays beside it"
         }
         "eval" | "evalsha" | "eval_ro" | "evalsha_ro" | "script" | "fcall" | "fcall_ro" | "function" => {
@@ -98,7 +93,7 @@ mod tests {
     #[test]
     fn commands_that_there_are_have_no_alternative() {
         let others = OTHER_TYPES.iter().flat_map(|(names, _)| names.split(' '));
-        for name in others.chain(["keys", "multi", "eval", "subscribe", "watch", "monitor"]) {
+        for name in others.chain(["keys", "eval", "subscribe", "watch", "monitor"]) {
             assert!(find(name.as_bytes()).is_none(), "{name}");
             assert!(alternative(name.to_uppercase().as_bytes()).is_some(), "{name}");
         }

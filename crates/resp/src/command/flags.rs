@@ -69,6 +69,8 @@ named_bits! {
         LOADING = "loading",
         /// On a replica whose data is old.
         STALE = "stale",
+        /// Not kept among slow requests.
+        SKIP_SLOWLOG = "skip_slowlog",
         /// Takes constant time, or near it.
         FAST = "fast",
         /// Before authentication.
@@ -99,6 +101,8 @@ named_bits! {
         DANGEROUS = "dangerous",
         /// About the connection.
         CONNECTION = "connection",
+        /// Runs other commands together.
+        TRANSACTION = "transaction",
     }
 }
 

@@ -119,6 +119,12 @@ pub enum CommandId {
     ClientReply,
     /// `CLIENT HELP`
     ClientHelp,
+    /// `MULTI`
+    Multi,
+    /// `EXEC`
+    Exec,
+    /// `DISCARD`
+    Discard,
     /// `RESET`
     Reset,
     /// `QUIT`

@@ -80,13 +80,6 @@ pub fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
-/// Whether the connection has to end after a command that there is not: the commands that follow were meant to run
-/// only together with it.
-#[cold]
-pub fn ends_connection(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"multi")
-}
-
 fn quoted(text: &[u8], bytes_max: usize) -> String {
     let head = &text[..text.len().min(bytes_max)];
     String::from_utf8_lossy(head).replace(['\r', '\n'], " ")
@@ -145,7 +138,6 @@ mod tests {
             ("hset s:k f v", "MGET"),
             ("LPUSH s:k v", "SET"),
             ("WATCH s:k", "FONDACO.PUT"),
-            ("MULTI", "MSET"),
             ("XADD s:k", "Kafka"),
         ] {
             let error = resolved(line).unwrap_err();
@@ -153,7 +145,6 @@ mod tests {
             assert!(error.starts_with(&format!("ERR unknown command '{name}': ")), "{error}");
             assert!(error.contains(expected), "{error}");
         }
-        assert!(ends_connection(b"Multi") && !ends_connection(b"EXEC"));
     }
 
     #[test]

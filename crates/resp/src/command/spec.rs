@@ -51,6 +51,7 @@ impl CommandSpec {
                 Group::String => Categories::STRING,
                 Group::Generic => Categories::KEYSPACE,
                 Group::Connection => Categories::CONNECTION,
+                Group::Transactions => Categories::TRANSACTION,
                 Group::Server | Group::Cluster | Group::Own => Categories::NONE,
             },
             keys: &[],
@@ -167,6 +168,8 @@ pub enum Group {
     Generic,
     /// The connection.
     Connection,
+    /// Commands that run together.
+    Transactions,
     /// The server.
     Server,
     /// The cluster.
@@ -182,6 +185,7 @@ impl Group {
             Self::String => "string",
             Self::Generic => "generic",
             Self::Connection => "connection",
+            Self::Transactions => "transactions",
             Self::Server => "server",
             Self::Cluster => "cluster",
             // As Redis calls what it does not bring itself.

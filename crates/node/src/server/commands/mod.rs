@@ -7,6 +7,7 @@ mod information;
 mod keyspace;
 mod scan;
 mod tools;
+pub(super) mod transactions;
 pub(super) mod versioned;
 
 use std::rc::Rc;
@@ -113,6 +114,9 @@ fn carry_out_at_once(call: Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refusa
         Id::FondacoNonce => return connection::challenge(call, reply),
         Id::FondacoTopology => cluster::topology(&call, reply),
         Id::FondacoSize => return information::size(&call, reply),
+        Id::Multi => return transactions::multi(call.session, reply),
+        Id::Exec => return transactions::exec(call, reply),
+        Id::Discard => return transactions::discard(call.session, reply),
         Id::Time => tools::time(reply),
         Id::Role => tools::role(reply),
         Id::Wait => return tools::wait(&call, reply),

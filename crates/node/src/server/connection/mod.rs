@@ -193,6 +193,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.session.asking &= command == CommandId::Asking;
         note(&mut self.answered, command, 1);
         self.client.note_command(command);
+        if let Some(requests) = self.session.released.take() {
+            self.take_first(requests);
+        }
     }
 
     /// Takes back the replies from here on, if the client does not want them.

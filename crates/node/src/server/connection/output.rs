@@ -34,7 +34,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     pub(super) fn buffer_bytes(&self) -> u64 {
-        (self.input.capacity() + self.output.capacity() + self.held_bytes) as u64
+        let kept_bytes = self
+            .session
+            .transaction
+            .as_ref()
+            .map_or(0, |transaction| transaction.bytes());
+        (self.input.capacity() + self.output.capacity() + self.held_bytes + kept_bytes) as u64
     }
 
     /// So many bytes are held from now on, besides the buffers: requests and answers under way.

@@ -10,9 +10,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Buf;
+use bytes::{Buf, BytesMut};
 use fondaco_client::quorum::ReplicaCommand;
-use fondaco_resp::command::{CommandId, Flags, ends_connection, is_http, resolve};
+use fondaco_resp::command::{CommandId, Flags, is_http, resolve};
 use fondaco_resp::{Limits, Parse, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -20,6 +20,7 @@ use super::{Connection, Turn, note};
 use crate::catalog::Catalog;
 use crate::metrics::Counter;
 use crate::resolved::now_unix_ms;
+use crate::server::commands::transactions::runs_at_once;
 use crate::server::commands::versioned::{
     self, Accepted, AnsweredGets, First, Gets, Request, is_look_up, is_on_versioned_store, is_on_versioned_stores,
     is_operation, replica_command,
@@ -131,6 +132,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             Ok(found) => found,
             Err(refusal) => return self.refuse(bytes, &refusal, taking.catalog),
         };
+        if self.session.transaction.is_some() && !runs_at_once(command) {
+            self.keep_for_exec(command, bytes);
+            return None;
+        }
         let is_for_memory = Gets::answers(command) && self.window.is_empty() && self.session.replies == Replies::On;
         if is_for_memory && let Some(gets) = self.answer_from_memory(command, bytes, taking) {
             self.note_gets(command, &gets);
@@ -287,6 +292,38 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
+    /// Keeps the next request until `EXEC`. All before it is answered: `MULTI` was carried out.
+    #[cold]
+    fn keep_for_exec(&mut self, command: CommandId, bytes: usize) {
+        let Some(transaction) = &mut self.session.transaction else {
+            return;
+        };
+        let request = &self.input[self.consumed..self.consumed + bytes];
+        let has_room = self
+            .charge
+            .has_room_for((self.input.capacity() + 2 * (transaction.bytes() + bytes)) as u64);
+        let bytes_max = match has_room {
+            true => request_bytes_max(self.context.shared.config.buffers.bytes_max()),
+            false => transaction.bytes(),
+        };
+        let kept = transaction.keep(command, request, bytes_max);
+        self.consumed += bytes;
+        self.charge_buffers();
+        let start = self.output.len();
+        match kept {
+            Ok(()) => self.reply().simple("QUEUED"),
+            Err(refusal) => self.reply().error(&refusal),
+        }
+        self.mute_from(start);
+    }
+
+    /// Puts requests in front of the input, to be taken next.
+    pub(super) fn take_first(&mut self, mut requests: BytesMut) {
+        requests.extend_from_slice(&self.input[self.consumed..]);
+        (self.input, self.consumed, self.request_start) = (requests, 0, 0);
+        self.charge_buffers();
+    }
+
     /// Answers the next request, of so many bytes, with an error, when all before it is answered.
     #[cold]
     fn refuse(&mut self, bytes: usize, refusal: &str, catalog: &Arc<Catalog>) -> Option<Turn> {
@@ -302,7 +339,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.session.closing = true;
             return None;
         }
-        self.session.closing |= ends_connection(name);
+        if let Some(transaction) = &mut self.session.transaction {
+            transaction.refuse();
+        }
         self.consumed += bytes;
         self.session.asking = false;
         note_moved(&self.context, refusal);

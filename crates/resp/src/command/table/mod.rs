@@ -11,6 +11,7 @@ mod own;
 mod read;
 mod replica;
 mod server;
+mod transactions;
 mod versioned;
 mod write_keys;
 mod write_strings;
@@ -19,11 +20,12 @@ use super::CommandId as Id;
 use super::{Argument, Categories, CommandSpec, Flags, Group, KeyAccess, KeySpec};
 
 /// All commands, a list a family. Subcommands are in their containers.
-pub(super) const FAMILIES: [&[CommandSpec]; 10] = [
+pub(super) const FAMILIES: [&[CommandSpec]; 11] = [
     read::COMMANDS,
     write_strings::COMMANDS,
     write_keys::COMMANDS,
     connection::COMMANDS,
+    transactions::COMMANDS,
     server::COMMANDS,
     monitor::COMMANDS,
     cluster::COMMANDS,
