@@ -30,6 +30,12 @@ fn requests(stream: &[u8], piece_bytes: usize, limits: &Limits) -> (Requests, Op
                     assert!(needed <= limits.request_bytes_max);
                     break;
                 }
+                Ok(Parse::TooLong { consumed, mut skip }) => {
+                    // All of the stream is skipped at once: what is found so far must not depend on how it is cut.
+                    assert!(skip.length as usize > limits.bulk_bytes_max);
+                    let error = skip.take(&stream[start + consumed..]).err();
+                    return (found, error);
+                }
                 Err(error) => return (found, Some(error)),
             }
             assert!(arguments.memory_bytes() <= 64 + 16 * stream.len());

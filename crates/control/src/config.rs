@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fondaco_model::{NodeId, PartitionCount, Placement};
+use fondaco_model::{NodeId, PartitionCount, Placement, StoreName};
 use fondaco_node::{PasswordDigest, User};
 
 use crate::error::ControlError;
@@ -54,6 +54,8 @@ pub struct Config {
     pub tls: Option<TlsConfig>,
     /// Serve beyond loopback even without users or token, and HTTP without a token although there are users.
     pub allow_insecure: bool,
+    /// The store of keys whose prefix names none; such keys are refused if there is none.
+    pub default_store: Option<StoreName>,
     /// How much of the disk pushes, and writes to versioned stores, leave free, in bytes.
     pub disk_reserve_bytes: u64,
     /// How much memory the process may have, in bytes; the machine's or its control group's if `None`.
@@ -206,6 +208,7 @@ impl Config {
             token: None,
             tls: None,
             allow_insecure: false,
+            default_store: None,
             disk_reserve_bytes: Self::DISK_RESERVE_BYTES_DEFAULT,
             memory_bytes: None,
             keep_deleted: Self::KEEP_DELETED_DEFAULT,

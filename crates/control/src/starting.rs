@@ -192,6 +192,7 @@ impl Fondaco {
             tls,
             access: Access::new(users),
             peers: peer_access,
+            default_store: config.default_store.clone(),
             http: Some(starting.advertised_http()?),
             replicas: running.agent.as_ref().map(|agent| Arc::clone(agent.replicas())),
             buffers,

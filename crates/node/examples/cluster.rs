@@ -117,6 +117,7 @@ fn start() -> Result<(Server, Arc<SharedCatalog>), Box<dyn Error>> {
         peers: PeerAccess::default(),
         buffers: BufferBudget::new(1 << 30),
         http: None,
+        default_store: None,
         program_version: env!("CARGO_PKG_VERSION"),
     };
     let metrics = Arc::new(NodeMetrics::new(config.loops));

@@ -111,7 +111,7 @@ pub const SETTINGS: [SettingSpec; 12] = [
         setting: Setting::BulkBytesMax,
         name: "bulk-bytes-max",
         redis_name: Some("proto-max-bulk-len"),
-        default: 512 * 1024,
+        default: 16 * 1024 * 1024,
         min: 64 * 1024 + 65,
         max: 512 * 1024 * 1024,
         summary: "the longest argument of a command",

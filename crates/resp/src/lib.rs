@@ -30,6 +30,7 @@ mod limits;
 mod reply;
 mod reply_parser;
 mod request;
+mod skip;
 
 pub use arguments::Arguments;
 pub use decimal::parse_integer;
@@ -37,5 +38,6 @@ pub use error::ProtocolError;
 pub use glob::glob_matches;
 pub use limits::{Limits, UNAUTHENTICATED_ARGUMENTS_MAX, UNAUTHENTICATED_BULK_BYTES_MAX};
 pub use reply::{Protocol, Reply};
-pub use reply_parser::{Place, ReplyError, ReplyItem, ReplyItems, parse_reply};
+pub use reply_parser::{Place, ReplyError, ReplyItem, ReplyItems, ReplyParse, parse_reply};
 pub use request::{Parse, parse_request};
+pub use skip::Skip;

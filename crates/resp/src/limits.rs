@@ -4,6 +4,7 @@
 //! goes on buffering. Every limit that is passed is a [`ProtocolError`] of its own.
 
 use crate::ProtocolError;
+use crate::skip::SKIPPED_BYTES_MAX;
 
 /// The most arguments a client may send before it has authenticated, as in Redis.
 pub const UNAUTHENTICATED_ARGUMENTS_MAX: usize = 10;
@@ -60,6 +61,13 @@ impl Limits {
             return Err(ProtocolError::UnauthenticatedMultibulkLength);
         }
         Ok(())
+    }
+
+    /// Whether an argument of this length is over the limit, and not so long that the connection has to end.
+    #[inline]
+    pub(crate) fn is_to_be_skipped(&self, length: i64) -> bool {
+        let length = u64::try_from(length).unwrap_or(0);
+        self.authenticated && length > self.bulk_bytes_max as u64 && length <= SKIPPED_BYTES_MAX
     }
 
     #[inline]

@@ -10,8 +10,8 @@ use std::ops::Range;
 use memchr::memchr;
 use thiserror::Error;
 
+use crate::Limits;
 use crate::decimal::{Count, parse_integer, read_count};
-use crate::{Limits, Parse};
 
 /// What is kept for the next reply; after a larger one the memory goes back.
 const ITEMS_KEPT_MAX: usize = 4096;
@@ -107,14 +107,29 @@ impl ReplyItems {
     }
 }
 
+/// What was found at the start of the buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplyParse {
+    /// A reply, now in the items. The next one begins `consumed` bytes on.
+    Complete {
+        /// Length of the reply in bytes.
+        consumed: usize,
+    },
+    /// The start of a reply. Parsing before the buffer holds `needed` bytes is harmless but in vain.
+    Incomplete {
+        /// How long the buffer has to be, counted from the start of the reply, for the next step.
+        needed: usize,
+    },
+}
+
 /// Finds the next reply at the start of `buffer`, which may hold part of one, or many.
 ///
-/// After [`Parse::Incomplete`], call again with the same bytes and more behind them: `items` remembers
+/// After [`ReplyParse::Incomplete`], call again with the same bytes and more behind them: `items` remembers
 /// how far it came. Of the limits those on bulks, arguments (here: items), lines and the whole count.
 ///
 /// # Errors
 /// A [`ReplyError`] when no reply can be found here or after here.
-pub fn parse_reply(buffer: &[u8], limits: &Limits, items: &mut ReplyItems) -> Result<Parse, ReplyError> {
+pub fn parse_reply(buffer: &[u8], limits: &Limits, items: &mut ReplyItems) -> Result<ReplyParse, ReplyError> {
     if items.owed == 0 {
         items.clear();
         items.owed = 1;
@@ -133,14 +148,14 @@ pub fn parse_reply(buffer: &[u8], limits: &Limits, items: &mut ReplyItems) -> Re
                 items.items.push(item);
                 items.position = next;
             }
-            Ok(Step::More { needed }) => return Ok(Parse::Incomplete { needed }),
+            Ok(Step::More { needed }) => return Ok(ReplyParse::Incomplete { needed }),
             Err(error) => {
                 items.clear();
                 return Err(error);
             }
         }
     }
-    Ok(Parse::Complete {
+    Ok(ReplyParse::Complete {
         consumed: items.position,
     })
 }
@@ -255,7 +270,7 @@ mod tests {
     use super::*;
     use crate::{Protocol, Reply};
 
-    fn parsed(bytes: &[u8]) -> (Result<Parse, ReplyError>, Vec<ReplyItem>) {
+    fn parsed(bytes: &[u8]) -> (Result<ReplyParse, ReplyError>, Vec<ReplyItem>) {
         let mut items = ReplyItems::new();
         let parse = parse_reply(bytes, &Limits::default(), &mut items);
         (parse, items.as_slice().to_vec())
@@ -267,7 +282,7 @@ mod tests {
         let (parse, items) = parsed(bytes);
         assert_eq!(
             parse,
-            Ok(Parse::Complete {
+            Ok(ReplyParse::Complete {
                 consumed: bytes.len() - 7
             })
         );
@@ -326,13 +341,12 @@ mod tests {
             let (limits, mut items, mut have) = (Limits::default(), ReplyItems::new(), 0);
             let consumed = loop {
                 match parse_reply(&bytes[..have], &limits, &mut items).unwrap() {
-                    Parse::Complete { consumed } => break consumed,
-                    Parse::Incomplete { needed } => {
+                    ReplyParse::Complete { consumed } => break consumed,
+                    ReplyParse::Incomplete { needed } => {
                         prop_assert!(needed > have && needed <= bytes.len());
                         have = (have + piece).min(bytes.len());
                     }
-                    Parse::Empty { .. } => prop_assert!(false, "a reply is never empty"),
-                }
+                    }
             };
             prop_assert_eq!(consumed, bytes.len());
             let found: Vec<_> = items.as_slice()[1..].iter().map(|item| match item {

@@ -7,6 +7,7 @@
 use crate::arguments::Progress;
 use crate::command::{self, CommandId};
 use crate::decimal::{Count, read_count};
+use crate::skip::Skip;
 use crate::{Arguments, Limits, ProtocolError, inline};
 use memchr::memchr;
 
@@ -27,6 +28,13 @@ pub enum Parse {
     Incomplete {
         /// How long the buffer has to be, counted from the start of the request, for the next step.
         needed: usize,
+    },
+    /// A request with an argument over the limit, which is longer than is to be buffered.
+    TooLong {
+        /// Length of its beginning, in bytes, up to that argument.
+        consumed: usize,
+        /// What is to be skipped behind that.
+        skip: Skip,
     },
 }
 
@@ -87,7 +95,7 @@ fn parse_bulks(
 ) -> Result<Parse, ProtocolError> {
     while remaining > 0 {
         let bulk = match read_bulk(buffer, limits, position) {
-            Err(ProtocolError::InvalidBulkLength) if brings_records(arguments, buffer) => {
+            Ok(Bulk::Long { .. }) | Err(ProtocolError::InvalidBulkLength) if brings_records(arguments, buffer) => {
                 read_bulk(buffer, &limits.of_records(), position)?
             }
             bulk => bulk?,
@@ -100,6 +108,13 @@ fn parse_bulks(
                 continue;
             }
             Bulk::Part { needed } => needed,
+            Bulk::Long { start, length } => {
+                arguments.clear();
+                return Ok(Parse::TooLong {
+                    consumed: start,
+                    skip: Skip::new(length, remaining - 1),
+                });
+            }
         };
         if needed > limits.request_bytes() {
             return Err(ProtocolError::RequestTooBig);
@@ -123,11 +138,21 @@ fn brings_records(arguments: &Arguments, buffer: &[u8]) -> bool {
 }
 
 enum Bulk {
-    Whole { start: usize, end: usize },
-    Part { needed: usize },
+    Whole {
+        start: usize,
+        end: usize,
+    },
+    Part {
+        needed: usize,
+    },
+    /// It is over the limit, and may be skipped.
+    Long {
+        start: usize,
+        length: u64,
+    },
 }
 
-/// Reads one argument at `position`. What it gives is within `limits`.
+/// Reads one argument at `position`.
 #[inline]
 fn read_bulk(buffer: &[u8], limits: &Limits, position: usize) -> Result<Bulk, ProtocolError> {
     let more = Bulk::Part {
@@ -139,6 +164,12 @@ fn read_bulk(buffer: &[u8], limits: &Limits, position: usize) -> Result<Bulk, Pr
         _ => return Ok(more),
     };
     let (length, line_bytes) = match read_count(line) {
+        Count::Value { value, bytes } if limits.is_to_be_skipped(value) => {
+            return Ok(Bulk::Long {
+                start: position + 1 + bytes,
+                length: value as u64,
+            });
+        }
         Count::Value { value, bytes } => (limits.check_bulk(value)?, bytes),
         Count::Partial => return Ok(more),
         Count::Invalid => return Err(ProtocolError::InvalidBulkLength),

@@ -45,6 +45,7 @@ fn requests<'p>(pieces: impl Iterator<Item = &'p [u8]>, limits: &Limits) -> Resu
                     assert!(needed > buffer.len() - start);
                     break;
                 }
+                Parse::TooLong { .. } => panic!("an argument is over the limit"),
             }
         }
         buffer.drain(..start);
@@ -136,10 +137,41 @@ fn each_limit_lets_its_own_size_through_and_one_more_not() {
     assert_eq!(parse(b"1 2 3 4\n", &limits), Err(ProtocolError::InlineTooBig));
     assert_eq!(parse(b"*4\r\n", &limits), Err(ProtocolError::InvalidMultibulkLength));
     assert!(parse(b"*1\r\n$6\r\n", &limits).is_ok());
-    assert_eq!(parse(b"*1\r\n$7\r\n", &limits), Err(ProtocolError::InvalidBulkLength));
+    let long = parse(b"*1\r\n$7\r\n", &limits);
+    assert!(matches!(long, Ok(Parse::TooLong { consumed: 8, .. })), "{long:?}");
     assert!(parse(b"*3\r\n$6\r\n123456\r\n$6\r\n", &limits).is_ok());
     let three = parse(b"*3\r\n$6\r\n123456\r\n$6\r\n123456\r\n$1\r\n", &limits);
     assert_eq!(three, Err(ProtocolError::RequestTooBig));
+}
+
+#[test]
+fn a_request_with_too_long_an_argument_is_skipped_wherever_it_is_cut() {
+    let limits = Limits {
+        bulk_bytes_max: 6,
+        ..Limits::default()
+    };
+    let request = multibulk(&["SET", "key", "longer than six", "EX", "", "1000000"]);
+    let Ok(Parse::TooLong { consumed, skip }) = parse(&request, &limits) else {
+        panic!("it has too long an argument");
+    };
+    assert_eq!(skip.length, 15);
+    for cut in consumed..=request.len() {
+        let (mut skip, mut at) = (skip, consumed);
+        at += skip.take(&request[at..cut]).unwrap();
+        assert_eq!(skip.is_done(), cut == request.len());
+        let behind = [&request[at..], b"PING\r\n"].concat();
+        at += skip.take(&behind).unwrap();
+        assert!(skip.is_done() && at == request.len(), "{cut}");
+    }
+    for (broken, error) in [
+        ("longer than six\n\n$2\r\n", ProtocolError::UnterminatedBulk),
+        ("longer than six\r\n+2\r\n", ProtocolError::ExpectedBulk { got: b'+' }),
+        ("longer than six\r\n$-1\r\n", ProtocolError::InvalidBulkLength),
+        ("longer than six\r\n$999999999\r\n", ProtocolError::InvalidBulkLength),
+    ] {
+        let mut skip = skip;
+        assert_eq!(skip.take(broken.as_bytes()), Err(error), "{broken:?}");
+    }
 }
 
 #[test]

@@ -178,5 +178,5 @@ fn spans_sizes_and_changes_are_written_as_people_write_them() {
     assert!(said.contains("90s, 1h or 10days"), "{said}");
     let changed = dev.done(&["config", "set", "forward-timeout-ms=2s", "bulk-bytes-max=1MiB"]);
     assert!(changed.contains("forward-timeout-ms: 1s -> 2s\n"), "{changed}");
-    assert!(changed.contains("bulk-bytes-max: 512KiB -> 1MiB\n"), "{changed}");
+    assert!(changed.contains("bulk-bytes-max: 16MiB -> 1MiB\n"), "{changed}");
 }

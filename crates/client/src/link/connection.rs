@@ -10,8 +10,8 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::{Buf, BytesMut};
-use fondaco_resp::{Parse, Protocol, Reply, ReplyItems, parse_reply};
+use bytes::BytesMut;
+use fondaco_resp::{Protocol, Reply, ReplyItems, ReplyParse, parse_reply};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
@@ -219,7 +219,7 @@ impl<'a> Connection<'a> {
         }
         while self.input.len() >= self.needed {
             match parse_reply(&self.input, &self.life.transport.limits, &mut self.items).map_err(io::Error::other)? {
-                Parse::Complete { consumed } => {
+                ReplyParse::Complete { consumed } => {
                     let reply = self.input.split_to(consumed).freeze();
                     self.needed = 1;
                     if !self.owed.answer(&reply, self.items.as_slice()) {
@@ -229,8 +229,7 @@ impl<'a> Connection<'a> {
                         ));
                     }
                 }
-                Parse::Incomplete { needed } => self.needed = needed,
-                Parse::Empty { consumed } => self.input.advance(consumed),
+                ReplyParse::Incomplete { needed } => self.needed = needed,
             }
         }
         Ok(true)

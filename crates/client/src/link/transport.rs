@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use fondaco_resp::{Limits, Parse, Protocol, Reply, ReplyItem, ReplyItems, parse_reply};
+use fondaco_resp::{Limits, Protocol, Reply, ReplyItem, ReplyItems, ReplyParse, parse_reply};
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
@@ -155,7 +155,7 @@ pub(crate) async fn call(
     let (mut input, mut items) = (BytesMut::new(), ReplyItems::new());
     loop {
         match parse_reply(&input, limits, &mut items).map_err(io::Error::other)? {
-            Parse::Complete { consumed } => {
+            ReplyParse::Complete { consumed } => {
                 let reply = input.split_to(consumed).freeze();
                 if let [ReplyItem::Error(place)] = items.as_slice() {
                     let message = String::from_utf8_lossy(&reply[place.range()]);
@@ -163,7 +163,7 @@ pub(crate) async fn call(
                 }
                 return Ok((reply, items.as_slice().to_vec()));
             }
-            Parse::Incomplete { .. } | Parse::Empty { .. } => {}
+            ReplyParse::Incomplete { .. } => {}
         }
         if stream.read_buf(&mut input).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());

@@ -106,14 +106,14 @@ fn listed(reply: &[u8], items: &[ReplyItem]) -> Option<Listed> {
 
 #[cfg(test)]
 mod tests {
-    use fondaco_resp::{Limits, Parse, ReplyItems, parse_reply};
+    use fondaco_resp::{Limits, ReplyItems, ReplyParse, parse_reply};
 
     use super::*;
 
     fn parsed(reply: &str) -> Option<Listed> {
         let mut items = ReplyItems::new();
         let parse = parse_reply(reply.as_bytes(), &Limits::default(), &mut items);
-        assert!(matches!(parse, Ok(Parse::Complete { .. })));
+        assert!(matches!(parse, Ok(ReplyParse::Complete { .. })));
         listed(reply.as_bytes(), items.as_slice())
     }
 

@@ -41,6 +41,7 @@ use crate::metrics::NodeMetrics;
 use crate::settings::Settings;
 pub use buffers::BufferBudget;
 use clients::Clients;
+use fondaco_model::StoreName;
 use fondaco_replica::Replicas;
 use guesses::Guesses;
 use slow_log::SlowLog;
@@ -64,6 +65,8 @@ pub struct ServerConfig {
     pub replicas: Option<Arc<Replicas>>,
     /// Memory for what clients send and are sent. The longest request may take half of it.
     pub buffers: BufferBudget,
+    /// The store of keys whose prefix names none.
+    pub default_store: Option<StoreName>,
     /// Where this process serves HTTP, for `INFO`; `None` if it does not.
     pub http: Option<String>,
     /// The version of the program, for `HELLO` and `INFO`.

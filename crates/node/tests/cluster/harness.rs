@@ -78,6 +78,7 @@ impl Node {
             replicas: None,
             peers,
             buffers: BufferBudget::new(1 << 30),
+            default_store: None,
             http: None,
             program_version: "test",
         };

@@ -10,7 +10,7 @@ use fondaco_client::quorum::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaRep
 use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::versioned::{EngineKind, VersionedChange, VersionedSettings};
-use fondaco_model::{Identity, NodeId, PartitionCount, RoutingTable, StoreKind, slot_of_key};
+use fondaco_model::{Identity, NodeId, PartitionCount, RoutingTable, StoreKind, StoreName, slot_of_key};
 use fondaco_node::{
     Access, BufferBudget, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig,
     Settings, SharedCatalog,
@@ -40,6 +40,7 @@ pub struct Shape {
     pub settings: VersionedChange,
     pub access: Access,
     pub peers: PeerAccess,
+    pub default_store: Option<StoreName>,
     /// What keeps the records of each node.
     pub engine: Box<dyn Fn(NodeId) -> Arc<dyn Engine>>,
 }
@@ -53,6 +54,7 @@ impl Default for Shape {
             settings: VersionedChange::default(),
             access: Access::default(),
             peers: PeerAccess::default(),
+            default_store: None,
             engine: Box::new(|_| Arc::new(MemoryEngine::new())),
         }
     }
@@ -206,6 +208,7 @@ impl Node {
             peers: shape.peers.clone(),
             replicas: replicas.clone(),
             buffers: BufferBudget::new(1 << 30),
+            default_store: shape.default_store.clone(),
             http: None,
             program_version: "test",
         };

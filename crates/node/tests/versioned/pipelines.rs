@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use fondaco_node::Counter;
+use fondaco_node::{Counter, Setting};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -226,4 +226,59 @@ fn a_transaction_has_no_more_room_than_a_request() {
         answer.len()
     );
     assert!(answer.ends_with("-EXECABORT Transaction discarded because of previous errors. $-1 +OK "));
+}
+
+#[test]
+fn a_value_over_the_limit_is_refused_by_name_and_the_connection_goes_on() {
+    let cluster = Cluster::start(Shape::default());
+    let node = &cluster.nodes[0];
+    node.settings.set(Setting::BulkBytesMax, 100_000).unwrap();
+    let bulk = |bytes: usize| format!("${bytes}\r\n{}\r\n", "x".repeat(bytes));
+    let set = |bytes: usize| format!("*3\r\n$3\r\nSET\r\n$3\r\ns:k\r\n{}", bulk(bytes));
+    let requests = format!(
+        "{}*3\r\n$4\r\nMGET\r\n{}$3\r\ns:k\r\n{}STRLEN s:k\r\nMULTI\r\n{}EXEC\r\nPING\r\nQUIT\r\n",
+        set(100_000),
+        bulk(3_000_000),
+        set(100_001),
+        set(200_000),
+    );
+    let refused = |bytes: usize| {
+        format!("-ERR an argument has {bytes} bytes, and may have 100000: the setting bulk-bytes-max says so ")
+    };
+    let expected = format!(
+        "+OK {}{}:100000 +OK {}-EXECABORT Transaction discarded because of previous errors. +PONG +OK ",
+        refused(3_000_000),
+        refused(100_001),
+        refused(200_000),
+    );
+    assert_eq!(exchanged(node.address(), &requests), expected);
+}
+
+#[test]
+fn keys_that_name_no_store_go_whole_to_the_default_one() {
+    let cluster = Cluster::start(Shape {
+        default_store: Some("s".parse().unwrap()),
+        ..Shape::default()
+    });
+    let node = &cluster.nodes[0];
+    let long = "v".repeat(40_000);
+    let requests = format!(
+        "SET plain 1\r\nINCR plain\r\nSET app:1:user {long}\r\nMSET a 1 s:b 2 :c 3\r\nMGET a b c s:c :c s:app:1:user\r\n\
+         MULTI\r\nDEL plain\r\nEXISTS plain a s:a\r\nEXEC\r\nGET s:plain\r\nSCAN 0 MATCH s:a\r\nQUIT\r\n"
+    );
+    let expected = format!(
+        "+OK :2 +OK +OK *6 $1 1 $1 2 $-1 $-1 $1 3 $40000 {long} +OK +QUEUED +QUEUED *2 :1 :2 $-1 *2 $1 0 *1 $3 s:a +OK "
+    );
+    assert_eq!(exchanged(node.address(), &requests), expected);
+    // Wherever it is cut.
+    let mut stream = TcpStream::connect(node.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let request = b"*3\r\n$3\r\nSET\r\n$3\r\ncut\r\n$5\r\nvalue\r\nGET cut\r\n*2\r\n$3\r\nGET\r\n$5\r\ns:cut\r\n";
+    for byte in request {
+        stream.write_all(std::slice::from_ref(byte)).unwrap();
+    }
+    let mut answer = [0; 5 + 2 * 11];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"+OK\r\n$5\r\nvalue\r\n$5\r\nvalue\r\n");
 }

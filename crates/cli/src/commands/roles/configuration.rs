@@ -7,7 +7,7 @@ use std::{fmt, fs};
 
 use anyhow::{Context, anyhow, bail};
 use fondaco_control::{ClusterConfig, Config, MemberConfig, PeerConfig, Role, TlsConfig, UserConfig, ZooKeeperConfig};
-use fondaco_model::{NodeId, Placement};
+use fondaco_model::{NodeId, Placement, StoreName};
 use serde::Deserialize;
 
 use super::super::build::{PARTITIONS_DEFAULT, parse_bytes, partition_count};
@@ -35,6 +35,7 @@ pub(super) struct ConfigurationFile {
     pub(super) token: Option<String>,
     #[serde(default)]
     pub(super) allow_insecure: bool,
+    default_store: Option<StoreName>,
     disk_reserve: Option<String>,
     memory: Option<String>,
     keep_deleted_seconds: Option<u64>,
@@ -191,6 +192,7 @@ impl ConfigurationFile {
         config.loops = self.loops.unwrap_or(0);
         config.token = self.token;
         config.allow_insecure = self.allow_insecure;
+        config.default_store = self.default_store;
         let bytes = |name: &str, text: &Option<String>| {
             let parse =
                 |text: &String| parse_bytes(text).map_err(|reason| anyhow!("invalid {name} {text:?}: {reason}"));
@@ -283,6 +285,7 @@ mod tests {
         loops = 3
         token = "0123456789abcdef"
         allow-insecure = true
+        default-store = "cache"
         disk-reserve = "2GiB"
         memory = "3GiB"
         keep-deleted-seconds = 60
@@ -339,6 +342,7 @@ mod tests {
         assert_eq!((config.loops, config.partitions.get()), (3, 64));
         assert_eq!(config.token.as_deref(), Some("0123456789abcdef"));
         assert!(config.allow_insecure);
+        assert_eq!(config.default_store.unwrap().as_str(), "cache");
         assert_eq!(config.disk_reserve_bytes, 2 << 30);
         assert_eq!(config.memory_bytes, Some(3 << 30));
         assert_eq!(config.keep_deleted, Duration::from_secs(60));

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use fondaco_control::http::{DevMember, RoleName};
 use fondaco_control::{Config, Dev, DevConfig, Fondaco, ZooKeeperConfig};
-use fondaco_model::Placement;
+use fondaco_model::{Placement, StoreName};
 use serde::Serialize;
 
 use super::super::WrongUsage;
@@ -88,6 +88,10 @@ pub struct DevOptions {
     #[arg(long)]
     allow_insecure: bool,
 
+    /// The store of keys whose prefix names none, so that frameworks with prefixes of their own run unchanged
+    #[arg(long, env = "FONDACO_DEFAULT_STORE", value_name = "STORE")]
+    default_store: Option<StoreName>,
+
     #[command(flatten)]
     log: LogOptions,
 }
@@ -167,6 +171,7 @@ fn config(options: &DevOptions) -> anyhow::Result<Config> {
     config.loops = options.loops;
     config.token.clone_from(&options.token);
     config.allow_insecure = options.allow_insecure;
+    config.default_store.clone_from(&options.default_store);
     config.cluster.replicas = replicas;
     config.cluster.nodes_initial = options.nodes;
     if options.zones > 1 {

@@ -167,7 +167,7 @@ impl ReplicaReply {
 
 #[cfg(test)]
 mod tests {
-    use fondaco_resp::{Limits, Parse, Protocol, ReplyItems, parse_reply};
+    use fondaco_resp::{Limits, Protocol, ReplyItems, ReplyParse, parse_reply};
 
     use super::*;
     use crate::quorum::reply::ReplicaErrorCode;
@@ -175,7 +175,7 @@ mod tests {
     fn received(command: ReplicaCommand, bytes: Vec<u8>) -> Option<ReplicaReply> {
         let mut items = ReplyItems::new();
         let parsed = parse_reply(&bytes, &Limits::default(), &mut items);
-        assert_eq!(parsed, Ok(Parse::Complete { consumed: bytes.len() }));
+        assert_eq!(parsed, Ok(ReplyParse::Complete { consumed: bytes.len() }));
         ReplicaReply::parse(command, &bytes.into(), items.as_slice())
     }
 

@@ -36,12 +36,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(super) async fn run_split(&mut self, catalog: Arc<Catalog>, started: Instant) -> io::Result<()> {
         // What the disk is needed for goes on meanwhile.
         let reads = self.look_ahead(&catalog, &Others::default());
+        let input_bytes = self.input.len();
         let (others, held) = tokio::select! {
             biased;
             answers = ask_all(&self.context, &self.window, &catalog) => answers,
             // Nobody wants the answer any more: what is under way for it is given up.
             error = gone(&mut self.stream, &mut self.input, &self.context) => return Err(error),
         };
+        self.naming.unnamed += self.input.len() - input_bytes;
         self.window.answer_held(held);
         let place = Place::default();
         self.run_waiting(catalog, place, reads, others, started).await

@@ -67,6 +67,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// So much was read at once.
     pub(super) fn note_read(&mut self, count: usize) {
         self.context.metrics.add(Counter::BytesIn, count as u64);
+        self.naming.unnamed += count;
         if count >= self.input_room {
             self.input_room = INPUT_BYTES_MAX;
         } else if count < self.input_room / 4 {

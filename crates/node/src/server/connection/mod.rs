@@ -4,6 +4,7 @@
 //! soon as they pass [`OUTPUT_BYTES_MAX`].
 
 mod cold;
+mod default_store;
 mod forward;
 mod input;
 mod output;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use fondaco_format::ColdRead;
 use fondaco_resp::command::CommandId;
-use fondaco_resp::{Arguments, Reply};
+use fondaco_resp::{Arguments, Reply, Skip};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::buffers::Charge;
@@ -32,6 +33,7 @@ use super::session::{Replies, Session};
 use super::window::{Place, Tally, Window};
 use crate::catalog::{Catalog, StoreId};
 use crate::metrics::Counter;
+use default_store::Naming;
 use forward::Others;
 use requests::Pause;
 
@@ -55,6 +57,8 @@ where
         request_start: 0,
         needed: 0,
         arguments: Arguments::new(),
+        skip: None,
+        naming: Naming::default(),
         gets: Gets::default(),
         window: Window::default(),
         pipeline: None,
@@ -90,6 +94,9 @@ struct Connection<S> {
     /// How long the rest of the input must become before there is anything new in it.
     needed: usize,
     arguments: Arguments,
+    /// A request that is skipped: one of its arguments is over the limit.
+    skip: Option<Skip>,
+    naming: Naming,
     gets: Gets,
     window: Window,
     /// Requests that are carried out side by side; none while there are none. Its memory is the loop's.

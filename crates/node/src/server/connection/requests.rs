@@ -13,7 +13,7 @@ use std::time::Instant;
 use bytes::{Buf, BytesMut};
 use fondaco_client::quorum::ReplicaCommand;
 use fondaco_resp::command::{CommandId, Flags, is_http, resolve};
-use fondaco_resp::{Limits, Parse, Reply, parse_request};
+use fondaco_resp::{Limits, Parse, ProtocolError, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{Connection, Turn, note};
@@ -84,7 +84,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             pipeline.follow(&mut self.output);
         }
+        if self.skip.is_none() {
+            self.name_default_store(&catalog, &taking.limits);
+        }
         loop {
+            if self.skip.is_some() && !self.skip_request(&taking.limits) {
+                return Turn::Read;
+            }
             let rest = &self.input[self.consumed..];
             if self.session.closing || rest.is_empty() {
                 self.needed = 0;
@@ -108,10 +114,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     self.needed = needed;
                     return self.pause(&catalog);
                 }
+                Ok(Parse::TooLong { consumed, skip }) => self.answer_before(&catalog).or_else(|| {
+                    self.consumed += consumed;
+                    self.skip = Some(skip);
+                    None
+                }),
                 Err(error) => self.answer_before(&catalog).or_else(|| {
-                    self.context.metrics.add(Counter::ProtocolErrors, 1);
-                    self.reply().error(&format!("ERR {error}"));
-                    self.session.closing = true;
+                    self.end_after(error);
                     None
                 }),
             };
@@ -351,6 +360,41 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         None
     }
 
+    /// Skips what it can of a request with an argument over the limit, and answers it at its end. Whether that has come.
+    fn skip_request(&mut self, limits: &Limits) -> bool {
+        let Some(skip) = &mut self.skip else { return true };
+        match skip.take(&self.input[self.consumed..]) {
+            Ok(bytes) => self.consumed += bytes,
+            Err(error) => {
+                self.skip = None;
+                self.end_after(error);
+                return true;
+            }
+        }
+        if !skip.is_done() {
+            self.needed = 0;
+            return false;
+        }
+        let (length, max) = (skip.length, limits.bulk_bytes_max);
+        self.skip = None;
+        if let Some(transaction) = &mut self.session.transaction {
+            transaction.refuse();
+        }
+        let start = self.output.len();
+        self.reply().error(&format!(
+            "ERR an argument has {length} bytes, and may have {max}: the setting bulk-bytes-max says so"
+        ));
+        self.mute_from(start);
+        true
+    }
+
+    /// Has the connection end after this error, as no further request can be found.
+    fn end_after(&mut self, error: ProtocolError) {
+        self.context.metrics.add(Counter::ProtocolErrors, 1);
+        self.reply().error(&format!("ERR {error}"));
+        self.session.closing = true;
+    }
+
     /// Answers all that was taken; the turn that must go before, if one must.
     fn answer_before(&mut self, catalog: &Arc<Catalog>) -> Option<Turn> {
         match self.pipeline {
@@ -407,10 +451,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     fn limits(&self) -> Limits {
         let settings = &self.context.shared.settings;
+        let request_bytes_max = request_bytes_max(self.context.shared.config.buffers.bytes_max());
         let limits = Limits {
-            bulk_bytes_max: settings.get(Setting::BulkBytesMax) as usize,
+            // Longer ones are skipped: a request that has room for none of its arguments would end the connection.
+            bulk_bytes_max: (settings.get(Setting::BulkBytesMax) as usize).min(request_bytes_max - BESIDES_BULK_BYTES),
             arguments_max: settings.get(Setting::ArgumentsMax) as usize,
-            request_bytes_max: request_bytes_max(self.context.shared.config.buffers.bytes_max()),
+            request_bytes_max,
             ..Limits::default()
         };
         if self.session.is_authenticated() {
@@ -431,7 +477,11 @@ fn note_moved(context: &LoopContext, refusal: &str) {
 /// The longest request, in bytes, whatever memory there is: what one client may make a node buffer.
 const REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// What a request may have besides its longest argument: a key, and what stands around.
+const BESIDES_BULK_BYTES: usize = 128 * 1024;
+
 /// The longest request where all connections have so many bytes: its buffer may be twice as long.
 fn request_bytes_max(buffer_bytes_max: u64) -> usize {
-    usize::try_from(buffer_bytes_max / 2).map_or(REQUEST_BYTES_MAX, |bytes| bytes.min(REQUEST_BYTES_MAX))
+    let bytes = usize::try_from(buffer_bytes_max / 2).unwrap_or(REQUEST_BYTES_MAX);
+    bytes.clamp(2 * BESIDES_BULK_BYTES, REQUEST_BYTES_MAX)
 }

@@ -1,0 +1,85 @@
+//! Skipping the rest of a request that has an argument over the limit, so that the client can be told, and goes on.
+
+use crate::ProtocolError;
+use crate::decimal::{Count, read_count};
+
+/// The longest argument that is skipped, in bytes: longer ones break the protocol, as with Redis.
+pub(crate) const SKIPPED_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+/// What is left of a request that is skipped. Nothing of it is buffered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Skip {
+    /// How long the argument is that is over the limit, in bytes.
+    pub length: u64,
+    /// How many arguments are to come behind the one that is being skipped.
+    arguments: usize,
+    /// What is to come of that one, without its line end.
+    bytes: u64,
+    awaits_end: bool,
+}
+
+impl Skip {
+    /// Begins behind the line that announces the argument of this length; so many follow it.
+    pub(crate) fn new(length: u64, arguments: usize) -> Self {
+        Self {
+            length,
+            arguments,
+            bytes: length,
+            awaits_end: true,
+        }
+    }
+
+    /// Whether the request is over.
+    pub fn is_done(&self) -> bool {
+        self.bytes == 0 && !self.awaits_end && self.arguments == 0
+    }
+
+    /// Skips what it can of a buffer. Gives how many bytes; what is left then, unless [it is done](Self::is_done), is to be
+    /// given again with more behind it.
+    ///
+    /// # Errors
+    ///
+    /// A [`ProtocolError`] if what follows is no argument.
+    pub fn take(&mut self, buffer: &[u8]) -> Result<usize, ProtocolError> {
+        let mut at = 0;
+        loop {
+            let rest = &buffer[at..];
+            if self.bytes > 0 {
+                let skipped = self.bytes.min(rest.len() as u64);
+                self.bytes -= skipped;
+                at += skipped as usize;
+                if self.bytes > 0 {
+                    return Ok(at);
+                }
+            } else if self.awaits_end {
+                match rest.get(..2) {
+                    Some(b"\r\n") => at += 2,
+                    Some(_) => return Err(ProtocolError::UnterminatedBulk),
+                    None => return Ok(at),
+                }
+                self.awaits_end = false;
+            } else if self.arguments == 0 {
+                return Ok(at);
+            } else {
+                let line = match rest {
+                    [b'$', line @ ..] => line,
+                    &[got, ..] => return Err(ProtocolError::ExpectedBulk { got }),
+                    [] => return Ok(at),
+                };
+                let (length, bytes) = match read_count(line) {
+                    Count::Value { value, bytes } => (u64::try_from(value), bytes),
+                    Count::Partial => return Ok(at),
+                    Count::Invalid => return Err(ProtocolError::InvalidBulkLength),
+                    Count::TooLong => return Err(ProtocolError::BulkCountTooBig),
+                };
+                self.bytes = match length {
+                    Ok(length) if length <= SKIPPED_BYTES_MAX => length,
+                    _ => return Err(ProtocolError::InvalidBulkLength),
+                };
+                self.awaits_end = true;
+                self.arguments -= 1;
+                at += 1 + bytes;
+            }
+        }
+    }
+}
