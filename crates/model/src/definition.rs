@@ -31,7 +31,7 @@ pub struct StoreDefinition {
     /// partition, unless said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerate_failures: Option<u32>,
-    /// How many keys a second may be read through all routers together; no limit unless said.
+    /// How many keys a second may be read through all routers, and through all nodes; no limit unless said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_keys_per_second: Option<u64>,
     /// What else is said of a versioned store; `None` for others.

@@ -34,6 +34,8 @@ pub struct Catalog {
     /// For each store what is to be known of it if clients write it.
     versioned: Vec<Option<Arc<VersionedStore>>>,
     membership: Option<Arc<Membership>>,
+    /// Whether there is a store of which only so many keys may be read a second.
+    has_read_quotas: bool,
     /// Whether it is not known yet which stores there are.
     is_loading: bool,
 }
@@ -84,6 +86,8 @@ pub(crate) struct VersionedStore {
     pub(crate) settings: VersionedSettings,
     /// How many nodes hold each partition.
     pub(crate) replicas: u32,
+    /// Whether only so many keys may be read a second.
+    pub(crate) has_read_quota: bool,
     pub(crate) slots: SlotPrefix,
 }
 
@@ -174,6 +178,7 @@ impl Catalog {
                 id: store.id,
                 settings: known.versioned?,
                 replicas: known.replicas,
+                has_read_quota: known.read_keys_per_second.is_some(),
                 slots: SlotPrefix::of(&store.name),
             }))
         };
@@ -184,6 +189,10 @@ impl Catalog {
             open,
             current,
             versioned,
+            has_read_quotas: membership.as_ref().is_some_and(|membership| {
+                let mut stores = membership.topology().stores.values();
+                stores.any(|store| store.read_keys_per_second.is_some())
+            }),
             membership,
             is_loading: false,
         }
@@ -217,6 +226,19 @@ impl Catalog {
     #[inline]
     pub(crate) fn is_loading(&self) -> bool {
         self.is_loading
+    }
+
+    /// Whether there is a store of which only so many keys may be read a second.
+    #[inline]
+    pub(crate) fn has_read_quotas(&self) -> bool {
+        self.has_read_quotas
+    }
+
+    /// How many keys a second may be read of a store, if that is limited.
+    pub(crate) fn read_quota(&self, store: &ServingStore) -> Option<(u64, &Membership)> {
+        let membership = self.membership.as_deref().filter(|_| self.has_read_quotas)?;
+        let known = membership.topology().stores.get(&store.name)?;
+        Some((known.read_keys_per_second?, membership))
     }
 
     /// The cluster that the node is in, once there is one.

@@ -60,7 +60,7 @@ pub struct CreateOptions {
     #[arg(long, default_value = "any", value_name = "COUNT", value_parser = tolerance)]
     tolerate_failures: Tolerance,
 
-    /// How many keys a second may be read through all routers together; no limit unless said
+    /// How many keys a second may be read through all routers, and through all nodes; no limit unless said
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     read_keys_per_second: Option<u64>,
 
@@ -117,7 +117,7 @@ pub struct AlterOptions {
     #[arg(long, value_name = "COUNT", value_parser = tolerance)]
     tolerate_failures: Option<Tolerance>,
 
-    /// How many keys a second may be read through all routers together; 0 is no limit
+    /// How many keys a second may be read through all routers, and through all nodes; 0 is no limit
     #[arg(long, value_name = "COUNT")]
     read_keys_per_second: Option<u64>,
 

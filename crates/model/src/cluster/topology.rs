@@ -81,7 +81,7 @@ pub struct TopologyStore {
     pub replicas: u32,
     /// Nodes that do not have the current version yet: not to be asked.
     pub late: BTreeSet<NodeId>,
-    /// How many keys a second may be read through all routers together.
+    /// How many keys a second may be read through all routers, and through all nodes.
     pub read_keys_per_second: Option<u64>,
     /// What else is said of a versioned store; `None` for others.
     pub versioned: Option<VersionedSettings>,

@@ -1,7 +1,7 @@
 //! What an event loop takes on of keys that other nodes have, and what it refuses.
 //!
-//! Bounded are the keys under way, the bytes of their values until these are sent to clients, and, on a
-//! router, the keys of a store a second. What goes beyond is refused at once, before it waits in any queue.
+//! Bounded are the keys under way, the bytes of their values until these are sent to clients, and the
+//! keys of a store a second. What goes beyond is refused at once, before it waits in any queue.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Forwarder;
-use crate::catalog::Catalog;
+use super::quota::Quotas;
+use crate::catalog::{Catalog, StoreId, VersionedStore};
+use crate::membership::{Member, Membership};
 use crate::metrics::Counter;
 use crate::server::Shared;
 use crate::settings::Setting;
@@ -49,32 +51,50 @@ impl Forwarder {
         ))
     }
 
-    /// Charges a store's quota with so many keys, on a router.
+    /// Charges a store's quota with so many keys that a client reads, wherever they are.
     ///
     /// # Errors
     /// The error to answer with: the quota is used up.
     pub(crate) fn charge(&self, catalog: &Catalog, store: u16, keys: usize) -> Result<(), String> {
-        let Some(membership) = catalog.membership().filter(|membership| membership.is_router()) else {
+        let store = &catalog.stores()[store as usize];
+        let Some((quota, membership)) = catalog.read_quota(store) else {
             return Ok(());
         };
-        let topology = membership.topology();
-        let store = &catalog.stores()[store as usize];
-        let quota = topology
-            .stores
-            .get(&store.name)
-            .and_then(|store| store.read_keys_per_second);
-        let Some(quota) = quota else { return Ok(()) };
-        let share = (quota / u64::from(topology.routers.max(1))).max(1);
-        let now_ns = self.shared.started.elapsed().as_nanos() as u64;
-        if self.shared.quotas.take(store.id, keys, share, now_ns) {
+        let share = share_of(quota, membership);
+        if self.take(&self.shared.quotas, store.id, keys, share) {
             return Ok(());
         }
-        self.metrics.add(Counter::QuotaRefusals, 1);
         Err(format!(
-            "QUOTA store {:?} may read {quota} keys a second through all routers, {share} through this one: \
-             send fewer, or raise it with fondaco store alter",
+            "QUOTA store {:?} may read {quota} keys a second, {share} through this process: send fewer, or raise it with \
+             fondaco store alter",
             store.name
         ))
+    }
+
+    /// Charges a store's quota of writes with so many keys.
+    ///
+    /// # Errors
+    /// The error to answer with: the quota is used up.
+    pub(crate) fn charge_writes(&self, catalog: &Catalog, store: &VersionedStore, keys: usize) -> Result<(), String> {
+        let (Some(quota), Some(membership)) = (store.settings.write_keys_per_second, catalog.membership()) else {
+            return Ok(());
+        };
+        let share = share_of(quota, membership);
+        if self.take(&self.shared.write_quotas, store.id, keys, share) {
+            return Ok(());
+        }
+        Err(format!(
+            "QUOTA store {:?} may be written at {quota} keys a second, {share} through this process: send fewer, or \
+             raise it with fondaco store alter",
+            store.name
+        ))
+    }
+
+    fn take(&self, quotas: &Quotas, store: StoreId, keys: usize, share: u64) -> bool {
+        let now_ns = self.shared.started.elapsed().as_nanos() as u64;
+        let is_taken = quotas.take(store, keys, share, now_ns);
+        self.metrics.add(Counter::QuotaRefusals, u64::from(!is_taken));
+        is_taken
     }
 
     /// This loop's share of the bytes of values that may wait to be sent.
@@ -83,6 +103,16 @@ impl Forwarder {
         let of_process = self.shared.settings.get(Setting::ForwardBytesMax);
         (of_process.min(self.shared.config.buffers.bytes_max() / VALUES_SHARE) / loops).max(1)
     }
+}
+
+/// This process's share of a quota: routers have it together, and so have the nodes that clients ask themselves.
+fn share_of(quota: u64, membership: &Membership) -> u64 {
+    let topology = membership.topology();
+    let sharing = match membership.member() {
+        Member::Router(_) => u64::from(topology.routers),
+        Member::Node(_) => topology.nodes.values().filter(|node| node.live).count() as u64,
+    };
+    (quota / sharing.max(1)).max(1)
 }
 
 /// Keys that are under way, until this is dropped: with the client that wants them, at the latest.

@@ -1,4 +1,4 @@
-//! How many keys a second may be read of a store through this router: its share of the store's quota.
+//! How many keys a second may be read or written of a store through this process: its share of the store's quota.
 //!
 //! All event loops share one account for each store, a single number that is changed by one atomic
 //! operation a request. Only stores with a quota have their numbers touched.

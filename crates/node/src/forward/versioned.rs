@@ -13,8 +13,6 @@ use fondaco_replica::Replicas;
 
 use super::{Forwarder, UnderWay, Wanted, told, wire_keys};
 use crate::catalog::{Catalog, VersionedStore};
-use crate::membership::Member;
-use crate::metrics::Counter;
 use crate::resolved::{now_unix_ms, value_of};
 
 /// The value of a key of a versioned store, or the error to answer with.
@@ -184,33 +182,6 @@ impl Forwarder {
     /// Keys that are under way from now until the result is dropped.
     pub(crate) fn under_way(&self, keys: usize) -> UnderWay {
         UnderWay::of(self, keys)
-    }
-
-    /// Charges a store's quota of writes with so many keys. Routers have it together, and so have the nodes that clients
-    /// and applications write to: each its share.
-    ///
-    /// # Errors
-    /// The error to answer with: the quota is used up.
-    pub(crate) fn charge_writes(&self, catalog: &Catalog, store: &VersionedStore, keys: usize) -> Result<(), String> {
-        let (Some(quota), Some(membership)) = (store.settings.write_keys_per_second, catalog.membership()) else {
-            return Ok(());
-        };
-        let topology = membership.topology();
-        let sharing = match membership.member() {
-            Member::Router(_) => u64::from(topology.routers),
-            Member::Node(_) => topology.nodes.values().filter(|node| node.live).count() as u64,
-        };
-        let share = (quota / sharing.max(1)).max(1);
-        let now_ns = self.shared.started.elapsed().as_nanos() as u64;
-        if self.shared.write_quotas.take(store.id, keys, share, now_ns) {
-            return Ok(());
-        }
-        self.metrics.add(Counter::QuotaRefusals, 1);
-        Err(format!(
-            "QUOTA store {:?} may be written at {quota} keys a second, {share} through this process: send fewer, or \
-             raise it with fondaco store alter",
-            store.name
-        ))
     }
 
     fn write_times(&self) -> WriteTimes {

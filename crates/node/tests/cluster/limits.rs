@@ -74,11 +74,32 @@ fn a_quota_is_divided_over_routers_and_refuses_by_name() {
     );
     assert!(read >= 100, "its share of a second: {read}");
     assert_eq!(router.count(Counter::QuotaRefusals), 1);
-    // It comes back by itself, and reads at a node are not counted.
-    assert_eq!(cluster.nodes[0].connect().mget(0..50).len(), 50);
+    // It comes back by itself.
     eventually("there is quota again", || {
         connection.send(&format!("GET {}", wire_key(1))).ok()
     });
+}
+
+#[test]
+fn a_quota_holds_for_reads_at_nodes_each_of_which_has_its_share() {
+    let mut cluster = Cluster::start(2, 2, 4, 50);
+    cluster.store().read_keys_per_second = Some(200);
+    cluster.publish();
+    for node in &cluster.nodes {
+        let mut connection = node.connect();
+        let mut read = 0;
+        let refusal = eventually("the quota is used up", || {
+            let asked = connection.send(&format!("MGET {} {}", wire_key(1), wire_key(2)));
+            read += 2 * usize::from(asked.is_ok());
+            asked.err()
+        });
+        assert!(
+            refusal.contains("200 keys a second, 100 through this process"),
+            "{refusal}"
+        );
+        assert!(read >= 100, "its share of a second: {read}");
+        assert_eq!(node.count(Counter::QuotaRefusals), 1);
+    }
 }
 
 #[test]

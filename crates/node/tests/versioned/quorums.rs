@@ -143,12 +143,16 @@ fn a_write_is_charged_once_however_many_nodes_take_part() {
 }
 
 #[test]
-fn reads_through_a_router_are_held_to_their_quota_in_every_pipeline() {
+fn reads_are_held_to_their_quota_in_every_pipeline() {
     let mut cluster = Cluster::start(Shape::default());
     cluster.topology.stores.get_mut("s").unwrap().read_keys_per_second = Some(10);
+    cluster.publish();
     let router = cluster.router();
-    let mut connection = router.connect();
-    for commands in [["GET s:1", "TTL s:1"], ["SET s:1 x", "GET s:1"]] {
+    for (node, commands) in [&router, &cluster.nodes[0]]
+        .into_iter()
+        .flat_map(|node| [["GET s:1", "TTL s:1"], ["SET s:1 x", "GET s:1"]].map(|commands| (node, commands)))
+    {
+        let mut connection = node.connect();
         let mut refused = 0;
         for _ in 0..100 {
             let mut pipeline = redis::pipe();

@@ -48,7 +48,7 @@ pub struct StoreSettings {
     pub created_unix_ms: u64,
     /// How many nodes hold each partition.
     pub replicas: u32,
-    /// How many keys a second may be read through all routers together; null for no limit.
+    /// How many keys a second may be read through all routers, and through all nodes; null for no limit.
     pub read_keys_per_second: Option<u64>,
     /// What else.
     pub versioned: VersionedResource,

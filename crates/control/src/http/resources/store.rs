@@ -30,7 +30,7 @@ pub struct NewStore {
     /// partition, unless said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerate_failures: Option<u32>,
-    /// How many keys a second may be read through all routers together; no limit unless said.
+    /// How many keys a second may be read through all routers, and through all nodes; no limit unless said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub read_keys_per_second: Option<u64>,
@@ -88,7 +88,7 @@ pub struct StoreChange {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<u32>)]
     pub tolerate_failures: Option<Option<u32>>,
-    /// How many keys a second may be read through all routers together; 0 for no limit.
+    /// How many keys a second may be read through all routers, and through all nodes; 0 for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_keys_per_second: Option<u64>,
     /// Settings of a store of kind versioned.
@@ -123,7 +123,7 @@ pub struct StoreResource {
     /// How many nodes may be late, or absent, when a version is swapped in; null for as many as leave a ready replica of
     /// each partition.
     pub tolerate_failures: Option<u32>,
-    /// How many keys a second may be read through all routers together; null for no limit.
+    /// How many keys a second may be read through all routers, and through all nodes; null for no limit.
     pub read_keys_per_second: Option<u64>,
     /// What else is said of a store of kind versioned; null of others.
     pub versioned: Option<VersionedResource>,

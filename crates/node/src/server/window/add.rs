@@ -86,6 +86,12 @@ impl Window {
             self.return_to(before);
             return Err(error);
         }
+        if admission.catalog.has_read_quotas()
+            && let Err(error) = self.charge(before, admission)
+        {
+            self.return_to(before);
+            return Err(error);
+        }
         self.end_request(command, detail);
         Ok(true)
     }
@@ -236,12 +242,17 @@ impl Window {
                 return Err(refusal::moved(membership, store, slot, admission.forwarder));
             }
         }
-        admission.forwarder.check_room(self.elsewhere + self.unanswered)?;
-        let mut rest = keys;
+        admission.forwarder.check_room(self.elsewhere + self.unanswered)
+    }
+
+    /// Charges the quotas of stores with the keys from a mark on.
+    #[cold]
+    fn charge(&self, mark: Mark, admission: &Admission<'_>) -> Result<(), String> {
+        let mut rest = &self.keys[mark.keys..];
         while let Some(first) = rest.first() {
             let run = rest.iter().take_while(|key| key.store == first.store).count();
             let (own, others) = rest.split_at(run);
-            admission.forwarder.charge(catalog, first.store, own.len())?;
+            admission.forwarder.charge(admission.catalog, first.store, own.len())?;
             rest = others;
         }
         Ok(())

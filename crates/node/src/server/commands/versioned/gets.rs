@@ -187,5 +187,7 @@ fn write_values(store: &VersionedStore, keys: &[&[u8]], admission: &Admission<'_
 /// The store and the key of a key on the wire, if the client may read it.
 fn readable<'a>(wire_key: &'a [u8], admission: &Admission<'a>) -> Option<(&'a VersionedStore, &'a [u8])> {
     let (store, key) = admission.catalog.versioned_on_wire(wire_key)?;
-    (!key.is_empty() && admission.session.may_read(&store.name)).then_some((store, key))
+    // A quota is charged where requests are carried out one by one.
+    let may_read = !store.has_read_quota && admission.session.may_read(&store.name);
+    (!key.is_empty() && may_read).then_some((store, key))
 }
