@@ -135,7 +135,7 @@ pub trait Engine: Send + Sync + 'static {
     }
 
     /// Whether [`write`](Self::write) only hands what it is given to memory or to the operating system, and never waits
-    /// for the storage to catch up, or for a network: then an event loop may call it.
+    /// for the storage to catch up, or for a network: then small batches cost no more than large ones.
     fn writes_at_once(&self) -> bool {
         false
     }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fondaco_client::quorum::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply};
 
 use crate::direct::DirectAnswer;
-use crate::loop_replica::Together;
 
 /// Who is to be told. Nobody any more once that is done.
 pub(crate) struct Answer(Option<Waiting>);
@@ -15,8 +14,6 @@ pub(crate) struct Answer(Option<Waiting>);
 enum Waiting {
     /// Whoever asked.
     One(OnReply),
-    /// Whoever asked, together with others of the same event loop.
-    Together(Arc<Together>, OnReply),
     /// Whoever made writes without a coordinator, of each of them.
     Direct(DirectAnswer),
 }
@@ -64,11 +61,6 @@ impl Answer {
         Self(Some(Waiting::One(answer)))
     }
 
-    /// To whoever asked, together with others of the same event loop.
-    pub(crate) fn together(together: &Arc<Together>, answer: OnReply) -> Self {
-        Self(Some(Waiting::Together(Arc::clone(together), answer)))
-    }
-
     /// To whoever made writes without a coordinator.
     pub(crate) fn direct(writes: DirectAnswer) -> Self {
         Self(Some(Waiting::Direct(writes)))
@@ -90,7 +82,6 @@ impl Answer {
     fn tell(&mut self, reply: ReplicaReply) {
         match self.0.take() {
             Some(Waiting::One(answer)) => answer(reply),
-            Some(Waiting::Together(together, answer)) => together.ended(answer, reply),
             Some(Waiting::Direct(writes)) => writes.give(match reply {
                 ReplicaReply::Error(error) => Some(error),
                 _ => None,

@@ -1,4 +1,5 @@
-//! Who commits: the one whose turn it is at a shard, mostly the shard's own thread.
+//! The threads that commit, one for each shard: nothing else writes records of the shard's partitions, so that to read,
+//! change and write one needs no other lock.
 //!
 //! A thread takes all that waits, and commits it in groups: the more waits, the more is written at once, and all of it is
 //! waited for together where it is to be on the disk. A panic is that of one group: who waits for it is told, and the
@@ -7,9 +8,8 @@
 use std::collections::HashSet;
 use std::iter::Peekable;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 use std::vec::Drain;
 
 use fondaco_model::versioned::DotSource;
@@ -22,7 +22,6 @@ use crate::metrics::ReplicaCounter;
 use crate::partition::Partition;
 use crate::queue::Queue;
 use crate::shared::Shared;
-use crate::write_turn::{HeldTurn, WriteTurn};
 
 /// How much is committed together, and how much is waited for together: so many writes, and so many bytes, but for one
 /// write alone.
@@ -32,15 +31,28 @@ const GROUP_MAX: (usize, usize) = (1024, 8 << 20);
 /// the processor's caches from the first look to the last copy.
 const AT_ONCE_GROUP_MAX: (usize, usize) = (96, 128 << 10);
 
-/// How long an event loop waits for a shard's thread.
-const PATIENCE: Duration = Duration::from_millis(4);
-
 /// What a shard is given.
 pub(crate) enum Work {
     /// Something to write.
     Job(Box<Job>),
     /// Something to do between two groups, when all that was given before is written.
     Between(Box<dyn FnOnce() + Send>),
+}
+
+/// The dots of a shard, `None` before its first group. Its thread has them locked while it commits a group.
+#[derive(Debug, Default)]
+pub(crate) struct ShardDots(Mutex<Option<Dots>>);
+
+impl ShardDots {
+    fn lock(&self) -> MutexGuard<'_, Option<Dots>> {
+        // A group that panics is caught while this is locked; and dots only grow.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the group that is being committed, if there is one, is written.
+    pub(crate) fn wait_for_group(&self) {
+        drop(self.lock());
+    }
 }
 
 /// Where the dots of a shard come from.
@@ -133,9 +145,8 @@ impl Committers {
         shared.shards.iter().for_each(Queue::close);
         let ended: Vec<_> = self.0.drain(..).map(JoinHandle::join).collect();
         ended.into_iter().collect::<Result<Vec<()>, _>>().ok()?;
-        // Nobody takes a turn any more once the queues are closed; who has one is waited for.
-        let last = |turn: &WriteTurn| turn.take().as_ref().map_or(0, |dots| dots.durable.last());
-        shared.turns.iter().map(last).max()
+        let last = |dots: &ShardDots| dots.lock().as_ref().map_or(0, |dots| dots.durable.last());
+        shared.dots.iter().map(last).max()
     }
 }
 
@@ -151,10 +162,7 @@ fn run(shared: &Shared, shard: usize) {
         let mut waiting = taken.drain(..).peekable();
         let mut written = Written::default();
         while waiting.peek().is_some() {
-            let mut turn = shared.turns[shard].take();
-            commit(shared, shard, &mut turn, |group| {
-                commit_next(group, shard, &mut waiting, &mut written);
-            });
+            commit(shared, shard, &mut waiting, &mut written);
             if written.items >= GROUP_MAX.0 || written.bytes >= GROUP_MAX.1 {
                 written.sync(shared);
             }
@@ -178,43 +186,13 @@ impl Written {
     }
 }
 
-/// Commits jobs on the calling thread, as one group, if they need not wait for anybody and all that they look at is in
-/// memory. Otherwise they stay where they are, and nothing of them is done.
-pub(crate) fn commit_now(shared: &Shared, shard: usize, jobs: &mut Vec<Job>) {
-    let began_ms = shared.now_ms();
-    let queue = &shared.shards[shard];
-    if !queue.is_idle() && shared.turns[shard].may_wait(began_ms) {
-        wait_until_idle(queue);
-    }
-    let Some(mut turn) = shared.turns[shard].try_take(began_ms) else {
-        return;
-    };
-    // Seen under the turn: nothing is committed once the queue is closed and the last turn was waited for.
-    if !queue.is_idle() {
-        return;
-    }
-    commit(shared, shard, &mut turn, |mut group| {
-        if group.finds_in_memory(jobs) {
-            jobs.drain(..).for_each(|job| group.add(job));
-            sync(shared, &mut group.commit());
-        }
-    });
-    let now_ms = shared.now_ms();
-    shared.turns[shard].ended(now_ms - began_ms, now_ms);
-}
+/// What waits at a shard, and was taken.
+type Waiting<'a> = Peekable<Drain<'a, (Work, usize)>>;
 
-/// Waits, but not for long, until the thread of a shard has nothing to do. On a machine with one processor that is
-/// all that it needs to run.
-fn wait_until_idle(queue: &Queue<Work>) {
-    let began = Instant::now();
-    while !queue.is_idle() && began.elapsed() < PATIENCE {
-        std::thread::yield_now();
-    }
-}
-
-/// Commits one group, of whose turn it is.
-fn commit(shared: &Shared, shard: usize, turn: &mut HeldTurn<'_>, group: impl FnOnce(Group<'_>)) {
-    let dots = turn.get_or_insert_with(|| {
+/// Commits the next group of what waits.
+fn commit(shared: &Shared, shard: usize, waiting: &mut Waiting<'_>, written: &mut Written) {
+    let mut dots = shared.dots[shard].lock();
+    let dots = dots.get_or_insert_with(|| {
         let holding = shared.holding.load();
         // Without a number the node holds no stores, and nothing is written.
         let node = holding.cluster.as_ref().map_or(NodeId::FIRST, |cluster| cluster.node);
@@ -222,21 +200,15 @@ fn commit(shared: &Shared, shard: usize, turn: &mut HeldTurn<'_>, group: impl Fn
     });
     dots.follow(&shared.incarnation);
     // Dots only grow, and what else a group leaves behind is told of below.
-    if catch_unwind(AssertUnwindSafe(|| group(Group::new(shared, dots)))).is_err() {
+    let group = AssertUnwindSafe(|| commit_next(Group::new(shared, dots), waiting, written));
+    if catch_unwind(group).is_err() {
         gave_up(shared, shard);
     }
 }
 
-/// Commits the next group of what waits.
-fn commit_next(
-    mut group: Group<'_>,
-    shard: usize,
-    waiting: &mut Peekable<Drain<'_, (Work, usize)>>,
-    written: &mut Written,
-) {
+fn commit_next(mut group: Group<'_>, waiting: &mut Waiting<'_>, written: &mut Written) {
     let (mut items, mut bytes) = (0, 0);
     let (mut items_max, mut bytes_max) = AT_ONCE_GROUP_MAX;
-    let mut waits = false;
     let mut between = Vec::new();
     let shared = group.shared;
     while items < items_max && bytes < bytes_max {
@@ -244,9 +216,7 @@ fn commit_next(
             Some((Work::Job(job), length)) => {
                 if !job.engine_writes_at_once(shared) {
                     (items_max, bytes_max) = GROUP_MAX;
-                    waits = true;
                 }
-                waits |= job.syncs();
                 items += job.len();
                 group.add(*job);
                 bytes += length;
@@ -255,7 +225,6 @@ fn commit_next(
             None => break,
         }
     }
-    shared.turns[shard].thread_begins(waits);
     written.unsynced.append(&mut group.commit());
     written.items += items;
     written.bytes += bytes;

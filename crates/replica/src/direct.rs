@@ -1,13 +1,11 @@
-//! Writes of keys that no other node has. They need no coordinator: an event loop hands those of a turn to this
-//! node's replica together, and is told of them together. Where nothing waits before them, all that they look at is in
-//! memory, and the engine takes them without waiting, the event loop itself commits them.
+//! Writes of keys that no other node has. They need no coordinator: the [batcher](crate::WriteBatcher) of an event loop
+//! hands those of a turn over together, and each is decided where it is committed.
 //!
-//! That no other node has a key, nor is to have it by the plan under way, is seen when its place is asked for, and
-//! again when it is written. What is not so any more is refused as not held here, before anything is written: then it
-//! is a coordinator's business.
+//! That no other node has a key, nor is to have it by the plan under way, is checked when its place is asked for, and
+//! again when it is written. If that has changed, the write is refused as not held here, before anything is written: then
+//! a coordinator has to make it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode};
@@ -15,9 +13,7 @@ use fondaco_engine::{Extent, Hot, Pair, Spot};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::{Over, Record, Resolution, Update};
 
-use crate::answer::Answer;
-use crate::commit::{Group, Job, Task, check_length, engine_error};
-use crate::committer::commit_now;
+use crate::commit::{Group, check_length, engine_error};
 use crate::metrics::ReplicaCounter;
 use crate::partition::{Change, Partition, UNREADABLE};
 use crate::replicas::Replicas;
@@ -25,28 +21,29 @@ use crate::scanning::is_damage;
 use crate::store::{HeldStore, Holding, place_in};
 use crate::table_key::{JoinedKeys, REPLICA_KEY_BYTES_MAX, key_hash, record_key_before, with_record_key};
 
-/// How many bytes an event loop writes itself, at most: to copy them is a system call that nothing else on that core
-/// interrupts.
-pub(crate) const AT_ONCE_BYTES_MAX: usize = 128 * 1024;
+/// Longer records are read one by one: to copy them while they are looked up together would keep other writers waiting.
+const FOUND_RECORD_BYTES_MAX: usize = 16 << 10;
 
-/// How long a record may be that it changes itself.
-pub(crate) const AT_ONCE_RECORD_BYTES_MAX: usize = 16 * 1024;
+/// A write of a key that no other node has.
+pub trait DirectWrite: Send + 'static {
+    /// Whether the new value depends on the record that is there. If not, [`decide`](Self::decide) is shown only the
+    /// context of that record, and the record is replaced.
+    fn looks(&self) -> bool;
 
-/// Writes that are made one after the other, each of the key at its place in the list.
-pub trait DirectWrites: Send {
-    /// Whether what becomes of a key depends on what is there. If not, [`decide`](Self::decide) is shown no more of it
-    /// than what has been seen, and what is there goes.
-    fn looks(&self, at: usize) -> bool;
+    /// The update of the key, given its record and the time in milliseconds since 1970; `None` leaves the key as it is.
+    /// Called once, on the thread that commits.
+    fn decide(&mut self, current: &Record, now_unix_ms: u64) -> Option<Update>;
 
-    /// What becomes of a key, given what is there and the time in milliseconds since 1970; nothing if it stays as it
-    /// is. It is asked once.
-    fn decide(&mut self, at: usize, current: &Record, now_unix_ms: u64) -> Option<Update>;
+    /// The update of a key whose record is damaged; `None` if it depends on that record.
+    fn decide_damaged(&mut self, now_unix_ms: u64) -> Option<Update>;
+}
 
-    /// What becomes of a key whose record is damaged; nothing if that depends on what was there, and nobody knows.
-    fn decide_damaged(&mut self, at: usize, now_unix_ms: u64) -> Option<Update>;
+/// The direct writes of a batch, in the order of their places.
+pub(crate) trait DirectWrites: Send {
+    fn at(&mut self, at: usize) -> &mut dyn DirectWrite;
 
-    /// What came of each, in order; all that was decided is kept, as the store wants it, where it says so. Called once,
-    /// on whichever thread knows; it must not block.
+    /// Tells what came of each write, in order. What is done is kept as the store wants it. Called once, on any thread; it
+    /// must not block.
     fn end(self: Box<Self>, ends: Vec<DirectEnd>);
 }
 
@@ -64,9 +61,9 @@ pub enum DirectEnd {
 /// Where a key is that no other node has.
 #[derive(Debug)]
 pub struct DirectPlace {
-    store: Arc<HeldStore>,
+    pub(crate) store: Arc<HeldStore>,
     partition: Arc<Partition>,
-    shard: usize,
+    pub(crate) shard: usize,
     hash: u64,
     key: Bytes,
 }
@@ -92,11 +89,6 @@ impl Before {
 }
 
 impl DirectPlace {
-    /// What writes must have in common to be handed over together: the shard, and the store.
-    pub fn batch(&self) -> (usize, u16) {
-        (self.shard, self.store.id)
-    }
-
     fn with_table_key<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
         with_record_key(self.partition.id(), self.hash, &self.key, look)
     }
@@ -125,38 +117,6 @@ impl Replicas {
             key,
         })
     }
-
-    /// Makes writes of keys whose [batch](DirectPlace::batch) is the same; together they bring so many bytes. What is
-    /// not begun within the time is refused.
-    pub fn write_directly(
-        &self,
-        places: Vec<DirectPlace>,
-        bytes: usize,
-        timeout: Duration,
-        writes: Box<dyn DirectWrites>,
-    ) {
-        debug_assert!(places.windows(2).all(|two| two[0].batch() == two[1].batch()));
-        let Some(first) = places.first() else {
-            return writes.end(Vec::new());
-        };
-        let (shard, store) = (first.shard, Arc::clone(&first.store));
-        let answer = Answer::direct(DirectAnswer {
-            count: places.len(),
-            ends: Vec::with_capacity(places.len()),
-            writes,
-        });
-        let need_not_wait = bytes <= AT_ONCE_BYTES_MAX && store.writes_at_once();
-        let mut jobs = vec![Job {
-            store: Some(store),
-            deadline: Instant::now().checked_add(timeout),
-            task: Task::Direct(places),
-            answer,
-        }];
-        if need_not_wait {
-            commit_now(&self.shared, shard, &mut jobs);
-        }
-        self.shared.enqueue_all(shard, jobs.into_iter().zip([bytes]));
-    }
 }
 
 /// Writes, and what is known of them.
@@ -168,18 +128,12 @@ pub(crate) struct DirectAnswer {
 }
 
 impl DirectAnswer {
-    fn looks(&self, at: usize) -> bool {
-        self.writes.looks(at)
-    }
-
-    /// What is to become of a key.
-    fn decide(&mut self, at: usize, current: &Record, now_unix_ms: u64) -> Option<Update> {
-        self.writes.decide(at, current, now_unix_ms)
-    }
-
-    /// What is to become of a key whose record is damaged.
-    fn decide_damaged(&mut self, at: usize, now_unix_ms: u64) -> Option<Update> {
-        self.writes.decide_damaged(at, now_unix_ms)
+    pub(crate) fn new(count: usize, writes: Box<dyn DirectWrites>) -> Self {
+        Self {
+            count,
+            ends: Vec::with_capacity(count),
+            writes,
+        }
     }
 
     /// The next write is done as far as its group is written, or was refused.
@@ -208,24 +162,6 @@ impl DirectAnswer {
 }
 
 impl Group<'_> {
-    /// Whether all that jobs look at is in memory. Of direct writes alone, it is remembered for them.
-    pub(crate) fn finds_in_memory(&mut self, jobs: &mut [Job]) -> bool {
-        let [
-            Job {
-                store: Some(store),
-                task: Task::Direct(places),
-                answer,
-                ..
-            },
-        ] = jobs
-        else {
-            return jobs.iter().all(Job::is_in_memory);
-        };
-        let found = answer.direct_writes().map(|writes| find(store, places, writes, true));
-        self.found = found.filter(|found| found.len() == places.len() && found.iter().all(Option::is_some));
-        self.found.is_some()
-    }
-
     /// Makes writes that need no coordinator.
     ///
     /// # Errors
@@ -240,10 +176,9 @@ impl Group<'_> {
             return Err(has_changed(store));
         }
         self.shared.metrics.add(ReplicaCounter::Puts, places.len() as u64);
-        let found = self.found.take();
-        let mut found = found.unwrap_or_else(|| find(store, &places, writes, false)).into_iter();
+        let mut found = find(store, &places, &mut *writes.writes).into_iter();
         for (at, place) in places.into_iter().enumerate() {
-            let written = self.write_one_directly(store, place, found.next().flatten(), at, writes);
+            let written = self.write_one_directly(store, place, found.next().flatten(), writes.writes.at(at));
             writes.note(written);
         }
         Ok(())
@@ -254,8 +189,7 @@ impl Group<'_> {
         store: &HeldStore,
         place: DirectPlace,
         found: Option<Before>,
-        at: usize,
-        writes: &mut DirectAnswer,
+        write: &mut dyn DirectWrite,
     ) -> Result<(), ReplicaError> {
         let before = place.with_table_key(|key| match self.changed(store.engine_at, &*store.table, key) {
             Some(changed) => Ok(changed.map_or(Before::Absent, Before::Record)),
@@ -271,7 +205,7 @@ impl Group<'_> {
             Ok(Before::Absent) => Ok((Record::default(), None, Spot::default())),
             Ok(Before::Seen(seen, digest, spot)) => Ok((seen, Some(digest), spot)),
             Ok(Before::Record(bytes)) => {
-                let record = match writes.looks(at) {
+                let record = match write.looks() {
                     true => Record::decode(bytes.clone()),
                     false => Record::decode_seen(&bytes),
                 };
@@ -291,12 +225,12 @@ impl Group<'_> {
             }
         };
         let (local, digest, spot, update) = match before {
-            Ok((local, digest, spot)) => match writes.decide(at, &local, self.now_unix_ms) {
+            Ok((local, digest, spot)) => match write.decide(&local, self.now_unix_ms) {
                 Some(update) => (local, digest, spot, update),
                 None => return Ok(()),
             },
             Err((error, digest)) if error.code == ReplicaErrorCode::Corrupt => {
-                let update = writes.decide_damaged(at, self.now_unix_ms).ok_or(error)?;
+                let update = write.decide_damaged(self.now_unix_ms).ok_or(error)?;
                 self.replace_damaged(store, &place_in(&place.partition, &place.key))?;
                 (Record::default(), digest, Spot::default(), update)
             }
@@ -326,27 +260,25 @@ impl Group<'_> {
     }
 }
 
-/// What is under the keys of writes, in their order: nothing where memory does not know, or it is long. It ends with the
-/// first of those if all are needed.
-fn find(store: &HeldStore, places: &[DirectPlace], writes: &DirectAnswer, needs_all: bool) -> Vec<Option<Before>> {
+/// What is under the keys of writes, in their order; `None` where memory does not know, or the record is long.
+fn find(store: &HeldStore, places: &[DirectPlace], writes: &mut dyn DirectWrites) -> Vec<Option<Before>> {
     let mut joined = JoinedKeys::default();
     for place in places {
         joined.push(place.partition.id(), place.hash, &place.key);
     }
     let keys = joined.keys();
     let mut found = Vec::with_capacity(keys.len());
-    // Whoever reads what is missing says why it cannot be read.
+    // If this fails, the reads one by one say why.
     let _ = store.table.look_at_hot(&keys, Extent::Beginning, &mut |hot, spot| {
         let before = match hot {
-            Hot::Found(record) if record.len() <= AT_ONCE_RECORD_BYTES_MAX => {
-                Some(Before::of(record, spot, writes.looks(found.len())))
+            Hot::Found(record) if record.len() <= FOUND_RECORD_BYTES_MAX => {
+                Some(Before::of(record, spot, writes.at(found.len()).looks()))
             }
             Hot::Absent => Some(Before::Absent),
             Hot::Found(_) | Hot::Cold => None,
         };
-        let wants_more = before.is_some() || !needs_all;
         found.push(before);
-        wants_more
+        true
     });
     found
 }

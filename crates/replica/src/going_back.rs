@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use crate::committer::ShardDots;
 use crate::error::ReplicasError;
 use crate::replicas::Replicas;
 use crate::shared::Shared;
@@ -62,7 +63,7 @@ impl Shared {
         self.incarnation.fall_behind_anew()?;
         // A group of writes that has begun gives dots of the former incarnation: by what it has read, all of which is from
         // before. Each later one follows.
-        self.turns.iter().for_each(|turn| drop(turn.take()));
+        self.dots.iter().for_each(ShardDots::wait_for_group);
         let holding = self.holding.load();
         for store in holding.stores.values() {
             if !is_lost(store.engine_at) || !store.engine.is_durable() || !store.is_compared() {

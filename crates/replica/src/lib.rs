@@ -2,10 +2,10 @@
 //! by other replicas.
 //!
 //! - [`Replicas`]: told of the cluster by the agent, asked by coordinators ([`ReplicaRequest`]), by each event loop
-//!   through a [`LoopReplica`];
-//! - writes: a queue for each shard, and one thread that commits what waits in groups (`committer`, `commit`); what
-//!   this node alone has, and need not wait for a disk, an event loop commits itself while nothing waits (`direct`).
-//!   Who has the turn at a shard (`write_turn`) reads, changes and writes records without another lock;
+//!   through a [`WriteBatcher`];
+//! - writes: gathered by the batcher of each event loop (`batcher`), into a queue for each shard, of which one thread
+//!   commits what waits in groups (`committer`, `commit`). Those of keys that this node alone has need no coordinator
+//!   (`direct`);
 //! - reads: at once what memory has, on threads of their own what it has not (`reads`);
 //! - [`admitted()`]: by which routing tables it may be asked, [`has_caught_up()`]: whether it may be counted on after it
 //!   has lost something, [`written()`]: what a write makes of a record, and [`exchange`]: how two replicas of a
@@ -20,6 +20,7 @@
 
 mod admitted;
 mod answer;
+mod batcher;
 mod catching_up;
 mod client_peers;
 mod commit;
@@ -35,7 +36,6 @@ mod handoff;
 mod hints;
 mod incarnation;
 mod listing;
-mod loop_replica;
 mod losses;
 mod metrics;
 mod options;
@@ -58,16 +58,15 @@ mod troubles;
 mod turns;
 mod views;
 mod worker;
-mod write_turn;
 mod written;
 
 pub use admitted::admitted;
+pub use batcher::WriteBatcher;
 pub use catching_up::{Compared, Other, has_enough};
 pub use client_peers::ClientPeers;
-pub use direct::{DirectEnd, DirectPlace, DirectWrites};
+pub use direct::{DirectEnd, DirectPlace, DirectWrite};
 pub use error::ReplicasError;
 pub use listing::{KeysListed, RecordsPage};
-pub use loop_replica::LoopReplica;
 pub use losses::Loss;
 pub use metrics::{REPLICA_COUNTERS, ReplicaCounter};
 pub use options::{DroppedReplica, Engines, ReplicaOptions, ReplicaView, ReplicatedStore};

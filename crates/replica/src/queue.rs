@@ -115,12 +115,6 @@ impl<T> Queue<T> {
         self.filled.notify_all();
     }
 
-    /// Whether nothing waits, and whoever takes out waits for something: all that was taken is done with.
-    pub(crate) fn is_idle(&self) -> bool {
-        let state = self.lock();
-        state.is_waited_for && state.items.is_empty() && !state.is_closed
-    }
-
     /// How many items wait.
     pub(crate) fn len(&self) -> usize {
         self.lock().items.len()
@@ -139,9 +133,6 @@ fn put<T>(state: &mut State<T>, item: T, bytes: usize) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Barrier;
-    use std::time::{Duration, Instant};
-
     use super::*;
 
     #[test]
@@ -156,38 +147,6 @@ mod tests {
         assert_eq!(queue.push('d', 0), Err('d'));
         assert_eq!(queue.push_always('e', 50), Ok(()));
         assert_eq!(queue.len(), 3);
-    }
-
-    #[test]
-    fn it_is_idle_while_whoever_takes_out_waits_and_never_again_once_it_is_closed() {
-        let queue = Queue::new(10, 10);
-        let wait_until_idle = || {
-            let deadline = Instant::now() + Duration::from_secs(60);
-            while !queue.is_idle() {
-                assert!(Instant::now() < deadline);
-                std::thread::yield_now();
-            }
-        };
-        assert!(!queue.is_idle(), "nobody waits");
-        let (took, release) = (Barrier::new(2), Barrier::new(2));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut taken = Vec::new();
-                while queue.take(&mut taken) {
-                    took.wait();
-                    release.wait();
-                }
-            });
-            wait_until_idle();
-            queue.push(1, 1).unwrap();
-            assert!(!queue.is_idle(), "one waits, or is taken");
-            took.wait();
-            assert!(!queue.is_idle(), "one is taken");
-            release.wait();
-            wait_until_idle();
-            queue.close();
-            assert!(!queue.is_idle());
-        });
     }
 
     #[test]

@@ -11,7 +11,7 @@ use fondaco_engine::KeyMemory;
 use fondaco_model::versioned::HashTree;
 use fondaco_model::{NodeId, PartitionSet};
 
-use crate::committer::Committers;
+use crate::committer::{Committers, ShardDots};
 use crate::dropping::Dropping;
 use crate::error::ReplicasError;
 use crate::hints::HintBook;
@@ -25,7 +25,6 @@ use crate::shared::Shared;
 use crate::space::Space;
 use crate::store::Holding;
 use crate::worker::{Signal, Worker};
-use crate::write_turn::WriteTurn;
 use crate::{dropping, going_back, growing, handoff, losses, reconciling, sweeper};
 
 /// The table of hints. Hints in a table named `hints`, of an earlier layout, are not read.
@@ -109,7 +108,7 @@ impl Replicas {
             metrics,
             space: Space::new(dir, options.reserve_bytes),
             shards: (0..options.shards.max(1)).map(shard).collect(),
-            turns: (0..options.shards.max(1)).map(|_| WriteTurn::default()).collect(),
+            dots: (0..options.shards.max(1)).map(|_| ShardDots::default()).collect(),
             readers: Readers::new(READS_WAITING_MAX),
             peers,
             returned: Mutex::default(),

@@ -17,7 +17,7 @@ use fondaco_model::{NodeId, PartitionId};
 
 use crate::answer::{Answer, Parts};
 use crate::commit::{Job, Put, Task, unix_ms};
-use crate::committer::{Work, shard_of};
+use crate::committer::{ShardDots, Work, shard_of};
 use crate::dropping::Dropping;
 use crate::error::ReplicasError;
 use crate::hints::HintBook;
@@ -30,7 +30,6 @@ use crate::reads::{Readers, Wanted};
 use crate::space::Space;
 use crate::store::{HeldStore, Holding, Place};
 use crate::worker::Signal;
-use crate::write_turn::WriteTurn;
 
 /// What a job takes of a queue besides what it brings, in bytes.
 const JOB_BYTES: usize = 256;
@@ -70,7 +69,7 @@ pub(crate) struct Shared {
     pub(crate) space: Space,
     pub(crate) shards: Vec<Queue<Work>>,
     /// One for each shard.
-    pub(crate) turns: Vec<WriteTurn>,
+    pub(crate) dots: Vec<ShardDots>,
     pub(crate) readers: Readers,
     pub(crate) peers: Arc<dyn Peers>,
     /// Nodes that came back, and were not compared with since.

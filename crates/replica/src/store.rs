@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Re
 use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaRequest};
 use fondaco_engine::{Engine, Table};
-use fondaco_model::versioned::{Durability, EngineKind, VersionedSettings};
+use fondaco_model::versioned::{EngineKind, VersionedSettings};
 use fondaco_model::{NodeId, PartitionCount, PartitionId, RoutingTable, StoreName, slot_of_key};
 
 use crate::admitted::admitted;
@@ -317,11 +317,6 @@ impl HeldStore {
             true => Lasting::Durable,
             false => Lasting::Volatile,
         }
-    }
-
-    /// Whether a write need not wait for a disk, as things are.
-    pub(crate) fn writes_at_once(&self) -> bool {
-        self.engine.writes_at_once() && self.settings.durability == Durability::Log
     }
 
     /// Whether the store is no more.

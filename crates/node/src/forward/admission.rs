@@ -3,10 +3,8 @@
 //! Bounded are the keys under way, the bytes of their values until these are sent to clients, and the
 //! keys of a store a second. What goes beyond is refused at once, before it waits in any queue.
 
-use std::cell::Cell;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::Forwarder;
 use super::quota::Quotas;
@@ -30,7 +28,7 @@ impl Forwarder {
         // Each loop has its share, so that no loop has to know of the others. A single request may be
         // larger than that: it then has all of it.
         let share = (keys_max as usize / self.shared.config.loops.max(1)).max(1);
-        let under_way = self.under_way.get();
+        let under_way = self.under_way.load(Relaxed);
         let bytes_max = self.bytes_max();
         self.room.resize(bytes_max);
         let fits = under_way == 0 || under_way + keys <= share;
@@ -117,15 +115,15 @@ fn share_of(quota: u64, membership: &Membership) -> u64 {
 
 /// Keys that are under way, until this is dropped: with the client that wants them, at the latest.
 pub(crate) struct UnderWay {
-    of_loop: Rc<Cell<usize>>,
+    of_loop: Arc<AtomicUsize>,
     shared: Arc<Shared>,
     keys: usize,
 }
 
 impl UnderWay {
     pub(super) fn of(forwarder: &Forwarder, keys: usize) -> Self {
-        let of_loop = Rc::clone(&forwarder.under_way);
-        of_loop.set(of_loop.get() + keys);
+        let of_loop = Arc::clone(&forwarder.under_way);
+        of_loop.fetch_add(keys, Relaxed);
         let shared = Arc::clone(&forwarder.shared);
         shared.metrics.forwards.fetch_add(keys as u64, Relaxed);
         Self { of_loop, shared, keys }
@@ -134,7 +132,7 @@ impl UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.of_loop.set(self.of_loop.get() - self.keys);
+        self.of_loop.fetch_sub(self.keys, Relaxed);
         self.shared.metrics.forwards.fetch_sub(self.keys as u64, Relaxed);
     }
 }

@@ -12,10 +12,9 @@ mod quota;
 mod scan;
 mod versioned;
 
-use std::cell::{Cell, OnceCell, RefCell};
-use std::rc::Rc;
+use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -23,7 +22,6 @@ use fondaco_client::quorum::LocalReplica;
 use fondaco_client::read::{HeldRoom, ValueRoom};
 use fondaco_client::{Client, ClientError, Partial, ReadOptions, WireKey};
 use fondaco_model::{NodeId, VersionNumber};
-use fondaco_replica::LoopReplica;
 use tokio::sync::oneshot;
 
 use crate::catalog::{Catalog, StoreId};
@@ -88,20 +86,20 @@ pub(crate) struct Forwarder {
     shared: Arc<Shared>,
     metrics: Arc<LoopMetrics>,
     /// This node's replica, for this loop.
-    replica: Option<Arc<LoopReplica>>,
+    replica: Option<Arc<dyn LocalReplica>>,
     client: OnceCell<Client>,
     options: ReadOptions,
     cache: RefCell<Option<HotKeys>>,
     flights: Flights,
     /// How many keys are under way.
-    under_way: Rc<Cell<usize>>,
+    under_way: Arc<AtomicUsize>,
     /// What is left for values until they are sent to clients.
     room: Arc<ValueRoom>,
 }
 
 impl Forwarder {
     /// To be called on the loop's own thread, within its runtime.
-    pub(crate) fn new(shared: &Arc<Shared>, metrics: Arc<LoopMetrics>, replica: Option<Arc<LoopReplica>>) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>, metrics: Arc<LoopMetrics>, replica: Option<Arc<dyn LocalReplica>>) -> Self {
         let room = Arc::new(ValueRoom::new(0));
         Self {
             shared: Arc::clone(shared),
@@ -116,7 +114,7 @@ impl Forwarder {
             room,
             cache: RefCell::new(None),
             flights: Flights::default(),
-            under_way: Rc::default(),
+            under_way: Arc::default(),
         }
     }
 
@@ -294,7 +292,7 @@ impl Forwarder {
             .topology_wanted(Arc::clone(catalog.topology_wanted()))
             .quorum_counters(Arc::clone(&self.metrics.quorums));
         if let Some(replica) = &self.replica {
-            builder = builder.replica(Arc::clone(replica) as Arc<dyn LocalReplica>);
+            builder = builder.replica(Arc::clone(replica));
         }
         if let Some(password) = &peers.password {
             builder = builder.credentials(peers.user.clone(), password.clone());

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fondaco_replica::LoopReplica;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
@@ -19,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
 use super::Shared;
-use super::commands::versioned::DirectWriter;
+use super::commands::versioned::{self, Batcher};
 use super::connection::serve;
 use super::reused::Reused;
 use crate::cold::ColdReads;
@@ -40,10 +39,9 @@ pub(super) struct LoopContext {
     pub(super) metrics: Arc<LoopMetrics>,
     pub(super) cold: ColdReads,
     pub(super) forwarder: Forwarder,
-    pub(super) direct: DirectWriter,
     pub(super) reused: Reused,
-    /// This node's replica; none of a router.
-    pub(super) replica: Option<Arc<LoopReplica>>,
+    /// This node's replica, through the batcher of the loop; `None` on a router.
+    pub(super) replica: Option<Arc<Batcher>>,
 }
 
 /// A loop as the accepting one sees it.
@@ -87,21 +85,22 @@ pub(super) fn start(
             let local = LocalSet::new();
             local.block_on(&runtime, async move {
                 let metrics = shared.metrics.of_loop(number);
-                let replica = shared.config.replicas.clone().map(LoopReplica::new).map(Arc::new);
+                let replica = shared.config.replicas.clone().map(Batcher::new).map(Arc::new);
                 let context = Rc::new(LoopContext {
                     cold: ColdReads::new(Arc::clone(&shared.metrics)),
-                    forwarder: Forwarder::new(&shared, Arc::clone(&metrics), replica.clone()),
-                    direct: DirectWriter::new(shared.config.replicas.clone()),
+                    forwarder: Forwarder::new(
+                        &shared,
+                        Arc::clone(&metrics),
+                        replica.clone().map(|replica| replica as _),
+                    ),
                     reused: Reused::default(),
                     replica: replica.clone(),
                     metrics,
                     shared,
                 });
-                tokio::task::spawn_local(DirectWriter::hand_over(Rc::clone(&context)));
-                tokio::task::spawn_local(DirectWriter::tell(Rc::clone(&context)));
                 if let Some(replica) = replica {
                     tokio::task::spawn_local(Arc::clone(&replica).hand_over());
-                    tokio::task::spawn_local(replica.tell());
+                    tokio::task::spawn_local(versioned::tell(Rc::clone(&context), replica));
                 }
                 if let Some((listener, inboxes)) = accepting {
                     tokio::task::spawn_local(accept(Rc::clone(&context), listener, inboxes));

@@ -11,13 +11,13 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use fondaco_client::quorum::{PutOver, ReplicaError, ReplicaErrorCode, ReplicaReply};
-use fondaco_engine::{Engine, EngineError, Extent, Hot, WriteBatch};
+use fondaco_engine::{Engine, EngineError, WriteBatch};
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Durability, Record, RecordError, Update, VectorClock};
 
 use crate::answer::Answer;
 use crate::committer::Dots;
-use crate::direct::{AT_ONCE_RECORD_BYTES_MAX, Before, DirectPlace};
+use crate::direct::DirectPlace;
 use crate::metrics::ReplicaCounter;
 use crate::partition::{Change, Partition};
 use crate::shared::Shared;
@@ -83,8 +83,6 @@ pub(crate) struct Group<'a> {
     batches: Vec<Batch>,
     pub(crate) changes: Vec<(Arc<Partition>, Change)>,
     outcomes: Vec<Outcome>,
-    /// What was found in memory for the direct writes that come next; none where that is to be looked up.
-    pub(crate) found: Option<Vec<Option<Before>>>,
     /// For whom there are hints, and of when.
     hinted: Vec<(NodeId, u64)>,
 }
@@ -120,13 +118,6 @@ impl Job {
         }
     }
 
-    /// Whether what it writes is to be on the disk before it is answered.
-    pub(crate) fn syncs(&self) -> bool {
-        self.store
-            .as_ref()
-            .is_some_and(|store| store.settings.durability == Durability::Fsync)
-    }
-
     /// Whether the engine that it is for only copies what it is given.
     pub(crate) fn engine_writes_at_once(&self, shared: &Shared) -> bool {
         let is_hint = matches!(
@@ -138,30 +129,6 @@ impl Job {
             _ => HINTS_ENGINE_AT,
         };
         shared.engines[engine_at].writes_at_once()
-    }
-
-    /// Whether it is a write of records of which memory has what is there, and that is short.
-    pub(crate) fn is_in_memory(&self) -> bool {
-        let Some(store) = &self.store else { return false };
-        let has = |place: &Place| {
-            let mut has = false;
-            let looked = store
-                .table
-                .look_at_hot(&[&place.table_key], Extent::Beginning, &mut |hot, _| {
-                    has = match hot {
-                        Hot::Found(record) => record.len() <= AT_ONCE_RECORD_BYTES_MAX,
-                        Hot::Absent => true,
-                        Hot::Cold => false,
-                    };
-                    has
-                });
-            looked.is_ok() && has
-        };
-        match &self.task {
-            Task::Put(put) => has(&put.place),
-            Task::Merge { records, .. } => records.iter().all(|(place, _)| has(place)),
-            _ => false,
-        }
     }
 }
 
@@ -175,7 +142,6 @@ impl<'a> Group<'a> {
             batches: Vec::new(),
             changes: Vec::new(),
             outcomes: Vec::new(),
-            found: None,
             hinted: Vec::new(),
         }
     }

@@ -6,23 +6,24 @@ use std::thread;
 
 use fondaco_client::quorum::{LocalReplica, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 use fondaco_engine::{DiskEngine, DiskOptions, Engine};
-use fondaco_replica::{LoopReplica, ReplicaOptions, Replicas};
+use fondaco_replica::{ReplicaOptions, Replicas, WriteBatcher};
 use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::cluster::{Cluster, PATIENCE, putting, quiet, request, value};
+use crate::direct::Appending;
 
 /// Asks all of it in one turn of a loop. The answers, each once, in the order of the questions; all of them on the
 /// loop's own thread.
 fn ask_in_one_turn(replicas: &Arc<Replicas>, operations: Vec<ReplicaOperation>) -> Vec<ReplicaReply> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    let replica = Arc::new(LoopReplica::new(Arc::clone(replicas)));
+    let replica = Arc::new(WriteBatcher::new(Arc::clone(replicas)));
     let count = operations.len();
     let own = thread::current().id();
     let mut answers = LocalSet::new().block_on(&runtime.unwrap(), async {
         let telling = [
             spawn_local(Arc::clone(&replica).hand_over()),
-            spawn_local(Arc::clone(&replica).tell()),
+            spawn_local(Arc::clone(&replica).tell(|writes: Vec<(Appending, _)>| assert!(writes.is_empty()))),
         ];
         let (sender, mut receiver) = mpsc::unbounded_channel();
         for (at, operation) in operations.into_iter().enumerate() {
@@ -68,7 +69,7 @@ fn assert_all_written(cluster: &Cluster, count: usize) {
 }
 
 #[test]
-fn all_that_is_asked_in_a_turn_is_answered_once_and_on_the_loop_whoever_commits_it() {
+fn all_that_is_asked_in_a_turn_is_answered_once_and_on_the_loop() {
     let dir = tempfile::tempdir().unwrap();
     // More than is handed over at a time.
     assert_all_written(&Cluster::in_memory(&dir.path().join("memory"), 1, 1, &quiet()), 600);

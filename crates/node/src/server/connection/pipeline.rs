@@ -15,7 +15,7 @@ use super::requests::Pause;
 use super::{Connection, slow};
 use crate::server::buffers::FREE_BYTES;
 use crate::server::clients::Phase;
-use crate::server::commands::versioned::{self, DirectWriter, Pipeline, Work};
+use crate::server::commands::versioned::{self, Pipeline, Work};
 use crate::server::window::OUTPUT_BYTES_MAX;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -60,7 +60,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 pipeline.take_done();
             }
         }
-        DirectWriter::hand_over_enough(&self.context);
+        if let Some(batcher) = &self.context.replica {
+            batcher.hand_over_enough();
+        }
     }
 
     /// Waits until something is done, or more is read, if more may be let in.

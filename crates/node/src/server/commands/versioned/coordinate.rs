@@ -15,12 +15,11 @@ use fondaco_client::quorum::{
 use fondaco_client::{ClientError, WireKey};
 use fondaco_model::versioned::{Record, Resolution, Update, VectorClock, resolve};
 
-use super::context;
-use super::direct::DirectWriter;
 use super::effect::{Change, Circumstances};
 use super::operation::{Answer, Lifetime, Operation};
 use super::pipeline::{Part, Work};
 use super::telling::{LONG_BYTES, Teller, charged_bytes, no_room};
+use super::{context, direct};
 use crate::catalog::{Catalog, VersionedStore};
 use crate::forward::told;
 use crate::metrics::Counter;
@@ -42,10 +41,11 @@ pub(in crate::server) fn begin(context: &Rc<LoopContext>, catalog: &Catalog, wor
                 teller.reply(ReplicaReply::Error(error), &context.shared.config.buffers);
             }
         },
-        Work::Part(part, teller) => match context.direct.place_of(&part, catalog) {
-            Some(place) => DirectWriter::begin(context, place, part, teller),
-            None => begin_part(context, part, teller),
-        },
+        Work::Part(part, teller) => {
+            if let Some((part, teller)) = direct::begin(context, catalog, part, teller) {
+                begin_part(context, part, teller);
+            }
+        }
     }
 }
 

@@ -27,7 +27,7 @@ pub(in crate::server) use admission::{
     is_look_up, is_on_versioned_store, is_on_versioned_stores, is_operation, is_replica, replica_command,
 };
 pub(in crate::server) use coordinate::begin;
-pub(in crate::server) use direct::DirectWriter;
+pub(in crate::server) use direct::{Batcher, tell};
 pub(in crate::server) use gets::{AnsweredGets, First, Gets};
 pub(in crate::server) use parse::{Request, parse};
 pub(in crate::server) use pipeline::{Accepted, Pipeline, Work};

@@ -1,0 +1,308 @@
+//! The batcher of an event loop: all that the connections of the loop, and its coordinator, want written in one turn is
+//! handed to the threads that commit together, and comes back together.
+//!
+//! To wake a thread costs more than to merge a record. A loop that handed over each write by itself would wake the thread
+//! that commits for each; the thread would commit groups of one, and wake the loop for each. So writes are gathered, for
+//! each shard and store, until the turn ends or enough of them wait. Reads that memory answers are answered at once.
+//!
+//! The invariant: each request and each write is answered once, on the loop. Only a read that waits for the disk is answered
+//! on another thread.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fondaco_client::quorum::{LocalReplica, OnReply, ReplicaReply, ReplicaRequest};
+use fondaco_model::NodeId;
+use tokio::sync::Notify;
+
+use crate::answer::Answer;
+use crate::commit::{Job, Task};
+use crate::direct::{DirectAnswer, DirectEnd, DirectPlace, DirectWrite, DirectWrites};
+use crate::replicas::Replicas;
+use crate::shared::Waiting;
+use crate::store::HeldStore;
+
+/// How many writes are worth waking a thread for before the turn ends. Few, so that they still lie in the processor's
+/// caches when they are committed.
+const BATCH_ENOUGH: usize = 32;
+
+/// How many writes are handed over together, at most.
+const BATCH_MAX: usize = 256;
+
+/// How many bytes, but for the last write.
+const BATCH_BYTES_MAX: usize = 128 << 10;
+
+/// The batcher of one event loop, with direct writes of the type `W`. [`hand_over`](Self::hand_over) and
+/// [`tell`](Self::tell) must run on the loop.
+pub struct WriteBatcher<W> {
+    replicas: Arc<Replicas>,
+    gathered: Mutex<Vec<Batch<W>>>,
+    /// Something was gathered.
+    begun: Notify,
+    ended: Arc<Ended<W>>,
+}
+
+/// Writes that go to one shard, of one store: what waits for the disk in one store delays no other.
+struct Batch<W> {
+    shard: usize,
+    store: Arc<HeldStore>,
+    /// What was asked of the replica, each with how many bytes it brings.
+    jobs: Vec<(Job, usize)>,
+    direct: Direct<W>,
+    /// What all of it brings.
+    bytes: usize,
+    together: Arc<Together<W>>,
+}
+
+/// The direct writes of a batch: one job.
+struct Direct<W> {
+    places: Vec<DirectPlace>,
+    writes: Vec<W>,
+    bytes: usize,
+    deadline: Option<Instant>,
+}
+
+/// What a batch is answered with. When the last of it has ended, the loop is told of all.
+struct Together<W> {
+    done: Mutex<Done<W>>,
+    ended: Arc<Ended<W>>,
+}
+
+/// What shards hand back to a loop.
+struct Ended<W> {
+    done: Mutex<Done<W>>,
+    told: Notify,
+}
+
+struct Done<W> {
+    requests: Vec<(OnReply, ReplicaReply)>,
+    writes: Vec<(W, DirectEnd)>,
+}
+
+/// Direct writes that a shard has.
+struct HandedOver<W> {
+    writes: Vec<W>,
+    together: Arc<Together<W>>,
+}
+
+impl<W: DirectWrite> WriteBatcher<W> {
+    /// A batcher in front of these replicas.
+    pub fn new(replicas: Arc<Replicas>) -> Self {
+        Self {
+            replicas,
+            gathered: Mutex::default(),
+            begun: Notify::new(),
+            ended: Arc::new(Ended {
+                done: Mutex::default(),
+                told: Notify::new(),
+            }),
+        }
+    }
+
+    /// Makes a write that needs no coordinator and brings so many bytes. One that is not begun within the time is refused.
+    pub fn write(&self, place: DirectPlace, bytes: usize, timeout: Duration, write: W) {
+        let (shard, store) = (place.shard, Arc::clone(&place.store));
+        self.gather(shard, &store, bytes, |batch| {
+            let direct = &mut batch.direct;
+            if direct.writes.is_empty() {
+                direct.deadline = Instant::now().checked_add(timeout);
+            }
+            direct.bytes += bytes;
+            direct.places.push(place);
+            direct.writes.push(write);
+        });
+    }
+
+    /// Hands over what was gathered, each time that something was, for ever. A connection that is woken in a turn of the loop
+    /// before this is has its writes handed over with those of others.
+    pub async fn hand_over(self: Arc<Self>) {
+        loop {
+            self.begun.notified().await;
+            self.hand_over_all();
+        }
+    }
+
+    /// Hands over what was gathered, if it is enough. To be called between the requests of two connections, so that those
+    /// of one are answered together.
+    pub fn hand_over_enough(&self) {
+        if lock(&self.gathered).iter().any(|batch| batch.len() >= BATCH_ENOUGH) {
+            self.hand_over_all();
+        }
+    }
+
+    /// Answers requests, and passes on what came of direct writes, for ever.
+    pub async fn tell(self: Arc<Self>, mut ended: impl FnMut(Vec<(W, DirectEnd)>)) {
+        loop {
+            self.ended.told.notified().await;
+            let Done { requests, writes } = std::mem::take(&mut *lock(&self.ended.done));
+            requests.into_iter().for_each(|(answer, reply)| answer(reply));
+            if !writes.is_empty() {
+                ended(writes);
+            }
+        }
+    }
+
+    fn request(&self, waiting: Waiting) {
+        let Waiting {
+            shard,
+            bytes,
+            store,
+            deadline,
+            task,
+            answer,
+        } = waiting;
+        self.gather(shard, &store, bytes, |batch| {
+            let together = Arc::clone(&batch.together);
+            let job = Job {
+                store: Some(Arc::clone(&store)),
+                deadline,
+                task,
+                answer: Answer::to(Box::new(move |reply| {
+                    lock(&together.done).requests.push((answer, reply))
+                })),
+            };
+            batch.jobs.push((job, bytes));
+        });
+    }
+
+    /// Puts something of so many bytes to what goes to the same shard, and hands that over if it is full.
+    fn gather(&self, shard: usize, store: &Arc<HeldStore>, bytes: usize, put: impl FnOnce(&mut Batch<W>)) {
+        let mut gathered = lock(&self.gathered);
+        let is_first = gathered.is_empty();
+        let is_of = |batch: &Batch<W>| batch.shard == shard && Arc::ptr_eq(&batch.store, store);
+        let at = gathered.iter().position(is_of).unwrap_or_else(|| {
+            gathered.push(Batch::new(shard, store, &self.ended));
+            gathered.len() - 1
+        });
+        let batch = &mut gathered[at];
+        put(batch);
+        batch.bytes += bytes;
+        let is_full = batch.len() >= BATCH_MAX || batch.bytes >= BATCH_BYTES_MAX;
+        let full = is_full.then(|| gathered.swap_remove(at));
+        drop(gathered);
+        match full {
+            Some(batch) => self.enqueue(batch),
+            None if is_first => self.begun.notify_one(),
+            None => {}
+        }
+    }
+
+    fn hand_over_all(&self) {
+        let gathered = std::mem::take(&mut *lock(&self.gathered));
+        gathered.into_iter().for_each(|batch| self.enqueue(batch));
+    }
+
+    fn enqueue(&self, batch: Batch<W>) {
+        let Batch {
+            shard,
+            store,
+            mut jobs,
+            direct,
+            together,
+            ..
+        } = batch;
+        if !direct.writes.is_empty() {
+            let (count, writes) = (direct.writes.len(), direct.writes);
+            let answer = DirectAnswer::new(count, Box::new(HandedOver { writes, together }));
+            let job = Job {
+                store: Some(store),
+                deadline: direct.deadline,
+                task: Task::Direct(direct.places),
+                answer: Answer::direct(answer),
+            };
+            jobs.push((job, direct.bytes));
+        }
+        self.replicas.shared.enqueue_all(shard, jobs);
+    }
+}
+
+impl<W: DirectWrite> LocalReplica for WriteBatcher<W> {
+    fn node(&self) -> Option<NodeId> {
+        self.replicas.node()
+    }
+
+    fn request(&self, request: ReplicaRequest, answer: OnReply) {
+        let shared = &self.replicas.shared;
+        shared.begin(request, answer, |waiting| self.request(waiting));
+    }
+}
+
+impl<W> Batch<W> {
+    fn new(shard: usize, store: &Arc<HeldStore>, ended: &Arc<Ended<W>>) -> Self {
+        Self {
+            shard,
+            store: Arc::clone(store),
+            jobs: Vec::new(),
+            direct: Direct {
+                places: Vec::new(),
+                writes: Vec::new(),
+                bytes: 0,
+                deadline: None,
+            },
+            bytes: 0,
+            together: Arc::new(Together {
+                done: Mutex::default(),
+                ended: Arc::clone(ended),
+            }),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.jobs.len() + self.direct.writes.len()
+    }
+}
+
+impl<W: DirectWrite> DirectWrites for HandedOver<W> {
+    fn at(&mut self, at: usize) -> &mut dyn DirectWrite {
+        &mut self.writes[at]
+    }
+
+    fn end(self: Box<Self>, ends: Vec<DirectEnd>) {
+        let Self { writes, together } = *self;
+        lock(&together.done).writes.extend(writes.into_iter().zip(ends));
+    }
+}
+
+impl<W> Drop for Together<W> {
+    fn drop(&mut self) {
+        let own = self.done.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let is_first = {
+            let mut done = lock(&self.ended.done);
+            let is_first = done.is_empty();
+            done.requests.append(&mut own.requests);
+            done.writes.append(&mut own.writes);
+            is_first && !done.is_empty()
+        };
+        // Waking another thread costs a system call.
+        if is_first {
+            self.ended.told.notify_one();
+        }
+    }
+}
+
+impl<W> Done<W> {
+    fn is_empty(&self) -> bool {
+        self.requests.is_empty() && self.writes.is_empty()
+    }
+}
+
+impl<W> Default for Done<W> {
+    fn default() -> Self {
+        Self {
+            requests: Vec::new(),
+            writes: Vec::new(),
+        }
+    }
+}
+
+impl<W> fmt::Debug for WriteBatcher<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteBatcher").finish_non_exhaustive()
+    }
+}
+
+/// Lists, whole even after a panic.
+fn lock<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
+    list.lock().unwrap_or_else(PoisonError::into_inner)
+}
