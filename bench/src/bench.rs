@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fondaco_build::{Progress, build};
+use parking_lot::Mutex;
 
 use crate::dataset::elsewhere::Elsewhere;
 use crate::dataset::{Dataset, file};
@@ -136,7 +136,7 @@ impl Bench {
     pub fn discard(&self, engines: &[EngineKind], dataset: Dataset) -> Result<()> {
         for engine in engines {
             let name = format!("{dataset}-{}", engine.files());
-            let mut prepared = self.prepared.lock().unwrap_or_else(|e| e.into_inner());
+            let mut prepared = self.prepared.lock();
             if let Some(path) = prepared.remove(&name) {
                 fs::remove_dir_all(&path).with_context(|| format!("could not delete {path:?}"))?;
             }
@@ -167,17 +167,13 @@ impl Bench {
         eprintln!("  preparing {name}");
         let path = self.work.join(name);
         make(&path).with_context(|| format!("could not prepare {name}"))?;
-        let mut prepared = self.prepared.lock().unwrap_or_else(|e| e.into_inner());
+        let mut prepared = self.prepared.lock();
         prepared.insert(name.to_owned(), path.clone());
         Ok(path)
     }
 
     fn prepared_as(&self, name: &str) -> Option<PathBuf> {
-        self.prepared
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .get(name)
-            .cloned()
+        self.prepared.lock().get(name).cloned()
     }
 }
 

@@ -13,10 +13,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -122,7 +123,7 @@ impl Alarm {
     fn due(&self) -> SmallVec<[Waker; 8]> {
         let now_us = self.clock.now_us();
         let mut due = SmallVec::new();
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         waiting.armed_us = NEVER;
         while let Some(&Reverse((due_us, place))) = waiting.times.peek() {
             let sleeper = &mut waiting.sleepers[place as usize];
@@ -157,10 +158,6 @@ impl Alarm {
             Err(error) => tracing::error!(%error, "the timer of a client could not be set"),
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Sleep<'_> {
@@ -176,7 +173,7 @@ impl Sleep<'_> {
     fn set(&mut self, due_us: u64, now_us: u64, waker: &Waker) {
         self.due_us = due_us;
         self.waker = Some(waker.clone());
-        let mut waiting = self.alarm.lock();
+        let mut waiting = self.alarm.waiting.lock();
         let sleeper = Sleeper {
             due_us,
             waker: Some(waker.clone()),
@@ -194,7 +191,7 @@ impl Sleep<'_> {
 impl Drop for Sleep<'_> {
     fn drop(&mut self) {
         let Some(place) = self.place else { return };
-        let mut waiting = self.alarm.lock();
+        let mut waiting = self.alarm.waiting.lock();
         waiting.sleepers[place as usize] = Sleeper {
             due_us: NEVER,
             waker: None,
@@ -264,7 +261,7 @@ mod tests {
         for (due_us, sleeping) in due.into_iter().zip(sleeping) {
             assert!(sleeping.await.unwrap() >= due_us);
         }
-        let waiting = alarm.lock();
+        let waiting = alarm.waiting.lock();
         assert_eq!(waiting.free.len(), waiting.sleepers.len());
     }
 
@@ -276,7 +273,7 @@ mod tests {
             let mut sleep = alarm.sleep();
             sleep.until(1_000_000_000 + round, alarm.clock.now_us(), waker);
         }
-        let waiting = alarm.lock();
+        let waiting = alarm.waiting.lock();
         assert_eq!(waiting.sleepers.len(), 1, "places are used again");
         assert!(waiting.times.len() <= STALE_MAX + 2, "{}", waiting.times.len());
     }

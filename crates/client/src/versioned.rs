@@ -1,11 +1,12 @@
 //! Versioned stores, as applications and servers use them: read, write, change.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_model::StoreName;
 use fondaco_model::versioned::{Record, Resolution, Update, VectorClock, resolve};
+use parking_lot::Mutex;
 
 use crate::client::{Client, Inner};
 use crate::coordinate::now_unix_ms;
@@ -103,7 +104,7 @@ impl Client {
                     (Some(_), Some(unix_ms)) => Expiry::At { unix_ms },
                 };
                 let after = change(before.value().map(|value| &**value)).map(Bytes::from);
-                *decided.lock().unwrap_or_else(PoisonError::into_inner) = after.clone();
+                *decided.lock() = after.clone();
                 match after {
                     after if after.as_ref() == before.value() => Edit::Keep,
                     None => Edit::Delete,
@@ -113,7 +114,7 @@ impl Client {
         };
         let times = WriteTimes::from(&PutOptions::default());
         self.edit(key, decide, times).await?;
-        let decided = decided.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let decided = decided.lock().take();
         Ok(decided)
     }
 

@@ -4,8 +4,9 @@
 //! happens while it looks.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 /// A bell.
 #[derive(Debug, Default)]
@@ -17,25 +18,21 @@ pub(crate) struct Bell {
 impl Bell {
     /// Wakes all who wait.
     pub(crate) fn ring(&self) {
-        *self.lock() += 1;
+        *self.rung.lock() += 1;
         self.woken.notify_all();
     }
 
     /// How often it rang.
     pub(crate) fn count(&self) -> u64 {
-        *self.lock()
+        *self.rung.lock()
     }
 
     /// Waits until it rang more often than `seen`, or for so long. Returns how often it rang.
     pub(crate) fn wait(&self, seen: u64, time: Duration) -> u64 {
         let silent = |rung: &mut u64| *rung == seen;
-        let waited = self.woken.wait_timeout_while(self.lock(), time, silent);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    fn lock(&self) -> MutexGuard<'_, u64> {
-        // A number is whole, whoever panicked.
-        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut rung = self.rung.lock();
+        self.woken.wait_while_for(&mut rung, silent, time);
+        *rung
     }
 }
 

@@ -4,12 +4,13 @@
 //! It is level-triggered: whatever it missed or failed at, the next look decides anew on what is there
 //! then. A leader that does not know yet that it is none does no harm, since every write is conditional.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fondaco_coordination::{Coordination, CoordinationError, Election};
 use fondaco_model::cluster::{Controller, Moment, Patience};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::bell::Bell;
@@ -101,8 +102,7 @@ impl ControllerWork {
 
     /// What keeps it from doing all that it should, while it leads.
     pub(crate) fn problems(&self) -> Vec<String> {
-        let problems = self.shared.problems.lock();
-        problems.unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.problems.lock().clone()
     }
 }
 
@@ -190,7 +190,7 @@ impl Work {
     }
 
     fn note(&self, problems: &[String]) {
-        let mut known = self.shared.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.shared.problems.lock();
         if *known != problems {
             problems
                 .iter()

@@ -2,10 +2,11 @@
 //! session, ports and data directory, each to be stopped and started by hand.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fondaco_coordination::EmbeddedCoordination;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::config::{Config, Role};
@@ -100,7 +101,7 @@ impl Dev {
             }
             config.http_listen.set_port(running.http_addr().port());
             file.note(&name, running.resp_addr(), running.http_addr());
-            dev.members.all().push(Member {
+            dev.members.all.lock().push(Member {
                 name,
                 config,
                 running: Some(running),
@@ -112,7 +113,7 @@ impl Dev {
 
     /// Where the first router serves RESP and HTTP; `None` while it does not run.
     pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
-        let all = self.members.all();
+        let all = self.members.all.lock();
         let router = all.iter().find(|member| member.config.role == Role::Router)?;
         let running = router.running.as_ref()?;
         Some((running.resp_addr()?, running.http_addr()))
@@ -144,7 +145,7 @@ impl Dev {
         let (sender, done) = oneshot::channel();
         // Stopping waits for threads, which an event loop must not.
         let stopping = std::thread::Builder::new().name("stop".into()).spawn(move || {
-            let all = std::mem::take(&mut *self.members.all());
+            let all = std::mem::take(&mut *self.members.all.lock());
             // The router last, so that nobody is refused who could be answered.
             for running in all.into_iter().rev().filter_map(|member| member.running) {
                 running.stop();
@@ -189,11 +190,6 @@ impl Dev {
 }
 
 impl Members {
-    fn all(&self) -> MutexGuard<'_, Vec<Member>> {
-        // Changed by single moves: whoever panicked left it whole.
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn start(self: &Arc<Self>, config: &Config) -> Result<Running, ControlError> {
         let (coordination, session_timeout) = match (&self.embedded, &config.zookeeper) {
             (Some(embedded), _) => (embedded.session(), Duration::ZERO),
@@ -222,13 +218,13 @@ impl Members {
                 .map(|addr| addr.to_string()),
             http: member.running.as_ref().map(|running| running.http_addr().to_string()),
         };
-        self.all().iter().map(member).collect()
+        self.all.lock().iter().map(member).collect()
     }
 
     /// Stops a member, unless it is the one that is asked to.
     fn stop(&self, name: &str, asked: Option<SocketAddr>) -> Result<(), ControlError> {
         let running = {
-            let mut all = self.all();
+            let mut all = self.all.lock();
             let member = find(&mut all, name)?;
             let address = member.running.as_ref().map(Running::http_addr);
             if asked.is_some() && address == asked {
@@ -245,7 +241,7 @@ impl Members {
 
     fn start_again(self: &Arc<Self>, name: &str) -> Result<(), ControlError> {
         let config = {
-            let mut all = self.all();
+            let mut all = self.all.lock();
             let member = find(&mut all, name)?;
             if member.running.is_some() {
                 return Err(busy(name, "runs already: stop it first"));
@@ -254,7 +250,7 @@ impl Members {
         };
         // Should somebody else start it meanwhile, the lock on its directory or port refuses one of both.
         let running = self.start(&config)?;
-        find(&mut self.all(), name)?.running = Some(running);
+        find(&mut self.all.lock(), name)?.running = Some(running);
         Ok(())
     }
 }

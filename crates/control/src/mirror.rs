@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use fondaco_coordination::{Coordination, CoordinationError, Entry, EntryPath, Wa
 use fondaco_model::cluster::{ClusterView, Discontinuity, DroppedStore, RecordPath, Revised};
 use fondaco_model::{Identity, StoreName};
 use fondaco_node::Settings;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use crate::bell::Bell;
@@ -157,32 +158,32 @@ impl Mirror {
 
     /// What is seen now.
     pub(crate) fn look(&self) -> Sighting {
-        self.0.state().sighting.clone()
+        self.0.state.lock().sighting.clone()
     }
 
     /// The cluster as it is seen now.
     pub(crate) fn view(&self) -> Arc<ClusterView> {
-        Arc::clone(&self.0.state().sighting.view)
+        Arc::clone(&self.0.state.lock().sighting.view)
     }
 
     /// Whether the coordination service has ever answered, or what it said before is remembered.
     pub(crate) fn has_seen(&self) -> bool {
-        self.0.state().sighting.origin != Origin::Nothing
+        self.0.state.lock().sighting.origin != Origin::Nothing
     }
 
     /// Since when the coordination service has not answered; `None` if it does.
     pub(crate) fn stale_since(&self) -> Option<Instant> {
-        self.0.state().stale_since
+        self.0.state.lock().stale_since
     }
 
     /// When a node left, in milliseconds since 1970; `None` if it is there, or this process has never seen it.
     pub(crate) fn absent_since_unix_ms(&self, node: &Identity) -> Option<u64> {
-        self.0.state().absent_since_unix_ms.get(node).copied()
+        self.0.state.lock().absent_since_unix_ms.get(node).copied()
     }
 
     /// Entries that cannot be understood, and why.
     pub(crate) fn problems(&self) -> Vec<String> {
-        let state = self.0.state();
+        let state = self.0.state.lock();
         let problem = |(path, reason): (&EntryPath, &String)| format!("metadata entry {path:?}: {reason}");
         let discontinuity = state.discontinuity.iter().map(Discontinuity::to_string);
         discontinuity.chain(state.problems.iter().map(problem)).collect()
@@ -190,7 +191,7 @@ impl Mirror {
 
     /// Why what the coordination service says is not taken; `None` if it is.
     pub(crate) fn discontinuity(&self) -> Option<Discontinuity> {
-        self.0.state().discontinuity.clone()
+        self.0.state.lock().discontinuity.clone()
     }
 
     /// What it has read so far.
@@ -203,7 +204,7 @@ impl Mirror {
 
     /// Has a bell rung after every change from now on.
     pub(crate) fn ring(&self, bell: &Arc<Bell>) {
-        self.0.bells().push(Arc::clone(bell));
+        self.0.bells.lock().push(Arc::clone(bell));
     }
 
     /// The bell that is rung after every change.
@@ -246,17 +247,8 @@ impl Mirror {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // It is replaced by plain moves: whoever panicked left it whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn bells(&self) -> MutexGuard<'_, Vec<Arc<Bell>>> {
-        self.bells.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn suspend(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.stale_since.get_or_insert_with(Instant::now);
         state.sighting.is_current = false;
         drop(state);
@@ -265,7 +257,7 @@ impl Shared {
     }
 
     fn ring(&self) {
-        self.bells().iter().for_each(|bell| bell.ring());
+        self.bells.lock().iter().for_each(|bell| bell.ring());
     }
 
     /// Reads what is to be read. Returns whether there still is a session.
@@ -287,10 +279,9 @@ impl Shared {
     }
 
     fn read(&self, coordination: &dyn Coordination, pending: &Pending) -> Result<(), CoordinationError> {
-        // The lock guards no memory of its own.
-        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _reading = self.reading.lock();
         // What changed of entries that are not taken says nothing by itself.
-        let all = pending.all || self.state().discontinuity.is_some();
+        let all = pending.all || self.state.lock().discontinuity.is_some();
         match self.read_locked(coordination, pending, all)? {
             // An operator has decided which entries are true: all of them are to be seen.
             Taken::Adopted if !all => self.read_locked(coordination, pending, true).map(drop),
@@ -309,11 +300,11 @@ impl Shared {
             mut settings,
             origin,
             is_current,
-        } = self.state().sighting.clone();
+        } = self.state.lock().sighting.clone();
         let mut view = ClusterView::clone(&former);
         let mut problems = match all {
             true => BTreeMap::new(),
-            false => self.state().problems.clone(),
+            false => self.state.lock().problems.clone(),
         };
         self.full.fetch_add(u64::from(all), Relaxed);
         let mut put = |path: &EntryPath, entry: Option<Entry>| -> Result<(), CoordinationError> {
@@ -333,7 +324,7 @@ impl Shared {
             match outcome {
                 Ok(()) => drop(problems.remove(path)),
                 Err(reason) => {
-                    if self.state().problems.get(path) != Some(&reason) {
+                    if self.state.lock().problems.get(path) != Some(&reason) {
                         tracing::error!(%path, %reason, "a metadata entry cannot be used");
                     }
                     problems.insert(path.clone(), reason);
@@ -374,7 +365,13 @@ impl Shared {
             true => Origin::Service,
             false => origin,
         };
-        let before = self.state().sighting.settings.as_ref().map(|before| before.revision);
+        let before = self
+            .state
+            .lock()
+            .sighting
+            .settings
+            .as_ref()
+            .map(|before| before.revision);
         if let Some(changed) = settings.as_ref().filter(|settings| Some(settings.revision) != before) {
             changed.record.take_up(&self.settings);
         }
@@ -382,7 +379,7 @@ impl Shared {
         let of_stores = |path: &EntryPath| matches!(RecordPath::parse(path.as_str()), Some(RecordPath::Store(_)));
         view.remembered = origin != Origin::Service;
         view.is_partial = problems.keys().any(of_stores);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let left = state.sighting.view.announcements.keys().cloned().collect::<Vec<_>>();
         state
             .absent_since_unix_ms
@@ -407,7 +404,7 @@ impl Shared {
 
     /// Goes on with what was seen last.
     fn discontinue(&self, discontinuity: Discontinuity) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.stale_since.get_or_insert_with(Instant::now);
         state.sighting.is_current = false;
         if state.discontinuity.as_ref() != Some(&discontinuity) {
@@ -421,7 +418,7 @@ impl Shared {
         fn names<K: ToString, T>(map: &BTreeMap<K, T>) -> Vec<String> {
             map.keys().map(K::to_string).collect()
         }
-        let view = Arc::clone(&self.state().sighting.view);
+        let view = Arc::clone(&self.state.lock().sighting.view);
         match folder {
             "nodes" => names(&view.nodes),
             "announcements" => names(&view.announcements),

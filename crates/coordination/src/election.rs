@@ -3,8 +3,10 @@
 //! Each candidate has an ephemeral entry below the path of the election, with a number that grows. The
 //! lowest leads; each other waits for the one right before it, so that a leader's end wakes one.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::on_drop::OnDrop;
 
@@ -27,21 +29,14 @@ impl Election {
     ///
     /// A leader learns late that it is none: what it writes must be conditional.
     pub fn is_leader(&self) -> bool {
-        *self.lead.lock()
+        *self.lead.0.leads.lock()
     }
 
     /// Waits for this candidate to lead, for so long at most. Returns whether it does.
     pub fn wait(&self, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
-        let mut leads = self.lead.lock();
-        while !*leads {
-            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
-                return false;
-            };
-            let waited = self.lead.0.changed.wait_timeout(leads, left);
-            leads = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        true
+        let mut leads = self.lead.0.leads.lock();
+        self.lead.0.changed.wait_while_for(&mut leads, |leads| !*leads, timeout);
+        *leads
     }
 }
 
@@ -57,13 +52,8 @@ struct Leading {
 
 impl Lead {
     pub(crate) fn set(&self, leads: bool) {
-        *self.lock() = leads;
+        *self.0.leads.lock() = leads;
         self.0.changed.notify_all();
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, bool> {
-        // The lock is never held where something can panic.
-        self.0.leads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,8 +4,10 @@
 //! [`PATHS_MAX`] it says [`WatchEvent::Everything`] instead.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::on_drop::OnDrop;
 use crate::path::EntryPath;
@@ -72,15 +74,14 @@ impl Watch {
     /// The next event, waited for; `None` if there was none for so long.
     pub fn next(&self, timeout: Duration) -> Option<WatchEvent> {
         let deadline = Instant::now() + timeout;
-        // The lock is never held where something can panic.
-        let mut pending = self.shared.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = self.shared.pending.lock();
         loop {
             if let Some(event) = pending.take() {
                 return Some(event);
             }
-            let left = deadline.checked_duration_since(Instant::now())?;
-            let waited = self.shared.arrived.wait_timeout(pending, left);
-            pending = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if self.shared.arrived.wait_until(&mut pending, deadline).timed_out() {
+                return pending.take();
+            }
         }
     }
 }
@@ -133,7 +134,7 @@ impl Feed {
 
     fn put(&self, change: impl FnOnce(&mut Pending)) {
         if let Some(shared) = self.0.upgrade() {
-            change(&mut shared.pending.lock().unwrap_or_else(PoisonError::into_inner));
+            change(&mut shared.pending.lock());
             shared.arrived.notify_all();
         }
     }

@@ -1,7 +1,9 @@
 //! How much memory records in memory may take, of all engines that share it: what one of them leaves, another may have.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 /// An amount of memory that engines share. Each may take what the others leave; and when all want more than there is,
 /// each the same.
@@ -39,16 +41,11 @@ impl CacheBudget {
     /// Lets one more engine share it.
     pub(crate) fn share(&self) -> CacheShare {
         let bytes = Arc::<AtomicU64>::default();
-        self.taken().push(Arc::clone(&bytes));
+        self.0.taken.lock().push(Arc::clone(&bytes));
         CacheShare {
             budget: self.clone(),
             bytes,
         }
-    }
-
-    fn taken(&self) -> MutexGuard<'_, Vec<Arc<AtomicU64>>> {
-        // A list, whole whoever panicked.
-        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -60,7 +57,7 @@ impl CacheShare {
 
     /// What it may take now, in bytes.
     pub(crate) fn bytes_max(&self) -> u64 {
-        let taken = self.budget.taken();
+        let taken = self.budget.0.taken.lock();
         let all: u64 = taken.iter().map(|bytes| bytes.load(Relaxed)).sum();
         let others = all.saturating_sub(self.bytes.load(Relaxed));
         let even = self.budget.bytes_max() / taken.len().max(1) as u64;
@@ -70,7 +67,11 @@ impl CacheShare {
 
 impl Drop for CacheShare {
     fn drop(&mut self) {
-        self.budget.taken().retain(|bytes| !Arc::ptr_eq(bytes, &self.bytes));
+        self.budget
+            .0
+            .taken
+            .lock()
+            .retain(|bytes| !Arc::ptr_eq(bytes, &self.bytes));
     }
 }
 

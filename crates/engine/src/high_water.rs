@@ -18,8 +18,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::directory;
@@ -126,7 +126,7 @@ impl HighWater {
     /// Notes how far the log goes, as is on the disk: the last of these files, if they are too many.
     pub(crate) fn note(&self, marks: &[Mark]) -> Result<(), EngineError> {
         let marks = &marks[marks.len().saturating_sub(MARKS_MAX)..];
-        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noted = self.noted.lock();
         if noted.marks == marks {
             return Ok(());
         }

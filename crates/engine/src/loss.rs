@@ -4,7 +4,8 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::directory;
 use crate::error::EngineError;
@@ -38,12 +39,12 @@ impl LossNote {
 
     /// In words.
     pub(crate) fn text(&self) -> Option<String> {
-        self.lock().clone()
+        self.text.lock().clone()
     }
 
     /// Notes what was lost, durably, beside what was noted before.
     pub(crate) fn add(&self, lost: &str) -> Result<(), EngineError> {
-        let mut text = self.lock();
+        let mut text = self.text.lock();
         let new = match &*text {
             Some(before) if before.contains(lost) || before.len() > NOTE_BYTES_MAX => return Ok(()),
             Some(before) => format!("{before}; {lost}"),
@@ -64,7 +65,7 @@ impl LossNote {
 
     /// What was lost is here again, or given up.
     pub(crate) fn forget(&self) -> Result<(), EngineError> {
-        let mut text = self.lock();
+        let mut text = self.text.lock();
         let path = self.dir.join(FILE);
         let removed = match fs::remove_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -73,10 +74,6 @@ impl LossNote {
         removed.map_err(|error| failure::io("delete", &path, error))?;
         *text = None;
         Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<String>> {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

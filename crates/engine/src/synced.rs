@@ -2,8 +2,10 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::error::EngineError;
 
@@ -37,7 +39,7 @@ impl Synced {
     /// Waits until all that was written before is on the disk. Of calls at the same time one does it for all.
     pub(crate) fn sync(&self, dir: &Path, sync: impl FnOnce() -> Result<(), EngineError>) -> Result<(), EngineError> {
         let needed = self.written.load(Ordering::Acquire);
-        let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut synced = self.synced.lock();
         self.check(dir)?;
         if *synced < needed {
             let covered = self.written.load(Ordering::Acquire);
@@ -52,7 +54,7 @@ impl Synced {
     /// Puts a part of what was written on the disk, while nobody else syncs: of those who have a file open together the
     /// kernel tells one that it could not write to it, and who syncs next would promise what is not so.
     pub(crate) fn sync_part(&self, dir: &Path, sync: impl FnOnce() -> io::Result<()>) -> Result<(), EngineError> {
-        let _synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        let _synced = self.synced.lock();
         self.check(dir)?;
         sync().map_err(|error| self.failed(dir, &error))
     }

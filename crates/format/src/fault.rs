@@ -25,7 +25,9 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence,
 };
-use std::sync::{Mutex, Once, OnceLock, PoisonError};
+use std::sync::{Once, OnceLock};
+
+use parking_lot::Mutex;
 
 /// How many mappings one block of the table has room for.
 const SLOTS_PER_BLOCK: usize = 256;
@@ -146,13 +148,12 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.0.start.store(0, SeqCst);
-        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
+        FREE.lock().push(self.0);
     }
 }
 
 fn free_slot() -> &'static Slot {
-    // Pushed to and popped from only: a poisoned list is whole.
-    let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut free = FREE.lock();
     if let Some(slot) = free.pop() {
         return slot;
     }

@@ -9,13 +9,14 @@
 //! when [`SharedCatalog::reap`] is called: unmapping many gigabytes takes a while.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use fondaco_format::Version;
 use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::VersionedSettings;
 use fondaco_model::{SlotPrefix, StoreKind, StoreName, VersionNumber};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::membership::Membership;
@@ -400,13 +401,13 @@ impl SharedCatalog {
             *known = topology;
             !is_same
         });
-        self.former.lock().unwrap_or_else(PoisonError::into_inner).push(former);
+        self.former.lock().push(former);
     }
 
     /// Drops former catalogs, and the versions that only they named, once no reader holds them.
     /// Returns how many are left. To be called from a thread that may take its time.
     pub fn reap(&self) -> usize {
-        let mut former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut former = self.former.lock();
         // A count of one cannot rise again: only `former` itself knows the catalog.
         let (unheld, held) = former.drain(..).partition(|catalog| Arc::strong_count(catalog) == 1);
         *former = held;

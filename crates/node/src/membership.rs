@@ -4,10 +4,11 @@
 //! state of both, and replaced whole when the cluster changes.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use fondaco_model::cluster::{Topology, TopologyNode};
 use fondaco_model::{Identity, NodeId, PartitionId, PartitionSet, Slot, StoreName};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use crate::access::User;
@@ -87,8 +88,7 @@ impl Membership {
             return Arc::clone(&self.whole);
         };
         let patterns = (user.stores.clone(), user.writes.clone());
-        // A map, whole at any moment.
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = self.parts.lock();
         if let Some(part) = parts.get(&patterns) {
             return Arc::clone(part);
         }

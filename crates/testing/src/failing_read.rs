@@ -8,7 +8,8 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// How many parts of files cannot be read: looked at before all else.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -34,7 +35,7 @@ pub fn fail_reads(path: &Path, bytes: Range<u64>) -> Unreadable {
         inode: metadata.ino(),
         bytes,
     };
-    let mut all = UNREADABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = UNREADABLE.lock();
     all.push(unreadable(bytes.clone()));
     COUNT.store(all.len(), Relaxed);
     unreadable(bytes)
@@ -42,7 +43,7 @@ pub fn fail_reads(path: &Path, bytes: Range<u64>) -> Unreadable {
 
 impl Drop for Unreadable {
     fn drop(&mut self) {
-        let mut all = UNREADABLE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = UNREADABLE.lock();
         let is_this =
             |other: &Self| (other.device, other.inode, &other.bytes) == (self.device, self.inode, &self.bytes);
         if let Some(at) = all.iter().position(is_this) {
@@ -63,7 +64,7 @@ fn readable(fd: c_int, offset: u64, count: usize) -> Option<usize> {
         let mut status: libc::stat = std::mem::zeroed();
         (libc::fstat(fd, &raw mut status) == 0).then_some(status)
     }?;
-    let all = UNREADABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = UNREADABLE.lock();
     let of_file = all
         .iter()
         .filter(|one| (one.device, one.inode) == (status.st_dev, status.st_ino));

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Below the ports that the system gives to outgoing connections: those could take one between its choice
 /// and its use.
@@ -18,7 +19,7 @@ static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 /// # Panics
 /// If there is none.
 pub fn free_port() -> u16 {
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut given = GIVEN.lock();
     for attempt in 0..ATTEMPTS_MAX {
         // The random keys of a hash map are all the randomness that this needs.
         let random = RandomState::new().hash_one(attempt) % u64::from(PORTS.end - PORTS.start);

@@ -2,10 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// Passes bytes between its own port and a server's, until told otherwise.
 pub struct Proxy {
@@ -111,7 +113,7 @@ impl Network {
             let (Ok(client_end), Ok(server_end), Ok(from_client), Ok(to_server)) = ends else {
                 continue;
             };
-            let mut connections = self.connections();
+            let mut connections = self.connections.lock();
             // Looked at under the lock: a cut breaks what is in the list, and this is not yet.
             if self.is_cut.load(Ordering::SeqCst) {
                 continue;
@@ -139,14 +141,10 @@ impl Network {
     }
 
     fn break_connections(&self) {
-        for connection in self.connections().drain(..) {
+        for connection in self.connections.lock().drain(..) {
             // It may be closed already.
             let _ = connection.shutdown(Shutdown::Both);
         }
-    }
-
-    fn connections(&self) -> MutexGuard<'_, Vec<TcpStream>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

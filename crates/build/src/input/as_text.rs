@@ -1,7 +1,7 @@
 //! How what is no text is written where only text can stand: bytes as base64, UUIDs in their usual form, and times by the
 //! calendar, which does not have all of them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, FixedSizeBinaryArray};
@@ -10,6 +10,7 @@ use arrow_json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncode
 use arrow_schema::{ArrowError, DataType, FieldRef};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
 
 /// Whether a column of 16 bytes holds UUIDs.
 pub(super) fn is_uuid(field: &arrow_schema::Field) -> bool {
@@ -70,12 +71,12 @@ struct Refused(Mutex<Option<String>>);
 
 impl Refused {
     fn note(&self, reason: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+        *self.0.lock() = Some(reason);
     }
 
     /// What was noted since this was asked last.
     fn take(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }
 

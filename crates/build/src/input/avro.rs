@@ -7,12 +7,13 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_avro::compression::CompressionCodec;
 use arrow_avro::reader::{Decoder, DecoderMode, ReaderBuilder, read_header_info};
 use arrow_avro::schema::{AvroSchema, SchemaStore};
+use parking_lot::Mutex;
 
 use super::columns::{RecordMaker, describe};
 use super::nested::Selection;
@@ -161,10 +162,6 @@ impl Container {
             decoders: Mutex::new(vec![decoder]),
         })
     }
-
-    fn decoders(&self) -> std::sync::MutexGuard<'_, Vec<Decoder>> {
-        self.decoders.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 fn decoder(path: &Path, schema: &AvroSchema) -> Result<Decoder, BuildError> {
@@ -205,7 +202,7 @@ impl Block {
                 &format_args!("{} rows cannot be in {} bytes", self.rows, rest.len()),
             ));
         }
-        let unused = container.decoders().pop();
+        let unused = container.decoders.lock().pop();
         let mut decoder = unused.map_or_else(|| decoder(path, &container.schema), Ok)?;
         let mut batch_row = self.row;
         let mut batch_bytes = 0;
@@ -229,7 +226,7 @@ impl Block {
                 &"there are bytes after the last row of its block",
             ));
         }
-        container.decoders().push(decoder);
+        container.decoders.lock().push(decoder);
         Ok(())
     }
 }

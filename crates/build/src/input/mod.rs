@@ -23,10 +23,10 @@ mod rows;
 mod text;
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use fondaco_format::{Column, Compression, Schema, ValueEncoding};
+use parking_lot::Mutex;
 
 pub(crate) use discover::{InputFiles, discover};
 pub(crate) use rows::{BadRows, RowSink};
@@ -101,7 +101,7 @@ pub(crate) fn read(
             .collect::<Vec<_>>()
     });
     let read = results.into_iter().collect::<Result<Vec<_>, BuildError>>()?;
-    let schema = reading.schema.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let schema = reading.schema.into_inner();
     let schema = match schema {
         Some((_, _, schema)) => {
             reading.optional.check(&files.paths)?;
@@ -161,7 +161,7 @@ impl Reading<'_> {
 
     /// Notes the columns of a file, as row `row` of it has them.
     fn note_schema(&self, file: u32, row: u64, schema: impl FnOnce() -> Schema) {
-        let mut noted = self.schema.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noted = self.schema.lock();
         if noted
             .as_ref()
             .is_none_or(|(noted_file, noted_row, _)| (file, row) < (*noted_file, *noted_row))

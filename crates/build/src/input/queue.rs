@@ -4,7 +4,8 @@
 //! reads it itself.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Condvar, Mutex};
 
 /// How many pieces wait, for each thread.
 const PIECES_PER_THREAD: usize = 2;
@@ -54,7 +55,7 @@ impl<P> Queue<P> {
 
     /// The next thing to do; waits while there may be more. `None` when there is nothing left.
     pub(super) fn next(&self) -> Option<Job<'_, P>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.stopped {
                 return None;
@@ -71,13 +72,13 @@ impl<P> Queue<P> {
             if state.opening == 0 {
                 return None;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
     }
 
     /// Adds a piece, or gives it back if there are enough.
     pub(super) fn offer(&self, piece: P) -> Option<P> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.pieces.len() >= self.pieces_max || state.stopped {
             return Some(piece);
         }
@@ -88,19 +89,14 @@ impl<P> Queue<P> {
 
     /// Lets every thread end after what it is doing.
     pub(super) fn stop(&self) {
-        self.lock().stopped = true;
+        self.state.lock().stopped = true;
         self.changed.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<P>> {
-        // No code panics while it holds the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<P> Drop for Opening<'_, P> {
     fn drop(&mut self) {
-        self.0.lock().opening -= 1;
+        self.0.state.lock().opening -= 1;
         self.0.changed.notify_all();
     }
 }

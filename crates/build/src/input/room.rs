@@ -1,6 +1,6 @@
 //! Memory for what is decoded at a time: so much for all threads together. A thread for which nothing is left waits.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Condvar, Mutex};
 
 use crate::error::BuildError;
 use crate::sort::Sorter;
@@ -38,8 +38,8 @@ impl<'a> Room<'a> {
     pub(super) fn take(&'a self, bytes: u64) -> Result<Taken<'a>, BuildError> {
         let bytes = bytes.min(self.bytes_max);
         let is_full = |taken: &mut u64| *taken + bytes > self.bytes_max;
-        let taken = self.given_back.wait_while(self.lock(), is_full);
-        let mut taken = taken.unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken_bytes.lock();
+        self.given_back.wait_while(&mut taken, is_full);
         let of_sort = self.of_sort(*taken + bytes) - self.of_sort(*taken);
         *taken += bytes;
         drop(taken);
@@ -53,15 +53,11 @@ impl<'a> Room<'a> {
     fn of_sort(&self, taken_bytes: u64) -> u64 {
         taken_bytes.saturating_sub(self.beside_bytes)
     }
-
-    fn lock(&self) -> MutexGuard<'_, u64> {
-        self.taken_bytes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        let mut taken = self.room.lock();
+        let mut taken = self.room.taken_bytes.lock();
         let before = *taken;
         *taken -= self.bytes;
         let of_sort = self.room.of_sort(before) - self.room.of_sort(*taken);

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
 
 use fondaco_model::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use parking_lot::Mutex;
 
 use crate::error::BuildError;
 use crate::progress::Progress;
@@ -42,7 +42,7 @@ impl BadRows {
     }
 
     fn add(&self, row: RowId, reason: String, sample: String) -> Result<(), BuildError> {
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.found.lock();
         found.count += 1;
         let bad = BadRow {
             place: RowPlace::of(&self.files, row),
@@ -65,7 +65,7 @@ impl BadRows {
 
     /// How many there were, and the first few.
     pub(crate) fn into_found(self) -> (u64, Vec<BadRow>) {
-        let found = self.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let found = self.found.into_inner();
         (found.count, found.samples)
     }
 }

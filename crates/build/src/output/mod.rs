@@ -10,12 +10,12 @@ mod settle;
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use fondaco_format::{Checksummer, ChunkEntry, DICTIONARY_FILE, FileEntry, FormatError};
 use fondaco_storage::{FileWriter, StorageError};
+use parking_lot::Mutex;
 
 use crate::error::BuildError;
 use crate::input::or_panic;
@@ -64,7 +64,7 @@ pub(crate) fn write(
         let mut duplicates = 0;
         for bucket in unit.buckets.clone() {
             progress.check()?;
-            let part = std::mem::take(&mut *parts[bucket].lock().unwrap_or_else(PoisonError::into_inner));
+            let part = std::mem::take(&mut *parts[bucket].lock());
             let records = part.records;
             duplicates += drain.drain(part, sorted.layout.bucket_bits, scratch, &mut |record| {
                 sequence.append(record)

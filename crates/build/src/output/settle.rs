@@ -8,8 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
+
+use parking_lot::Mutex;
 
 use super::plan::chunk_count;
 use crate::error::BuildError;
@@ -95,7 +96,7 @@ fn settle_buckets(
         .iter()
         .map(|&bucket| (bucket, std::mem::take(&mut sorted.parts[bucket])));
     let left: Mutex<Vec<(usize, Part)>> = Mutex::new(parts.collect());
-    let take = || left.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let take = || left.lock().pop();
     let settle_some = || {
         let (mut done, mut scratch) = (Vec::new(), Scratch::default());
         while let Some((bucket, part)) = take() {

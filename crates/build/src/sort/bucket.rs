@@ -4,8 +4,10 @@
 //! that a record larger than what is left gets its block when nothing remains to be spilled.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::layout::Layout;
 use super::spill::SpillFile;
@@ -78,7 +80,7 @@ impl Buckets {
         let ordinary = bytes <= self.layout.block_bytes;
         let bytes = bytes.max(self.layout.block_bytes);
         loop {
-            if ordinary && let Some(block) = lock(&self.free).pop() {
+            if ordinary && let Some(block) = self.free.lock().pop() {
                 return Ok(block);
             }
             let before = self.allocated_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -115,7 +117,7 @@ impl Buckets {
         if ordinary {
             return false;
         }
-        let mut free = lock(&self.free);
+        let mut free = self.free.lock();
         let count = bytes.div_ceil(self.layout.block_bytes).min(free.len());
         let kept = free.len() - count;
         free.truncate(kept);
@@ -128,7 +130,7 @@ impl Buckets {
     pub(crate) fn push(&self, bucket: usize, block: Block) {
         let bytes = block.capacity() as u64;
         let bucket = &self.buckets[bucket];
-        lock(&bucket.content).blocks.push(block);
+        bucket.content.lock().blocks.push(block);
         bucket.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -145,7 +147,7 @@ impl Buckets {
             .max_by_key(|bucket| bucket.memory_bytes.load(Ordering::Relaxed));
         let Some(bucket) = largest else { return Ok(0) };
         let (blocks, file) = {
-            let mut content = lock(&bucket.content);
+            let mut content = bucket.content.lock();
             if content.blocks.is_empty() {
                 return Ok(0);
             }
@@ -162,7 +164,7 @@ impl Buckets {
             self.spilled_bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
             if block.capacity() == self.layout.block_bytes {
                 block.clear();
-                lock(&self.free).push(block);
+                self.free.lock().push(block);
             } else {
                 self.allocated_bytes
                     .fetch_sub(block.capacity() as u64, Ordering::Relaxed);
@@ -174,14 +176,14 @@ impl Buckets {
     /// When something was spilled, spills on until there is room to load it. Returns how many
     /// bytes were spilled in all.
     pub(crate) fn make_room_for_loading(&self) -> Result<u64, BuildError> {
-        let free = std::mem::take(&mut *lock(&self.free));
+        let free = std::mem::take(&mut *self.free.lock());
         let free_bytes = (free.len() * self.layout.block_bytes) as u64;
         drop(free);
         let mut allocated = self.allocated_bytes.load(Ordering::Relaxed) - free_bytes;
         if self.spilled_bytes.load(Ordering::Relaxed) > 0 {
             while allocated > self.layout.loading_bytes {
                 let spilled = self.spill_largest()?;
-                lock(&self.free).clear();
+                self.free.lock().clear();
                 if spilled == 0 {
                     break;
                 }
@@ -194,7 +196,7 @@ impl Buckets {
     /// The buckets, in order. All appenders are closed.
     pub(crate) fn into_parts(self) -> Vec<Part> {
         let part = |bucket: Bucket| {
-            let content = bucket.content.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let content = bucket.content.into_inner();
             Part {
                 blocks: content.blocks,
                 file: content.file.and_then(Arc::into_inner),
@@ -203,9 +205,4 @@ impl Buckets {
         };
         self.buckets.into_iter().map(part).collect()
     }
-}
-
-/// No code panics while it holds one of these locks: a poisoned one is as good as any.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

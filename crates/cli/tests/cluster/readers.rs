@@ -1,9 +1,11 @@
 //! Readers that never stop: they note each answer that is wrong, and when each request failed.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::values::{KEYS, ask, one_version};
 
@@ -57,10 +59,10 @@ impl Readers {
     /// Ends them; the failures that there were. No answer may have been wrong.
     pub fn stop(mut self) -> Vec<Failure> {
         self.end();
-        let wrong = self.shared.wrong.lock().unwrap();
+        let wrong = self.shared.wrong.lock();
         assert!(wrong.is_empty(), "{} wrong answers, such as {}", wrong.len(), wrong[0]);
         assert!(self.answers() > 0, "nothing was answered at all");
-        self.shared.failures.lock().unwrap().clone()
+        self.shared.failures.lock().clone()
     }
 
     fn end(&mut self) {
@@ -88,7 +90,7 @@ impl Shared {
                 Ok(texts) => {
                     self.answers.fetch_add(1, SeqCst);
                     if let Err(wrong) = one_version(&keys, &texts) {
-                        self.wrong.lock().unwrap().push(format!("{address}: {wrong}"));
+                        self.wrong.lock().push(format!("{address}: {wrong}"));
                     }
                 }
                 Err(error) => {
@@ -96,7 +98,7 @@ impl Shared {
                         at: Instant::now(),
                         error: format!("{address}: {error}"),
                     };
-                    self.failures.lock().unwrap().push(failure);
+                    self.failures.lock().push(failure);
                     connection = None;
                     std::thread::park_timeout(RETRY);
                 }

@@ -1,11 +1,12 @@
 //! Stores that are written to, by clients that never stop, while nodes are killed and started again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::{Commands, Value};
 
 use super::cluster::{Cluster, Shape};
@@ -51,7 +52,7 @@ impl Writers {
     pub fn go_on(&self, writes: u64) {
         let before = self.writes();
         until("writers have gone on", || {
-            self.writes() > before + writes || !self.shared.failures.lock().unwrap().is_empty()
+            self.writes() > before + writes || !self.shared.failures.lock().is_empty()
         });
     }
 
@@ -60,7 +61,7 @@ impl Writers {
         self.shared.stop.store(true, SeqCst);
         let threads = std::mem::take(&mut self.threads);
         let acknowledged = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
-        (acknowledged, self.shared.failures.lock().unwrap().clone())
+        (acknowledged, self.shared.failures.lock().clone())
     }
 }
 
@@ -104,7 +105,7 @@ impl Shared {
     }
 
     fn fail(&self, failure: String) {
-        self.failures.lock().unwrap().push(failure);
+        self.failures.lock().push(failure);
     }
 }
 

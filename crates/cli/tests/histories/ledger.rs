@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fastrand::Rng;
 use fondaco_simulation::versioned::{AddNumber, Broken, History, Knows, Sums, WriteNumber};
+use parking_lot::Mutex;
 
 use super::stores::{Keeps, Store};
 
@@ -133,7 +133,7 @@ impl Ledger {
     /// Somebody begins to write a value, or to delete.
     pub fn write_begins(&self, account: usize, key: &Bytes, value: Option<Bytes>, knows: Knows) -> Writing {
         self.accounts[account].writes.fetch_add(1, SeqCst);
-        let mut book = self.accounts[account].book();
+        let mut book = self.accounts[account].book.lock();
         let began_us = self.now_us();
         let Tale::Values(history) = &mut book.tale else {
             unreachable!("{} has counters", self.accounts[account].store.name)
@@ -152,7 +152,7 @@ impl Ledger {
     /// Somebody begins to add to a counter.
     pub fn add_begins(&self, account: usize, key: &Bytes, by: u32) -> Writing {
         self.accounts[account].writes.fetch_add(1, SeqCst);
-        let mut book = self.accounts[account].book();
+        let mut book = self.accounts[account].book.lock();
         let began_us = self.now_us();
         let Tale::Sums(sums) = &mut book.tale else {
             unreachable!("{} has values", self.accounts[account].store.name)
@@ -168,7 +168,7 @@ impl Ledger {
     /// The write was acknowledged.
     pub fn acknowledged(&self, writing: &Writing) {
         let account = &self.accounts[writing.account];
-        let mut book = account.book();
+        let mut book = account.book.lock();
         let now_us = self.now_us();
         let is_fast = self.took(writing.began_us, now_us);
         match (&mut book.tale, &writing.number) {
@@ -186,7 +186,7 @@ impl Ledger {
 
     /// The write was certainly not done: nobody was told of it.
     pub fn undone(&self, writing: &Writing) {
-        let mut book = self.accounts[writing.account].book();
+        let mut book = self.accounts[writing.account].book.lock();
         if let (Tale::Values(history), &Number::Write(number)) = (&mut book.tale, &writing.number) {
             history.write_undone(number);
         }
@@ -203,7 +203,7 @@ impl Ledger {
         account.reads.fetch_add(1, SeqCst);
         let now_us = self.now_us();
         self.took(began_us, now_us);
-        let mut book = account.book();
+        let mut book = account.book.lock();
         let checked = match (&book.tale, seen) {
             (Tale::Values(history), Seen::All(values)) => history.read(key, values, began_us),
             (Tale::Values(history), Seen::Latest(value)) if account.store.promise.reads_see_writes => {
@@ -218,7 +218,7 @@ impl Ledger {
 
     /// All is quiet, and all replicas are equal: this is what is there.
     pub fn settled(&self, account: usize, key: &Bytes, seen: &Seen) {
-        let mut book = self.accounts[account].book();
+        let mut book = self.accounts[account].book.lock();
         let checked = match (&book.tale, seen) {
             (Tale::Values(history), Seen::All(values)) => history.settled(key, values),
             (Tale::Sums(sums), Seen::Total(total)) => sums.settled(key, *total),
@@ -230,7 +230,7 @@ impl Ledger {
     /// Notes what happened to a key, for people.
     pub fn say(&self, account: usize, key: &Bytes, words: String) {
         let now_us = self.now_us();
-        let mut book = self.accounts[account].book();
+        let mut book = self.accounts[account].book.lock();
         let of_key = book.words.entry(key.clone()).or_default();
         of_key.push(format!("{now_us:>9} us: {words}"));
     }
@@ -279,7 +279,7 @@ impl Account {
 
     /// All keys that were written.
     pub fn keys(&self) -> Vec<Bytes> {
-        match &self.book().tale {
+        match &self.book.lock().tale {
             Tale::Values(history) => history.keys().cloned().collect(),
             Tale::Sums(sums) => sums.keys().cloned().collect(),
         }
@@ -287,12 +287,12 @@ impl Account {
 
     /// Which promises it broke.
     pub fn broken(&self) -> Vec<String> {
-        self.book().broken.clone()
+        self.book.lock().broken.clone()
     }
 
     /// How many writes were acknowledged.
     pub fn acknowledged(&self) -> usize {
-        match &self.book().tale {
+        match &self.book.lock().tale {
             Tale::Values(history) => history.acknowledged(),
             Tale::Sums(sums) => sums.acknowledged(),
         }
@@ -314,10 +314,6 @@ impl Account {
             self.reads(),
             self.broken().len()
         )
-    }
-
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

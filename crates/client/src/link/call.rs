@@ -3,12 +3,13 @@
 //! Beside [`Ask`](super::Ask), which is about the keys of one look-up, a [`Call`] carries a whole request of its
 //! own. However it ends, whoever waits for it hears of it, once.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use fondaco_resp::{Reply, ReplyItem};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::quorum::{AskId, Outgoing, ReplicaReply, ReplicaRequest};
@@ -36,7 +37,7 @@ struct Inbox {
 impl Replies {
     /// Takes what has come, if anything has.
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<CallOutcomes> {
-        let mut inbox = self.inbox();
+        let mut inbox = self.inbox.lock();
         if !inbox.outcomes.is_empty() {
             return Poll::Ready(std::mem::take(&mut inbox.outcomes));
         }
@@ -49,23 +50,19 @@ impl Replies {
 
     /// Takes what has come by now.
     pub(crate) fn take(&self) -> CallOutcomes {
-        std::mem::take(&mut self.inbox().outcomes)
+        std::mem::take(&mut self.inbox.lock().outcomes)
     }
 
     /// Something came back.
     pub(crate) fn push(&self, id: AskId, outcome: CallOutcome) {
         let waker = {
-            let mut inbox = self.inbox();
+            let mut inbox = self.inbox.lock();
             inbox.outcomes.push((id, outcome));
             inbox.waker.take()
         };
         if let Some(waker) = waker {
             waker.wake();
         }
-    }
-
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,11 +3,12 @@
 //! One allocation a request. Its lock is touched by that request and by whoever has an answer for it, for
 //! as long as it takes to move the answer in or out.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use fondaco_model::VersionNumber;
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::key::WireKey;
@@ -49,7 +50,7 @@ impl Exchange {
 
     /// Takes what has come, if anything has.
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Events> {
-        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inbox = self.inbox.lock();
         if !inbox.events.is_empty() {
             return Poll::Ready(std::mem::take(&mut inbox.events));
         }
@@ -67,7 +68,7 @@ impl Exchange {
 
     fn push(&self, event: Event) {
         let waker = {
-            let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut inbox = self.inbox.lock();
             inbox.events.push(event);
             inbox.waker.take()
         };

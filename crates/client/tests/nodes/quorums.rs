@@ -1,6 +1,6 @@
 //! Versioned stores, over sockets: written, read and changed while nodes come and go.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_client::quorum::{ReplicaCommand, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
@@ -8,6 +8,7 @@ use fondaco_client::{Client, ClientError, PutOptions, ReadOptions};
 use fondaco_model::StoreKind;
 use fondaco_model::cluster::TopologyStore;
 use fondaco_model::versioned::{Resolution, VersionedSettings};
+use parking_lot::Mutex;
 
 use crate::harness::{Cluster, id, keys, name, until, value_of};
 use crate::replica::{Held, Within};
@@ -214,7 +215,7 @@ async fn the_replica_in_the_process_is_asked_without_a_connection() {
     let client = cluster.connected(cluster.builder().replica(Arc::new(within))).await;
     client.put(&name("v"), b"k", "v", &PutOptions::default()).await.unwrap();
     assert_eq!(client.get(&name("v"), b"k").await.unwrap().unwrap(), "v");
-    let asked = held.lock().unwrap().asked.clone();
+    let asked = held.lock().asked.clone();
     let expected = [ReplicaCommand::Get, ReplicaCommand::Put, ReplicaCommand::Get];
     assert_eq!(asked, expected);
     assert_eq!(cluster.nodes[1].state(|state| state.held.asked.len()), 0);

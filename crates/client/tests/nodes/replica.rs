@@ -1,7 +1,7 @@
 //! What a scripted node does as a replica of versioned stores: it keeps real records, in memory.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_client::quorum::{
@@ -10,6 +10,7 @@ use fondaco_client::quorum::{
 };
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{DotSource, Over, Record, ReplicaId};
+use parking_lot::Mutex;
 
 /// What a replica holds, and what it was asked.
 #[derive(Debug)]
@@ -163,11 +164,11 @@ impl LocalReplica for Within {
         let held = Arc::clone(&self.held);
         // As in a node: what is in memory is told at once, and all else by another thread.
         if request.operation.command() == ReplicaCommand::Get {
-            let reply = held.lock().unwrap().answer(request);
+            let reply = held.lock().answer(request);
             return answer(reply);
         }
         std::thread::spawn(move || {
-            let reply = held.lock().unwrap().answer(request);
+            let reply = held.lock().answer(request);
             answer(reply);
         });
     }

@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_client::proof::{End, Introduction, ProofKey};
 use fondaco_client::quorum::ReplicaRequest;
 use fondaco_resp::{Arguments, Limits, Parse, Protocol, Reply, parse_request};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
@@ -102,7 +103,7 @@ impl Node {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 stream.set_nodelay(true).unwrap();
-                state.lock().unwrap().connections += 1;
+                state.lock().connections += 1;
                 connections.spawn(connection(stream, tls.clone(), Arc::clone(&state)));
             }
         }));
@@ -122,7 +123,7 @@ impl Node {
     }
 
     pub fn state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        change(&mut self.state.lock().unwrap())
+        change(&mut self.state.lock())
     }
 
     pub fn behave(&self, behaviour: Behaviour) {
@@ -153,7 +154,7 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, state: Arc<Mute
 
 async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<Mutex<State>>) {
     let (mut input, mut arguments) = (Vec::new(), Arguments::new());
-    let mut authenticated = state.lock().unwrap().password.is_none();
+    let mut authenticated = state.lock().password.is_none();
     loop {
         while let Ok(Parse::Complete { consumed }) = parse_request(&input, &Limits::default(), &mut arguments) {
             let words: Vec<String> = arguments
@@ -165,7 +166,7 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<Mutex
                 let request = ReplicaRequest::parse(command, arguments).unwrap();
                 input.drain(..consumed);
                 let reply = {
-                    let mut state = state.lock().unwrap();
+                    let mut state = state.lock();
                     match state.behaviour {
                         Behaviour::Silent => continue,
                         _ => state.held.answer(request),
@@ -179,7 +180,7 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<Mutex
                 continue;
             }
             input.drain(..consumed);
-            let behaviour = || state.lock().unwrap().behaviour.clone();
+            let behaviour = || state.lock().behaviour.clone();
             while words[0] == "FONDACO.READ" && matches!(behaviour(), Behaviour::Hold) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
@@ -200,7 +201,7 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<Mutex
         if !matches!(stream.read_buf(&mut input).await, Ok(1..)) {
             return;
         }
-        state.lock().unwrap().receptions += 1;
+        state.lock().receptions += 1;
     }
 }
 
@@ -211,7 +212,7 @@ fn answer(
     state: &Mutex<State>,
     output: &mut Vec<u8>,
 ) {
-    let mut state = state.lock().unwrap();
+    let mut state = state.lock();
     let mut reply = Reply::new(output, Protocol::Resp2);
     if !*authenticated {
         state.introductions.push(words.to_vec());

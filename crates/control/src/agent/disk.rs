@@ -8,13 +8,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Version};
 use fondaco_model::cluster::{LocalVersion, ReplicaKey};
 use fondaco_model::{PartitionId, PartitionSet, StoreName, VersionNumber};
 use fondaco_node::{SharedCatalog, discard_leftovers};
+use parking_lot::Mutex;
 
 use super::reaper::{Reaper, Remains};
 use super::trash::Trash;
@@ -77,7 +78,7 @@ impl Disk {
 
     /// What there is, as the model sees it.
     pub(crate) fn local(&self) -> BTreeMap<ReplicaKey, LocalVersion> {
-        let mut versions = self.versions();
+        let mut versions = self.versions.lock();
         versions
             .iter_mut()
             .map(|(key, found)| {
@@ -89,24 +90,25 @@ impl Disk {
 
     /// A version, if it is open, even if only in part.
     pub(crate) fn version(&self, store: &StoreName, version: VersionNumber) -> Option<Arc<Version>> {
-        self.versions().get(&(store.clone(), version))?.version.clone()
+        self.versions.lock().get(&(store.clone(), version))?.version.clone()
     }
 
     /// Why a version cannot be opened, if so.
     pub(crate) fn problem(&self, store: &StoreName, version: VersionNumber) -> Option<String> {
-        let versions = self.versions();
+        let versions = self.versions.lock();
         let found = versions.get(&(store.clone(), version))?;
         found.problem.clone().or_else(|| found.local.damage.clone())
     }
 
     /// Whether there is anything of a version.
     pub(crate) fn has(&self, key: &ReplicaKey) -> bool {
-        self.versions().contains_key(key)
+        self.versions.lock().contains_key(key)
     }
 
     /// All open versions.
     pub(crate) fn open_versions(&self) -> Vec<Arc<Version>> {
-        self.versions()
+        self.versions
+            .lock()
             .values()
             .filter_map(|found| found.version.clone())
             .collect()
@@ -174,7 +176,7 @@ impl Disk {
             // Too many files may be open; or an index is damaged, which it finds and remembers.
             return opened.warm();
         };
-        let mut versions = self.versions();
+        let mut versions = self.versions.lock();
         let key = (store.clone(), version);
         // A fetch may have brought more meanwhile, or the version may be gone.
         if let Some(present) = versions.get_mut(&key)
@@ -198,7 +200,7 @@ impl Disk {
     /// What is known to be damaged of a version.
     fn damage(&self, store: &StoreName, version: VersionNumber) -> BTreeMap<PartitionId, String> {
         let key = (store.clone(), version);
-        let mut versions = self.versions();
+        let mut versions = self.versions.lock();
         let Some(found) = versions.get_mut(&key) else {
             return BTreeMap::new();
         };
@@ -232,8 +234,8 @@ impl Disk {
     fn put(&self, store: &StoreName, version: VersionNumber, found: Option<OnDisk>) {
         let key = (store.clone(), version);
         let before = match found {
-            Some(found) => self.versions().insert(key, found),
-            None => self.versions().remove(&key),
+            Some(found) => self.versions.lock().insert(key, found),
+            None => self.versions.lock().remove(&key),
         };
         self.bury(before, None);
     }
@@ -302,7 +304,7 @@ impl Disk {
 
     /// Gives a version up with all its files.
     pub(crate) fn drop_version(&self, store: &StoreName, version: VersionNumber) -> Result<(), ControlError> {
-        let before = self.versions().remove(&(store.clone(), version));
+        let before = self.versions.lock().remove(&(store.clone(), version));
         let [complete, growing] = self.dirs_of(store, version);
         let kept = self.trash.keep(&complete, store, version);
         self.bury(before, self.trash.discard(&growing)?);
@@ -371,11 +373,6 @@ impl Disk {
         if version.is_some() || dir.is_some() {
             self.reaper.take(Remains { version, dir });
         }
-    }
-
-    fn versions(&self) -> MutexGuard<'_, BTreeMap<ReplicaKey, OnDisk>> {
-        // Changed by single moves: whoever panicked left it whole.
-        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finds what an earlier life left.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use fondaco_model::cluster::{LocalFetch, ReplicaKey, VersionDetail};
@@ -14,6 +14,7 @@ use fondaco_node::{
     FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, LocationSource, NodeMetrics,
     PageCache, PeerClient, Settings, Sources, SystemClock, discard_leftovers,
 };
+use parking_lot::Mutex;
 
 use super::disk::Disk;
 use super::tuning::Tuning;
@@ -102,7 +103,7 @@ impl Fetches {
         let partitions = job.partitions.len();
         tracing::info!(%store, %version, partitions, source = %job.detail.source, "fetch begins");
         // Held until the thread is in the map, so that it cannot end before.
-        let mut running = self.0.running();
+        let mut running = self.0.running.lock();
         let entry = Running {
             control: Arc::clone(&control),
             manifest_checksum: job.detail.manifest_checksum.clone(),
@@ -125,14 +126,14 @@ impl Fetches {
                     reason,
                     for_good: false,
                 });
-                self.0.ended().push(Ended { key, failure });
+                self.0.ended.lock().push(Ended { key, failure });
             }
         }
     }
 
     /// Asks a fetch to stop, since of what it brings these are not wanted any more. It still runs until it has.
     pub(crate) fn stop(&self, key: &ReplicaKey, unwanted: PartitionSet) {
-        if let Some(running) = self.0.running().get_mut(key) {
+        if let Some(running) = self.0.running.lock().get_mut(key) {
             running.unwanted = unwanted;
             running.control.cancel();
         }
@@ -150,7 +151,7 @@ impl Fetches {
                 seconds_left: progress.seconds_left,
             }
         };
-        let running = self.0.running();
+        let running = self.0.running.lock();
         running
             .iter()
             .map(|(key, running)| (key.clone(), fetch(running)))
@@ -159,23 +160,23 @@ impl Fetches {
 
     /// How far a fetch is, if it runs.
     pub(crate) fn progress(&self, key: &ReplicaKey) -> Option<FetchProgress> {
-        Some(self.0.running().get(key)?.control.progress())
+        Some(self.0.running.lock().get(key)?.control.progress())
     }
 
     /// How many run.
     pub(crate) fn count(&self) -> usize {
-        self.0.running().len()
+        self.0.running.lock().len()
     }
 
     /// Those that have ended since the last call.
     pub(crate) fn take_ended(&self) -> Vec<Ended> {
-        std::mem::take(&mut *self.0.ended())
+        std::mem::take(&mut *self.0.ended.lock())
     }
 
     /// Interrupts all fetches, and waits until they have stopped. What they brought stays.
     pub(crate) fn end(&self) {
         let threads: Vec<_> = {
-            let mut running = self.0.running();
+            let mut running = self.0.running.lock();
             running.values().for_each(|running| running.control.interrupt());
             running
                 .values_mut()
@@ -190,15 +191,6 @@ impl Fetches {
 }
 
 impl Inner {
-    fn running(&self) -> MutexGuard<'_, BTreeMap<ReplicaKey, Running>> {
-        // Changed by single moves: whoever panicked left it whole.
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ended(&self) -> MutexGuard<'_, Vec<Ended>> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The thread of a fetch.
     fn run(&self, job: &Job, control: &FetchControl) {
         let (store, version) = &job.key;
@@ -226,7 +218,11 @@ impl Inner {
                 None
             }
             Err(ControlError::Fetch(FetchError::Cancelled)) => {
-                let unwanted = self.running().get(&job.key).map(|running| running.unwanted.clone());
+                let unwanted = self
+                    .running
+                    .lock()
+                    .get(&job.key)
+                    .map(|running| running.unwanted.clone());
                 let unwanted = unwanted.unwrap_or_default();
                 if let Err(error) = self.parts.disk.discard_unopened(store, *version, &unwanted) {
                     tracing::warn!(%store, %version, %error, "cannot delete what a fetch has left");
@@ -244,11 +240,11 @@ impl Inner {
             }
         };
         // First the end, then nothing runs: whoever looks in between finds it running, and looks again.
-        self.ended().push(Ended {
+        self.ended.lock().push(Ended {
             key: job.key.clone(),
             failure,
         });
-        self.running().remove(&job.key);
+        self.running.lock().remove(&job.key);
         self.parts.bell.ring();
     }
 
@@ -284,7 +280,7 @@ impl Inner {
         let plan = FetchPlan::new(&sources, &target)?;
         self.parts.disk.make_room(plan.files_bytes())?;
         let cache = self.page_cache(plan.files_bytes());
-        let running = || self.running().len();
+        let running = || self.running.lock().len();
         let tuning = Tuning {
             settings: &self.parts.settings,
             metrics: &self.parts.metrics,

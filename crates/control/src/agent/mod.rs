@@ -19,8 +19,8 @@ mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fondaco_coordination::Coordination;
@@ -28,6 +28,7 @@ use fondaco_model::cluster::{Announcement, ReplicaKey};
 use fondaco_model::{NodeId, PartitionSet, StoreName, VersionNumber};
 use fondaco_node::{FetchProgress, NodeMetrics, PeerAccess, PeerClient, Settings, SharedCatalog};
 use fondaco_replica::Replicas;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::bell::{Bell, Looks};
@@ -195,7 +196,7 @@ impl AgentWork {
 
     /// The number of the node, once it has one.
     pub(crate) fn node(&self) -> Option<NodeId> {
-        self.shared.status().node
+        self.shared.status.lock().node
     }
 
     /// Waits for so long at most until what is on the disk and current is served, or the node must not take part; whether
@@ -216,7 +217,7 @@ impl AgentWork {
             if let Some(error) = self.shared.fatal.borrow().clone() {
                 return Err(error);
             }
-            let enough_at = match self.shared.status().settled {
+            let enough_at = match self.shared.status.lock().settled {
                 Origin::Service => return Ok(true),
                 Origin::Memory => Some(begun + memory_after),
                 Origin::Nothing => None,
@@ -280,7 +281,7 @@ impl AgentWork {
 
     /// How many versions of a store cannot be had here, or not yet.
     pub(crate) fn failed_versions(&self, store: &StoreName) -> u64 {
-        let status = self.shared.status();
+        let status = self.shared.status.lock();
         status.failures.keys().filter(|(name, _)| name == store).count() as u64
     }
 
@@ -341,7 +342,7 @@ impl AgentWork {
         let Some(routing) = &view.routing else {
             return vec!["there is no routing table yet: too few nodes are there".to_owned()];
         };
-        if self.shared.status().settled == Origin::Nothing {
+        if self.shared.status.lock().settled == Origin::Nothing {
             return vec!["what is on the disk is not served yet".to_owned()];
         }
         let mut owned: BTreeMap<usize, PartitionSet> = BTreeMap::new();
@@ -376,7 +377,7 @@ impl AgentWork {
             let key = (name.clone(), current);
             let found = local.get(&key);
             if let Some(damage) = found.and_then(|version| version.damage.as_ref()) {
-                let failure = self.shared.status().failures.get(&key).cloned();
+                let failure = self.shared.status.lock().failures.get(&key).cloned();
                 let again = failure.map_or_else(
                     || "it is being fetched again".to_owned(),
                     |failure| format!("fetching it again failed: {failure}"),
@@ -413,7 +414,7 @@ impl AgentWork {
     /// The data that is here, though no record names it or says that it was given up.
     fn unexplained(&self) -> Vec<String> {
         let versions: Vec<String> = {
-            let status = self.shared.status();
+            let status = self.shared.status.lock();
             let version = |(store, version): &ReplicaKey| format!("version {version} of store {store:?}");
             status.unexplained.iter().map(version).collect()
         };
@@ -462,19 +463,14 @@ impl Drop for AgentWork {
 }
 
 impl Shared {
-    fn status(&self) -> MutexGuard<'_, Status> {
-        // Changed by single moves: whoever panicked left it whole.
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn note(&self, change: impl FnOnce(&mut Status)) {
-        change(&mut self.status());
+        change(&mut self.status.lock());
         self.noted.ring();
     }
 
     /// Why a version is not open here, if that is known.
     fn why_not(&self, store: &StoreName, version: VersionNumber) -> Option<String> {
-        let failure = self.status().failures.get(&(store.clone(), version)).cloned();
+        let failure = self.status.lock().failures.get(&(store.clone(), version)).cloned();
         failure.or_else(|| self.disk.problem(store, version))
     }
 }

@@ -13,12 +13,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fondaco_format::{Checksum, MANIFEST_FILE};
 use fondaco_model::{PartitionId, PartitionSet, StoreName, VersionNumber};
 use fondaco_node::move_partitions;
+use parking_lot::Mutex;
 
 use crate::data_dir::{DataDir, VersionDir};
 use crate::error::ControlError;
@@ -84,14 +84,9 @@ impl Trash {
         Ok((trash, others))
     }
 
-    fn items(&self) -> MutexGuard<'_, Vec<Item>> {
-        // Changed by single moves: a thread that panicked left it whole.
-        self.items.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Moves a version aside; there need be none.
     pub(crate) fn keep(&self, dir: &Path, store: &StoreName, version: VersionNumber) -> Result<(), ControlError> {
-        let mut items = self.items();
+        let mut items = self.items.lock();
         let item = self.new_item(store, version);
         match fondaco_durable::rename(dir, &item.path) {
             Ok(()) => items.push(item),
@@ -109,7 +104,7 @@ impl Trash {
         version: VersionNumber,
         goes: impl Fn(PartitionId) -> bool,
     ) -> Result<(), ControlError> {
-        let mut items = self.items();
+        let mut items = self.items.lock();
         let item = self.new_item(store, version);
         let moved = move_partitions(dir, &item.path, goes);
         // After an error, some of them may be there.
@@ -165,7 +160,7 @@ impl Trash {
             let manifest = fs::read(path.join(MANIFEST_FILE)).ok();
             manifest.is_some_and(|bytes| Checksum::of(&bytes).to_string() == manifest_checksum)
         };
-        let mut items = self.items();
+        let mut items = self.items.lock();
         let mut taken = false;
         // The newest first.
         for at in (0..items.len()).rev() {
@@ -197,7 +192,7 @@ impl Trash {
         is_forgotten: impl Fn(&StoreName) -> bool,
         needs_room: bool,
     ) -> Result<Option<PathBuf>, ControlError> {
-        let mut items = self.items();
+        let mut items = self.items.lock();
         let now_unix_ms = now_unix_ms();
         let mut counts: BTreeMap<&StoreName, usize> = BTreeMap::new();
         for item in items.iter() {
@@ -219,7 +214,7 @@ impl Trash {
 
     /// How many versions are kept aside.
     pub(crate) fn len(&self) -> usize {
-        self.items().len()
+        self.items.lock().len()
     }
 }
 
@@ -301,7 +296,7 @@ mod tests {
         assert!(trash.due(|name| *name == store("b"), false).unwrap().is_some());
         assert!(trash.due(|name| *name == store("b"), false).unwrap().is_none());
         assert!(trash.due(|_| false, true).unwrap().is_some());
-        assert_eq!(trash.items()[0].version, version(3), "the oldest went first");
+        assert_eq!(trash.items.lock()[0].version, version(3), "the oldest went first");
         drop(trash);
         let later = kept.open(Duration::ZERO);
         assert!(later.due(|_| false, false).unwrap().is_some());
@@ -320,7 +315,8 @@ mod tests {
         assert_eq!(trash.len(), OF_STORE_MAX + 1);
         assert!(
             trash
-                .items()
+                .items
+                .lock()
                 .iter()
                 .all(|item| item.store == store("b") || item.version > version(3))
         );

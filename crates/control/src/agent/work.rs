@@ -251,7 +251,7 @@ impl Work {
 
     /// Says once of what is kept that no record accounts for.
     fn note_unexplained(&self, unexplained: &BTreeSet<ReplicaKey>) {
-        let known = self.parts.shared.status().unexplained.clone();
+        let known = self.parts.shared.status.lock().unexplained.clone();
         if known == *unexplained {
             return;
         }

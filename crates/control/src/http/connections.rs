@@ -10,9 +10,10 @@
 //! dropped: the number of requests that are answered at a time bounds them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// All connections.
@@ -60,7 +61,7 @@ impl Connections {
         loop {
             let ended = self.ended.notified();
             {
-                let mut table = self.table();
+                let mut table = self.table.lock();
                 if table.open < self.limit {
                     table.open += 1;
                     let connection = Connection {
@@ -83,7 +84,7 @@ impl Connections {
     /// The same, unless all are busy.
     pub(super) async fn enter_unless_busy(self: &Arc<Self>) -> Option<Connection> {
         let is_busy = {
-            let table = self.table();
+            let table = self.table.lock();
             table.open >= self.limit && table.waiting.is_empty()
         };
         match is_busy {
@@ -96,30 +97,25 @@ impl Connections {
     pub(super) async fn all_ended(&self) {
         loop {
             let ended = self.ended.notified();
-            if self.table().open == 0 {
+            if self.table.lock().open == 0 {
                 return;
             }
             ended.await;
         }
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        // Nothing is left half done under the lock.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Connection {
     /// A header is complete: the connection is busy. Whether it was not, and had not to give way.
     pub(super) fn begin(&self) -> bool {
-        let mut table = self.connections.table();
-        let turn = self.turn().take();
+        let mut table = self.connections.table.lock();
+        let turn = self.turn.lock().take();
         turn.is_some_and(|turn| table.waiting.remove(&turn).is_some())
     }
 
     /// The answer is given: the connection is waiting again, as the last of all.
     pub(super) fn finish(&self) {
-        self.wait_in(&mut self.connections.table());
+        self.wait_in(&mut self.connections.table.lock());
     }
 
     /// Waits until the connection has to give way.
@@ -131,20 +127,16 @@ impl Connection {
         let turn = table.next_turn;
         table.next_turn += 1;
         table.waiting.insert(turn, Arc::clone(&self.evicted));
-        if let Some(earlier) = self.turn().replace(turn) {
+        if let Some(earlier) = self.turn.lock().replace(turn) {
             table.waiting.remove(&earlier);
         }
-    }
-
-    fn turn(&self) -> MutexGuard<'_, Option<u64>> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         self.begin();
-        self.connections.table().open -= 1;
+        self.connections.table.lock().open -= 1;
         self.connections.ended.notify_waiters();
     }
 }

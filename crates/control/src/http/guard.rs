@@ -8,8 +8,8 @@
 
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,6 +21,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use fondaco_node::{BufferBudget, RequestKey, SeenSignatures, Signature, SignedRequest, TIME_HEADER, Unacceptable};
 use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 
 use super::connections::{Connection, Connections};
@@ -203,11 +204,7 @@ impl Signed {
             return Err(Stranger::Unproven);
         }
         // Only valid signatures are remembered: senders without the token cannot fill the memory.
-        let accepted = self
-            .seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .accept(signature, unix_ms());
+        let accepted = self.seen.lock().accept(signature, unix_ms());
         accepted.map_err(|reason| match reason {
             Unacceptable::Time => Stranger::WrongTime,
             Unacceptable::Again => Stranger::Repeated,

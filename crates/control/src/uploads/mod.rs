@@ -20,13 +20,14 @@ mod upload;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_format::{Checksum, FormatError, GIVEN_AWAY_FILE, MANIFEST_FILE, Manifest};
 use fondaco_model::cluster::{ClusterView, StoreRecord};
 use fondaco_model::{NodeId, PartitionCount, PushState, StoreName};
 use fondaco_node::FetchError;
+use parking_lot::Mutex;
 
 use crate::data_dir::{delete_tree, leave_alone, list};
 use crate::error::ControlError;
@@ -98,7 +99,7 @@ impl Uploads {
         let id = Checksum::of(manifest);
         let before = self.get(store, id);
         make_room(before.map_or_else(|_| parsed.files_bytes(), |upload| upload.bytes_missing()))?;
-        let mut uploads = self.uploads();
+        let mut uploads = self.uploads.lock();
         if let Some(upload) = uploads.get(&id) {
             upload.touch();
             upload.hold_space(self.reserve_bytes)?;
@@ -122,7 +123,7 @@ impl Uploads {
     /// # Errors
     /// There is none.
     pub(crate) fn get(&self, store: &StoreName, id: Checksum) -> Result<Arc<Upload>, UploadError> {
-        let found = self.uploads().get(&id).cloned();
+        let found = self.uploads.lock().get(&id).cloned();
         let found = found.filter(|upload| upload.store() == store);
         found.ok_or_else(|| UploadError::NotFound {
             store: store.clone(),
@@ -159,7 +160,7 @@ impl Uploads {
     /// There is none.
     pub(crate) fn forget(&self, store: &StoreName, id: Checksum) -> Result<PathBuf, UploadError> {
         let upload = self.get(store, id)?;
-        self.uploads().remove(&id);
+        self.uploads.lock().remove(&id);
         Ok(upload.dir().to_owned())
     }
 
@@ -167,7 +168,7 @@ impl Uploads {
     pub(crate) fn collect(&self, view: &ClusterView, node: NodeId) -> Vec<PathBuf> {
         let now_unix_ms = now_unix_ms();
         let mut collected = Vec::new();
-        self.uploads().retain(|&id, upload| {
+        self.uploads.lock().retain(|&id, upload| {
             let idle_ms = now_unix_ms.saturating_sub(upload.active_unix_ms());
             if idle_ms > SPACE_IDLE_MS {
                 upload.release_space();
@@ -187,11 +188,6 @@ impl Uploads {
             !is_over
         });
         collected
-    }
-
-    fn uploads(&self) -> MutexGuard<'_, HashMap<Checksum, Arc<Upload>>> {
-        // Changed by single moves: a thread that panicked left it whole.
-        self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

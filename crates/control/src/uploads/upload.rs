@@ -6,13 +6,14 @@ use std::io::{self, Read};
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
 
 use fondaco_format::{Checksum, Checksummer, FileEntry, MANIFEST_FILE, Manifest};
 use fondaco_model::StoreName;
 use fondaco_node::{Reservation, part_name, reserve_space};
+use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
 
 use super::error::{UploadError, writing};
@@ -144,7 +145,7 @@ impl Upload {
 
     /// Holds the space that it still needs, so that no fetch takes it.
     pub(super) fn hold_space(&self, reserve_bytes: u64) -> Result<(), ControlError> {
-        let mut space = self.space();
+        let mut space = self.space.lock();
         if space.is_none() && self.files.values().any(|slot| !slot.is_complete()) {
             let missing = self.files.values().filter(|slot| !slot.is_complete());
             let missing = missing.map(|slot| &slot.entry);
@@ -154,12 +155,7 @@ impl Upload {
     }
 
     pub(super) fn release_space(&self) {
-        *self.space() = None;
-    }
-
-    fn space(&self) -> MutexGuard<'_, Option<Reservation>> {
-        // It is there or not: a thread that panicked left it whole.
-        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.space.lock() = None;
     }
 
     /// The right to write a file, from this offset on.

@@ -1,11 +1,11 @@
 //! Coordination by an ensemble of three ZooKeepers, which loses members.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fondaco_coordination::{CoordinationError, Revision, WatchEvent};
 use fondaco_testing::{Ensemble, wait_for};
+use parking_lot::Mutex;
 
 use crate::clients::{SOON, connect, expect, expect_changed, own_root, path};
 use crate::conformance::conformance;
@@ -24,7 +24,7 @@ fn writes_survive_the_leader(ensemble: &mut Ensemble) {
     let (servers, root) = (ensemble.addresses(), own_root());
     let acknowledged: Mutex<BTreeMap<String, Revision>> = Mutex::default();
     let is_over = AtomicBool::new(false);
-    let count = || acknowledged.lock().unwrap().len();
+    let count = || acknowledged.lock().len();
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
             let session = connect(&servers, &root);
@@ -34,7 +34,7 @@ fn writes_survive_the_leader(ensemble: &mut Ensemble) {
                 while !is_over.load(Ordering::SeqCst) {
                     let name = format!("{writer}-{number}");
                     match session.write(&path("writes").join(&name).unwrap(), name.as_bytes(), None) {
-                        Ok(revision) => drop(acknowledged.lock().unwrap().insert(name, revision)),
+                        Ok(revision) => drop(acknowledged.lock().insert(name, revision)),
                         Err(CoordinationError::Unavailable { .. }) => {}
                         Err(error) => panic!("{name} is nobody else's, but: {error}"),
                     }
@@ -55,7 +55,7 @@ fn writes_survive_the_leader(ensemble: &mut Ensemble) {
     });
     let session = connect(&servers, &root);
     let found = session.read_children(&path("writes")).unwrap();
-    for (name, revision) in acknowledged.into_inner().unwrap() {
+    for (name, revision) in acknowledged.into_inner() {
         let entry = found
             .get(&name)
             .unwrap_or_else(|| panic!("{name} was acknowledged, and is lost"));

@@ -15,9 +15,10 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use fjall::PersistMode;
+use parking_lot::{Mutex, RwLock};
 
 use self::opened::{Opened, Slot};
 use self::table::DiskTable;
@@ -201,18 +202,13 @@ fn missing(dir: &Path, marks: Option<&[Mark]>, was_there: bool, files: &[Mark]) 
 }
 
 impl Shared {
-    fn writer(&self) -> MutexGuard<'_, Writer> {
-        // What a writer that panicked leaves behind is no worse than what a crash does.
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn state_of(&self, name: &str) -> Option<Arc<OpenTable>> {
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        let tables = self.tables.read();
         tables.get(name).cloned()
     }
 
     fn write(&self, batch: &WriteBatch) -> Result<(), EngineError> {
-        let mut writer = self.writer();
+        let mut writer = self.writer.lock();
         self.synced.check(&self.dir)?;
         writer.space.claim(batch, || self.pending_disk_bytes())?;
         let opened = self.slot.working(&self.dir, &self.options, &self.cache)?;
@@ -298,8 +294,8 @@ impl Shared {
     /// How far the log goes, between two batches. Whoever writes is not waited for: what an earlier sync noted is less,
     /// and not wrong.
     fn mark(&self) -> Option<Mark> {
-        let _writer = self.writer.try_lock().ok()?;
-        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writer = self.writer.try_lock()?;
+        let mut noted = self.noted.lock();
         *noted = journal::last_mark(&self.dir, *noted).ok()?;
         *noted
     }
@@ -315,7 +311,7 @@ impl Shared {
 
     fn open_table(self: &Arc<Self>, name: &str) -> Result<Arc<dyn Table>, EngineError> {
         name::check(name)?;
-        let mut writer = self.writer();
+        let mut writer = self.writer.lock();
         let state = match self.state_of(name) {
             Some(state) => state,
             None => {
@@ -323,7 +319,7 @@ impl Shared {
                 let opened = self.slot.working(&self.dir, &self.options, &self.cache)?;
                 opened.open_keyspace(&self.dir, &self.options, &state)?;
                 writer.next_table += 1;
-                let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+                let mut tables = self.tables.write();
                 tables.insert(name.to_owned(), state.clone());
                 state
             }
@@ -332,11 +328,11 @@ impl Shared {
     }
 
     fn drop_table(&self, name: &str) -> Result<(), EngineError> {
-        let _writer = self.writer();
+        let _writer = self.writer.lock();
         let opened = self.slot.working(&self.dir, &self.options, &self.cache)?;
         opened.drop_keyspace(&self.dir, &self.options, name)?;
         let state = {
-            let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+            let mut tables = self.tables.write();
             tables.remove(name)
         };
         if let Some(state) = state {

@@ -7,11 +7,12 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use parking_lot::{Mutex, RwLock};
 
 use super::{DiskOptions, failure, lists};
 use crate::error::EngineError;
@@ -78,7 +79,7 @@ pub(super) fn is_there(dir: &Path) -> bool {
 impl Slot {
     /// Ends the database, which then has put all that was written on the disk. Whether it has.
     pub(super) fn close(&self) -> bool {
-        let opened = self.opened.write().unwrap_or_else(PoisonError::into_inner).take();
+        let opened = self.opened.write().take();
         opened.and_then(Arc::into_inner).map(drop).is_some()
     }
 
@@ -92,7 +93,7 @@ impl Slot {
 
     /// The database, also one that has given up, for reading.
     pub(super) fn current(&self, dir: &Path) -> Result<Arc<Opened>, EngineError> {
-        let opened = self.opened.read().unwrap_or_else(PoisonError::into_inner);
+        let opened = self.opened.read();
         opened
             .clone()
             .ok_or_else(|| failure::stopped(dir, "it could not be opened again"))
@@ -100,7 +101,7 @@ impl Slot {
 
     /// The database, for event loops too: `None` also while it is being replaced.
     pub(super) fn at_once(&self) -> Option<Arc<Opened>> {
-        self.opened.try_read().ok()?.clone()
+        self.opened.try_read()?.clone()
     }
 
     /// The database, opened again if there is none.
@@ -123,7 +124,7 @@ impl Slot {
         options: &DiskOptions,
         cache: &RecordCache,
     ) -> Result<Arc<Opened>, EngineError> {
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.failed.lock();
         match *failed {
             Some((at, is_full)) if at.elapsed() < TRY_AGAIN => {
                 return Err(match is_full {
@@ -140,7 +141,7 @@ impl Slot {
     }
 
     fn replace(&self, dir: &Path, options: &DiskOptions, cache: &RecordCache) -> Result<Arc<Opened>, EngineError> {
-        let mut slot = self.opened.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.opened.write();
         let deadline = Instant::now() + LET_GO_MAX;
         while let Some(old) = slot.take() {
             match Arc::try_unwrap(old) {
@@ -204,7 +205,7 @@ impl Opened {
     pub(super) fn keyspace(&self, table: &OpenTable) -> Result<Keyspace, EngineError> {
         table.check()?;
         {
-            let keyspaces = self.keyspaces.read().unwrap_or_else(PoisonError::into_inner);
+            let keyspaces = self.keyspaces.read();
             if let Some(keyspace) = keyspaces.get(&table.number()) {
                 return Ok(keyspace.clone());
             }
@@ -215,7 +216,7 @@ impl Opened {
         }
         let found = self.database.keyspace(table.name(), KeyspaceCreateOptions::default);
         let keyspace = found.map_err(|_| table.gone())?;
-        let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
+        let mut keyspaces = self.keyspaces.write();
         keyspaces.insert(table.number(), keyspace.clone());
         Ok(keyspace)
     }
@@ -230,7 +231,7 @@ impl Opened {
         let create = || KeyspaceCreateOptions::default().max_memtable_size(options.table_buffer_bytes);
         let keyspace = self.database.keyspace(table.name(), create);
         let keyspace = keyspace.map_err(|error| failure::name("create a table in", dir, error))?;
-        let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
+        let mut keyspaces = self.keyspaces.write();
         keyspaces.insert(table.number(), keyspace);
         Ok(())
     }
@@ -248,7 +249,7 @@ impl Opened {
 
     /// Lets go of the tree of a table that was dropped.
     pub(super) fn forget(&self, table: &OpenTable) {
-        let mut keyspaces = self.keyspaces.write().unwrap_or_else(PoisonError::into_inner);
+        let mut keyspaces = self.keyspaces.write();
         keyspaces.remove(&table.number());
     }
 
@@ -260,10 +261,10 @@ impl Opened {
     }
 
     fn table_bytes(&self) -> u64 {
-        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.tables.lock();
         let (looked, bytes) = &mut *tables;
         if looked.is_none_or(|at| at.elapsed() >= TABLES_LOOK_AGAIN) {
-            let keyspaces = self.keyspaces.read().unwrap_or_else(PoisonError::into_inner);
+            let keyspaces = self.keyspaces.read();
             *bytes = keyspaces.values().map(Keyspace::disk_space).sum();
             *looked = Some(Instant::now());
         }

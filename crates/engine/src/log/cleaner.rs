@@ -10,9 +10,11 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use super::Shared;
 use super::segment::Segment;
@@ -63,38 +65,33 @@ struct State {
 }
 
 impl Cleaning {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A segment is full.
     pub(super) fn seal(&self, full: Full) {
-        self.lock().full.push_back(full);
+        self.state.lock().full.push_back(full);
         self.told.notify_all();
     }
 
     /// Whether there are segments that are full, and not sealed yet.
     fn has_full(&self) -> bool {
-        !self.lock().full.is_empty()
+        !self.state.lock().full.is_empty()
     }
 
     /// A segment that is full, and not sealed yet.
     pub(super) fn take_full(&self) -> Option<Full> {
-        self.lock().full.pop_front()
+        self.state.lock().full.pop_front()
     }
 
     /// A segment will be needed soon: making one waits for the disk.
     pub(super) fn prepare(&self, number: u32) {
-        self.lock().wanted = Some(number);
+        self.state.lock().wanted = Some(number);
         self.told.notify_all();
     }
 
     /// The segment that was made, if it has this number. If it is being made, this waits for it.
     pub(super) fn take_prepared(&self, number: u32) -> Option<Segment> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.wanted = None;
-        let state = self.told.wait_while(state, |state| state.is_preparing);
-        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        self.told.wait_while(&mut state, |state| state.is_preparing);
         state.prepared.take_if(|segment| segment.number() == number)
     }
 
@@ -105,7 +102,7 @@ impl Cleaning {
 
     fn set_behind(&self, is_behind: bool) {
         if is_behind != self.is_behind.swap(is_behind, Relaxed) {
-            self.lock().wants_cleaning |= is_behind;
+            self.state.lock().wants_cleaning |= is_behind;
             self.told.notify_all();
         }
     }
@@ -118,7 +115,7 @@ impl Cleaning {
     }
 
     fn want(&self) {
-        self.lock().wants_cleaning = true;
+        self.state.lock().wants_cleaning = true;
         self.told.notify_all();
     }
 
@@ -137,7 +134,7 @@ impl Cleaning {
     }
 
     fn end(&self) {
-        self.lock().has_ended = true;
+        self.state.lock().has_ended = true;
         self.told.notify_all();
     }
 }
@@ -269,16 +266,14 @@ fn run(shared: &Weak<Shared>, cleaning: &Cleaning) {
             done => done,
         };
         if !matches!(done, Ok(Ok(()))) {
-            let mut state = cleaning.lock();
+            let mut state = cleaning.state.lock();
             // It may have ended by a panic; and what is to be cleaned still is.
             state.is_preparing = false;
             state.wants_cleaning = true;
             cleaning.told.notify_all();
-            drop(
-                cleaning
-                    .told
-                    .wait_timeout_while(state, TRY_AGAIN, |state| !state.has_ended),
-            );
+            cleaning
+                .told
+                .wait_while_for(&mut state, |state| !state.has_ended, TRY_AGAIN);
         }
     }
 }
@@ -287,8 +282,8 @@ fn next_step(cleaning: &Cleaning) -> Step {
     let idle = |state: &mut State| {
         !state.has_ended && !state.wants_cleaning && state.full.is_empty() && state.wanted.is_none()
     };
-    let waited = cleaning.told.wait_timeout_while(cleaning.lock(), SYNC_EVERY, idle);
-    let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+    let mut state = cleaning.state.lock();
+    let waited = cleaning.told.wait_while_for(&mut state, idle, SYNC_EVERY);
     // What is not sealed is read when the engine is opened again.
     if state.has_ended {
         return Step::End;
@@ -322,11 +317,9 @@ impl Shared {
             return Ok(());
         }
         let is_behind = |_: &mut State| cleaning.is_behind();
-        drop(
-            cleaning
-                .told
-                .wait_timeout_while(cleaning.lock(), ROOM_WAIT_MAX, is_behind),
-        );
+        let mut state = cleaning.state.lock();
+        cleaning.told.wait_while_for(&mut state, is_behind, ROOM_WAIT_MAX);
+        drop(state);
         match cleaning.is_behind() {
             true => Err(EngineError::Behind {
                 dir: self.dir.clone(),
@@ -344,7 +337,7 @@ impl Shared {
             self.high_water.identity(),
             self.options.segment_bytes,
         );
-        let mut state = self.cleaning.lock();
+        let mut state = self.cleaning.state.lock();
         state.is_preparing = false;
         self.cleaning.told.notify_all();
         state.prepared = Some(made?);
@@ -361,7 +354,7 @@ impl Shared {
         } = full;
         // The keys stand for a segment that is on the disk: where any sync failed, it may not be.
         self.synced.sync_part(&self.dir, || segment.sync())?;
-        self.unsynced().retain(|other| other.number() != segment.number());
+        self.unsynced.lock().retain(|other| other.number() != segment.number());
         // Without these it takes more space, is not missed, and is read itself; it can be cleaned all the same.
         let cut = if stays_as_it_is {
             Ok(())
@@ -374,7 +367,7 @@ impl Shared {
             false => self.list_segments(None),
         };
         let written = keys.write(segment.path(), ended);
-        if let Some(used) = self.writer().uses.get_mut(&segment.number()) {
+        if let Some(used) = self.writer.lock().uses.get_mut(&segment.number()) {
             used.state = SegmentState::Sealed;
         }
         cut.and(listed).and(written)
@@ -392,12 +385,12 @@ impl Shared {
     /// The segment whose cleaning brings most; `None` if there is too little garbage, or somebody waits.
     fn victim(&self) -> Option<Arc<Segment>> {
         {
-            let state = self.cleaning.lock();
+            let state = self.cleaning.state.lock();
             if state.has_ended || !state.full.is_empty() || state.wanted.is_some() {
                 return None;
             }
         }
-        let writer = self.writer();
+        let writer = self.writer.lock();
         let amount = Amount::of(&writer, self.options.segment_bytes);
         self.cleaning.set_behind(amount.is_behind());
         let hurries = self.cleaning.hurries.load(Relaxed);
@@ -408,7 +401,7 @@ impl Shared {
         } else {
             return None;
         };
-        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        let segments = self.segments.read();
         segments.get(&number).cloned()
     }
 }

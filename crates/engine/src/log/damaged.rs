@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::Shared;
 use super::entry::At;
@@ -22,7 +23,7 @@ pub(super) struct Damaged {
 impl Damaged {
     /// A record was found damaged.
     pub(super) fn found(&self, at: At) {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.lock();
         if places.len() < PLACES_MAX {
             places.insert((at.segment, at.offset));
         }
@@ -34,7 +35,7 @@ impl Damaged {
         if self.count.load(Relaxed) == 0 {
             return;
         }
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.lock();
         places.remove(&(at.segment, at.offset));
         self.count.store(places.len(), Relaxed);
     }
@@ -49,7 +50,7 @@ impl Shared {
     pub(super) fn describe_damage(&self) -> Option<String> {
         let records = self.damaged.count();
         let stays = |state| matches!(state, SegmentState::Damaged | SegmentState::Unreadable);
-        let writer = self.writer();
+        let writer = self.writer.lock();
         let segments: Vec<u32> = writer
             .uses
             .iter()

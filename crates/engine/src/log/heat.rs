@@ -3,8 +3,9 @@
 //!
 //! The keys of stores begin with their hashes, so that their order says nothing about their use.
 
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
+
+use parking_lot::Mutex;
 
 use super::Shared;
 use super::entry::Entry;
@@ -66,14 +67,14 @@ impl Shared {
             return;
         }
         // Who finds another at it need do nothing.
-        let Ok(mut hand) = self.heat.hand.try_lock() else {
+        let Some(mut hand) = self.heat.hand.try_lock() else {
             return;
         };
         for _ in 0..LEAVES_MAX {
             if !self.heat.is_too_much() {
                 return;
             }
-            let tables = self.tables();
+            let tables = self.tables.read();
             let next = tables.by_number.range(hand.table..).next();
             let Some((&number, table)) = next.or_else(|| tables.by_number.first_key_value()) else {
                 return;
@@ -116,7 +117,7 @@ mod tests {
         let mut batch = WriteBatch::new();
         batch.put(&*table, "key".into(), vec![1; 100].into());
         engine.write(batch).unwrap();
-        let found = engine.shared.tables().by_name["t"].clone();
+        let found = engine.shared.tables.read().by_name["t"].clone();
         // The clock comes by for the first time, and has found the table when it is dropped.
         assert!(engine.shared.cool_leaf(&found, Tree::first_leaf()).is_some());
         engine.drop_table("t").unwrap();

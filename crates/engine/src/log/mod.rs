@@ -29,7 +29,9 @@ mod writer;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
 
 use self::cleaner::{Cleaner, Cleaning};
 use self::damaged::Damaged;
@@ -282,23 +284,10 @@ fn tail_of(
 }
 
 impl Shared {
-    fn writer(&self) -> MutexGuard<'_, Writer> {
-        // What a writer that panicked leaves behind is no worse than what a crash does.
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn tables(&self) -> RwLockReadGuard<'_, Tables> {
-        self.tables.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn unsynced(&self) -> MutexGuard<'_, Vec<Arc<Segment>>> {
-        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn sync(&self) -> Result<(), EngineError> {
         self.synced.sync(&self.dir, || {
             let (active, mark) = {
-                let writer = self.writer();
+                let writer = self.writer.lock();
                 let active = writer.active.as_ref();
                 let mark = active.map(|active| Mark {
                     number: active.segment.number().into(),
@@ -306,7 +295,7 @@ impl Shared {
                 });
                 (active.map(|active| Arc::clone(&active.segment)), mark)
             };
-            let full = self.unsynced().clone();
+            let full = self.unsynced.lock().clone();
             for segment in full.iter().chain(&active) {
                 let synced = segment.sync();
                 synced.map_err(|error| self.synced.failed(&self.dir, &error))?;
@@ -321,8 +310,8 @@ impl Shared {
 
     /// Notes which segments there are, but for one that is about to be deleted.
     fn list_segments(&self, without: Option<u32>) -> Result<(), EngineError> {
-        let _listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
-        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        let _listing = self.listing.lock();
+        let segments = self.segments.read();
         let listed = Listed::of(segments.keys().copied().filter(|number| Some(*number) != without));
         drop(segments);
         listed.write(&self.dir)
@@ -331,7 +320,7 @@ impl Shared {
     /// The segment that is made before it is needed, and what is left of one that is cleaned, which is moved before that is
     /// deleted.
     fn pending_disk_bytes(&self) -> u64 {
-        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        let segments = self.segments.read();
         match segments.is_empty() {
             true => 0,
             false => 2 * self.options.segment_bytes,
@@ -340,8 +329,8 @@ impl Shared {
 
     fn open_table(self: &Arc<Self>, name: &str) -> Result<Arc<dyn Table>, EngineError> {
         name::check(name)?;
-        let mut writer = self.writer();
-        let known = self.tables().by_name.get(name).cloned();
+        let mut writer = self.writer.lock();
+        let known = self.tables.read().by_name.get(name).cloned();
         let table = match known {
             Some(table) => table,
             None => {
@@ -352,7 +341,7 @@ impl Shared {
                 catalog.write(&self.dir)?;
                 writer.catalog = catalog;
                 let table = Arc::new(LogTable::new(name, number, Tree::default()));
-                let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+                let mut tables = self.tables.write();
                 tables.insert(Arc::clone(&table));
                 table
             }
@@ -361,7 +350,7 @@ impl Shared {
     }
 
     fn drop_table(&self, name: &str) -> Result<(), EngineError> {
-        let mut writer = self.writer();
+        let mut writer = self.writer.lock();
         let mut catalog = writer.catalog.clone();
         if catalog.numbers.remove(name).is_none() {
             return Ok(());
@@ -369,14 +358,14 @@ impl Shared {
         catalog.write(&self.dir)?;
         writer.catalog = catalog;
         let table = {
-            let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+            let mut tables = self.tables.write();
             let table = tables.by_name.remove(name);
             table.inspect(|table| drop(tables.by_number.remove(&table.number)))
         };
         let Some(table) = table else { return Ok(()) };
         table.open.set_dropped();
         let mut contents = table.write();
-        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        let segments = self.segments.read();
         contents.segments = Some(segments.clone());
         drop(segments);
         let mut hot_bytes = 0;
@@ -400,7 +389,7 @@ impl Drop for LogEngine {
             while let Some(full) = self.shared.cleaning.take_full() {
                 self.shared.seal(full)?;
             }
-            let active = self.shared.writer().active.take();
+            let active = self.shared.writer.lock().active.take();
             let active = active.filter(|active| active.batches > 0);
             active.map_or(Ok(()), |active| self.shared.seal(active.into()))
         });
@@ -419,7 +408,7 @@ impl Engine for LogEngine {
     }
 
     fn tables(&self) -> Result<Vec<String>, EngineError> {
-        Ok(self.shared.writer().catalog.numbers.keys().cloned().collect())
+        Ok(self.shared.writer.lock().catalog.numbers.keys().cloned().collect())
     }
 
     fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {

@@ -2,7 +2,7 @@
 //! is on the disk.
 
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::Shared;
 use super::entry::{At, Entry};
@@ -55,7 +55,7 @@ impl Shared {
             return Ok(());
         }
         self.sync()?;
-        let writer = self.writer();
+        let writer = self.writer.lock();
         if writer.uses.get(&number).is_some_and(|used| used.live_bytes > 0) {
             debug_assert!(false, "segment {number} is still used");
             drop(writer);
@@ -65,8 +65,8 @@ impl Shared {
         drop(writer);
         // From here on no key needs it. A deletion that fails is tried again.
         self.list_segments(Some(number))?;
-        self.writer().uses.remove(&number);
-        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        self.writer.lock().uses.remove(&number);
+        let mut segments = self.segments.write();
         segments.remove(&number);
         drop(segments);
         // What comes back when power is lost before the directory is on the disk is older than what it was moved to.
@@ -74,7 +74,7 @@ impl Shared {
     }
 
     fn begin_moving(&self, segment: u32) -> Moving {
-        let mut writer = self.writer();
+        let mut writer = self.writer.lock();
         let oldest_other = writer.uses.keys().copied().find(|&other| other != segment);
         let used = writer.uses.get_mut(&segment);
         Moving {
@@ -86,7 +86,7 @@ impl Shared {
     }
 
     fn set_state(&self, segment: u32, state: SegmentState) {
-        if let Some(used) = self.writer().uses.get_mut(&segment) {
+        if let Some(used) = self.writer.lock().uses.get_mut(&segment) {
             used.state = state;
         }
     }
@@ -121,7 +121,7 @@ impl Shared {
     fn take_and_move(&self, moving: &mut Moving) -> Result<(), EngineError> {
         let candidates = std::mem::take(&mut moving.candidates);
         for frames in candidates.frames.chunk_by(|one, other| one.table == other.table) {
-            let Some(table) = self.tables().by_number.get(&frames[0].table).cloned() else {
+            let Some(table) = self.tables.read().by_number.get(&frames[0].table).cloned() else {
                 continue;
             };
             let keys: Vec<&[u8]> = frames.iter().map(|frame| &candidates.keys[frame.key.clone()]).collect();
@@ -153,13 +153,13 @@ impl Shared {
     fn move_records(&self, moving: &mut Moving) -> Result<(), EngineError> {
         let records = std::mem::take(&mut moving.records);
         moving.bytes = 0;
-        let mut writer = self.writer();
+        let mut writer = self.writer.lock();
         let writer = &mut *writer;
         self.synced.check(&self.dir)?;
         writer.batch.clear();
         let mut moved = Vec::with_capacity(records.len());
         for (number, at, record) in &records {
-            let Some(table) = self.tables().by_number.get(number).cloned() else {
+            let Some(table) = self.tables.read().by_number.get(number).cloned() else {
                 continue;
             };
             let has = table.read().tree.get_on(record.spot(), record.key()).map(Entry::at);

@@ -3,9 +3,10 @@
 //! A scan takes a few keys at a time. Who changes a key that it has not come to leaves behind what was there.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use super::Shared;
 use super::table::{Contents, Held, LogTable, held, on_disk};
@@ -65,7 +66,7 @@ impl LogScan {
     /// Takes what comes next.
     fn take(&mut self) {
         let contents = self.table.read();
-        let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut past = self.past.lock();
         let (taken, last) = next_of(&contents, &past, &self.table, &self.shared);
         self.taken = taken;
         match last {

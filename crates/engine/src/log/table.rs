@@ -1,9 +1,10 @@
 //! A table: its keys, and who reads them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::Shared;
 use super::entry::{At, Entry};
@@ -68,11 +69,11 @@ impl LogTable {
     }
 
     pub(super) fn read(&self) -> RwLockReadGuard<'_, Contents> {
-        self.contents.read().unwrap_or_else(PoisonError::into_inner)
+        self.contents.read()
     }
 
     pub(super) fn write(&self) -> RwLockWriteGuard<'_, Contents> {
-        self.contents.write().unwrap_or_else(PoisonError::into_inner)
+        self.contents.write()
     }
 }
 
@@ -98,7 +99,7 @@ impl Contents {
     fn remember(&mut self, key: &[u8], before: Option<&Entry>, table: u32, segments: &RwLock<Segments>) {
         self.scans.retain(|scan| {
             let Some(scan) = scan.upgrade() else { return false };
-            let mut past = scan.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut past = scan.lock();
             // There is no entry of a segment that is not there.
             past.remember(key, || before.and_then(|entry| held(entry, table, segments)));
             true
@@ -117,7 +118,7 @@ pub(super) fn held(entry: &Entry, table: u32, segments: &RwLock<Segments>) -> Op
     if let Some(pair) = entry.pair() {
         return Some(Held::Memory(pair));
     }
-    let segments = segments.read().unwrap_or_else(PoisonError::into_inner);
+    let segments = segments.read();
     on_disk(entry, table, &segments).map(Held::Disk)
 }
 

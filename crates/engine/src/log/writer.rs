@@ -1,7 +1,7 @@
 //! Where the log is written: one segment, of which one batch is appended after the other, until it is full.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::Shared;
 use super::catalog::Catalog;
@@ -245,7 +245,7 @@ impl Shared {
     /// Makes a batch.
     pub(super) fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
         self.wait_for_room()?;
-        let mut writer = self.writer();
+        let mut writer = self.writer.lock();
         let writer = &mut *writer;
         self.synced.check(&self.dir)?;
         let tables = self.tables_of(&batch)?;
@@ -317,7 +317,7 @@ impl Shared {
 
     /// The tables of a batch.
     fn tables_of(&self, batch: &WriteBatch) -> Result<Vec<Arc<LogTable>>, EngineError> {
-        let tables = self.tables();
+        let tables = self.tables.read();
         let find = |name: &str| {
             let no_table = || EngineError::NoTable { table: name.to_owned() };
             tables.by_name.get(name).cloned().ok_or_else(no_table)
@@ -407,13 +407,13 @@ impl Shared {
             return Err(error);
         }
         let segment = Arc::new(segment);
-        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        let mut segments = self.segments.write();
         segments.insert(number, Arc::clone(&segment));
         drop(segments);
         writer.uses.insert(number, Use::open(SEGMENT_HEAD_BYTES));
         writer.last = number;
         if let Some(full) = writer.active.replace(Active::begin(segment)) {
-            self.unsynced().push(Arc::clone(&full.segment));
+            self.unsynced.lock().push(Arc::clone(&full.segment));
             self.cleaning.seal(full.into());
         }
         Ok(())

@@ -8,9 +8,10 @@ mod contents;
 mod eviction;
 mod table;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 use self::contents::Contents;
 use self::eviction::Clock;
@@ -84,8 +85,7 @@ impl Shared {
 
     /// Replaces the contents by what a change makes of them, unless it fails.
     fn change<T>(&self, change: impl FnOnce(&mut Contents) -> Result<T, EngineError>) -> Result<T, EngineError> {
-        // A writer that panicked has published nothing.
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer.lock();
         let mut contents = Contents::clone(&self.current.load());
         let result = change(&mut contents)?;
         if let Some(clock) = &mut writer.clock {

@@ -19,12 +19,13 @@ mod writer;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use mysql::prelude::Queryable;
 use mysql::{Conn, Error, Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, PooledConn};
+use parking_lot::{Mutex, RwLock};
 
 use self::failure::Failure;
 use self::owner::Owner;
@@ -155,13 +156,8 @@ impl Shared {
         self.owner.check(action, &self.failure())
     }
 
-    fn writer(&self) -> MutexGuard<'_, Writer> {
-        // What a writer that panicked leaves behind ends with its connection.
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn open_table_of(&self, name: &str) -> Option<Arc<OpenTable>> {
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        let tables = self.tables.read();
         tables.get(name).cloned()
     }
 
@@ -171,7 +167,7 @@ impl Shared {
             let no_table = || EngineError::NoTable { table: name.to_owned() };
             tables.push((self.open_table_of(name).ok_or_else(no_table)?, changes));
         }
-        let mut writer = self.writer();
+        let mut writer = self.writer.lock();
         if let Err(error) = self.transact(&mut writer, &tables) {
             // It may have been made nevertheless.
             for (table, changes) in &tables {
@@ -248,14 +244,14 @@ impl Shared {
 
     fn open_table(self: &Arc<Self>, name: &str) -> Result<Arc<dyn Table>, EngineError> {
         name::check(name)?;
-        let mut writer = self.writer();
+        let mut writer = self.writer.lock();
         let table = match self.open_table_of(name) {
             Some(table) => table,
             None => {
                 let open = |connection: &mut Conn| catalog::open_table(connection, name);
                 let number = self.change(&mut writer, "create a table", open)?;
                 let table = Arc::new(OpenTable::new(name, number));
-                let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+                let mut tables = self.tables.write();
                 tables.insert(name.to_owned(), table.clone());
                 table
             }
@@ -264,11 +260,11 @@ impl Shared {
     }
 
     fn drop_table(&self, name: &str) -> Result<(), EngineError> {
-        let mut writer = self.writer();
+        let mut writer = self.writer.lock();
         let forget = |connection: &mut Conn| catalog::forget_table(connection, name);
         self.change(&mut writer, "drop a table", forget)?;
         {
-            let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+            let mut tables = self.tables.write();
             if let Some(table) = tables.remove(name) {
                 table.set_dropped();
             }
@@ -279,12 +275,12 @@ impl Shared {
 
     /// Uses a database that went back, as it is now: with the tables that are open, and nothing else from memory.
     fn go_on(&self) -> Result<(), EngineError> {
-        let mut writer = self.writer();
+        let mut writer = self.writer.lock();
         let failed = |error| self.failure().name("open its tables again", error);
         let connection = writer.resume(&self.failure())?;
         catalog::prepare(connection).map_err(failed)?;
         let tables: Vec<_> = {
-            let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+            let tables = self.tables.read();
             tables.values().cloned().collect()
         };
         for table in tables {

@@ -12,10 +12,10 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mysql::prelude::Queryable;
 use mysql::{Conn, Error};
+use parking_lot::Mutex;
 
 use super::failure::{self, Failure};
 use crate::error::EngineError;
@@ -86,7 +86,7 @@ impl Owner {
 
     /// What the server has lost, in words.
     pub(super) fn lost_writes(&self) -> Option<String> {
-        let texts = [self.lost.text(), self.gone().clone()];
+        let texts = [self.lost.text(), self.gone.lock().clone()];
         let texts: Vec<String> = texts.into_iter().flatten().collect();
         (!texts.is_empty()).then(|| texts.join("; "))
     }
@@ -126,7 +126,7 @@ impl Owner {
             }
         };
         // The first one counts: what another one has written since is no loss of ours.
-        let mut gone = self.gone();
+        let mut gone = self.gone.lock();
         if self.state.load(Acquire) == OURS {
             *gone = (state == WENT_BACK).then(|| lost(writes, known));
             self.state.store(state, Release);
@@ -181,7 +181,7 @@ impl Owner {
     /// Uses a database that went back, as it is now. What it has lost is noted.
     pub(super) fn resume(&self, connection: &mut Conn, failure: &Failure<'_>) -> Result<(), EngineError> {
         {
-            let mut gone = self.gone();
+            let mut gone = self.gone.lock();
             if let Some(lost) = &*gone {
                 self.lost.add(lost)?;
             }
@@ -209,10 +209,6 @@ impl Owner {
         )?;
         self.writes.fetch_max(next, AcqRel);
         Ok(())
-    }
-
-    fn gone(&self) -> MutexGuard<'_, Option<String>> {
-        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn marks(&self) -> [Mark; 1] {

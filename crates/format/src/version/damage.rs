@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 
 use fondaco_model::PartitionId;
+use parking_lot::Mutex;
 
 use super::{ColdRead, Version};
 use crate::error::FormatError;
@@ -30,7 +30,7 @@ impl Version {
         if !self.damage.is_any.load(Relaxed) && unreadable_pages() == 0 {
             return damaged;
         }
-        for (number, reason) in &*self.damage.first.lock().unwrap_or_else(PoisonError::into_inner) {
+        for (number, reason) in &*self.damage.first.lock() {
             let partition = self.chunks[*number as usize].partition();
             damaged.entry(partition).or_insert_with(|| reason.clone());
         }
@@ -64,7 +64,7 @@ impl Version {
             error => error.is_corruption(),
         };
         if is_damage {
-            let mut first = self.damage.first.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut first = self.damage.first.lock();
             first.entry(chunk).or_insert_with(|| error.to_string());
             self.damage.is_any.store(true, Relaxed);
         }

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Mutex, PoisonError};
 
 use fondaco_format::FileEntry;
+use parking_lot::Mutex;
 
 use super::error::FetchError;
 use super::file::{FileFetch, Shared};
@@ -69,8 +69,7 @@ impl<'a> Batch<'a> {
                 scope.spawn(move || {
                     priority::step_back();
                     while !failed.load(Relaxed) {
-                        // A poisoned queue is still a queue: taking the next one cannot fail.
-                        let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+                        let next = queue.lock().next();
                         let Some(entry) = next else { return };
                         let result = self.fetch(entry, cache);
                         failed.fetch_or(result.is_err(), Relaxed);
@@ -122,7 +121,7 @@ impl<'a> Batch<'a> {
 
     /// It looked as if files need no copies, and so nobody asked whether copies fit.
     fn reserve_copies(&self) -> Result<(), FetchError> {
-        let mut reservation = self.for_copies.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reservation = self.for_copies.lock();
         if reservation.is_none() {
             *reservation = Some(space::reserve(self.plan.need(self.dir, false)?, self.reserve_bytes)?);
         }

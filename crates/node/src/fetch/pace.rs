@@ -3,11 +3,12 @@
 //! The threads of a fetch report here and ask here before each piece; anyone may look, and change
 //! the rate or stop it, at any time.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fondaco_model::TokenBucket;
+use parking_lot::Mutex;
 
 use super::error::FetchError;
 
@@ -127,7 +128,7 @@ impl FetchControl {
             files_total: self.files_total.load(Relaxed),
             files_done: self.files_done.load(Relaxed),
             rate_bytes_per_second: self.rate.load(Relaxed),
-            rate_limit_bytes_per_second: self.bucket().rate_bytes_per_second().unwrap_or(0),
+            rate_limit_bytes_per_second: self.bucket.lock().rate_bytes_per_second().unwrap_or(0),
         }
     }
 
@@ -154,7 +155,7 @@ impl FetchControl {
 
     pub(super) fn set_rate_limit(&self, rate: Option<u64>) {
         let now = self.clock.now();
-        self.bucket().set_rate(rate, now);
+        self.bucket.lock().set_rate(rate, now);
     }
 
     pub(super) fn report_rate(&self, bytes_per_second: u64, smooth_bytes_per_second: u64) {
@@ -185,13 +186,13 @@ impl FetchControl {
     pub(super) fn passed(&self, bytes: u64) -> Result<(), FetchError> {
         self.bytes_done.fetch_add(bytes, Relaxed);
         let now = self.clock.now();
-        self.bucket().take(bytes, now);
+        self.bucket.lock().take(bytes, now);
         loop {
             self.check()?;
             let now = self.clock.now();
             let delay = match self.is_paused() {
                 true => SLEEP_MAX,
-                false => self.bucket().delay(now),
+                false => self.bucket.lock().delay(now),
             };
             if delay.is_zero() {
                 return Ok(());
@@ -211,10 +212,5 @@ impl FetchControl {
             }
             self.clock.sleep(left.min(SLEEP_MAX));
         }
-    }
-
-    fn bucket(&self) -> MutexGuard<'_, TokenBucket> {
-        // Nothing panics between taking and leaving it that would leave it half changed.
-        self.bucket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

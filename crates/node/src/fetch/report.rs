@@ -1,6 +1,6 @@
 //! What a fetch has to say when it is done.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 /// How many corrupt files are remembered by name.
 const CORRUPT_MAX: usize = 100;
@@ -31,7 +31,7 @@ pub(super) struct Findings(Mutex<Vec<CorruptFile>>);
 impl Findings {
     pub(super) fn corrupt(&self, location: String, file: &str) {
         tracing::error!(%location, file, "a source has a corrupt file");
-        let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.0.lock();
         if found.len() < CORRUPT_MAX {
             found.push(CorruptFile {
                 location,
@@ -41,7 +41,7 @@ impl Findings {
     }
 
     pub(super) fn take(&self) -> Vec<CorruptFile> {
-        let mut found = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut found = std::mem::take(&mut *self.0.lock());
         found.sort();
         found
     }

@@ -6,7 +6,8 @@
 
 use std::fs::{self, File};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::error::FetchError;
 use super::pace::FetchControl;
@@ -47,7 +48,7 @@ impl<'a> Settling<'a> {
     /// Adds a file; if too many wait, the caller sees to it that they become durable.
     pub(super) fn add(&self, complete: Complete) -> Result<(), FetchError> {
         let full = {
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = self.waiting.lock();
             waiting.push(complete);
             (waiting.len() >= WAITING_MAX).then(|| std::mem::take(&mut *waiting))
         };
@@ -56,7 +57,7 @@ impl<'a> Settling<'a> {
 
     /// Sees to it that all files that were added become durable and get their names.
     pub(super) fn finish(&self) -> Result<(), FetchError> {
-        let files = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        let files = std::mem::take(&mut *self.waiting.lock());
         self.settle(files)
     }
 
@@ -66,8 +67,7 @@ impl<'a> Settling<'a> {
         let work = || {
             priority::step_back();
             loop {
-                // A poisoned queue is still a queue: taking the next one cannot fail.
-                let next = files.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let next = files.lock().next();
                 let Some(complete) = next else { return Ok(()) };
                 self.control.check()?;
                 self.settle_one(&complete)?;

@@ -7,8 +7,9 @@
 //! with the file.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::source::FetchSource;
 
@@ -80,10 +81,10 @@ impl Sources {
     /// Which source to ask now, of those that a file has not given up on.
     pub(super) fn choose(&self, given_up: &[bool], now: Duration) -> Choice {
         let left = || self.0.iter().enumerate().filter(|(number, _)| !given_up[*number]);
-        let all_avoided = left().all(|(_, entry)| entry.health().is_avoided);
+        let all_avoided = left().all(|(_, entry)| entry.health.lock().is_avoided);
         let mut earliest = None;
         for (number, entry) in left() {
-            let health = entry.health();
+            let health = entry.health.lock();
             if health.is_avoided && !all_avoided {
                 continue;
             }
@@ -99,19 +100,19 @@ impl Sources {
     /// Notes that bytes came.
     pub(super) fn gave(&self, number: usize, bytes: u64) {
         self.0[number].bytes.fetch_add(bytes, Relaxed);
-        let mut health = self.0[number].health();
+        let mut health = self.0[number].health.lock();
         health.failures = 0;
         health.is_avoided = false;
     }
 
     /// Notes that a source gave nothing for so long, and then failed.
     pub(super) fn took(&self, number: usize, time: Duration) {
-        self.0[number].health().is_avoided |= time >= FAILURE_SLOW_MIN;
+        self.0[number].health.lock().is_avoided |= time >= FAILURE_SLOW_MIN;
     }
 
     /// Notes a failure. Several files that run into the same one count once.
     pub(super) fn failed(&self, number: usize, now: Duration) {
-        let mut health = self.0[number].health();
+        let mut health = self.0[number].health.lock();
         if health.rests_until <= now {
             let rest = REST_MIN.saturating_mul(2u32.saturating_pow(health.failures));
             health.failures += 1;
@@ -121,7 +122,7 @@ impl Sources {
 
     /// Notes that a source asked to be left alone.
     pub(super) fn busy(&self, number: usize, retry_after: Duration, now: Duration) {
-        let mut health = self.0[number].health();
+        let mut health = self.0[number].health.lock();
         let until = now + retry_after.clamp(REST_MIN, BUSY_MAX);
         health.rests_until = health.rests_until.max(until);
     }
@@ -134,12 +135,7 @@ impl Sources {
     }
 }
 
-impl Entry {
-    fn health(&self) -> MutexGuard<'_, Health> {
-        // Numbers are never half changed.
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Entry {}
 
 impl<S: FetchSource + 'static> From<S> for Sources {
     fn from(source: S) -> Self {

@@ -8,9 +8,10 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use fondaco_format::FileEntry;
+use parking_lot::Mutex;
 
 use super::error::FetchError;
 use super::file::part_name;
@@ -55,7 +56,7 @@ pub struct Reservation(Arc<Need>);
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        reserved().retain(|need| !Arc::ptr_eq(need, &self.0));
+        RESERVED.lock().retain(|need| !Arc::ptr_eq(need, &self.0));
     }
 }
 
@@ -74,7 +75,7 @@ pub fn reserve_space<'f>(
 
 /// Reserves space, if there is enough besides what must stay free.
 pub(super) fn reserve(need: Need, reserve_bytes: u64) -> Result<Reservation, FetchError> {
-    let mut reserved = reserved();
+    let mut reserved = RESERVED.lock();
     check_against(&reserved, &need, reserve_bytes)?;
     let need = Arc::new(need);
     reserved.push(Arc::clone(&need));
@@ -83,7 +84,7 @@ pub(super) fn reserve(need: Need, reserve_bytes: u64) -> Result<Reservation, Fet
 
 /// Whether it could be reserved now.
 pub(super) fn check(need: &Need, reserve_bytes: u64) -> Result<(), FetchError> {
-    check_against(&reserved(), need, reserve_bytes)
+    check_against(&RESERVED.lock(), need, reserve_bytes)
 }
 
 fn check_against(reserved: &[Arc<Need>], need: &Need, reserve_bytes: u64) -> Result<(), FetchError> {
@@ -123,11 +124,6 @@ pub(super) fn shareable(sources: &Sources, dir: &Path) -> Option<usize> {
             .local_dir()
             .is_some_and(|from| device(from) == Some(device_here) && share::is_possible(from, here))
     })
-}
-
-fn reserved() -> MutexGuard<'static, Vec<Arc<Need>>> {
-    // Changed by single moves: whoever panicked left it whole.
-    RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a file takes on the disk, if there is one; a link belongs to someone else.

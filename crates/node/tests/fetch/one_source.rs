@@ -28,7 +28,7 @@ fn a_copied_and_a_linked_version_are_whole() {
 #[test]
 fn a_connection_that_breaks_is_resumed_where_it_broke() {
     let (source, place) = (Source::new(false), Place::new());
-    *source.breaks_after.lock().unwrap() = Some(300_000);
+    *source.breaks_after.lock() = Some(300_000);
     place
         .fetch(Arc::clone(&source), &control(), &Tuning::default())
         .unwrap();

@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fondaco_model::VersionNumber;
@@ -13,6 +13,7 @@ use fondaco_node::{
     FetchError, FetchSource, PageCache, PeerClient, PeerSource, RequestKey, SIGNED_MS_MAX, Signature, SignedRequest,
     SourceError, Sources, TIME_HEADER,
 };
+use parking_lot::Mutex;
 
 use crate::place::{Place, Source, Tuning, hurried};
 
@@ -87,7 +88,7 @@ fn serve(stream: TcpStream, own: &str, dir: &Path, faults: &Faults) -> Option<()
             let found = lines.iter().find(|line| line.to_lowercase().starts_with(name))?;
             Some(found.split_once(':')?.1.trim().to_owned())
         };
-        faults.last_path.lock().unwrap().clone_from(&path);
+        faults.last_path.lock().clone_from(&path);
         let spent = |count: &AtomicU32| count.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
         assert!(!lines.concat().contains(TOKEN), "the token is sent");
         let signature: Option<Signature> = header("authorization:").and_then(|text| text.parse().ok());
@@ -159,10 +160,7 @@ fn a_version_comes_from_a_peer() {
     let report = place.fetch(peer.source(), &hurried(), &Tuning::default()).unwrap();
     place.assert_whole();
     assert_eq!(report.bytes_from[0].0, peer.source().name());
-    assert!(
-        peer.faults.last_path.lock().unwrap().ends_with(".index"),
-        "indexes come last"
-    );
+    assert!(peer.faults.last_path.lock().ends_with(".index"), "indexes come last");
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fondaco_format::{Checksum, Compression, GIVEN_AWAY_FILE, Version, verify};
@@ -14,6 +14,7 @@ use fondaco_node::{
     Clock, FetchControl, FetchError, FetchPlan, FetchReport, FetchSource, FetchTarget, FetchTuning, Histogram,
     HistogramSnapshot, PageCache, SourceError, Sources, SystemClock,
 };
+use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use crate::written;
@@ -97,7 +98,7 @@ impl FetchSource for Source {
         let bytes = fs::read(self.dir.path().join(file))?;
         let rest = bytes[offset as usize..].to_vec();
         self.bytes_read.fetch_add(rest.len() as u64, Relaxed);
-        let good = self.breaks_after.lock().unwrap().take();
+        let good = self.breaks_after.lock().take();
         Ok(match good.filter(|good| *good < rest.len() as u64) {
             Some(good) => {
                 let first = io::Cursor::new(rest[..good as usize].to_vec());

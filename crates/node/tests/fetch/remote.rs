@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use fondaco_model::PartitionCount;
 use fondaco_node::{FetchError, FetchSource, LocationSource, PageCache, SourceError, Sources};
 use fondaco_storage::{Location, S3Options, Secret, StorageOptions};
 use fondaco_testing::{Hdfs, S3};
+use parking_lot::Mutex;
 
 use crate::place::{Place, Tuning, control};
 
@@ -118,25 +118,17 @@ fn survives_a_death(location: &Location, kill: impl FnOnce() + Send, restart: im
 #[test]
 fn a_version_goes_through_s3_whose_server_dies_in_mid_fetch_and_returns() {
     let server = Mutex::new(S3::start());
-    let options = s3_options(&server.lock().unwrap());
+    let options = s3_options(&server.lock());
     let location = options.locate(&format!("s3://{}/pymk-1", S3::BUCKET)).unwrap();
-    survives_a_death(
-        &location,
-        || server.lock().unwrap().kill(),
-        || server.lock().unwrap().restart(),
-    );
+    survives_a_death(&location, || server.lock().kill(), || server.lock().restart());
 }
 
 #[test]
 fn a_version_goes_through_hdfs_whose_servers_die_in_mid_fetch_and_return() {
     let server = Mutex::new(Hdfs::start());
-    let url = server.lock().unwrap().url();
+    let url = server.lock().url();
     let location: Location = format!("{url}/versions/pymk-1").parse().unwrap();
-    survives_a_death(
-        &location,
-        || server.lock().unwrap().kill(),
-        || server.lock().unwrap().restart(),
-    );
+    survives_a_death(&location, || server.lock().kill(), || server.lock().restart());
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn a_source_that_is_gone_is_done_without() {
 #[test]
 fn a_source_that_breaks_in_the_middle_is_continued_by_the_next() {
     let (breaking, other, place) = (Source::new(false), Source::new(false), Place::new());
-    *breaking.breaks_after.lock().unwrap() = Some(300_000);
+    *breaking.breaks_after.lock() = Some(300_000);
     let report = place
         .fetch(several([&breaking, &other]), &hurried(), &Tuning::default())
         .unwrap();
@@ -87,7 +87,7 @@ fn a_source_is_not_blamed_for_what_another_gave() {
     let (bad, good, place) = (Source::new(false), Source::new(false), Place::new());
     let file = bad.data_file();
     bad.corrupt(&file);
-    *bad.breaks_after.lock().unwrap() = Some(300_000);
+    *bad.breaks_after.lock() = Some(300_000);
     let report = place
         .fetch(several([&bad, &good]), &hurried(), &Tuning::default())
         .unwrap();

@@ -1,11 +1,12 @@
 //! Nodes whose disk is full, or cannot be read in places.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use fondaco_engine::{Engine, EngineError, Hot, MemoryEngine, Scan, Table, WriteBatch};
+use parking_lot::Mutex;
 use redis::Value;
 
 use crate::harness::{Cluster, Shape, bulk};
@@ -27,7 +28,7 @@ struct FaultyTable {
 impl FaultyEngine {
     /// Lets all records of stores be unreadable. How many they are.
     fn spoil(&self) -> usize {
-        let mut unreadable = self.unreadable.lock().unwrap();
+        let mut unreadable = self.unreadable.lock();
         for name in self.inner.tables().unwrap() {
             let table = self.inner.open_table(&name).unwrap();
             let keys = table.scan(&[], None).unwrap().map(|entry| entry.unwrap().0);
@@ -57,7 +58,7 @@ impl Engine for FaultyEngine {
         if self.is_full.load(Relaxed) {
             return Err(EngineError::DiskFull { dir: "full".into() });
         }
-        let mut unreadable = self.unreadable.lock().unwrap();
+        let mut unreadable = self.unreadable.lock();
         for name in self.inner.tables()? {
             let table = self.inner.open_table(&name)?;
             unreadable.retain(|key| batch.change_of(&*table, key).is_none());
@@ -80,7 +81,7 @@ impl Engine for FaultyEngine {
 
 impl FaultyTable {
     fn check(&self, key: &[u8]) -> Result<(), EngineError> {
-        match self.unreadable.lock().unwrap().contains(key) {
+        match self.unreadable.lock().contains(key) {
             true => Err(EngineError::Corrupt {
                 place: "a bad sector".to_owned(),
                 reason: "it cannot be read: Input/output error (os error 5)".to_owned(),

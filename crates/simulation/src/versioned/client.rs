@@ -1,6 +1,6 @@
 //! Clients of the store: what they do next, by chance, and how it is written down as history.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -112,10 +112,7 @@ impl World {
         let bases = Bases::default();
         let theirs = Arc::clone(&bases);
         let decide = move |record: &Record, _| {
-            theirs
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(values(record));
+            theirs.lock().push(values(record));
             Edit::Put {
                 value: value.clone(),
                 expiry: Expiry::Never,

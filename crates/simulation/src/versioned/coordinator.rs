@@ -1,7 +1,7 @@
 //! Coordinators, which drive the real operations over the simulated network, and write down what came of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_client::ClientError;
@@ -13,6 +13,7 @@ use fondaco_client::read::{Directory, Failure, HealthPolicy, Steering, SteeringP
 use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{Record, Resolution, VectorClock, resolve};
 use fondaco_model::{NodeId, RoutingTable};
+use parking_lot::Mutex;
 
 use super::history::WriteNumber;
 use super::message::{Asker, Event, Happening, Matter};
@@ -268,7 +269,7 @@ impl World {
         if let (Doing::Write { number, .. }, true) = (&running.doing, running.puts > 1) {
             self.history.write_tried_again(*number);
         }
-        let bases = std::mem::take(&mut *running.bases.lock().unwrap_or_else(PoisonError::into_inner));
+        let bases = std::mem::take(&mut *running.bases.lock());
         if let Doing::Write { number, .. } = running.doing {
             for base in bases {
                 self.history.write_read(number, base);

@@ -2,11 +2,11 @@
 //! wanted.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use fondaco_model::TokenBucket;
+use parking_lot::Mutex;
 
 use crate::interrupt::Interrupt;
 
@@ -47,8 +47,7 @@ impl Pace {
     /// Somebody asked the program to stop, or another one has failed.
     pub fn moved(&self, bytes: u64) -> anyhow::Result<()> {
         let delay = {
-            // Changed by steps that do not panic.
-            let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut bucket = self.bucket.lock();
             bucket.take(bytes, self.started.elapsed());
             bucket.delay(self.started.elapsed())
         };
