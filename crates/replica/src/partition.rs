@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use fondaco_model::versioned::HashTree;
 use fondaco_model::{NodeId, PartitionId};
 
-use crate::catching_up::Compared;
+use crate::membership::catching_up::Compared;
 
 /// How many changes are remembered while a tree is made. If there are more, it is made again.
 const MISSED_MAX: usize = 1 << 20;

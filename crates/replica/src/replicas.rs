@@ -11,21 +11,23 @@ use fondaco_engine::KeyMemory;
 use fondaco_model::versioned::HashTree;
 use fondaco_model::{NodeId, PartitionSet};
 
-use crate::committer::{Committers, ShardDots};
-use crate::dropping::Dropping;
+use crate::anti_entropy::{reconciling, tombstone_collection, tree_builder};
 use crate::error::ReplicasError;
-use crate::hints::HintBook;
-use crate::incarnation::{Incarnation, Opening, known_engines};
+use crate::hints::book::HintBook;
+use crate::hints::handoff;
+use crate::membership::dropped_stores::Dropping;
+use crate::membership::incarnation::{Incarnation, Opening, known_engines};
+use crate::membership::{dropped_stores, losses, storage_rollback};
 use crate::metrics::{ReplicaCounter, ReplicaMetrics};
 use crate::options::{Engines, ReplicaOptions};
 use crate::peers::Peers;
-use crate::queue::Queue;
 use crate::reads::Readers;
 use crate::shared::Shared;
 use crate::space::Space;
 use crate::store::Holding;
 use crate::worker::{Signal, Worker};
-use crate::{dropping, going_back, growing, handoff, losses, reconciling, sweeper};
+use crate::writes::committer::{Committers, ShardDots};
+use crate::writes::queue::Queue;
 
 /// The table of hints. Hints in a table named `hints`, of an earlier layout, are not read.
 const HINTS: &str = "hints-2";
@@ -135,10 +137,10 @@ impl Replicas {
         let background = vec![
             worker("handoff", &shared.handoff, handoff::run)?,
             worker("reconcile", &shared.exchanging, reconciling::run)?,
-            worker("sweep", &Arc::default(), sweeper::run)?,
-            worker("grow", &shared.growing, growing::run)?,
-            worker("drop", &shared.dropping.signal, dropping::run)?,
-            worker("go on", &Arc::default(), going_back::run)?,
+            worker("sweep", &Arc::default(), tombstone_collection::run)?,
+            worker("grow", &shared.growing, tree_builder::run)?,
+            worker("drop", &shared.dropping.signal, dropped_stores::run)?,
+            worker("go on", &Arc::default(), storage_rollback::run)?,
         ];
         let threads = Threads {
             background,

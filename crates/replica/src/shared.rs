@@ -15,21 +15,21 @@ use fondaco_engine::{Engine, Table};
 use fondaco_model::versioned::{Change, EngineKind, Update};
 use fondaco_model::{NodeId, PartitionId};
 
-use crate::answer::{Answer, Parts};
-use crate::commit::{Job, Put, Task, unix_ms};
-use crate::committer::{ShardDots, Work, shard_of};
-use crate::dropping::Dropping;
 use crate::error::ReplicasError;
-use crate::hints::HintBook;
-use crate::incarnation::Incarnation;
+use crate::hints::book::HintBook;
+use crate::membership::dropped_stores::Dropping;
+use crate::membership::incarnation::Incarnation;
 use crate::metrics::{ReplicaCounter, ReplicaMetrics};
 use crate::options::{ReplicaOptions, ReplicatedStore};
 use crate::peers::{self, Peers};
-use crate::queue::Queue;
 use crate::reads::{Readers, Wanted};
 use crate::space::Space;
 use crate::store::{HeldStore, Holding, Place};
 use crate::worker::Signal;
+use crate::writes::answer::{Answer, Parts};
+use crate::writes::commit::{Job, Put, Task, unix_ms};
+use crate::writes::committer::{ShardDots, Work, shard_of};
+use crate::writes::queue::Queue;
 
 /// What a job takes of a queue besides what it brings, in bytes.
 const JOB_BYTES: usize = 256;
@@ -212,7 +212,7 @@ impl Shared {
                 depth,
                 nodes,
             } => match admit(partition) {
-                Ok(()) => crate::serving::tree(self, store, partition, depth, nodes, answer),
+                Ok(()) => crate::anti_entropy::serving::tree(self, store, partition, depth, nodes, answer),
                 Err(error) => answer(ReplicaReply::Error(error)),
             },
             ReplicaOperation::Sync {
@@ -220,7 +220,7 @@ impl Shared {
                 depth,
                 leaves,
             } => match admit(partition) {
-                Ok(()) => crate::serving::sync(self, store, partition, depth, leaves, answer),
+                Ok(()) => crate::anti_entropy::serving::sync(self, store, partition, depth, leaves, answer),
                 Err(error) => answer(ReplicaReply::Error(error)),
             },
             ReplicaOperation::OldestHint => answer(ReplicaReply::OldestHint {

@@ -16,9 +16,9 @@ use fondaco_engine::{Engine, Table};
 use fondaco_model::versioned::{EngineKind, VersionedSettings};
 use fondaco_model::{NodeId, PartitionCount, PartitionId, RoutingTable, StoreName, slot_of_key};
 
-use crate::admitted::admitted;
-use crate::catching_up::{Other, has_enough};
-use crate::incarnation::Lasting;
+use crate::membership::admitted::admitted;
+use crate::membership::catching_up::{Other, has_enough};
+use crate::membership::incarnation::Lasting;
 use crate::partition::Partition;
 use crate::table_key::{REPLICA_KEY_BYTES_MAX, StoreIdentity, key_hash, record_key};
 

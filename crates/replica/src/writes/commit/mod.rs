@@ -15,13 +15,13 @@ use fondaco_engine::{Engine, EngineError, WriteBatch};
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Durability, Record, RecordError, Update, VectorClock};
 
-use crate::answer::Answer;
-use crate::committer::Dots;
-use crate::direct::DirectPlace;
 use crate::metrics::ReplicaCounter;
 use crate::partition::{Change, Partition};
 use crate::shared::Shared;
 use crate::store::{HeldStore, Place, gone, not_here};
+use crate::writes::answer::Answer;
+use crate::writes::committer::Dots;
+use crate::writes::direct::DirectPlace;
 pub(crate) use change::check_length;
 use change::check_record;
 

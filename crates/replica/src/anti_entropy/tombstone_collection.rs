@@ -15,16 +15,16 @@ use bytes::Bytes;
 use fondaco_client::quorum::{ReplicaError, ReplicaOperation, ReplicaReply};
 use fondaco_model::versioned::{Horizon, Record, VersionedSettings};
 
-use crate::answer::Answer;
-use crate::commit::{Task, engine_error, unix_ms};
 use crate::metrics::ReplicaCounter;
 use crate::pace::Pace;
 use crate::partition::Partition;
-use crate::scanning::{Found, RECORD_WIDTH, ReadableScan};
+use crate::reads::scanning::{Found, RECORD_WIDTH, ReadableScan};
 use crate::shared::Shared;
 use crate::store::{HeldStore, Holding, Place, place_in};
 use crate::table_key::{parse_record_key, range};
 use crate::worker::Signal;
+use crate::writes::answer::Answer;
+use crate::writes::commit::{Task, engine_error, unix_ms};
 
 /// How long values are kept that have expired.
 const EXPIRED_KEPT_MS: u64 = 3_600_000;

@@ -11,10 +11,10 @@ use fondaco_engine::{EngineError, Table};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::Record;
 
-use crate::commit::{is_damaged, unix_ms};
+use crate::reads::scanning::{Found, HINT_WIDTH, RECORD_WIDTH, ReadableScan};
 use crate::replicas::Replicas;
-use crate::scanning::{Found, HINT_WIDTH, RECORD_WIDTH, ReadableScan};
 use crate::table_key::{HintKey, hints_of, hints_of_store, parse_hint_key, parse_record_key, range};
+use crate::writes::commit::{is_damaged, unix_ms};
 
 /// Keys whose hashes have the same first bits as this many are listed together: a scan goes on behind them.
 const PLACE_BITS: u32 = 38;

@@ -10,12 +10,12 @@ use fondaco_engine::Table;
 use fondaco_model::versioned::Durability;
 use fondaco_model::{NodeId, PartitionId};
 
-use crate::dropping::{STORE_PREFIX, Tables};
 use crate::error::ReplicasError;
+use crate::membership::dropped_stores::{STORE_PREFIX, Tables};
 use crate::options::{DroppedReplica, ReplicaView, ReplicatedStore};
 use crate::partition::Partition;
+use crate::reads::scanning::{Found, RECORD_WIDTH, ReadableScan};
 use crate::replicas::Replicas;
-use crate::scanning::{Found, RECORD_WIDTH, ReadableScan};
 use crate::store::{Cluster, Held, HeldStore, Holding};
 use crate::table_key::{StoreIdentity, parse_record_key, range};
 

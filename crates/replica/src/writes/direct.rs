@@ -13,13 +13,13 @@ use fondaco_engine::{Extent, Hot, Pair, Spot};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::{Over, Record, Resolution, Update};
 
-use crate::commit::{Group, check_length, engine_error};
 use crate::metrics::ReplicaCounter;
 use crate::partition::{Change, Partition, UNREADABLE};
+use crate::reads::scanning::is_damage;
 use crate::replicas::Replicas;
-use crate::scanning::is_damage;
 use crate::store::{HeldStore, Holding, place_in};
 use crate::table_key::{JoinedKeys, REPLICA_KEY_BYTES_MAX, key_hash, record_key_before, with_record_key};
+use crate::writes::commit::{Group, check_length, engine_error};
 
 /// Longer records are read one by one: to copy them while they are looked up together would keep other writers waiting.
 const FOUND_RECORD_BYTES_MAX: usize = 16 << 10;

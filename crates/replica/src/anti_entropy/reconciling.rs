@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode, ReplicaReply};
 
-use crate::answer::Answer;
-use crate::commit::{Task, engine_error};
-use crate::comparing::exchange;
-use crate::incarnation::Lasting;
+use crate::anti_entropy::comparing::exchange;
+use crate::anti_entropy::schedule::Turns;
+use crate::membership::incarnation::Lasting;
 use crate::pace::Pace;
 use crate::partition::Partition;
-use crate::scanning::{Found, RECORD_WIDTH, ReadableScan};
+use crate::reads::scanning::{Found, RECORD_WIDTH, ReadableScan};
 use crate::shared::Shared;
 use crate::store::{Cluster, HeldStore, Holding};
 use crate::table_key::{StoreIdentity, range};
-use crate::turns::Turns;
 use crate::worker::Signal;
+use crate::writes::answer::Answer;
+use crate::writes::commit::{Task, engine_error};
 
 /// The longest that it sleeps before it looks again whose turn it is.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -11,7 +11,7 @@ use fondaco_model::versioned::{HashTree, Record};
 use crate::metrics::ReplicaCounter;
 use crate::pace::Pace;
 use crate::partition::{Partition, UNREADABLE};
-use crate::scanning::{RECORD_WIDTH, is_damage, next_readable};
+use crate::reads::scanning::{RECORD_WIDTH, is_damage, next_readable};
 use crate::shared::Shared;
 use crate::store::HeldStore;
 use crate::table_key::{parse_record_key, range};

@@ -10,12 +10,12 @@ use fondaco_model::versioned::{Change as UpdateChange, RECORD_BYTES_MAX, Record,
 
 use super::{Group, HINTS_ENGINE_AT, Put, engine_error};
 use crate::error::ReplicasError;
-use crate::incarnation::Lasting;
+use crate::membership::incarnation::Lasting;
 use crate::metrics::ReplicaCounter;
 use crate::partition::{Change, Partition, UNREADABLE};
 use crate::store::{HeldStore, Place, not_here};
 use crate::table_key::{hint_key, key_hash};
-use crate::written::written;
+use crate::writes::put::written;
 
 /// A record that is to be stored.
 enum Stored<'a> {
@@ -204,7 +204,11 @@ impl Group<'_> {
     /// not have the key has done so.
     fn is_past(&self, store: &HeldStore, record: &Bytes) -> Result<bool, ReplicaError> {
         let record = decode(record.clone())?;
-        Ok(crate::sweeper::is_past(&record, &store.settings, self.now_unix_ms))
+        Ok(crate::anti_entropy::tombstone_collection::is_past(
+            &record,
+            &store.settings,
+            self.now_unix_ms,
+        ))
     }
 
     pub(super) fn hint(

@@ -1,6 +1,10 @@
 //! Reads of records: at once what memory has, and on threads of their own what it has not, so that a read of
 //! the disk delays nobody else.
 
+pub(crate) mod in_memory;
+pub(crate) mod listing;
+pub(crate) mod scanning;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -12,13 +16,13 @@ use fondaco_client::quorum::{Held, OnReply, RecordPart, ReplicaError, ReplicaErr
 use fondaco_engine::{EngineError, Hot};
 use fondaco_model::versioned::Record;
 
-use crate::commit::engine_error;
 use crate::error::ReplicasError;
 use crate::metrics::ReplicaCounter;
 use crate::partition::UNREADABLE;
-use crate::scanning::is_damage;
+use crate::reads::scanning::is_damage;
 use crate::shared::{Shared, overloaded};
 use crate::store::{HeldStore, Place};
+use crate::writes::commit::engine_error;
 
 /// What is read under a key, or why it is not.
 type Read = Result<Held, ReplicaError>;

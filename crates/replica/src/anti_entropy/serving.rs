@@ -12,15 +12,17 @@ use fondaco_client::quorum::{KeyRecord, LeafDigests, OnReply, ReplicaError, Repl
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::{HashTree, LEAF_BITS_MIN, Record, record_hash};
 
-use crate::commit::{engine_error, unix_ms};
-use crate::exchange::{DEPTH_MAX, Hashes, LEAVES_MAX, LeafEntry, NODES_MAX, STEP_BITS, differences, leaf_digest};
+use crate::anti_entropy::exchange::{
+    DEPTH_MAX, Hashes, LEAVES_MAX, LeafEntry, NODES_MAX, STEP_BITS, differences, leaf_digest,
+};
+use crate::anti_entropy::tombstone_collection::is_past;
 use crate::partition::Partition;
 use crate::reads::give;
-use crate::scanning::{Found, RECORD_WIDTH, ReadableScan};
+use crate::reads::scanning::{Found, RECORD_WIDTH, ReadableScan};
 use crate::shared::{Shared, overloaded};
 use crate::store::HeldStore;
-use crate::sweeper::is_past;
 use crate::table_key::{parse_record_key, range};
+use crate::writes::commit::{engine_error, unix_ms};
 
 /// How many bytes of records one answer brings; of what is beyond it, contexts alone.
 const ANSWER_BYTES_MAX: usize = 1 << 20;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fondaco_client::quorum::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply};
 
-use crate::direct::DirectAnswer;
+use crate::writes::direct::DirectAnswer;
 
 /// Who is to be told. Nobody any more once that is done.
 pub(crate) struct Answer(Option<Waiting>);

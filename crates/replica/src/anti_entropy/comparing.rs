@@ -11,17 +11,17 @@ use fondaco_client::quorum::{
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Record, VectorClock};
 
-use crate::catching_up::Compared;
-use crate::commit::engine_error;
-use crate::exchange::{Exchange, Hashes, LeafEntry, Own, Step};
+use crate::anti_entropy::exchange::{Exchange, Hashes, LeafEntry, Own, Step};
+use crate::anti_entropy::serving::{Leaf, SYNC_ENTRIES_MAX, hashes, leaf_entries};
+use crate::membership::catching_up::Compared;
 use crate::metrics::ReplicaCounter;
 use crate::pace::Pace;
 use crate::partition::Partition;
 use crate::peers::unexpected;
-use crate::serving::{Leaf, SYNC_ENTRIES_MAX, hashes, leaf_entries};
 use crate::shared::Shared;
 use crate::store::{HeldStore, record_key_of};
 use crate::worker::Signal;
+use crate::writes::commit::engine_error;
 
 /// How many bytes of records one request brings.
 const GIVE_BYTES_MAX: usize = 1 << 20;

@@ -15,13 +15,13 @@ use std::vec::Drain;
 use fondaco_model::versioned::DotSource;
 use fondaco_model::{NodeId, PartitionId};
 
-use crate::commit::{Group, Job, Outcome, sync};
 use crate::error::ReplicasError;
-use crate::incarnation::{Incarnation, Lasting};
+use crate::membership::incarnation::{Incarnation, Lasting};
 use crate::metrics::ReplicaCounter;
 use crate::partition::Partition;
-use crate::queue::Queue;
 use crate::shared::Shared;
+use crate::writes::commit::{Group, Job, Outcome, sync};
+use crate::writes::queue::Queue;
 
 /// How much is committed together, and how much is waited for together: so many writes, and so many bytes, but for one
 /// write alone.

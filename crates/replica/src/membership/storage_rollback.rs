@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use crate::committer::ShardDots;
 use crate::error::ReplicasError;
 use crate::replicas::Replicas;
 use crate::shared::Shared;
 use crate::worker::Signal;
+use crate::writes::committer::ShardDots;
 
 /// How often it is looked whether an engine waits.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -18,17 +18,17 @@ use fondaco_engine::EngineError;
 use fondaco_model::NodeId;
 use fondaco_model::versioned::Record;
 
-use crate::answer::Answer;
-use crate::commit::{Task, is_damaged};
+use crate::hints::retries::{Known, Troubles, Undelivered};
 use crate::metrics::ReplicaCounter;
 use crate::pace::Pace;
 use crate::peers::unexpected;
-use crate::scanning::{Found, Gap, HINT_WIDTH, ReadableScan};
+use crate::reads::scanning::{Found, Gap, HINT_WIDTH, ReadableScan};
 use crate::shared::Shared;
 use crate::store::{HeldStore, Holding};
 use crate::table_key::{HintKey, StoreIdentity, hints_of, parse_hint_key};
-use crate::troubles::{Known, Troubles, Undelivered};
 use crate::worker::Signal;
+use crate::writes::answer::Answer;
+use crate::writes::commit::{Task, is_damaged};
 
 /// How many hints are taken at a time.
 const BATCH_HINTS_MAX: usize = 256;
@@ -185,7 +185,7 @@ struct Batch {
 }
 
 fn read(shared: &Shared, from: &[u8], to: Option<&[u8]>) -> Result<Batch, ReplicaError> {
-    let failed = |error| crate::commit::engine_error(shared, &error);
+    let failed = |error| crate::writes::commit::engine_error(shared, &error);
     let (mut batch, mut bytes) = (Batch::default(), 0);
     for found in ReadableScan::begin(&shared.hints, from, to, HINT_WIDTH).map_err(failed)? {
         let (table_key, record) = match found.map_err(failed)? {

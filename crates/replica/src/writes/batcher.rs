@@ -16,12 +16,12 @@ use fondaco_client::quorum::{LocalReplica, OnReply, ReplicaReply, ReplicaRequest
 use fondaco_model::NodeId;
 use tokio::sync::Notify;
 
-use crate::answer::Answer;
-use crate::commit::{Job, Task};
-use crate::direct::{DirectAnswer, DirectEnd, DirectPlace, DirectWrite, DirectWrites};
 use crate::replicas::Replicas;
 use crate::shared::Waiting;
 use crate::store::HeldStore;
+use crate::writes::answer::Answer;
+use crate::writes::commit::{Job, Task};
+use crate::writes::direct::{DirectAnswer, DirectEnd, DirectPlace, DirectWrite, DirectWrites};
 
 /// How many writes are worth waking a thread for before the turn ends. Few, so that they still lie in the processor's
 /// caches when they are committed.
