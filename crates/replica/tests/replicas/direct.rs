@@ -9,15 +9,14 @@ use fondaco_client::quorum::ReplicaErrorCode;
 use fondaco_engine::Engine;
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::{Durability, Record, Resolution, Update};
-use fondaco_replica::{DirectEnd, DirectPlace, DirectWrite, Replicas, WriteBatcher};
-use tokio::sync::mpsc;
-use tokio::task::{LocalSet, spawn_local};
+use fondaco_replica::{DirectEnd, DirectPlace, DirectWrite, Replicas};
 
 use crate::cluster::{Cluster, PATIENCE, STORE_ID, node, now_unix_ms, put, quiet, value};
+use crate::loops::in_one_turn;
 use crate::unreadable::UnreadableEngine;
 
 /// A write that appends to the value that is there.
-pub struct Appending(&'static str);
+pub struct Appending(pub &'static str);
 
 impl DirectWrite for Appending {
     fn looks(&self) -> bool {
@@ -36,7 +35,7 @@ impl DirectWrite for Appending {
     }
 }
 
-fn place(replicas: &Replicas, key: &str) -> Option<DirectPlace> {
+pub fn place(replicas: &Replicas, key: &str) -> Option<DirectPlace> {
     replicas.direct_place(STORE_ID, PartitionId::new(0), Bytes::copy_from_slice(key.as_bytes()))
 }
 
@@ -47,27 +46,7 @@ pub fn append(replicas: &Arc<Replicas>, writes: &[(&str, &'static str)]) -> Vec<
 }
 
 fn append_at(replicas: &Arc<Replicas>, writes: Vec<(DirectPlace, &'static str)>, timeout: Duration) -> Vec<DirectEnd> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    let batcher = Arc::new(WriteBatcher::new(Arc::clone(replicas)));
-    let (count, mut ends) = (writes.len(), Vec::new());
-    LocalSet::new().block_on(&runtime.unwrap(), async {
-        let handing_over = spawn_local(Arc::clone(&batcher).hand_over());
-        let (sender, mut receiver) = mpsc::unbounded_channel();
-        let telling = spawn_local(Arc::clone(&batcher).tell(move |writes| sender.send(writes).unwrap()));
-        for (place, tail) in writes {
-            batcher.write(place, 100, timeout, Appending(tail));
-        }
-        let all = async {
-            while ends.len() < count {
-                ends.extend(receiver.recv().await.unwrap().into_iter().map(|(_, end)| end));
-            }
-        };
-        tokio::time::timeout(PATIENCE, all).await.unwrap();
-        handing_over.abort();
-        telling.abort();
-    });
-    assert_eq!(ends.len(), count);
-    ends
+    in_one_turn(replicas, Vec::new(), writes, timeout).1
 }
 
 #[test]

@@ -3,52 +3,71 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use fondaco_client::quorum::{LocalReplica, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 use fondaco_engine::{DiskEngine, DiskOptions, Engine};
-use fondaco_replica::{ReplicaOptions, Replicas, WriteBatcher};
+use fondaco_replica::{DirectEnd, DirectPlace, ReplicaOptions, Replicas, WriteBatcher};
 use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::cluster::{Cluster, PATIENCE, putting, quiet, request, value};
-use crate::direct::Appending;
+use crate::direct::{Appending, place};
 
-/// Asks all of it in one turn of a loop. The answers, each once, in the order of the questions; all of them on the
-/// loop's own thread.
-fn ask_in_one_turn(replicas: &Arc<Replicas>, operations: Vec<ReplicaOperation>) -> Vec<ReplicaReply> {
+/// Asks all of it in one turn of a loop, and appends to keys. What came of each, once, in order; requests are answered on
+/// the loop's own thread.
+pub fn in_one_turn(
+    replicas: &Arc<Replicas>,
+    operations: Vec<ReplicaOperation>,
+    writes: Vec<(DirectPlace, &'static str)>,
+    timeout: Duration,
+) -> (Vec<ReplicaReply>, Vec<DirectEnd>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    let replica = Arc::new(WriteBatcher::new(Arc::clone(replicas)));
-    let count = operations.len();
+    let batcher = Arc::new(WriteBatcher::new(Arc::clone(replicas)));
+    let (asked, appended) = (operations.len(), writes.len());
     let own = thread::current().id();
-    let mut answers = LocalSet::new().block_on(&runtime.unwrap(), async {
+    let (sender, mut receiver) = mpsc::unbounded_channel();
+    let (ended, mut ends) = mpsc::unbounded_channel();
+    let (mut answers, ends) = LocalSet::new().block_on(&runtime.unwrap(), async {
         let telling = [
-            spawn_local(Arc::clone(&replica).hand_over()),
-            spawn_local(Arc::clone(&replica).tell(|writes: Vec<(Appending, _)>| assert!(writes.is_empty()))),
+            spawn_local(Arc::clone(&batcher).hand_over()),
+            spawn_local(Arc::clone(&batcher).tell(move |writes| ended.send(writes).unwrap())),
         ];
-        let (sender, mut receiver) = mpsc::unbounded_channel();
         for (at, operation) in operations.into_iter().enumerate() {
             let sender = sender.clone();
             let answer = move |reply| {
                 assert_eq!(thread::current().id(), own);
                 sender.send((at, reply)).unwrap();
             };
-            replica.request(request(operation), Box::new(answer));
+            batcher.request(request(operation), Box::new(answer));
         }
         drop(sender);
-        let mut answers = Vec::new();
+        for (place, tail) in writes {
+            batcher.write(place, 100, timeout, Appending(tail));
+        }
         let all = async {
+            let (mut answers, mut told) = (Vec::new(), Vec::new());
             // Ends when nobody is left who may answer.
             while let Some(answer) = receiver.recv().await {
                 answers.push(answer);
             }
+            while told.len() < appended {
+                told.extend(ends.recv().await.unwrap());
+            }
+            (answers, told.into_iter().map(|(_, end)| end).collect())
         };
-        tokio::time::timeout(PATIENCE, all).await.unwrap();
+        let all = tokio::time::timeout(PATIENCE, all).await.unwrap();
         telling.into_iter().for_each(|task| task.abort());
-        answers
+        all
     });
     answers.sort_by_key(|(at, _)| *at);
-    assert!(answers.iter().map(|(at, _)| *at).eq(0..count));
-    answers.into_iter().map(|(_, reply)| reply).collect()
+    assert!(answers.iter().map(|(at, _)| *at).eq(0..asked));
+    (answers.into_iter().map(|(_, reply)| reply).collect(), ends)
+}
+
+/// Asks all of it in one turn of a loop.
+fn ask_in_one_turn(replicas: &Arc<Replicas>, operations: Vec<ReplicaOperation>) -> Vec<ReplicaReply> {
+    in_one_turn(replicas, operations, Vec::new(), PATIENCE).0
 }
 
 fn disk(dir: &Path) -> Arc<dyn Engine> {
@@ -92,4 +111,40 @@ fn what_finds_no_room_is_refused_and_the_rest_of_the_turn_is_done() {
     assert!((1..=4).contains(&done.len()), "{replies:?}");
     let is_refusal = |reply: &ReplicaReply| matches!(reply, ReplicaReply::Error(error) if error.code == ReplicaErrorCode::Overloaded);
     assert!(refused.iter().all(is_refusal), "{refused:?}");
+}
+
+#[test]
+fn requests_and_direct_writes_of_one_turn_share_its_batches() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::of(dir.path(), 1, 1, &quiet(), disk);
+    let replicas = cluster.node(1);
+    let writes = (0..20).map(|number| (place(replicas, &format!("direct {number}")).unwrap(), "b"));
+    let (replies, ends) = in_one_turn(replicas, puts(20), writes.collect(), PATIENCE);
+    assert!(
+        replies.iter().all(|reply| matches!(reply, ReplicaReply::Written(_))),
+        "{replies:?}"
+    );
+    assert_eq!(ends, vec![DirectEnd::Done; 20]);
+    for number in 0..20 {
+        assert_eq!(cluster.values(1, &format!("key {number}")), [b"a" as &[u8]]);
+        assert_eq!(cluster.values(1, &format!("direct {number}")), [b"b" as &[u8]]);
+    }
+}
+
+#[test]
+fn direct_writes_that_find_no_room_are_refused_and_not_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ReplicaOptions {
+        queue_items_max: 4,
+        shards: 1,
+        ..quiet()
+    };
+    let cluster = Cluster::of(dir.path(), 1, 1, &options, disk);
+    let write = (place(cluster.node(1), "direct").unwrap(), "b");
+    // They are handed over behind the requests.
+    let (_, ends) = in_one_turn(cluster.node(1), puts(20), vec![write], PATIENCE);
+    let is_refusal =
+        |end: &DirectEnd| matches!(end, DirectEnd::Refused(error) if error.code == ReplicaErrorCode::Overloaded);
+    assert!(ends.len() == 1 && is_refusal(&ends[0]), "{ends:?}");
+    assert_eq!(cluster.record(1, "direct"), None);
 }
