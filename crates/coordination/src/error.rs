@@ -50,13 +50,13 @@ pub enum CoordinationError {
         /// The entry.
         path: EntryPath,
     },
-    /// It does not hold what was written.
+    /// A file does not hold what was written.
     #[error("metadata file {file:?} is corrupt: {reason}; restore it from a copy of the data directory")]
     Corrupt {
         /// Its file.
         file: PathBuf,
         /// What does not fit.
-        reason: &'static str,
+        reason: String,
     },
     /// The operating system refused.
     #[error("cannot {action} metadata file {file:?}: {source}")]

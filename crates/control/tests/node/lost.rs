@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 
+use fondaco_coordination::EmbeddedCoordination;
 use fondaco_testing::copy_dir;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -25,6 +26,16 @@ fn node_with_data() -> TestNode {
         (view.contains("\"current\":1") && view.contains("carts")).then_some(())
     });
     node
+}
+
+/// Deletes the records of both stores, as no request does.
+fn lose_records(dir: &TempDir) {
+    let tree = EmbeddedCoordination::open(dir.path().join("metadata")).unwrap().session();
+    for store in ["stores/pymk", "stores/carts"] {
+        let path = store.parse().unwrap();
+        let entry = tree.read(&path).unwrap().unwrap();
+        tree.delete(&path, entry.revision).unwrap();
+    }
 }
 
 fn create_carts(client: &Client) {
@@ -62,9 +73,7 @@ fn adopt(node: &TestNode, body: Value) {
 #[test]
 fn a_store_whose_record_is_lost_is_served_and_its_record_can_be_written_back() {
     let dir = node_with_data().end();
-    for store in ["pymk", "carts"] {
-        fs::remove_dir_all(dir.path().join("metadata/stores").join(store)).unwrap();
-    }
+    lose_records(&dir);
     let node = TestNode::keeping(dir);
     node.wait_not_ready("was not dropped");
     serves_all(&node);
@@ -79,7 +88,7 @@ fn a_store_whose_record_is_lost_is_served_and_its_record_can_be_written_back() {
 #[test]
 fn a_store_whose_record_is_lost_can_be_given_up_and_its_data_is_kept_aside() {
     let dir = node_with_data().end();
-    fs::remove_dir_all(dir.path().join("metadata/stores")).unwrap();
+    lose_records(&dir);
     let node = TestNode::keeping(dir);
     node.wait_not_ready("was not dropped");
     adopt(&node, json!({"present": true}));
@@ -91,7 +100,7 @@ fn a_store_whose_record_is_lost_can_be_given_up_and_its_data_is_kept_aside() {
 #[test]
 fn without_record_and_memory_the_data_is_kept_and_the_node_says_so() {
     let dir = node_with_data().end();
-    fs::remove_dir_all(dir.path().join("metadata/stores")).unwrap();
+    lose_records(&dir);
     fs::remove_file(dir.path().join("view.json")).unwrap();
     for leak in ["stores/pymk/version-7", "stores/gone/fetching-8", "stores/not a name"] {
         fs::create_dir_all(dir.path().join(leak)).unwrap();

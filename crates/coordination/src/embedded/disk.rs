@@ -1,31 +1,39 @@
-//! Entries as files, and transactions over them.
+//! The entries that outlive the process: one file of redb, which commits a transaction as a whole or not at all.
 //!
-//! The entry `a/b` is the file `a/b/.entry`: no name begins with a dot, so that it is never taken for
-//! a child. A file is a line `fondaco-entry 1 REVISION CHECKSUM`, and the entry's bytes after it. It is
-//! written beside its place, made durable, renamed, and the renaming made durable before the write is
-//! acknowledged: after a crash the old or the new entry is there, whole.
+//! A commit is synced in two phases. So a file whose newest transaction does not verify is damaged, not merely
+//! interrupted, and is refused: a write that was acknowledged is never given up in silence. All checksums are verified
+//! when the file is opened.
 //!
-//! A transaction of several writes is first written as one file, `.transaction`, in the same way: from
-//! then on it is done, whatever happens. Then its entries are written, and then it is deleted; an opening
-//! that finds one does that again. It is a line `fondaco-transaction 1 CHECKSUM`, and for each entry
-//! a line `write REVISION LENGTH PATH` with the bytes after it, or a line `delete PATH`.
+//! After a commit that failed, what the disk has is known only when the file was opened again: see [`Disk::reopen`].
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use xxhash_rust::xxh3::xxh3_64;
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::entry::{Entry, Revision};
 use crate::error::CoordinationError;
 use crate::path::EntryPath;
 
-const ENTRY_FILE: &str = ".entry";
-const ENTRY_MAGIC: &str = "fondaco-entry 1";
-const TRANSACTION_FILE: &str = ".transaction";
-const TRANSACTION_MAGIC: &str = "fondaco-transaction 1";
-const NEW_SUFFIX: &str = ".new";
+const FILE: &str = "entries.redb";
+/// A file that is being made: it gets its name when it is whole.
+const NEW_FILE: &str = "entries.redb.new";
+
+/// Path → revision and bytes.
+const ENTRIES: TableDefinition<&str, (u64, &[u8])> = TableDefinition::new("entries");
+/// One row: the last revision that was given to a write. Its entry may be deleted since.
+const REVISION: TableDefinition<(), u64> = TableDefinition::new("revision");
+
+/// All entries are in memory anyway: see [`super::tree`].
+const CACHE_BYTES: usize = 1 << 20;
+
+/// How long a file that is open is waited for: a thread of this process may be ending the last session with it.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(5);
+const CLOSE_WAIT_STEP: Duration = Duration::from_millis(10);
 
 /// An entry to be written, or to be deleted if there is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,251 +42,167 @@ pub(super) struct Put {
     pub(super) entry: Option<Entry>,
 }
 
-/// The directory of the entries.
-pub(super) struct Disk {
-    root: PathBuf,
-    left: Left,
+/// What a file has.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Stored {
+    pub(super) entries: BTreeMap<EntryPath, Entry>,
+    pub(super) revision: u64,
 }
 
-/// What the last transaction left of its file.
-enum Left {
-    Nothing,
-    /// It is done, but not all of its entries are written yet.
-    Unwritten(Vec<Put>),
-    /// It failed, but its file may be there.
-    Refused,
+/// The file of the entries.
+pub(super) struct Disk {
+    file: PathBuf,
+    /// `None` after a commit that failed.
+    database: Option<Database>,
 }
 
 impl Disk {
-    /// Opens a directory, made if need be, and reads all entries in it.
-    pub(super) fn open(root: PathBuf) -> Result<(Self, BTreeMap<EntryPath, Entry>), CoordinationError> {
-        create_durably(&root)?;
-        let file = root.join(TRANSACTION_FILE);
-        let left = match fs::read(&file) {
-            Ok(bytes) => match decode_transaction(&bytes) {
-                Ok(puts) => Left::Unwritten(puts),
-                Err(reason) => return Err(CoordinationError::Corrupt { file, reason }),
-            },
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Left::Nothing,
-            Err(e) => return Err(failed("read", &file)(e)),
-        };
-        let mut disk = Self { root, left };
-        disk.settle()?;
-        let mut entries = BTreeMap::new();
-        disk.read_below(None, &mut entries)?;
-        Ok((disk, entries))
+    /// Opens the file in a directory, both made if need be, and reads all entries.
+    pub(super) fn open(root: &Path) -> Result<(Self, Stored), CoordinationError> {
+        let file = root.join(FILE);
+        if !file.exists() {
+            create(root).map_err(|error| failed("create", &file, error))?;
+        }
+        let mut disk = Self { file, database: None };
+        let stored = disk.reopen()?.unwrap_or_default();
+        Ok((disk, stored))
     }
 
-    pub(super) fn read(&self, path: &EntryPath) -> Result<Option<Entry>, CoordinationError> {
-        if let Left::Unwritten(puts) = &self.left
-            && let Some(put) = puts.iter().find(|put| put.path == *path)
-        {
-            return Ok(put.entry.clone());
+    /// Opens the file again if the last commit failed, and reads what it has.
+    pub(super) fn reopen(&mut self) -> Result<Option<Stored>, CoordinationError> {
+        if self.database.is_some() {
+            return Ok(None);
         }
-        let file = self.dir_of(path).join(ENTRY_FILE);
-        match fs::read(&file) {
-            Ok(bytes) => decode_entry(&bytes)
-                .map(Some)
-                .map_err(|reason| CoordinationError::Corrupt { file, reason }),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(failed("read", &file)(e)),
+        let opened = open(&self.file).and_then(|database| Ok((read(&database)?, database)));
+        let (rows, database) = opened.map_err(|error| failed("open", &self.file, error))?;
+        let mut stored = Stored {
+            revision: rows.revision,
+            ..Stored::default()
+        };
+        for (path, entry) in rows.entries {
+            stored.entries.insert(path.parse()?, entry);
         }
+        self.database = Some(database);
+        Ok(Some(stored))
     }
 
     /// Does all of it or nothing, durably.
-    pub(super) fn commit(&mut self, puts: &[Put]) -> Result<(), CoordinationError> {
-        self.settle()?;
-        match puts {
-            [] => Ok(()),
-            [put] => self.put(put),
-            _ => {
-                self.left = Left::Refused;
-                write_durably(&self.root, TRANSACTION_FILE, &encode_transaction(puts))?;
-                self.left = Left::Unwritten(puts.to_vec());
-                // It is done. What cannot be written now is written before the next change.
-                if let Err(error) = self.settle() {
-                    tracing::warn!(%error, "a transaction is durable, but not all of its entries are written yet");
-                }
-                Ok(())
-            }
+    ///
+    /// # Errors
+    /// The operating system refused. All of it may be done nevertheless: [`Disk::reopen`] says.
+    pub(super) fn commit(&mut self, puts: &[Put], revision: Revision) -> Result<(), CoordinationError> {
+        if puts.is_empty() {
+            return Ok(());
         }
-    }
-
-    /// Finishes or discards what the last transaction left.
-    fn settle(&mut self) -> Result<(), CoordinationError> {
-        match &self.left {
-            Left::Nothing => return Ok(()),
-            Left::Unwritten(puts) => puts.iter().try_for_each(|put| self.put(put))?,
-            Left::Refused => {}
-        }
-        remove_durably(&self.root, TRANSACTION_FILE)?;
-        self.left = Left::Nothing;
-        Ok(())
-    }
-
-    fn put(&self, put: &Put) -> Result<(), CoordinationError> {
-        let dir = self.dir_of(&put.path);
-        match &put.entry {
-            Some(entry) => {
-                create_durably(&dir)?;
-                write_durably(&dir, ENTRY_FILE, &encode_entry(entry))
-            }
-            None => {
-                remove_durably(&dir, ENTRY_FILE)?;
-                // What is left is an empty directory, which means nothing; it stays if entries are below it.
-                let _ = fs::remove_dir(&dir);
-                Ok(())
-            }
-        }
-    }
-
-    fn dir_of(&self, path: &EntryPath) -> PathBuf {
-        self.root.join(path.as_str())
-    }
-
-    fn read_below(
-        &self,
-        above: Option<&EntryPath>,
-        entries: &mut BTreeMap<EntryPath, Entry>,
-    ) -> Result<(), CoordinationError> {
-        let dir = above.map_or_else(|| self.root.clone(), |path| self.dir_of(path));
-        for found in fs::read_dir(&dir).map_err(failed("list", &dir))? {
-            let found = found.map_err(failed("list", &dir))?;
-            let is_dir = found.file_type().map_err(failed("list", &dir))?.is_dir();
-            let name = found.file_name().to_string_lossy().into_owned();
-            if !is_dir || !EntryPath::is_name(&name) {
-                continue;
-            }
-            let path = match above {
-                Some(above) => above.join(&name)?,
-                None => EntryPath::new([name.as_str()])?,
-            };
-            if let Some(entry) = self.read(&path)? {
-                entries.insert(path.clone(), entry);
-            }
-            self.read_below(Some(&path), entries)?;
-        }
+        let Some(database) = self.database.take() else {
+            let source = io::Error::other("an earlier write failed");
+            return Err(failed("write", &self.file, source.into()));
+        };
+        write(&database, puts, revision).map_err(|error| failed("write", &self.file, error))?;
+        self.database = Some(database);
         Ok(())
     }
 }
 
-fn encode_entry(entry: &Entry) -> Vec<u8> {
-    let (revision, checksum) = (entry.revision, xxh3_64(&entry.bytes));
-    let mut file = format!("{ENTRY_MAGIC} {revision} {checksum:016x}\n").into_bytes();
-    file.extend_from_slice(&entry.bytes);
-    file
+/// What a file has, before its paths are looked at.
+struct Rows {
+    entries: Vec<(String, Entry)>,
+    revision: u64,
 }
 
-fn decode_entry(file: &[u8]) -> Result<Entry, &'static str> {
-    let (fields, bytes) = decode_line(file, ENTRY_MAGIC)?;
-    let (revision, checksum) = fields.split_once(' ').ok_or("its first line has too few fields")?;
-    let revision = revision.parse().map_err(|_| "its revision is no number")?;
-    if *checksum != format!("{:016x}", xxh3_64(bytes)) {
-        return Err("its checksum does not match");
+/// Makes the file beside its place, and puts it there when it is whole and durable.
+fn create(root: &Path) -> Result<(), redb::Error> {
+    fondaco_durable::create_directory(root)?;
+    let new = root.join(NEW_FILE);
+    fondaco_durable::remove_file(&new)?;
+    if let Some(other) = fs::read_dir(root)?.next() {
+        let other = other?.file_name();
+        let reason = format!("it is missing, but its directory holds {other:?}, of another release or another program");
+        return Err(redb::Error::Corrupted(reason));
     }
-    Ok(Entry {
-        bytes: bytes.to_vec(),
-        revision: Revision::new(revision),
-    })
+    write(&Database::create(&new)?, &[], Revision::new(0))?;
+    fondaco_durable::rename(&new, &root.join(FILE))?;
+    Ok(())
 }
 
-fn encode_transaction(puts: &[Put]) -> Vec<u8> {
-    let mut body = Vec::new();
+fn open(file: &Path) -> Result<Database, redb::Error> {
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
+    let deadline = Instant::now() + CLOSE_WAIT_MAX;
+    loop {
+        match builder.open(file) {
+            Err(DatabaseError::DatabaseAlreadyOpen) if Instant::now() < deadline => thread::sleep(CLOSE_WAIT_STEP),
+            opened => return Ok(opened?),
+        }
+    }
+}
+
+fn read(database: &Database) -> Result<Rows, redb::Error> {
+    let transaction = database.begin_read()?;
+    let mut entries = Vec::new();
+    for row in transaction.open_table(ENTRIES)?.iter()? {
+        let (path, entry) = row?;
+        let (revision, bytes) = entry.value();
+        let entry = Entry {
+            bytes: bytes.to_vec(),
+            revision: Revision::new(revision),
+        };
+        entries.push((path.value().to_owned(), entry));
+    }
+    let revision = transaction.open_table(REVISION)?.get(())?;
+    let revision = revision.map_or(0, |revision| revision.value());
+    Ok(Rows { entries, revision })
+}
+
+fn write(database: &Database, puts: &[Put], revision: Revision) -> Result<(), redb::Error> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_two_phase_commit(true);
+    let mut entries = transaction.open_table(ENTRIES)?;
     for Put { path, entry } in puts {
         match entry {
-            Some(Entry { bytes, revision }) => {
-                body.extend_from_slice(format!("write {revision} {} {path}\n", bytes.len()).as_bytes());
-                body.extend_from_slice(bytes);
-            }
-            None => body.extend_from_slice(format!("delete {path}\n").as_bytes()),
+            Some(entry) => drop(entries.insert(path.as_str(), (entry.revision.get(), entry.bytes.as_slice()))?),
+            None => drop(entries.remove(path.as_str())?),
         }
     }
-    let mut file = format!("{TRANSACTION_MAGIC} {:016x}\n", xxh3_64(&body)).into_bytes();
-    file.extend_from_slice(&body);
-    file
+    drop(entries);
+    transaction.open_table(REVISION)?.insert((), revision.get())?;
+    Ok(transaction.commit()?)
 }
 
-fn decode_transaction(file: &[u8]) -> Result<Vec<Put>, &'static str> {
-    let (checksum, mut body) = decode_line(file, TRANSACTION_MAGIC)?;
-    if *checksum != format!("{:016x}", xxh3_64(body)) {
-        return Err("its checksum does not match");
-    }
-    let mut puts = Vec::new();
-    while !body.is_empty() {
-        let (line, rest) = split_line(body)?;
-        let fields: Vec<_> = line.split(' ').collect();
-        let path = fields.last().and_then(|path| path.parse().ok());
-        let path = path.ok_or("it has no path where one must be")?;
-        let entry = match fields[..] {
-            ["write", revision, length, _] => {
-                let revision = revision.parse().map_err(|_| "a revision in it is no number")?;
-                let length = length.parse().map_err(|_| "a length in it is no number")?;
-                let (bytes, after) = rest.split_at_checked(length).ok_or("it ends too early")?;
-                body = after;
-                Some(Entry {
-                    bytes: bytes.to_vec(),
-                    revision: Revision::new(revision),
-                })
-            }
-            ["delete", _] => {
-                body = rest;
-                None
-            }
-            _ => return Err("it has a line that says nothing known"),
-        };
-        puts.push(Put { path, entry });
-    }
-    Ok(puts)
-}
-
-/// The rest of the first line after this beginning, and what follows the line.
-fn decode_line<'a>(file: &'a [u8], magic: &str) -> Result<(&'a str, &'a [u8]), &'static str> {
-    let (line, rest) = split_line(file)?;
-    let fields = line.strip_prefix(magic).and_then(|fields| fields.strip_prefix(' '));
-    Ok((fields.ok_or("it is no file of this version")?, rest))
-}
-
-fn split_line(bytes: &[u8]) -> Result<(&str, &[u8]), &'static str> {
-    let end = bytes
-        .iter()
-        .position(|&b| b == b'\n')
-        .ok_or("a line in it has no end")?;
-    let line = std::str::from_utf8(&bytes[..end]).map_err(|_| "a line in it is no text")?;
-    Ok((line, &bytes[end + 1..]))
-}
-
-/// Writes a file beside its place, and puts it there when it is whole.
-fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), CoordinationError> {
-    let (path, new) = (dir.join(name), dir.join(format!("{name}{NEW_SUFFIX}")));
-    fondaco_durable::replace_file(&path, &new, bytes).map_err(failed("write", &path))
-}
-
-/// Removes a file, which may be gone already.
-fn remove_durably(dir: &Path, name: &str) -> Result<(), CoordinationError> {
-    let path = dir.join(name);
-    let removed = fondaco_durable::remove_file(&path);
-    removed.map(drop).map_err(failed("delete", &path))
-}
-
-/// Makes a directory and those above it that are missing.
-fn create_durably(dir: &Path) -> Result<(), CoordinationError> {
-    match dir.is_dir() {
-        true => Ok(()),
-        false => fondaco_durable::create_directory(dir).map_err(failed("create", dir)),
+fn failed(action: &'static str, file: &Path, error: redb::Error) -> CoordinationError {
+    let file = file.to_owned();
+    match error {
+        redb::Error::Io(source) if !is_damage(&source) => CoordinationError::Io { action, file, source },
+        redb::Error::Io(_) | redb::Error::Corrupted(_) | redb::Error::UpgradeRequired(_) => {
+            let reason = error.to_string();
+            CoordinationError::Corrupt { file, reason }
+        }
+        other => CoordinationError::Io {
+            action,
+            file,
+            source: io::Error::other(other),
+        },
     }
 }
 
-fn failed(action: &'static str, file: &Path) -> impl FnOnce(io::Error) -> CoordinationError {
-    move |source| CoordinationError::Io {
-        action,
-        file: file.to_owned(),
-        source,
-    }
+/// Whether the bytes of the file are wrong, and not what the operating system could not do.
+fn is_damage(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::UnexpectedEof
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    use fondaco_testing::fail_syncs_of_this_thread;
+
     use super::*;
+
+    /// How many of the bytes of a file are damaged, one at a time.
+    const DAMAGES: usize = 150;
+    /// Of the first used bytes, which say where everything is, each is damaged.
+    const HEADER_BYTES: usize = 100;
 
     fn put(path: &str, bytes: &[u8], revision: u64) -> Put {
         let entry = Entry {
@@ -291,91 +215,120 @@ mod tests {
         }
     }
 
-    fn delete(path: &str) -> Put {
-        Put {
-            path: path.parse().unwrap(),
-            entry: None,
+    fn stored(puts: &[Put], revision: u64) -> Stored {
+        let entry = |put: &Put| (put.path.clone(), put.entry.clone().unwrap());
+        Stored {
+            entries: puts.iter().map(entry).collect(),
+            revision,
         }
     }
 
-    fn opened(root: &Path) -> Result<Vec<Put>, CoordinationError> {
-        let (_, entries) = Disk::open(root.to_owned())?;
-        let put = |(path, entry)| Put {
-            path,
-            entry: Some(entry),
-        };
-        Ok(entries.into_iter().map(put).collect())
+    fn opened(root: &Path) -> Result<Stored, CoordinationError> {
+        Disk::open(root).map(|(_, stored)| stored)
     }
 
     #[test]
-    fn an_entry_cut_short_or_changed_is_an_error_and_never_data() {
+    fn a_deleted_entry_leaves_its_revision_taken() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut disk, _) = Disk::open(dir.path().to_owned()).unwrap();
-        disk.commit(&[put("a", b"some bytes", 7)]).unwrap();
-        let file = dir.path().join("a").join(ENTRY_FILE);
+        let (mut disk, _) = Disk::open(dir.path()).unwrap();
+        disk.commit(&[put("a", b"1", 7)], Revision::new(7)).unwrap();
+        let path = "a".parse().unwrap();
+        disk.commit(&[Put { path, entry: None }], Revision::new(8)).unwrap();
+        drop(disk);
+        assert_eq!(opened(dir.path()).unwrap(), stored(&[], 8));
+    }
+
+    #[test]
+    fn a_file_cut_short_is_an_error_and_never_data() {
+        let dir = tempfile::tempdir().unwrap();
+        let puts = [put("a", b"some bytes", 7), put("b", &[7; 20_000], 7)];
+        Disk::open(dir.path())
+            .unwrap()
+            .0
+            .commit(&puts, Revision::new(7))
+            .unwrap();
+        let file = dir.path().join(FILE);
         let whole = fs::read(&file).unwrap();
-        for length in 0..whole.len() {
+        for length in (0..whole.len()).step_by(whole.len() / 50) {
             fs::write(&file, &whole[..length]).unwrap();
-            assert!(opened(dir.path()).is_err(), "{length} bytes");
+            let error = opened(dir.path()).unwrap_err();
+            assert!(matches!(error, CoordinationError::Corrupt { .. }), "{length}: {error}");
         }
-        let mut changed = whole.clone();
-        *changed.last_mut().unwrap() ^= 1;
-        fs::write(&file, changed).unwrap();
-        assert!(opened(dir.path()).is_err());
+        fs::write(&file, &whole).unwrap();
+        assert_eq!(opened(dir.path()).unwrap(), stored(&puts, 7));
     }
 
     #[test]
-    fn a_write_that_a_crash_cut_off_leaves_the_old_entry() {
+    fn a_changed_byte_is_an_error_or_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut disk, _) = Disk::open(dir.path().to_owned()).unwrap();
-        disk.commit(&[put("a", b"old", 1)]).unwrap();
-        fs::write(dir.path().join("a/.entry.new"), b"half of the ne").unwrap();
-        fs::write(dir.path().join(".transaction.new"), b"half of a tr").unwrap();
-        assert_eq!(opened(dir.path()).unwrap(), [put("a", b"old", 1)]);
-    }
-
-    #[test]
-    fn a_transaction_is_whole_after_a_crash_at_any_step() {
-        let changes = [put("a", b"new", 5), delete("b"), put("c/d", b"made\n", 5)];
-        for steps_done in 0..=changes.len() {
-            let dir = tempfile::tempdir().unwrap();
-            let (mut disk, _) = Disk::open(dir.path().to_owned()).unwrap();
-            disk.commit(&[put("a", b"old", 1), put("b", b"old", 1)]).unwrap();
-            // As a crash leaves it that comes after the file of the transaction and so many entries.
-            write_durably(dir.path(), TRANSACTION_FILE, &encode_transaction(&changes)).unwrap();
-            changes[..steps_done]
-                .iter()
-                .for_each(|change| disk.put(change).unwrap());
-            let after = [changes[0].clone(), changes[2].clone()];
-            assert_eq!(opened(dir.path()).unwrap(), after, "{steps_done} steps");
-            assert!(!dir.path().join(TRANSACTION_FILE).exists());
+        let (mut disk, _) = Disk::open(dir.path()).unwrap();
+        let puts = [put("a", b"some bytes", 1), put("b", &[7; 2000], 2)];
+        for (number, put) in (1..).zip(puts.clone()) {
+            disk.commit(&[put], Revision::new(number)).unwrap();
         }
-    }
-
-    #[test]
-    fn a_transaction_whose_entries_cannot_be_written_is_done_and_finished_later() {
-        let dir = tempfile::tempdir().unwrap();
-        let (mut disk, _) = Disk::open(dir.path().to_owned()).unwrap();
-        // A file where the directory of an entry must be.
-        fs::write(dir.path().join("b"), b"").unwrap();
-        disk.commit(&[put("a", b"1", 1), put("b", b"1", 1)]).unwrap();
-        assert!(disk.commit(&[put("c", b"2", 2)]).is_err());
-        fs::remove_file(dir.path().join("b")).unwrap();
-        disk.commit(&[put("c", b"3", 3)]).unwrap();
-        let all = [put("a", b"1", 1), put("b", b"1", 1), put("c", b"3", 3)];
-        assert_eq!(opened(dir.path()).unwrap(), all);
-    }
-
-    #[test]
-    fn a_transaction_file_cut_short_or_changed_is_an_error() {
-        let whole = encode_transaction(&[put("a", b"1", 1), delete("b")]);
-        assert_eq!(decode_transaction(&whole).unwrap().len(), 2);
-        for length in 0..whole.len() {
-            assert!(decode_transaction(&whole[..length]).is_err(), "{length} bytes");
+        drop(disk);
+        let file = dir.path().join(FILE);
+        let whole = fs::read(&file).unwrap();
+        let used: Vec<_> = (0..whole.len()).filter(|&at| whole[at] != 0).collect();
+        let mut refused = 0;
+        let header = used.iter().take(HEADER_BYTES);
+        for &at in header.chain(used.iter().step_by(used.len().div_ceil(DAMAGES))) {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            fs::write(&file, bytes).unwrap();
+            match opened(dir.path()) {
+                Ok(found) => assert_eq!(found, stored(&puts, 2), "byte {at}"),
+                Err(error) => {
+                    assert!(matches!(error, CoordinationError::Corrupt { .. }), "byte {at}: {error}");
+                    refused += 1;
+                }
+            }
         }
+        assert!(refused > 0);
+    }
+
+    #[test]
+    fn a_directory_of_another_release_is_refused_and_left_as_it_is() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(TRANSACTION_FILE), &whole[..whole.len() - 1]).unwrap();
-        let error = opened(dir.path()).unwrap_err();
-        assert!(matches!(error, CoordinationError::Corrupt { .. }), "{error}");
+        fs::create_dir(dir.path().join("cluster")).unwrap();
+        fs::write(dir.path().join("cluster/.entry"), b"fondaco-entry 1 7 0\n{}").unwrap();
+        let error = opened(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("\"cluster\", of another release"), "{error}");
+        assert!(!dir.path().join(FILE).exists());
+        assert!(dir.path().join("cluster/.entry").exists());
+    }
+
+    #[test]
+    fn a_file_that_was_not_finished_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(NEW_FILE), b"half of it").unwrap();
+        assert_eq!(opened(dir.path()).unwrap(), Stored::default());
+        assert!(!dir.path().join(NEW_FILE).exists());
+    }
+
+    #[test]
+    fn a_commit_that_is_not_synced_is_an_error_and_the_disk_says_what_it_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut disk, _) = Disk::open(dir.path()).unwrap();
+        let [before, after] = [put("a", b"1", 1), put("a", b"2", 2)];
+        disk.commit(std::slice::from_ref(&before), Revision::new(1)).unwrap();
+        std::thread::scope(|scope| {
+            let failing = scope.spawn(|| {
+                fail_syncs_of_this_thread();
+                let commit = |disk: &mut Disk| disk.commit(std::slice::from_ref(&after), Revision::new(2));
+                // The second finds the file still closed.
+                [commit(&mut disk), commit(&mut disk)]
+            });
+            for failure in failing.join().unwrap() {
+                let error = failure.unwrap_err();
+                assert!(matches!(error, CoordinationError::Io { .. }), "{error}");
+            }
+        });
+        let found = disk.reopen().unwrap().unwrap();
+        let either = [stored(&[before], 1), stored(std::slice::from_ref(&after), 2)];
+        assert!(either.contains(&found), "{found:?}");
+        disk.commit(&[put("b", b"3", 3)], Revision::new(3)).unwrap();
+        drop(disk);
+        assert_eq!(opened(dir.path()).unwrap().revision, 3);
     }
 }

@@ -8,8 +8,10 @@ mod disk;
 mod session;
 mod tree;
 
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use self::session::EmbeddedSession;
 use self::tree::Tree;
@@ -25,9 +27,10 @@ impl EmbeddedCoordination {
     /// Opens the tree in a directory, made if need be. The caller holds the lock on it.
     ///
     /// # Errors
-    /// A directory that cannot be made, an entry that cannot be read or is corrupt.
-    pub fn open(root: impl Into<PathBuf>) -> Result<Self, CoordinationError> {
-        let tree = Tree::open(root.into())?;
+    /// A directory or a file that cannot be made, a file that cannot be read or is damaged, a directory that something
+    /// else has written to.
+    pub fn open(root: impl AsRef<Path>) -> Result<Self, CoordinationError> {
+        let tree = Tree::open(root.as_ref())?;
         Ok(Self {
             tree: Arc::new(Mutex::new(tree)),
         })

@@ -1,7 +1,9 @@
 //! One role's session with the tree of its process.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::tree::{SessionNumber, Tree};
 use crate::election::{Election, Lead};
@@ -19,19 +21,14 @@ pub(super) struct EmbeddedSession {
 
 impl EmbeddedSession {
     pub(super) fn begin(tree: Arc<Mutex<Tree>>) -> Self {
-        let number = lock(&tree).begin_session();
+        let number = tree.lock().begin_session();
         Self { tree, number }
     }
 }
 
-fn lock(tree: &Mutex<Tree>) -> MutexGuard<'_, Tree> {
-    // The tree in memory changes after the files, in steps that cannot panic.
-    tree.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Coordination for EmbeddedSession {
     fn read(&self, path: &EntryPath) -> Result<Option<Entry>, CoordinationError> {
-        Ok(lock(&self.tree).read(path).cloned())
+        Ok(self.tree.lock().read(path).cloned())
     }
 
     fn write(&self, path: &EntryPath, bytes: &[u8], expected: Option<Revision>) -> Result<Revision, CoordinationError> {
@@ -50,11 +47,11 @@ impl Coordination for EmbeddedSession {
     }
 
     fn children(&self, path: &EntryPath) -> Result<Vec<String>, CoordinationError> {
-        Ok(lock(&self.tree).children(path))
+        Ok(self.tree.lock().children(path))
     }
 
     fn read_children(&self, path: &EntryPath) -> Result<BTreeMap<String, Entry>, CoordinationError> {
-        let tree = lock(&self.tree);
+        let tree = self.tree.lock();
         let mut entries = BTreeMap::new();
         for name in tree.children(path) {
             if let Some(entry) = tree.read(&path.join(&name)?) {
@@ -65,28 +62,37 @@ impl Coordination for EmbeddedSession {
     }
 
     fn transact(&self, changes: &[Change]) -> Result<Option<Revision>, CoordinationError> {
-        lock(&self.tree).transact(changes)
+        self.tree.lock().transact(changes)
     }
 
     fn create_ephemeral(&self, path: &EntryPath, bytes: &[u8]) -> Result<Revision, CoordinationError> {
-        lock(&self.tree).create_ephemeral(self.number, path, bytes)
+        self.tree.lock().create_ephemeral(self.number, path, bytes)
     }
 
     fn watch(&self, prefixes: &[EntryPath]) -> Result<Watch, CoordinationError> {
         let (watch, feed) = Feed::new();
         feed.everything();
-        lock(&self.tree).watch(self.number, prefixes.to_vec(), feed);
-        let tree = Arc::clone(&self.tree);
-        Ok(watch.ending_with(OnDrop::new(move || lock(&tree).forget_watches())))
+        self.tree.lock().watch(self.number, prefixes.to_vec(), feed);
+        // A watch does not keep the file open.
+        let tree = Arc::downgrade(&self.tree);
+        let forget = move || {
+            if let Some(tree) = tree.upgrade() {
+                tree.lock().forget_watches();
+            }
+        };
+        Ok(watch.ending_with(OnDrop::new(forget)))
     }
 
     fn elect(&self, path: &EntryPath, candidate: &[u8]) -> Result<Election, CoordinationError> {
         let lead = Lead::default();
-        let entry = lock(&self.tree).join_election(self.number, path, candidate, lead.clone())?;
+        let entry = self
+            .tree
+            .lock()
+            .join_election(self.number, path, candidate, lead.clone())?;
         let tree = Arc::clone(&self.tree);
         Ok(Election::new(
             lead,
-            OnDrop::new(move || lock(&tree).leave_election(&entry)),
+            OnDrop::new(move || tree.lock().leave_election(&entry)),
         ))
     }
 
@@ -100,6 +106,6 @@ impl Coordination for EmbeddedSession {
 
 impl Drop for EmbeddedSession {
     fn drop(&mut self) {
-        lock(&self.tree).end_session(self.number);
+        self.tree.lock().end_session(self.number);
     }
 }

@@ -3,9 +3,9 @@
 //! What is changed here is on disk already. Ephemeral entries are here only.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::Path;
 
-use super::disk::{Disk, Put};
+use super::disk::{Disk, Put, Stored};
 use crate::election::{Lead, in_order};
 use crate::entry::{Change, Entry, Revision, check_changes};
 use crate::error::CoordinationError;
@@ -46,9 +46,8 @@ struct Candidacy {
 }
 
 impl Tree {
-    pub(super) fn open(root: PathBuf) -> Result<Self, CoordinationError> {
-        let (disk, entries) = Disk::open(root)?;
-        let revision = entries.values().map(|entry| entry.revision.get()).max().unwrap_or(0);
+    pub(super) fn open(root: &Path) -> Result<Self, CoordinationError> {
+        let (disk, Stored { entries, revision }) = Disk::open(root)?;
         let node = |(path, entry)| (path, Node { entry, owner: None });
         Ok(Self {
             disk,
@@ -83,6 +82,7 @@ impl Tree {
 
     pub(super) fn transact(&mut self, changes: &[Change]) -> Result<Option<Revision>, CoordinationError> {
         check_changes(changes)?;
+        self.believe_the_disk()?;
         for change in changes {
             self.check_revision(change.path(), change.expected())?;
             self.check_above(change.path())?;
@@ -104,8 +104,9 @@ impl Tree {
             .filter(|put| !self.is_ephemeral(&put.path))
             .cloned()
             .collect();
-        if let Err(error) = self.disk.commit(&durable) {
-            self.believe_the_disk(&durable);
+        if let Err(error) = self.disk.commit(&durable, revision) {
+            // If the disk cannot be read now, either, it is tried again before the next change.
+            let _ = self.believe_the_disk();
             return Err(error);
         }
         let is_written = puts.iter().any(|put| put.entry.is_some());
@@ -227,16 +228,20 @@ impl Tree {
         Revision::new(self.revision)
     }
 
-    /// After a write that failed half way, what is on disk is what a restart would find.
-    fn believe_the_disk(&mut self, tried: &[Put]) {
-        let found = |put: &Put| {
-            let path = put.path.clone();
-            self.disk.read(&path).ok().map(|entry| Put { path, entry })
+    /// After a write that failed, what is on disk is what a restart would find.
+    fn believe_the_disk(&mut self) -> Result<(), CoordinationError> {
+        let Some(Stored { entries, revision }) = self.disk.reopen()? else {
+            return Ok(());
         };
-        let puts: Vec<_> = tried.iter().filter_map(found).collect();
-        let changed = |put: &Put| self.read(&put.path) != put.entry.as_ref();
-        let puts = puts.into_iter().filter(changed).collect();
+        self.revision = self.revision.max(revision);
+        let durable = self.nodes.iter().filter(|(_, node)| node.owner.is_none());
+        let gone = durable.filter(|(path, _)| !entries.contains_key(path));
+        let gone: Vec<_> = gone.map(|(path, _)| (path.clone(), None)).collect();
+        let found = entries.into_iter().map(|(path, entry)| (path, Some(entry)));
+        let changed = found.filter(|(path, entry)| self.read(path) != entry.as_ref());
+        let puts = changed.chain(gone).map(|(path, entry)| Put { path, entry }).collect();
         self.apply(puts);
+        Ok(())
     }
 
     fn apply(&mut self, puts: Vec<Put>) {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use fondaco_coordination::{Change, CoordinationError, EmbeddedCoordination, Entry, Revision};
-use fondaco_testing::{ServerProcess, wait_until};
+use fondaco_testing::{ServerProcess, SmallDisk, copy_dir, wait_until};
 use proptest::prelude::*;
 
 use crate::clients::{SOON, path};
@@ -37,8 +37,10 @@ fn a_restart_keeps_entries_and_drops_what_was_ephemeral() {
     let revision = session.write(&path("a/kept"), b"1", None).unwrap();
     session.create_ephemeral(&path("a/ephemeral"), b"2").unwrap();
     let _election = session.elect(&path("election"), b"candidate").unwrap();
-    // As a kill does: the session is not ended first.
-    let restarted = EmbeddedCoordination::open(dir.path()).unwrap().session();
+    // As a kill leaves it: the session is not ended first.
+    let killed = tempfile::tempdir().unwrap();
+    copy_dir(dir.path(), killed.path());
+    let restarted = EmbeddedCoordination::open(killed.path()).unwrap().session();
     assert_eq!(restarted.children(&path("a")).unwrap(), ["kept"]);
     assert_eq!(restarted.read(&path("a/kept")).unwrap().unwrap().revision, revision);
     assert_eq!(restarted.leader(&path("election")).unwrap(), None);
@@ -49,9 +51,11 @@ fn a_directory_with_a_corrupt_entry_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let session = EmbeddedCoordination::open(dir.path()).unwrap().session();
     session.write(&path("a/b"), b"some bytes", None).unwrap();
-    let file = dir.path().join("a/b/.entry");
+    drop(session);
+    let file = dir.path().join("entries.redb");
     let mut bytes = fs::read(&file).unwrap();
-    *bytes.last_mut().unwrap() ^= 1;
+    let at = bytes.windows(10).position(|found| found == b"some bytes").unwrap();
+    bytes[at] ^= 1;
     fs::write(&file, bytes).unwrap();
     match EmbeddedCoordination::open(dir.path()).map(drop) {
         Err(CoordinationError::Corrupt { file: found, .. }) => assert_eq!(found, file),
@@ -60,29 +64,25 @@ fn a_directory_with_a_corrupt_entry_is_refused_by_name() {
 }
 
 #[test]
-fn what_a_full_disk_refuses_to_take_up_is_kept_and_taken_up_later() {
+fn a_full_disk_refuses_writes_and_loses_none_and_takes_them_again_later() {
     let dir = tempfile::tempdir().unwrap();
-    let session = EmbeddedCoordination::open(dir.path()).unwrap().session();
-    let write = |at: &str| Change::Write {
-        path: path(at),
-        bytes: b"1".to_vec(),
-        expected: None,
+    let Some(disk) = SmallDisk::mount(&dir.path().join("disk"), 16 << 20) else {
+        return;
     };
-    // A file where the directory of an entry must be: its own file cannot be written.
-    fs::write(dir.path().join("b"), b"").unwrap();
-    let revision = session.transact(&[write("a"), write("b")]).unwrap();
-    for (at, expected) in [("b", revision), ("c", None)] {
-        let error = session.write(&path(at), b"2", expected).unwrap_err();
-        assert!(matches!(error, CoordinationError::Io { .. }), "{error}");
-    }
-    assert_eq!(session.read(&path("b")).unwrap().unwrap().bytes, b"1");
-    assert_eq!(session.read(&path("c")).unwrap(), None);
-    fs::remove_file(dir.path().join("b")).unwrap();
-    session.write(&path("c"), b"2", None).unwrap();
-    let restarted = EmbeddedCoordination::open(dir.path()).unwrap().session();
-    for (at, bytes) in [("a", b"1"), ("b", b"1"), ("c", b"2")] {
-        assert_eq!(restarted.read(&path(at)).unwrap().unwrap().bytes, bytes);
-    }
+    let root = dir.path().join("disk/tree");
+    let session = EmbeddedCoordination::open(&root).unwrap().session();
+    let write = |number: usize| session.write(&path("a").join(&number.to_string()).unwrap(), &[1; 900_000], None);
+    write(0).unwrap();
+    disk.fill_up_to(0);
+    let error = (1..20).find_map(|number| write(number).err()).unwrap();
+    assert!(matches!(error, CoordinationError::Io { .. }), "{error}");
+    let kept = session.children(&path("a")).unwrap().len();
+    assert!(session.read(&path("a/0")).unwrap().is_some());
+    disk.make_room();
+    write(kept).unwrap();
+    drop(session);
+    let restarted = EmbeddedCoordination::open(&root).unwrap().session();
+    assert_eq!(restarted.children(&path("a")).unwrap().len(), kept + 1);
 }
 
 /// Where a test tells its own program, started again, to write until it is killed.
@@ -200,7 +200,10 @@ proptest! {
                     let deleted = session.delete(&path(&name), known.unwrap_or(Revision::new(1)));
                     prop_assert_eq!(deleted.is_ok(), map.remove(&name).is_some());
                 }
-                Step::Reopen => session = EmbeddedCoordination::open(dir.path()).unwrap().session(),
+                Step::Reopen => {
+                    drop(session);
+                    session = EmbeddedCoordination::open(dir.path()).unwrap().session();
+                }
             }
             for top in ["a", "b"] {
                 let mut expected: Vec<_> = map
