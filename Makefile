@@ -5,8 +5,12 @@
 
 CARGO ?= cargo
 
+# The tests of these files start no server, and take seconds.
+QUICK_TESTS = allocations corruption csv inputs killed look_up mutations partial placement refusals request \
+	scan_reads selection times unreadable
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rust test-clients bench lint fuzz
+.PHONY: help demo check test test-rust test-clients bench lint fuzz
 
 help: ## List the targets
 	@echo "targets:"
@@ -16,6 +20,9 @@ help: ## List the targets
 demo: ## Build fondaco, then push, read, push again and roll back a real data set (a minute after compiling)
 	$(CARGO) build --release -p fondaco
 	demo/run
+
+check: lint ## Before every commit: lint, and the tests that need no server (under 3 minutes once all is built)
+	$(CARGO) test --lib --bins $(QUICK_TESTS:%=--test %)
 
 test: test-rust test-clients ## Run all tests
 

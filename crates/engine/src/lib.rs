@@ -1,8 +1,12 @@
 //! Where the records of versioned stores are kept: sorted tables of byte strings behind one trait, [`Engine`].
 //!
 //! An engine knows neither clocks nor partitions nor replicas: it keeps what it is given, in the order of
-//! keys, and changes it by atomic batches. [`DiskEngine`] survives its process,
-//! [`MemoryEngine`] does not, [`CacheEngine`] forgets even before, and `MySqlEngine` leaves it to a server.
+//! keys, and changes it by atomic batches.
+//!
+//! - [`LogEngine`], the default of stores: a log on disk, with all keys and the values that fit in memory;
+//! - [`DiskEngine`]: trees on disk, for stores whose keys do not fit into memory;
+//! - [`MemoryEngine`] and [`CacheEngine`]: in memory only; the cache evicts values to stay within its budget;
+//! - `MySqlEngine`: tables of a MySQL server.
 //!
 //! ```
 //! use fondaco_engine::{Engine, MemoryEngine, WriteBatch};

@@ -30,7 +30,9 @@ fn node_with_data() -> TestNode {
 
 /// Deletes the records of both stores, as no request does.
 fn lose_records(dir: &TempDir) {
-    let tree = EmbeddedCoordination::open(dir.path().join("metadata")).unwrap().session();
+    let tree = EmbeddedCoordination::open(dir.path().join("metadata"))
+        .unwrap()
+        .session();
     for store in ["stores/pymk", "stores/carts"] {
         let path = store.parse().unwrap();
         let entry = tree.read(&path).unwrap().unwrap();

@@ -10,8 +10,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::entry::{Entry, Revision};
 use crate::error::CoordinationError;
@@ -28,6 +30,10 @@ const REVISION: TableDefinition<(), u64> = TableDefinition::new("revision");
 
 /// All entries are in memory anyway: see [`super::tree`].
 const CACHE_BYTES: usize = 1 << 20;
+
+/// How long a file that is open is waited for: a thread of this process may be ending the last session with it.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(5);
+const CLOSE_WAIT_STEP: Duration = Duration::from_millis(10);
 
 /// An entry to be written, or to be deleted if there is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +128,13 @@ fn create(root: &Path) -> Result<(), redb::Error> {
 fn open(file: &Path) -> Result<Database, redb::Error> {
     let mut builder = Database::builder();
     builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
-    Ok(builder.open(file)?)
+    let deadline = Instant::now() + CLOSE_WAIT_MAX;
+    loop {
+        match builder.open(file) {
+            Err(DatabaseError::DatabaseAlreadyOpen) if Instant::now() < deadline => thread::sleep(CLOSE_WAIT_STEP),
+            opened => return Ok(opened?),
+        }
+    }
 }
 
 fn read(database: &Database) -> Result<Rows, redb::Error> {
@@ -189,6 +201,8 @@ mod tests {
 
     /// How many of the bytes of a file are damaged, one at a time.
     const DAMAGES: usize = 150;
+    /// Of the first used bytes, which say where everything is, each is damaged.
+    const HEADER_BYTES: usize = 100;
 
     fn put(path: &str, bytes: &[u8], revision: u64) -> Put {
         let entry = Entry {
@@ -257,7 +271,8 @@ mod tests {
         let whole = fs::read(&file).unwrap();
         let used: Vec<_> = (0..whole.len()).filter(|&at| whole[at] != 0).collect();
         let mut refused = 0;
-        for &at in used.iter().step_by(used.len().div_ceil(DAMAGES)) {
+        let header = used.iter().take(HEADER_BYTES);
+        for &at in header.chain(used.iter().step_by(used.len().div_ceil(DAMAGES))) {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << (at % 8);
             fs::write(&file, bytes).unwrap();

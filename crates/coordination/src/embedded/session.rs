@@ -73,8 +73,14 @@ impl Coordination for EmbeddedSession {
         let (watch, feed) = Feed::new();
         feed.everything();
         self.tree.lock().watch(self.number, prefixes.to_vec(), feed);
-        let tree = Arc::clone(&self.tree);
-        Ok(watch.ending_with(OnDrop::new(move || tree.lock().forget_watches())))
+        // A watch does not keep the file open.
+        let tree = Arc::downgrade(&self.tree);
+        let forget = move || {
+            if let Some(tree) = tree.upgrade() {
+                tree.lock().forget_watches();
+            }
+        };
+        Ok(watch.ending_with(OnDrop::new(forget)))
     }
 
     fn elect(&self, path: &EntryPath, candidate: &[u8]) -> Result<Election, CoordinationError> {
