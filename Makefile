@@ -21,7 +21,7 @@ demo: ## Build fondaco, then push, read, push again and roll back a real data se
 	$(CARGO) build --release -p fondaco
 	demo/run
 
-check: lint ## Before every commit: lint, and the tests that need no server (a few minutes once all is built)
+check: lint ## Before every commit: lint, and the tests that need no server (a minute or two once all is built)
 	$(CARGO) test --lib --bins $(QUICK_TESTS:%=--test %)
 
 test: test-rust test-clients ## Run all tests
