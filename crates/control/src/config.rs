@@ -54,7 +54,7 @@ pub struct Config {
     pub tls: Option<TlsConfig>,
     /// Serve beyond loopback even without users or token, and HTTP without a token although there are users.
     pub allow_insecure: bool,
-    /// The store of keys whose prefix names none; such keys are refused if there is none.
+    /// The store of keys whose prefix names no store. Such keys are refused unless it is set.
     pub default_store: Option<StoreName>,
     /// How much of the disk pushes, and writes to versioned stores, leave free, in bytes.
     pub disk_reserve_bytes: u64,

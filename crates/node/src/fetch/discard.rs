@@ -34,9 +34,9 @@ pub fn discard_leftovers(version_dir: &Path) -> Result<(), FetchError> {
     sync_dir(version_dir)
 }
 
-/// Moves the files of some partitions from the directory of a version to another one on the same file system, which is
-/// made if there are any, with the manifest: whoever opens the version next does not hold those partitions. A reader
-/// that has it open goes on. Whether there were any.
+/// Moves the files of some partitions from the directory of a version to another directory on the same file system. That
+/// directory is made if there is a file to move, and gets a copy of the manifest. A version that is opened afterwards does
+/// not hold those partitions; a reader that has it open goes on. Returns whether a file was moved.
 ///
 /// # Errors
 /// No readable manifest, or what the operating system says; some files may then be moved, and none is lost.

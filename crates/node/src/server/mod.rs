@@ -65,7 +65,7 @@ pub struct ServerConfig {
     pub replicas: Option<Arc<Replicas>>,
     /// Memory for what clients send and are sent. The longest request may take half of it.
     pub buffers: BufferBudget,
-    /// The store of keys whose prefix names none.
+    /// The store of keys whose prefix names no store. Such keys are refused unless it is set.
     pub default_store: Option<StoreName>,
     /// Where this process serves HTTP, for `INFO`; `None` if it does not.
     pub http: Option<String>,

@@ -44,7 +44,7 @@ pub(crate) enum Replies {
     Skip,
 }
 
-/// Who asks, of whom, at which moment: what is looked at before a request is let in.
+/// What is checked before a request is let in: the stores of the moment, the client's rights, and the room for keys under way.
 pub(super) struct Admission<'a> {
     pub(super) catalog: &'a Catalog,
     pub(super) session: &'a Session,

@@ -270,6 +270,17 @@ fn keys_that_name_no_store_go_whole_to_the_default_one() {
         "+OK :2 +OK +OK *6 $1 1 $1 2 $-1 $-1 $1 3 $40000 {long} +OK +QUEUED +QUEUED *2 :1 :2 $-1 *2 $1 0 *1 $3 s:a +OK "
     );
     assert_eq!(exchanged(node.address(), &requests), expected);
+    // Also behind a request that is skipped.
+    node.settings.set(Setting::BulkBytesMax, 100_000).unwrap();
+    let skipped = format!(
+        "SET plain 1\r\n*2\r\n$3\r\nGET\r\n$100001\r\n{}\r\nINCR plain\r\nQUIT\r\n",
+        "x".repeat(100_001)
+    );
+    let answer = exchanged(node.address(), &skipped);
+    assert!(
+        answer.starts_with("+OK -ERR an argument has 100001 bytes") && answer.ends_with(" :2 +OK "),
+        "{answer}"
+    );
     // Wherever it is cut.
     let mut stream = TcpStream::connect(node.address()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -88,7 +88,7 @@ pub struct DevOptions {
     #[arg(long)]
     allow_insecure: bool,
 
-    /// The store of keys whose prefix names none, so that frameworks with prefixes of their own run unchanged
+    /// The store of keys whose prefix names no store, so that frameworks with prefixes of their own run unchanged
     #[arg(long, env = "FONDACO_DEFAULT_STORE", value_name = "STORE")]
     default_store: Option<StoreName>,
 

@@ -1,10 +1,9 @@
 //! Keys that name no store, where the process has a default one: its name is put before them, as soon as their request is
-//! read whole. So frameworks that prefix keys in ways of their own run unchanged, and nothing behind this knows of it.
+//! read whole. So frameworks that prefix keys in ways of their own run unchanged, and no later step knows of it.
 
 use bytes::{BufMut, BytesMut};
 use fondaco_resp::command::{CommandSpec, Group, resolve};
 use fondaco_resp::{Arguments, Limits, Parse, parse_request};
-
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Connection;
@@ -24,7 +23,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Names the default store, if there is one, in what was read since the last time.
     #[inline]
     pub(super) fn name_default_store(&mut self, catalog: &Catalog, limits: &Limits) {
-        if self.context.shared.config.default_store.is_some() {
+        // While the node does not know its stores, no key names one: requests are refused, and named later.
+        if self.context.shared.config.default_store.is_some() && !catalog.is_loading() {
             self.name_store(catalog, limits);
         }
     }
@@ -51,7 +51,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     naming.needed = needed;
                     break;
                 }
-                // Whoever takes requests finds it, too.
+                // The loop that takes requests comes to the same.
                 Ok(Parse::TooLong { .. }) | Err(_) => break,
             };
             let lacking = spec.map(|spec| lacking(spec, &naming.arguments, rest, catalog));

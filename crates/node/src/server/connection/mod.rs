@@ -99,7 +99,7 @@ struct Connection<S> {
     naming: Naming,
     gets: Gets,
     window: Window,
-    /// Requests that are carried out side by side; none while there are none. Its memory is the loop's.
+    /// Requests on versioned stores that are under way side by side; `None` while there are none. Its memory is the loop's.
     pipeline: Option<Box<Pipeline>>,
     /// Whether the client sends no more.
     has_ended: bool,

@@ -42,7 +42,7 @@ pub(super) enum Pause {
     Starved,
     /// Enough is under way.
     Full,
-    /// The next request goes elsewhere, or is none.
+    /// The next request is not for the pipeline, or breaks the protocol.
     Other,
     /// The client sends no more.
     Ended,
@@ -51,12 +51,18 @@ pub(super) enum Pause {
 /// What answers a request.
 #[derive(Debug, Clone, Copy)]
 enum Route {
-    /// The pipeline: an operation on keys of versioned stores.
-    Keys,
-    /// The pipeline: this node's own replica.
-    Replica(ReplicaCommand),
-    /// The window, if it is a look-up, or the command itself.
+    Pipeline(Piped),
+    /// The window, if the request is a look-up; otherwise the command itself.
     WindowOrCommand,
+}
+
+/// What a request in the pipeline asks.
+#[derive(Debug, Clone, Copy)]
+enum Piped {
+    /// Operations on keys of versioned stores.
+    Keys,
+    /// What another node asks of this node's replica.
+    Replica(ReplicaCommand),
 }
 
 /// What is the same for all requests that are taken together.
@@ -88,8 +94,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.name_default_store(&catalog, &taking.limits);
         }
         loop {
-            if self.skip.is_some() && !self.skip_request(&taking.limits) {
-                return Turn::Read;
+            if self.skip.is_some() {
+                if !self.skip_request(&taking.limits) {
+                    return Turn::Read;
+                }
+                // What stands behind it was not looked at yet.
+                self.name_default_store(&catalog, &taking.limits);
             }
             let rest = &self.input[self.consumed..];
             if self.session.closing || rest.is_empty() {
@@ -150,10 +160,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.note_gets(command, &gets);
             return None;
         }
-        if !matches!(route, Route::WindowOrCommand) {
+        if let Route::Pipeline(piped) = route {
             let turn = self.run_window(taking.catalog);
             if turn.is_none() {
-                self.push(command, route, bytes, taking);
+                self.push(command, piped, bytes, taking);
             }
             return turn;
         }
@@ -197,14 +207,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return Err(LOADING.into());
         }
         let route = if let Some(asked) = replica_command(command) {
-            Route::Replica(asked)
+            Route::Pipeline(Piped::Replica(asked))
         } else if (is_operation(command) && is_on_versioned_store(&self.arguments, rest, catalog))
             // Beside others, for itself; else with others, in a window.
             || (self.pipeline.is_some()
                 && is_look_up(command)
                 && is_on_versioned_stores(&self.arguments, rest, catalog))
         {
-            Route::Keys
+            Route::Pipeline(Piped::Keys)
         } else {
             Route::WindowOrCommand
         };
@@ -256,7 +266,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Lets the next request into the pipeline.
-    fn push(&mut self, command: CommandId, route: Route, bytes: usize, taking: &Taking<'_>) {
+    fn push(&mut self, command: CommandId, piped: Piped, bytes: usize, taking: &Taking<'_>) {
         let accepted = Accepted {
             command,
             began: taking.began,
@@ -280,18 +290,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             pipeline.follow(&mut self.output);
             pipeline
         });
-        let refused = match route {
-            Route::Replica(asked) => admission
+        let pushed = match piped {
+            Piped::Replica(asked) => admission
                 .replica_request(asked, request.parts())
                 .map(|request| pipeline.push_replica(accepted, request)),
-            Route::Keys | Route::WindowOrCommand => versioned::parse(command, &request, now_unix_ms())
+            Piped::Keys => versioned::parse(command, &request, now_unix_ms())
                 .and_then(|asked| {
                     let asked = asked.ok_or(versioned::NOT_DONE)?;
                     Ok((asked.reply, admission.keys(asked)?))
                 })
                 .map(|(reply, keys)| pipeline.push_keys(accepted, reply, keys.into_iter())),
         };
-        if let Err(refusal) = refused {
+        if let Err(refusal) = pushed {
             note_moved(context, &refusal);
             pipeline.push_refused(accepted, refusal);
         }
@@ -308,6 +318,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return;
         };
         let request = &self.input[self.consumed..self.consumed + bytes];
+        // A buffer that grows may become twice as long as it must.
         let has_room = self
             .charge
             .has_room_for((self.input.capacity() + 2 * (transaction.bytes() + bytes)) as u64);
