@@ -95,15 +95,20 @@ fn all_that_is_asked_in_a_turn_is_answered_once_and_on_the_loop() {
     assert_all_written(&Cluster::of(&dir.path().join("disk"), 1, 1, &quiet(), disk), 600);
 }
 
-#[test]
-fn what_finds_no_room_is_refused_and_the_rest_of_the_turn_is_done() {
-    let dir = tempfile::tempdir().unwrap();
+/// A node with one shard, in whose queue four writes have room.
+fn of_a_short_queue(dir: &Path) -> Cluster {
     let options = ReplicaOptions {
         queue_items_max: 4,
         shards: 1,
         ..quiet()
     };
-    let cluster = Cluster::of(dir.path(), 1, 1, &options, disk);
+    Cluster::of(dir, 1, 1, &options, disk)
+}
+
+#[test]
+fn what_finds_no_room_is_refused_and_the_rest_of_the_turn_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = of_a_short_queue(dir.path());
     let replies = ask_in_one_turn(cluster.node(1), puts(20));
     let is_done = |reply: &&ReplicaReply| matches!(reply, ReplicaReply::Written(_));
     let (done, refused) = replies.split_at(replies.iter().take_while(is_done).count());
@@ -134,12 +139,7 @@ fn requests_and_direct_writes_of_one_turn_share_its_batches() {
 #[test]
 fn direct_writes_that_find_no_room_are_refused_and_not_made() {
     let dir = tempfile::tempdir().unwrap();
-    let options = ReplicaOptions {
-        queue_items_max: 4,
-        shards: 1,
-        ..quiet()
-    };
-    let cluster = Cluster::of(dir.path(), 1, 1, &options, disk);
+    let cluster = of_a_short_queue(dir.path());
     let write = (place(cluster.node(1), "direct").unwrap(), "b");
     // They are handed over behind the requests.
     let (_, ends) = in_one_turn(cluster.node(1), puts(20), vec![write], PATIENCE);
