@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use fondaco_client::{Client, ClientStats, ReadOptions, WireKey};
+use fondaco_client::{Client, ClientStats, ReadOptions};
 use fondaco_model::StoreName;
 use fondaco_model::cluster::Topology;
+use fondaco_protocol::WireKey;
 use hdrhistogram::Histogram;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,

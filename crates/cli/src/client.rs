@@ -5,11 +5,11 @@
 
 use std::fs;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use fondaco_control::http::{ErrorResource, FRAME_BYTES_MAX, NEXT_HEADER, NodeStatus, StoreResource};
-use fondaco_control::{RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, agent_trusting, trusting};
+use fondaco_control::{RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, agent_trusting, now_unix_ms, trusting};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::{Agent, Body, http};
@@ -314,11 +314,6 @@ impl Client {
             self.base
         )
     }
-}
-
-fn now_unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Whether the node refused with this code.

@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fondaco_client::{Client, ReadOptions, WireKey};
+use fondaco_client::{Client, ReadOptions};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::{Identity, NodeId, PartitionCount, StoreKind, VersionNumber};
+use fondaco_protocol::WireKey;
 use fondaco_resp::{Arguments, Limits, Parse, Protocol, Reply, parse_request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use fondaco_model::VALUE_BYTES_MAX;
 use fondaco_model::cluster::Topology;
+use fondaco_protocol::replica::LocalReplica;
 use fondaco_resp::Limits;
 use tokio::sync::{Notify, watch};
 
@@ -16,7 +17,7 @@ use crate::clock::Clock;
 use crate::error::ClientError;
 use crate::link::{Credentials, Transport};
 use crate::options::ReadOptions;
-use crate::quorum::{LocalReplica, QuorumCounters};
+use crate::quorum::QuorumCounters;
 use crate::read::{HealthPolicy, KEYS_MAX, Steering, SteeringPolicy};
 use crate::topology::TopologySource;
 

@@ -9,6 +9,8 @@ use arc_swap::ArcSwapOption;
 use bytes::{BufMut, Bytes, BytesMut};
 use fondaco_model::cluster::Topology;
 use fondaco_model::{NodeId, StoreName};
+use fondaco_protocol::WireKey;
+use fondaco_protocol::replica::LocalReplica;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
@@ -16,10 +18,9 @@ use crate::alarm::Alarm;
 use crate::builder::ClientBuilder;
 use crate::clock::Clock;
 use crate::error::ClientError;
-use crate::key::WireKey;
 use crate::link::{Link, Transport};
 use crate::options::ReadOptions;
-use crate::quorum::{Home, LocalReplica, QuorumCounters};
+use crate::quorum::{Home, QuorumCounters};
 use crate::read::{BatchReply, Directory, HealthPolicy, Steering};
 use crate::stats::ClientStats;
 

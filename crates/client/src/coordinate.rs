@@ -8,16 +8,18 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use fondaco_model::NodeId;
+use fondaco_protocol::now_unix_ms;
+use fondaco_protocol::replica::{ReplicaOperation, ReplicaReply, ReplicaRequest};
 use tokio::sync::watch;
 
 use crate::client::{Client, Inner, Snapshot};
 use crate::drive::next_snapshot;
 use crate::error::ClientError;
 use crate::link::{Call, CallOutcomes, Replies};
-use crate::quorum::{Moment, Operation, Outgoing, ReplicaOperation, ReplicaReply, ReplicaRequest};
+use crate::quorum::{Moment, Operation, Outgoing};
 use crate::read::Failure;
 
 /// How many operations may go on after they were answered.
@@ -46,12 +48,6 @@ impl Drop for InBackground {
     fn drop(&mut self) {
         self.0.background.fetch_sub(1, Relaxed);
     }
-}
-
-/// The time by the clock on the wall, in milliseconds since 1970.
-pub(crate) fn now_unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as u64)
 }
 
 impl Inner {

@@ -5,11 +5,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use fondaco_protocol::WireKey;
 use tokio::sync::watch;
 
 use crate::client::{Inner, Snapshot};
 use crate::error::ClientError;
-use crate::key::WireKey;
 use crate::link::{Ask, Event, Exchange};
 use crate::options::ReadOptions;
 use crate::read::{BatchReply, Failure, Read};

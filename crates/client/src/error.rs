@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fondaco_model::{NodeId, PartitionId, StoreName, VersionNumber};
+use fondaco_protocol::InvalidKey;
 use thiserror::Error;
 
 use crate::quorum::NoQuorum;
@@ -27,13 +28,8 @@ pub enum ClientError {
         reason: Arc<str>,
     },
     /// A key that no store can hold.
-    #[error("invalid key {key:?}: {reason}")]
-    InvalidKey {
-        /// Its first bytes.
-        key: Box<str>,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
+    #[error(transparent)]
+    InvalidKey(#[from] InvalidKey),
     /// More keys than one request may have.
     #[error("a request of {keys} keys is over the limit of {keys_max}: ask for them in parts")]
     TooManyKeys {
@@ -136,7 +132,7 @@ impl ClientError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Configuration { .. } | Self::TooManyKeys { .. } | Self::ContextOfCounter { .. } => "ERR",
-            Self::InvalidKey { .. } => "BADKEY",
+            Self::InvalidKey(_) => "BADKEY",
             Self::UnknownStore { .. } => "NOSTORE",
             Self::NoVersion { .. } => "NOVERSION",
             Self::NoTopology { .. } | Self::NoReplica { .. } | Self::Unavailable { .. } => "UNAVAILABLE",
@@ -147,14 +143,6 @@ impl ClientError {
             Self::Conflict { .. } => "CONFLICT",
             Self::NotVersioned { .. } => "READONLY",
             Self::Refused { .. } => "REFUSED",
-        }
-    }
-
-    pub(crate) fn invalid_key(key: &[u8], reason: &'static str) -> Self {
-        let head = &key[..key.len().min(80)];
-        Self::InvalidKey {
-            key: String::from_utf8_lossy(head).into(),
-            reason,
         }
     }
 }

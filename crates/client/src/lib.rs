@@ -8,7 +8,6 @@
 //! - [`Client`], its [builder](ClientBuilder), [`ReadOptions`] for one request;
 //! - [`trusting`]: TLS to nodes whose certificates are in a file;
 //! - [`quorum`]: versioned stores, which are written, too, and what is asked of their replicas;
-//! - [`proof`]: how a client proves who it is, which both ends of a connection need;
 //! - [`read`]: the logic of look-ups, without I/O, for those who simulate or extend it.
 //!
 //! It is no general Redis client: what it speaks are `FONDACO.NONCE`, `FONDACO.PROVE`, `FONDACO.READ`,
@@ -52,23 +51,19 @@ mod clock;
 mod coordinate;
 mod drive;
 mod error;
-mod key;
 mod link;
 mod options;
-pub mod proof;
 pub mod quorum;
 pub mod read;
 mod stats;
 mod topology;
-mod trust;
 mod versioned;
 
 pub use builder::ClientBuilder;
 pub use client::Client;
 pub use error::ClientError;
-pub use key::WireKey;
+pub use fondaco_protocol::{TrustError, WireKey, trusting};
 pub use options::{Partial, PutOptions, ReadOptions};
 pub use read::{BatchReply, PinnedStore};
 pub use stats::{ClientStats, NodeStats};
-pub use trust::{TrustError, trusting};
 pub use versioned::Siblings;

@@ -6,12 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use fondaco_model::StoreName;
 use fondaco_model::versioned::{Record, Resolution, Update, VectorClock, resolve};
+use fondaco_protocol::WireKey;
+use fondaco_protocol::now_unix_ms;
 use parking_lot::Mutex;
 
 use crate::client::{Client, Inner};
-use crate::coordinate::now_unix_ms;
 use crate::error::ClientError;
-use crate::key::WireKey;
 use crate::options::{PutOptions, ReadOptions};
 use crate::quorum::{
     AddedMeanwhile, Decide, Edit, EditOptions, Expiry, Get, Intent, Updated, Write, WriteTimes, Written,

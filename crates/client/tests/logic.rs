@@ -12,9 +12,10 @@ use fondaco_client::read::{
     Answer, Directory, Element, Failure, HealthPolicy, Read, SUB_REQUESTS_UNDER_WAY_MAX, Steering, SteeringPolicy,
     SubId,
 };
-use fondaco_client::{BatchReply, ClientError, Partial, ReadOptions, WireKey};
+use fondaco_client::{BatchReply, ClientError, Partial, ReadOptions};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::{Identity, NodeId, PartitionCount, StoreKind, VersionNumber};
+use fondaco_protocol::WireKey;
 use proptest::prelude::*;
 
 const STORES: [&str; 2] = ["a", "b"];

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fondaco_coordination::CoordinationError;
+use fondaco_fetch::FetchError;
 use fondaco_format::FormatError;
 use fondaco_model::cluster::operator::OperatorError;
 use fondaco_model::cluster::{AdmissionError, Discontinuity};
 use fondaco_model::{Identity, StoreName, VersionNumber};
-use fondaco_node::FetchError;
 use fondaco_replica::ReplicasError;
 
 use crate::uploads::UploadError;

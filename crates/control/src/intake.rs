@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use fondaco_fetch::{FetchError, FetchPlan, FetchSource, FetchTarget, LocationSource, SourceError, Sources};
 use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Manifest};
 use fondaco_model::cluster::operator::OperatorError;
 use fondaco_model::cluster::{ClusterView, StoreRecord, VersionDetail};
 use fondaco_model::{NodeId, PartitionSet, StoreName};
-use fondaco_node::{FetchError, FetchPlan, FetchSource, FetchTarget, LocationSource, SourceError, Sources};
 use fondaco_storage::Location;
 
 use crate::error::ControlError;

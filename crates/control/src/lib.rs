@@ -49,17 +49,9 @@ pub use config::{
 pub use dev::{Dev, DevConfig};
 pub use error::ControlError;
 pub use fondaco_client::trusting;
-pub use fondaco_node::{RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, agent_trusting};
+pub use fondaco_fetch::agent_trusting;
+pub use fondaco_protocol::{RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, now_unix_ms};
 pub use process::raise_open_files_limit;
 pub use running::Running;
 pub use settings::SettingChanges;
 pub use starting::Fondaco;
-
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// The time of day, in milliseconds since 1970: for people to read, and for nothing else.
-fn now_unix_ms() -> u64 {
-    // A clock before 1970 is not worth failing for.
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    since.as_millis() as u64
-}

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use fondaco_fetch::FetchProgress;
 use fondaco_model::cluster::{
     ClusterView, LostQuorum, PushRecord, ReplicaReport, ReplicaState, StoreRecord, Topology, VersionDetail,
     unready_partition,
 };
 use fondaco_model::{NodeId, StoreDefinition, VersionNumber};
-use fondaco_node::FetchProgress;
 
 use crate::agent::AgentWork;
 use crate::mirror::Mirror;

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fondaco_client::trusting;
-use fondaco_node::{PeerAccess, PeerClient};
+use fondaco_fetch::PeerClient;
+use fondaco_node::PeerAccess;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use fondaco_client::proof::{DEFAULT_USER, End, Introduction, ProofKey};
 use fondaco_model::StoreName;
+use fondaco_protocol::proof::{DEFAULT_USER, End, Introduction, ProofKey};
 use fondaco_resp::glob_matches;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;

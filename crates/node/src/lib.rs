@@ -5,8 +5,6 @@
 //! - [`Membership`]: the cluster that the node is in, published with the catalog;
 //! - `forward`: keys that other nodes have, and the hot ones that a router keeps;
 //! - `cold`: reads from the disk that must not delay anybody else;
-//! - `fetch`: pulling the files of a version onto the disk ([`FetchPlan`]);
-//! - [`RequestKey`]: requests to other nodes, signed with the cluster's token;
 //! - [`Settings`] that may change while it runs, and [`NodeMetrics`].
 //!
 //! It decides nothing: which stores exist and which version is current is the business of the control
@@ -15,27 +13,17 @@
 mod access;
 mod catalog;
 mod cold;
-mod fetch;
 mod forward;
-mod https;
 mod membership;
 mod metrics;
 mod priority;
 mod resolved;
 mod server;
 mod settings;
-mod signature;
 
 pub use access::{Access, PasswordDigest, PeerAccess, User};
 pub use catalog::{Catalog, Serving, ServingStore, SharedCatalog, StoreId};
-pub use fetch::{
-    Clock, CorruptFile, FetchControl, FetchError, FetchPlan, FetchProgress, FetchReport, FetchSource, FetchTarget,
-    FetchTuning, LocationSource, PageCache, PeerClient, PeerSource, Reservation, SourceError, Sources, SystemClock,
-    discard_leftovers, move_partitions, part_name, reserve_space,
-};
-pub use https::agent_trusting;
 pub use membership::{Member, Membership};
-pub use metrics::{COUNTERS, Counter, Histogram, HistogramSnapshot, NodeMetrics};
+pub use metrics::{COUNTERS, Counter, NodeMetrics};
 pub use server::{BufferBudget, Listening, Server, ServerConfig, ServerError};
 pub use settings::{SETTINGS, Setting, SettingError, SettingSpec, Settings};
-pub use signature::{RequestKey, SIGNED_MS_MAX, SeenSignatures, Signature, SignedRequest, TIME_HEADER, Unacceptable};

@@ -1,7 +1,5 @@
-//! Live traffic comes first: who gets the processor when several threads want it.
-//!
-//! Threads that fetch get little beside an event loop, and an event loop that wakes up does not wait for
-//! the time slice of another thread to end. Where the system refuses, all run as usual.
+//! Live traffic comes first: an event loop that wakes up does not wait for the time slice of another thread to end.
+//! Where the system refuses, it runs as usual.
 
 use std::io;
 
@@ -26,22 +24,6 @@ pub(crate) fn wake_soon() {
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     if result != 0 {
         tracing::debug!(error = %io::Error::last_os_error(), "an event loop runs with the usual time slice");
-    }
-}
-
-/// How nice threads are that fetch. A processor that is wanted by one of them and by one event loop goes to it for a tenth
-/// of the time: an idle class (`SCHED_IDLE`) has it for a third of a percent, so that pushes starved where readers took all.
-const FETCH_NICE: i32 = 10;
-
-/// Puts this thread behind ordinary ones: it gives way to them when they wake up, and gets a small share beside them.
-///
-/// Never call it in a thread that holds a lock which live traffic may wait for.
-pub(crate) fn step_back() {
-    let nice = FETCH_NICE.max(nice());
-    // SAFETY: it changes how this thread is scheduled, and nothing else: on Linux, 0 is the calling thread.
-    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
-    if result != 0 {
-        tracing::debug!(error = %io::Error::last_os_error(), "a fetch runs at the priority of live traffic");
     }
 }
 

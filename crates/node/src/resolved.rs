@@ -1,7 +1,5 @@
 //! What a record of a versioned store is to commands that know of one value.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use bytes::Bytes;
 use fondaco_model::versioned::{Record, Resolution, resolve};
 
@@ -31,10 +29,4 @@ pub(crate) fn value_of(record: &Record, resolution: Resolution, now_unix_ms: u64
         .into_iter()
         .next()
         .map(|value| Current { value, expires_unix_ms }))
-}
-
-/// The time of the clock on the wall.
-pub(crate) fn now_unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

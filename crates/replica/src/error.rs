@@ -3,7 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use fondaco_client::ClientError;
 use fondaco_engine::EngineError;
 
 /// Why the replicas of a node cannot be used.
@@ -44,9 +43,6 @@ pub enum ReplicasError {
         /// The store.
         store: String,
     },
-    /// There is no way to other nodes.
-    #[error(transparent)]
-    Client(#[from] ClientError),
     /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),

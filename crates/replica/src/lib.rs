@@ -14,12 +14,11 @@
 //!   partition are compared; all without I/O, for those who simulate them too.
 //!
 //! It coordinates nothing: how many replicas must have a write, and which of several values is answered, is
-//! the business of [`fondaco_client::quorum`].
+//! the business of `fondaco_client::quorum`.
 //!
-//! [`ReplicaRequest`]: fondaco_client::quorum::ReplicaRequest
+//! [`ReplicaRequest`]: fondaco_protocol::replica::ReplicaRequest
 
 mod anti_entropy;
-mod client_peers;
 mod error;
 mod hints;
 mod membership;
@@ -38,7 +37,6 @@ mod worker;
 mod writes;
 
 pub use anti_entropy::exchange;
-pub use client_peers::ClientPeers;
 pub use error::ReplicasError;
 pub use membership::admitted::admitted;
 pub use membership::catching_up::{Compared, Other, has_enough};

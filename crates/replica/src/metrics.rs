@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode};
+use fondaco_protocol::replica::{ReplicaError, ReplicaErrorCode};
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use fondaco_client::quorum::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply, ReplicaRequest};
 use fondaco_model::NodeId;
+use fondaco_protocol::replica::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply, ReplicaRequest};
 
 /// How much longer than a request may take its answer is waited for.
 const GRACE: Duration = Duration::from_secs(1);

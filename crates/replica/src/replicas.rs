@@ -6,10 +6,10 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, Guard};
-use fondaco_client::quorum::{LocalReplica, OnReply, ReplicaReply, ReplicaRequest};
 use fondaco_engine::KeyMemory;
 use fondaco_model::versioned::HashTree;
 use fondaco_model::{NodeId, PartitionSet};
+use fondaco_protocol::replica::{LocalReplica, OnReply, ReplicaReply, ReplicaRequest};
 
 use crate::anti_entropy::{reconciling, tombstone_collection, tree_builder};
 use crate::error::ReplicasError;

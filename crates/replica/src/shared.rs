@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use fondaco_client::quorum::{
-    KeyRecord, Known, KnownKey, OnReply, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
-    ReplicaRequest,
-};
 use fondaco_engine::{Engine, Table};
 use fondaco_model::versioned::{Change, EngineKind, Update};
 use fondaco_model::{NodeId, PartitionId};
+use fondaco_protocol::replica::{
+    KeyRecord, Known, KnownKey, OnReply, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
+    ReplicaRequest,
+};
 
 use crate::error::ReplicasError;
 use crate::hints::book::HintBook;

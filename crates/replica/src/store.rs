@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Relaxed};
 
 use bytes::Bytes;
-use fondaco_client::quorum::{ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaRequest};
 use fondaco_engine::{Engine, Table};
 use fondaco_model::versioned::{EngineKind, VersionedSettings};
 use fondaco_model::{NodeId, PartitionCount, PartitionId, RoutingTable, StoreName, slot_of_key};
+use fondaco_protocol::replica::{ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaRequest};
 
 use crate::membership::admitted::admitted;
 use crate::membership::catching_up::{Other, has_enough};

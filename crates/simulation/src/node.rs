@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use fondaco_client::WireKey;
 use fondaco_client::read::{Answer, Element};
 use fondaco_model::PartitionSet;
 use fondaco_model::cluster::{
     Agent, AgentAction, Announcement, LocalFetch, LocalVersion, Membership, RecordPath, ReplicaKey, ServingSet,
 };
+use fondaco_protocol::WireKey;
 
 use crate::data::{DiskVersion, build_of, checksum};
 use crate::event::Event;

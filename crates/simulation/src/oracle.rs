@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fondaco_client::WireKey;
 use fondaco_model::cluster::{Change, ClusterView, StoreRecord};
 use fondaco_model::{PartitionSet, RoutingTable, StoreName, VersionNumber};
+use fondaco_protocol::WireKey;
 
 use crate::data::build_of;
 use crate::process::{ReaderRead, Role};

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_client::read::{Answer, Directory, Failure, HealthPolicy, Read, SubId};
-use fondaco_client::{Partial, ReadOptions, WireKey};
+use fondaco_client::{Partial, ReadOptions};
 use fondaco_model::StoreName;
 use fondaco_model::VersionNumber;
 use fondaco_model::cluster::{RecordPath, RouterRecord, Topology};
+use fondaco_protocol::WireKey;
 
 use crate::event::Event;
 use crate::link::Request;

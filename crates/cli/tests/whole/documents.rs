@@ -1,5 +1,6 @@
 //! The documents for people, held against the program: nothing that it has is missing in them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -113,6 +114,58 @@ fn every_link_between_the_documents_leads_somewhere() {
             let target = link.split('#').next().unwrap();
             let found = path.parent().unwrap().join(target);
             assert!(found.exists(), "{path:?} links to {link}");
+        }
+    }
+}
+
+/// For each crate those of ours that it uses, as its manifest says.
+fn uses_by_manifest() -> BTreeMap<String, BTreeSet<String>> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let uses = |entry: std::io::Result<fs::DirEntry>| {
+        let entry = entry.unwrap();
+        let manifest: toml::Table = fs::read_to_string(entry.path().join("Cargo.toml"))
+            .unwrap()
+            .parse()
+            .unwrap();
+        let ours = manifest
+            .get("dependencies")
+            .and_then(toml::Value::as_table)
+            .into_iter()
+            .flatten();
+        let ours = ours.filter_map(|(name, _)| name.strip_prefix("fondaco-").map(str::to_owned));
+        (entry.file_name().into_string().unwrap(), ours.collect())
+    };
+    fs::read_dir(crates).unwrap().map(uses).collect()
+}
+
+#[test]
+fn crates_use_what_the_arrows_of_the_architecture_say() {
+    let text = document("ARCHITECTURE.md");
+    let arrows = text
+        .split("```mermaid\nflowchart RL\n")
+        .nth(1)
+        .unwrap()
+        .split("```")
+        .next()
+        .unwrap();
+    let mut drawn: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in arrows.lines() {
+        let (user, used) = line.split_once("-->").unwrap_or((line, ""));
+        let used = used
+            .split('&')
+            .map(|name| name.trim().to_owned())
+            .filter(|name| !name.is_empty());
+        drawn.entry(user.trim().to_owned()).or_default().extend(used);
+    }
+    for (name, uses) in uses_by_manifest() {
+        assert!(
+            text.contains(&format!("| `{name}` |")),
+            "the table of crates lacks {name}"
+        );
+        let arrows = drawn.get(&name).cloned().unwrap_or_default();
+        // What tests alone use is not drawn.
+        if name != "testing" {
+            assert_eq!(uses, arrows, "{name}");
         }
     }
 }

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use fondaco_protocol::replica::{ReplicaReply, ReplicaRequest};
 use fondaco_resp::{Reply, ReplyItem};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::quorum::{AskId, Outgoing, ReplicaReply, ReplicaRequest};
+use crate::quorum::{AskId, Outgoing};
 use crate::read::Failure;
 
 /// What came back for a request to a replica.

@@ -11,8 +11,8 @@ use fondaco_model::VersionNumber;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::key::WireKey;
 use crate::read::{Answer, Failure, SubId, SubRequest};
+use fondaco_protocol::WireKey;
 
 /// What came back for a sub-request.
 #[derive(Debug)]

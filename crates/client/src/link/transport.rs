@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::proof::{self, DEFAULT_USER, End, Introduction, ProofKey};
+use fondaco_protocol::proof::{self, DEFAULT_USER, End, Introduction, ProofKey};
 
 /// Who the client is to the nodes.
 #[derive(Clone)]

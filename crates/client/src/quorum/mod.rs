@@ -8,31 +8,21 @@
 mod asks;
 mod counts;
 mod get;
-mod local;
 mod operation;
 mod pause;
 mod replicas;
-mod reply;
-mod request;
 mod shortfall;
 mod update;
-mod wire;
 mod write;
 
 use std::time::Duration;
 
 pub use counts::{QuorumCounters, QuorumCounts};
 pub use get::Get;
-pub use local::{LocalReplica, OnReply};
 pub use operation::{AskId, Moment, Operation, Outgoing};
 pub use replicas::Home;
-pub use reply::{Held, ReplicaError, ReplicaErrorCode, ReplicaReply};
-pub use request::{
-    KeyRecord, Known, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaCommand, ReplicaOperation, ReplicaRequest,
-};
 pub use shortfall::{MissingReplica, NoQuorum, QuorumPart};
 pub use update::{AddedMeanwhile, Decide, Edit, EditOptions, Expiry, Update, Updated};
-pub use wire::ReplicaRequestError;
 pub use write::{Intent, Write, WriteTimes, Written};
 
 /// How long replicas are waited for that are preferred and not required.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use fondaco_model::NodeId;
+use fondaco_protocol::replica::ReplicaReply;
+use fondaco_protocol::replica::ReplicaRequest;
 
 use super::counts::QuorumCounters;
-use super::reply::ReplicaReply;
-use super::request::ReplicaRequest;
 use crate::read::{Directory, Failure, Steering};
 
 /// The number of a request to a replica within its operation.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{self, KEEPERS_MAX, VersionedSettings};
 use fondaco_model::{NodeId, PartitionId, StoreName};
+use fondaco_protocol::WireKey;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::ClientError;
-use crate::key::WireKey;
 use crate::read::{Directory, Member};
 
 /// Nodes, of which there are mostly three.

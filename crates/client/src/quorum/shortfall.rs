@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use fondaco_model::NodeId;
+use fondaco_protocol::replica::{ReplicaError, ReplicaErrorCode};
 use smallvec::SmallVec;
 
-use super::reply::{ReplicaError, ReplicaErrorCode};
 use crate::error::ClientError;
 use crate::read::{Directory, Failure, Member};
 

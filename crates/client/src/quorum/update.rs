@@ -10,16 +10,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{self, Record, Resolution, VectorClock};
+use fondaco_protocol::WireKey;
+use fondaco_protocol::replica::ReplicaReply;
 
 use super::asks::NEVER;
 use super::counts::count;
 use super::get::Get;
 use super::operation::{AskId, Moment, Operation, Outgoing};
 use super::replicas::{Home, Store, is_well};
-use super::reply::ReplicaReply;
 use super::write::{Intent, Write, WriteTimes};
 use crate::error::ClientError;
-use crate::key::WireKey;
 use crate::options::ReadOptions;
 use crate::read::{Failure, HeldRoom, ValueRoom};
 

@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use fondaco_model::NodeId;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::key::WireKey;
+use fondaco_protocol::WireKey;
 
 /// A rule for choosing among replicas.
 pub trait NodeChoice: Debug + Send + Sync {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_model::{NodeId, VersionNumber};
+use fondaco_protocol::WireKey;
 use smallvec::SmallVec;
 
 use super::directory::Directory;
@@ -18,7 +19,6 @@ use super::room::HeldRoom;
 use super::state::{KeyState, NEVER, Part, Purpose, Stage, Sub, SubId};
 use super::steering::Steering;
 use crate::error::ClientError;
-use crate::key::WireKey;
 use crate::options::{Partial, ReadOptions};
 
 /// The most keys of one request.

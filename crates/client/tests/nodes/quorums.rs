@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fondaco_client::quorum::{ReplicaCommand, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_client::{Client, ClientError, PutOptions, ReadOptions};
 use fondaco_model::StoreKind;
 use fondaco_model::cluster::TopologyStore;
 use fondaco_model::versioned::{Resolution, VersionedSettings};
+use fondaco_protocol::replica::{ReplicaCommand, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use parking_lot::Mutex;
 
 use crate::harness::{Cluster, id, keys, name, until, value_of};
@@ -319,7 +319,7 @@ async fn a_value_that_is_changed_ends_when_it_would_have_ended() {
         ..PutOptions::default()
     };
     let end = async || {
-        let keys = vec![fondaco_client::WireKey::new(&store, b"k").unwrap()];
+        let keys = vec![fondaco_protocol::WireKey::new(&store, b"k").unwrap()];
         let (mut records, _) = client.get_records(keys, &ReadOptions::default()).await.unwrap();
         records.pop().unwrap().unwrap().next_expiry_unix_ms()
     };

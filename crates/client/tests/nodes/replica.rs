@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{
+use fondaco_model::NodeId;
+use fondaco_model::versioned::{DotSource, Over, Record, ReplicaId};
+use fondaco_protocol::replica::{
     self, KeyRecord, Known, KnownKey, LocalReplica, OnReply, PutOver, RecordPart, ReplicaCommand, ReplicaError,
     ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest,
 };
-use fondaco_model::NodeId;
-use fondaco_model::versioned::{DotSource, Over, Record, ReplicaId};
 use parking_lot::Mutex;
 
 /// What a replica holds, and what it was asked.
@@ -69,21 +69,21 @@ impl Held {
             ReplicaOperation::GetOther { keys } => {
                 let held = |KnownKey { key, known }: &KnownKey| {
                     let Some(record) = self.records.get(key) else {
-                        return quorum::Held::Nothing;
+                        return replica::Held::Nothing;
                     };
                     let record = Bytes::from(record.to_bytes());
                     let digest = Record::stated_digest(&record);
                     match known {
-                        Known::Digest(known) if *known == digest => quorum::Held::Same,
-                        Known::Awaited => quorum::Held::Record(digest.to_be_bytes().to_vec().into()),
-                        Known::Digest(_) | Known::Nothing => quorum::Held::Record(record),
+                        Known::Digest(known) if *known == digest => replica::Held::Same,
+                        Known::Awaited => replica::Held::Record(digest.to_be_bytes().to_vec().into()),
+                        Known::Digest(_) | Known::Nothing => replica::Held::Record(record),
                     }
                 };
-                let found: Vec<quorum::Held> = keys.iter().map(held).collect();
+                let found: Vec<replica::Held> = keys.iter().map(held).collect();
                 let not_told = found
                     .iter()
                     .zip(&keys)
-                    .filter(|(held, key)| **held == quorum::Held::Same || key.known == Known::Awaited);
+                    .filter(|(held, key)| **held == replica::Held::Same || key.known == Known::Awaited);
                 self.not_told += not_told.count();
                 ReplicaReply::Records(found.into_iter().map(Ok).collect())
             }

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fondaco_client::proof::{End, Introduction, ProofKey};
-use fondaco_client::quorum::ReplicaRequest;
+use fondaco_protocol::proof::{End, Introduction, ProofKey};
+use fondaco_protocol::replica::ReplicaRequest;
 use fondaco_resp::{Arguments, Limits, Parse, Protocol, Reply, parse_request};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};

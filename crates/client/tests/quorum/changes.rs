@@ -1,8 +1,10 @@
 //! Changes of what is there, and counters: what others do meanwhile.
 
-use fondaco_client::quorum::{AddedMeanwhile, Edit, EditOptions, Expiry, Intent, ReplicaCommand};
-use fondaco_client::{ClientError, WireKey};
+use fondaco_client::ClientError;
+use fondaco_client::quorum::{AddedMeanwhile, Edit, EditOptions, Expiry, Intent};
 use fondaco_model::versioned::{self, Resolution, resolve};
+use fondaco_protocol::WireKey;
+use fondaco_protocol::replica::ReplicaCommand;
 
 use crate::script::{
     begin_update, begin_update_with, begin_write, first_key, get, no_quorum, put, updated, value, values, with_value,

@@ -1,8 +1,9 @@
 //! Who keeps a write for a replica that does not take it, and when that counts.
 
-use fondaco_client::WireKey;
-use fondaco_client::quorum::{QuorumPart, ReplicaCommand, ReplicaErrorCode};
+use fondaco_client::quorum::QuorumPart;
 use fondaco_model::versioned::Handoff;
+use fondaco_protocol::WireKey;
+use fondaco_protocol::replica::{ReplicaCommand, ReplicaErrorCode};
 
 use crate::script::{begin_put, first_key, no_quorum, put, values, written};
 use crate::world::{Shape, World, id, key};

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use fondaco_client::quorum::{QuorumPart, ReplicaCommand, ReplicaErrorCode};
+use fondaco_client::quorum::QuorumPart;
 use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{Record, VectorClock};
 use fondaco_model::{NodeId, PartitionId};
+use fondaco_protocol::replica::{ReplicaCommand, ReplicaErrorCode};
 use proptest::prelude::*;
 
 use crate::script::{begin_get, begin_put, first_key, no_quorum, put, read, values, written};

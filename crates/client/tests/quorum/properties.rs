@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use fondaco_client::ClientError;
-use fondaco_client::quorum::{Edit, Expiry, Intent, Known, ReplicaCommand, ReplicaOperation};
+use fondaco_client::quorum::{Edit, Expiry, Intent};
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Handoff, Record, Resolution, VectorClock, resolve};
+use fondaco_protocol::replica::{Known, ReplicaCommand, ReplicaOperation};
 use proptest::prelude::*;
 
 use crate::script::{begin_get, begin_put, begin_update, begin_write, read, updated, value, values, written};

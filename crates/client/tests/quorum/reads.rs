@@ -1,8 +1,10 @@
 //! Reads, each case by itself: who is asked, who must answer, and what is said when they do not.
 
-use fondaco_client::quorum::{Intent, Known, KnownKey, QuorumPart, ReplicaCommand, ReplicaErrorCode, ReplicaOperation};
-use fondaco_client::{ClientError, WireKey};
+use fondaco_client::ClientError;
+use fondaco_client::quorum::{Intent, QuorumPart};
 use fondaco_model::versioned::{Handoff, Record};
+use fondaco_protocol::WireKey;
+use fondaco_protocol::replica::{Known, KnownKey, ReplicaCommand, ReplicaErrorCode, ReplicaOperation};
 
 use crate::script::{begin_get, begin_write, get, no_quorum, put, read, value, values, with_value, written};
 use crate::world::{Shape, World, id, key};

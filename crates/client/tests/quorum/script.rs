@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_client::quorum::{Decide, EditOptions, Get, Intent, NoQuorum, Update, Updated, Write, Written};
-use fondaco_client::{ClientError, Partial, ReadOptions, WireKey};
+use fondaco_client::{ClientError, Partial, ReadOptions};
 use fondaco_model::versioned::{self, Record, Resolution, resolve};
+use fondaco_protocol::WireKey;
 
 use crate::world::{DEADLINE_US, Shape, World, key, times};
 

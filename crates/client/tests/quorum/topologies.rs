@@ -1,8 +1,9 @@
 //! Topologies that are old, and nodes that are not there.
 
 use fondaco_client::ClientError;
-use fondaco_client::quorum::{Intent, ReplicaCommand, ReplicaErrorCode};
+use fondaco_client::quorum::Intent;
 use fondaco_model::versioned::VectorClock;
+use fondaco_protocol::replica::{ReplicaCommand, ReplicaErrorCode};
 
 use crate::script::{begin_get, begin_put, begin_write, first_key, no_quorum, put, read, value, values, written};
 use crate::world::{Shape, World, id};

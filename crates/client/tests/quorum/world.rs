@@ -9,17 +9,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use fondaco_client::WireKey;
-use fondaco_client::quorum::{
-    AskId, Held, Home, KeyRecord, Known, KnownKey, Moment, Operation, Outgoing, PutOver, QuorumCounters, RecordPart,
-    ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest, WriteTimes,
-};
+use fondaco_client::quorum::{AskId, Home, Moment, Operation, Outgoing, QuorumCounters, WriteTimes};
 use fondaco_client::read::{Directory, Failure, HealthPolicy, Steering, SteeringPolicy};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::versioned::{
     DotSource, Over, Record, ReplicaId, Update, VectorClock, VersionedSettings, WriteError,
 };
 use fondaco_model::{Identity, NodeId, PartitionCount, StoreKind};
+use fondaco_protocol::WireKey;
+use fondaco_protocol::replica::{
+    Held, KeyRecord, Known, KnownKey, PutOver, RecordPart, ReplicaCommand, ReplicaError, ReplicaErrorCode,
+    ReplicaOperation, ReplicaReply, ReplicaRequest,
+};
 
 pub const DEADLINE_US: u64 = 1_000_000;
 /// How long an operation may go on after its deadline, to have hints kept.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use fondaco_client::ClientError;
-use fondaco_client::quorum::{Home, Intent, PutOver, QuorumPart, ReplicaCommand, ReplicaErrorCode, ReplicaOperation};
+use fondaco_client::quorum::{Home, Intent, QuorumPart};
 use fondaco_client::read::{Steering, SteeringPolicy};
 use fondaco_model::versioned::{Handoff, Record, Resolution, TIME_UNIX_MS_MAX, Update, resolve};
+use fondaco_protocol::replica::{PutOver, ReplicaCommand, ReplicaErrorCode, ReplicaOperation};
 
 use crate::script::{begin_put, begin_write, first_key, get, no_quorum, put, value, values, with_value, written};
 use crate::world::{Shape, World, id};

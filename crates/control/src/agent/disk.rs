@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fondaco_fetch::discard_leftovers;
 use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Version};
 use fondaco_model::cluster::{LocalVersion, ReplicaKey};
 use fondaco_model::{PartitionId, PartitionSet, StoreName, VersionNumber};
-use fondaco_node::{SharedCatalog, discard_leftovers};
+use fondaco_node::SharedCatalog;
 use parking_lot::Mutex;
 
 use super::reaper::{Reaper, Remains};

@@ -8,12 +8,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use fondaco_fetch::{
+    FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, LocationSource, PageCache,
+    PeerClient, Sources, SystemClock, discard_leftovers,
+};
 use fondaco_model::cluster::{LocalFetch, ReplicaKey, VersionDetail};
 use fondaco_model::{NodeId, PartitionCount, PartitionSet};
-use fondaco_node::{
-    FetchControl, FetchError, FetchPlan, FetchProgress, FetchSource, FetchTarget, LocationSource, NodeMetrics,
-    PageCache, PeerClient, Settings, Sources, SystemClock, discard_leftovers,
-};
+use fondaco_node::{NodeMetrics, Settings};
 use parking_lot::Mutex;
 
 use super::disk::Disk;

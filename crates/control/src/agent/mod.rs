@@ -9,6 +9,7 @@ mod disk;
 mod fetches;
 mod memory;
 mod node_file;
+mod peers;
 mod presence;
 mod publishing;
 mod reaper;
@@ -23,13 +24,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use counting::Counting;
+use disk::Disk;
+use fetches::{Fetches, FetchesParts};
 use fondaco_coordination::Coordination;
+use fondaco_fetch::{FetchProgress, PeerClient};
 use fondaco_model::cluster::{Announcement, ReplicaKey};
 use fondaco_model::{NodeId, PartitionSet, StoreName, VersionNumber};
-use fondaco_node::{FetchProgress, NodeMetrics, PeerAccess, PeerClient, Settings, SharedCatalog};
+use fondaco_node::{NodeMetrics, PeerAccess, Settings, SharedCatalog};
 use fondaco_replica::Replicas;
 use parking_lot::Mutex;
+use presence::Presence;
+use publishing::Publishing;
 use tokio::sync::watch;
+use versioned::{ReplicasParts, VersionedStores};
+use work::{Work, WorkParts};
 
 use crate::bell::{Bell, Looks};
 use crate::config::VersionedConfig;
@@ -41,15 +50,9 @@ use crate::memory::MemoryPlan;
 use crate::mirror::{Mirror, Origin, Sighting};
 use crate::uploads::Uploads;
 use crate::worker::Worker;
-use counting::Counting;
-use disk::Disk;
-use fetches::{Fetches, FetchesParts};
+
 pub(crate) use memory::Memory;
 pub(crate) use node_file::{NodeFile, new_identity};
-use presence::Presence;
-use publishing::Publishing;
-use versioned::{ReplicasParts, VersionedStores};
-use work::{Work, WorkParts};
 
 /// How soon it is asked again whether a fetch that was told to stop has stopped.
 const STOP_TICK: Duration = Duration::from_millis(20);

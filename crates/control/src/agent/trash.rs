@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use fondaco_fetch::move_partitions;
 use fondaco_format::{Checksum, MANIFEST_FILE};
 use fondaco_model::{PartitionId, PartitionSet, StoreName, VersionNumber};
-use fondaco_node::move_partitions;
 use parking_lot::Mutex;
 
 use crate::data_dir::{DataDir, VersionDir};

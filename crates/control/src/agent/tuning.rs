@@ -1,6 +1,8 @@
 //! What a fetch is told while it runs: the operator's limits, and how reads are doing.
 
-use fondaco_node::{FetchTuning, HistogramSnapshot, NodeMetrics, Setting, Settings};
+use fondaco_fetch::FetchTuning;
+use fondaco_model::HistogramSnapshot;
+use fondaco_node::{NodeMetrics, Setting, Settings};
 
 /// The settings and the metrics of the node, as one fetch sees them.
 pub(crate) struct Tuning<'a> {

@@ -17,9 +17,10 @@ use fondaco_model::versioned::EngineKind;
 use fondaco_model::{NodeId, StoreName};
 use fondaco_node::{PeerAccess, SharedCatalog};
 use fondaco_replica::{
-    ClientPeers, DroppedReplica, Engines, Loss, ReplicaOptions, ReplicaView, Replicas, ReplicasError, ReplicatedStore,
+    DroppedReplica, Engines, Loss, ReplicaOptions, ReplicaView, Replicas, ReplicasError, ReplicatedStore,
 };
 
+use super::peers::ClientPeers;
 use crate::config::VersionedConfig;
 use crate::error::ControlError;
 use crate::memory::MemoryPlan;
@@ -113,7 +114,12 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
         boot_id: parts.boot_id,
         ..defaults
     };
-    let peers = Arc::new(ClientPeers::start(builder)?);
+    let peers = ClientPeers::start(builder).map_err(|source| ReplicasError::Io {
+        action: "start the connections to",
+        path: "other nodes".into(),
+        source,
+    })?;
+    let peers = Arc::new(peers);
     Ok(Arc::new(Replicas::open(parts.dir, &engines, peers, options)?))
 }
 

@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use fondaco_coordination::Coordination;
-use fondaco_node::{BufferBudget, COUNTERS, HistogramSnapshot, NodeMetrics};
+use fondaco_model::HistogramSnapshot;
+use fondaco_node::{BufferBudget, COUNTERS, NodeMetrics};
 use fondaco_replica::REPLICA_COUNTERS;
 use fondaco_resp::command;
 use prometheus_client::collector::Collector;

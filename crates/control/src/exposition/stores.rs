@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use fondaco_fetch::FetchProgress;
 use fondaco_model::PartitionSet;
 use fondaco_model::cluster::{ClusterView, StoreRecord, Topology, VersionDetail};
-use fondaco_node::{FetchProgress, StoreId};
+use fondaco_node::StoreId;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 

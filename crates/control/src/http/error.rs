@@ -6,8 +6,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, body::Body};
 use fondaco_coordination::CoordinationError;
+use fondaco_fetch::FetchError;
 use fondaco_model::cluster::operator::OperatorError;
-use fondaco_node::FetchError;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
@@ -19,7 +19,8 @@ use axum::http::uri::{Authority, PathAndQuery};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use fondaco_node::{BufferBudget, RequestKey, SeenSignatures, Signature, SignedRequest, TIME_HEADER, Unacceptable};
+use fondaco_node::BufferBudget;
+use fondaco_protocol::{RequestKey, SeenSignatures, Signature, SignedRequest, TIME_HEADER, Unacceptable, now_unix_ms};
 use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
@@ -204,7 +205,7 @@ impl Signed {
             return Err(Stranger::Unproven);
         }
         // Only valid signatures are remembered: senders without the token cannot fill the memory.
-        let accepted = self.seen.lock().accept(signature, unix_ms());
+        let accepted = self.seen.lock().accept(signature, now_unix_ms());
         accepted.map_err(|reason| match reason {
             Unacceptable::Time => Stranger::WrongTime,
             Unacceptable::Again => Stranger::Repeated,
@@ -244,18 +245,13 @@ impl IntoResponse for Stranger {
         };
         let mut response = ApiError::new(code, message).into_response();
         let headers = response.headers_mut();
-        headers.insert(TIME_HEADER, HeaderValue::from(unix_ms()));
+        headers.insert(TIME_HEADER, HeaderValue::from(now_unix_ms()));
         if matches!(self, Self::Unproven) {
             // An attacker has to connect again for each guess.
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }
-}
-
-fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn is_open(request: &Request) -> bool {

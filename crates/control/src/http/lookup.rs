@@ -11,12 +11,13 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use fondaco_client::quorum::LocalReplica;
-use fondaco_client::{Client, ClientError, ReadOptions, WireKey};
+use fondaco_client::{Client, ClientError, ReadOptions};
 use fondaco_format::FormatError;
 use fondaco_model::cluster::operator::OperatorError;
 use fondaco_model::{KEY_BYTES_MAX, StoreKind, StoreName};
 use fondaco_node::{Catalog, PeerAccess, Serving, SharedCatalog};
+use fondaco_protocol::WireKey;
+use fondaco_protocol::replica::LocalReplica;
 use fondaco_replica::Replicas;
 
 use super::App;
@@ -169,7 +170,7 @@ async fn look_up_elsewhere(elsewhere: &Elsewhere, keys: &[Key]) -> Result<Vec<Op
     let client = elsewhere.client()?;
     let mut wire_keys = Vec::with_capacity(keys.len());
     for (store, key) in keys.iter().filter(|(_, key)| is_key(key)) {
-        wire_keys.push(WireKey::new(store, key)?);
+        wire_keys.push(WireKey::new(store, key).map_err(ClientError::from)?);
     }
     let reply = client.read(wire_keys, &ReadOptions::default()).await?;
     let mut found = reply.values.into_iter();
@@ -225,7 +226,7 @@ impl From<ClientError> for ApiError {
         let code = match &error {
             ClientError::UnknownStore { .. } => "store_not_found",
             ClientError::NoVersion { .. } => "nothing_served",
-            ClientError::InvalidKey { .. } | ClientError::TooManyKeys { .. } => "invalid_request",
+            ClientError::InvalidKey(_) | ClientError::TooManyKeys { .. } => "invalid_request",
             ClientError::Overloaded { .. } => "overloaded",
             _ => "unavailable",
         };

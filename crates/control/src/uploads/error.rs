@@ -3,9 +3,9 @@
 use std::io;
 use std::path::Path;
 
+use fondaco_fetch::FetchError;
 use fondaco_format::Checksum;
 use fondaco_model::{NodeId, StoreName};
-use fondaco_node::FetchError;
 
 use crate::error::ControlError;
 

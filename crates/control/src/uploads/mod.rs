@@ -23,10 +23,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fondaco_fetch::FetchError;
 use fondaco_format::{Checksum, FormatError, GIVEN_AWAY_FILE, MANIFEST_FILE, Manifest};
 use fondaco_model::cluster::{ClusterView, StoreRecord};
 use fondaco_model::{NodeId, PartitionCount, PushState, StoreName};
-use fondaco_node::FetchError;
 use parking_lot::Mutex;
 
 use crate::data_dir::{delete_tree, leave_alone, list};

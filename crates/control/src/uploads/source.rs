@@ -4,9 +4,9 @@ use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use fondaco_fetch::{FetchError, FetchSource, LocationSource, PageCache, SourceError};
 use fondaco_format::Checksum;
 use fondaco_model::{NodeId, StoreName};
-use fondaco_node::{FetchError, FetchSource, LocationSource, PageCache, SourceError};
 use fondaco_storage::Location;
 
 use crate::error::ControlError;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::UNIX_EPOCH;
 
+use fondaco_fetch::{Reservation, part_name, reserve_space};
 use fondaco_format::{Checksum, Checksummer, FileEntry, MANIFEST_FILE, Manifest};
 use fondaco_model::StoreName;
-use fondaco_node::{Reservation, part_name, reserve_space};
 use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
 

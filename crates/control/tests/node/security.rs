@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fondaco_control::{ControlError, Fondaco, RequestKey, Running, SignedRequest, TlsConfig};
-use fondaco_node::Signature;
+use fondaco_protocol::Signature;
 use serde_json::{Value, json};
 
 use crate::harness::{Client, TestNode, config, wait_for};

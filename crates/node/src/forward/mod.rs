@@ -18,19 +18,21 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use fondaco_client::quorum::LocalReplica;
+use cache::{EntryRef, HotKeys};
+use flights::{Boarding, Flights};
 use fondaco_client::read::{HeldRoom, ValueRoom};
-use fondaco_client::{Client, ClientError, Partial, ReadOptions, WireKey};
+use fondaco_client::{Client, ClientError, Partial, ReadOptions};
 use fondaco_model::{NodeId, VersionNumber};
+use fondaco_protocol::WireKey;
+use fondaco_protocol::replica::LocalReplica;
 use tokio::sync::oneshot;
 
 use crate::catalog::{Catalog, StoreId};
 use crate::metrics::{Counter, LoopMetrics};
 use crate::server::Shared;
 use crate::settings::Setting;
+
 pub(crate) use admission::UnderWay;
-use cache::{EntryRef, HotKeys};
-use flights::{Boarding, Flights};
 pub(crate) use quota::Quotas;
 pub(crate) use versioned::ValueAnswer;
 
@@ -358,7 +360,7 @@ fn wire_keys(catalog: &Catalog, keys: &[Wanted<'_>]) -> Result<Vec<WireKey>, Cli
         bytes.extend_from_slice(name(wanted));
         bytes.extend_from_slice(b":");
         bytes.extend_from_slice(wanted.key);
-        WireKey::parse(bytes.split().freeze())
+        Ok(WireKey::parse(bytes.split().freeze())?)
     };
     keys.iter().map(wire_key).collect()
 }

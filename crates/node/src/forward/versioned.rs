@@ -6,14 +6,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fondaco_client::quorum::{AddedMeanwhile, Decide, EditOptions, Intent, Updated, WriteTimes, Written};
 use fondaco_client::read::HeldRoom;
-use fondaco_client::{ClientError, ReadOptions, WireKey};
+use fondaco_client::{ClientError, ReadOptions};
 use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{Record, Resolution, Update};
+use fondaco_protocol::WireKey;
+use fondaco_protocol::now_unix_ms;
 use fondaco_replica::Replicas;
 
 use super::{Forwarder, UnderWay, Wanted, told, wire_keys};
 use crate::catalog::{Catalog, VersionedStore};
-use crate::resolved::{now_unix_ms, value_of};
+use crate::resolved::value_of;
 
 /// The value of a key of a versioned store, or the error to answer with.
 pub(crate) type ValueAnswer = Result<Option<Bytes>, Arc<str>>;

@@ -2,7 +2,6 @@
 //!
 //! Each event loop has its own counters and is the only one to write them; whoever asks adds them up.
 
-mod histogram;
 mod stores;
 
 use std::sync::Arc;
@@ -10,16 +9,20 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use fondaco_client::quorum::{QuorumCounters, QuorumCounts};
+use fondaco_model::{Histogram, HistogramSnapshot};
 use fondaco_resp::command::CommandId;
-
-pub(crate) use histogram::add;
-pub use histogram::{Histogram, HistogramSnapshot};
 
 use self::stores::{StoreLatencies, StorePlaces};
 use crate::catalog::StoreId;
 
 /// More than there are commands.
 const COMMANDS_MAX: usize = 192;
+
+/// Adds to a counter that only this thread writes.
+#[inline]
+pub(crate) fn add(counter: &AtomicU64, count: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(count), Relaxed);
+}
 
 /// The counters of one event loop.
 #[derive(Debug)]

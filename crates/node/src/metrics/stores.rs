@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::histogram::{Histogram, HistogramSnapshot};
 use crate::catalog::StoreId;
+use fondaco_model::{Histogram, HistogramSnapshot};
 
 /// How many stores have a histogram each.
 pub const STORES_MAX: u8 = 100;

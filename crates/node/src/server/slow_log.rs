@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fondaco_resp::command::CommandId;
 
-use crate::resolved::now_unix_ms;
+use fondaco_protocol::now_unix_ms;
 
 /// How many slow requests are kept.
 const ENTRIES_MAX: usize = 128;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use fondaco_client::proof::{End, Introduction, ProofKey};
 use fondaco_node::{Access, Counter, PasswordDigest, User};
+use fondaco_protocol::proof::{End, Introduction, ProofKey};
 use redis::Value;
 
 use crate::harness::{Cluster, Connection, Shape, bulk};

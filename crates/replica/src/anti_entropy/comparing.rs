@@ -4,12 +4,12 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{
+use fondaco_model::NodeId;
+use fondaco_model::versioned::{Record, VectorClock};
+use fondaco_protocol::replica::{
     Held, KeyRecord, LeafDigests, RecordPart, ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaOperation,
     ReplicaReply, ReplicaRequest,
 };
-use fondaco_model::NodeId;
-use fondaco_model::versioned::{Record, VectorClock};
 
 use crate::anti_entropy::exchange::{Exchange, Hashes, LeafEntry, Own, Step};
 use crate::anti_entropy::serving::{Leaf, SYNC_ENTRIES_MAX, hashes, leaf_entries};

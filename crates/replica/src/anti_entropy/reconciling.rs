@@ -6,7 +6,7 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode, ReplicaReply};
+use fondaco_protocol::replica::{ReplicaError, ReplicaErrorCode, ReplicaReply};
 
 use crate::anti_entropy::comparing::exchange;
 use crate::anti_entropy::schedule::Turns;

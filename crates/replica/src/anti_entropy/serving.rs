@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{KeyRecord, LeafDigests, OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::{HashTree, LEAF_BITS_MIN, Record, record_hash};
+use fondaco_protocol::replica::{KeyRecord, LeafDigests, OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply};
 
 use crate::anti_entropy::exchange::{
     DEPTH_MAX, Hashes, LEAVES_MAX, LeafEntry, NODES_MAX, STEP_BITS, differences, leaf_digest,

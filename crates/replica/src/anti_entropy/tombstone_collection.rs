@@ -12,8 +12,8 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fondaco_client::quorum::{ReplicaError, ReplicaOperation, ReplicaReply};
 use fondaco_model::versioned::{Horizon, Record, VersionedSettings};
+use fondaco_protocol::replica::{ReplicaError, ReplicaOperation, ReplicaReply};
 
 use crate::metrics::ReplicaCounter;
 use crate::pace::Pace;

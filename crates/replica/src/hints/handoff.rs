@@ -13,10 +13,10 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{KeyRecord, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 use fondaco_engine::EngineError;
 use fondaco_model::NodeId;
 use fondaco_model::versioned::Record;
+use fondaco_protocol::replica::{KeyRecord, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 
 use crate::hints::retries::{Known, Troubles, Undelivered};
 use crate::metrics::ReplicaCounter;

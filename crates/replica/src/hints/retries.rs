@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fondaco_client::quorum::ReplicaError;
 use fondaco_model::NodeId;
+use fondaco_protocol::replica::ReplicaError;
 
 use crate::store::Holding;
 use crate::table_key::StoreIdentity;
@@ -105,7 +105,7 @@ impl Troubles {
 
 #[cfg(test)]
 mod tests {
-    use fondaco_client::quorum::ReplicaErrorCode;
+    use fondaco_protocol::replica::ReplicaErrorCode;
 
     use super::*;
 

@@ -10,8 +10,8 @@
 
 use std::num::NonZeroU64;
 
-use fondaco_client::quorum::{ReplicaCommand, ReplicaError, ReplicaErrorCode};
 use fondaco_model::{PartitionId, RoutingTable};
+use fondaco_protocol::replica::{ReplicaCommand, ReplicaError, ReplicaErrorCode};
 
 /// Whether a replica that goes by this table does this for a partition, for whoever goes by the table of an epoch.
 ///

@@ -4,10 +4,10 @@
 
 use std::num::NonZeroU64;
 
-use fondaco_client::quorum::ReplicaCommand;
 use fondaco_engine::{Extent, Hot};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::Record;
+use fondaco_protocol::replica::ReplicaCommand;
 
 use crate::replicas::Replicas;
 use crate::store::{HeldStore, Holding};

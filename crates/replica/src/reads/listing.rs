@@ -6,10 +6,10 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{KeyRecord, ReplicaCommand};
 use fondaco_engine::{EngineError, Table};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::Record;
+use fondaco_protocol::replica::{KeyRecord, ReplicaCommand};
 
 use crate::reads::scanning::{Found, HINT_WIDTH, RECORD_WIDTH, ReadableScan};
 use crate::replicas::Replicas;

@@ -12,9 +12,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
-use fondaco_client::quorum::{Held, OnReply, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaReply};
 use fondaco_engine::{EngineError, Hot};
 use fondaco_model::versioned::Record;
+use fondaco_protocol::replica::{Held, OnReply, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaReply};
 
 use crate::error::ReplicasError;
 use crate::metrics::ReplicaCounter;

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fondaco_client::quorum::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply};
+use fondaco_protocol::replica::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply};
 
 use crate::writes::direct::DirectAnswer;
 
@@ -106,7 +106,7 @@ impl Drop for Answer {
 mod tests {
     use std::sync::mpsc;
 
-    use fondaco_client::quorum::ReplicaErrorCode;
+    use fondaco_protocol::replica::ReplicaErrorCode;
 
     use super::*;
 

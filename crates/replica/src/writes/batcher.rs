@@ -12,8 +12,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fondaco_client::quorum::{LocalReplica, OnReply, ReplicaReply, ReplicaRequest};
 use fondaco_model::NodeId;
+use fondaco_protocol::replica::{LocalReplica, OnReply, ReplicaReply, ReplicaRequest};
 use tokio::sync::Notify;
 
 use crate::replicas::Replicas;

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{ReplicaError, ReplicaErrorCode};
 use fondaco_engine::{Extent, Hot, Pair, Spot};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::{Over, Record, Resolution, Update};
+use fondaco_protocol::replica::{ReplicaError, ReplicaErrorCode};
 
 use crate::metrics::ReplicaCounter;
 use crate::partition::{Change, Partition, UNREADABLE};

@@ -1,7 +1,7 @@
 //! What a write that comes to a replica first makes of the record there. Without I/O, for those who simulate replicas too.
 
-use fondaco_client::quorum::{PutOver, ReplicaError, ReplicaErrorCode};
 use fondaco_model::versioned::{DotSource, Over, Record, Resolution, Update, VectorClock, WriteError};
+use fondaco_protocol::replica::{PutOver, ReplicaError, ReplicaErrorCode};
 
 /// The record after a write, with a new dot of this replica's.
 ///

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fondaco_client::quorum::{
-    Held, KeyRecord, OnReply, PutOver, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
-    ReplicaRequest,
-};
 use fondaco_engine::{CacheEngine, Engine, MemoryEngine};
 use fondaco_model::versioned::{Durability, EngineKind, Record, Update, VectorClock, VersionedSettings};
 use fondaco_model::{NodeId, PartitionCount, RoutingTable, StoreName};
+use fondaco_protocol::replica::{
+    Held, KeyRecord, OnReply, PutOver, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
+    ReplicaRequest,
+};
 use fondaco_replica::{DroppedReplica, Engines, Peers, ReplicaOptions, ReplicaView, Replicas, ReplicatedStore};
 
 /// How long anything may take.

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use fondaco_client::quorum::ReplicaReply;
 use fondaco_engine::{Engine, LogEngine, LogOptions, MemoryEngine};
 use fondaco_model::versioned::{Resolution, Update, resolve};
+use fondaco_protocol::replica::ReplicaReply;
 
 use crate::cluster::{Cluster, ask, merging, node, now_unix_ms, put, quiet, until};
 

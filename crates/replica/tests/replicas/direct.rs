@@ -5,10 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_client::quorum::ReplicaErrorCode;
 use fondaco_engine::Engine;
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::{Durability, Record, Resolution, Update};
+use fondaco_protocol::replica::ReplicaErrorCode;
 use fondaco_replica::{DirectEnd, DirectPlace, DirectWrite, Replicas};
 
 use crate::cluster::{Cluster, PATIENCE, STORE_ID, node, now_unix_ms, put, quiet, value};

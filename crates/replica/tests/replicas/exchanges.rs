@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{KeyRecord, LeafDigests, ReplicaOperation, ReplicaReply};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::Update;
+use fondaco_protocol::replica::{KeyRecord, LeafDigests, ReplicaOperation, ReplicaReply};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
 use crate::cluster::{Cluster, ask, merging, node, now_unix_ms, put, quiet, until, value};

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fondaco_client::quorum::{Held, ReplicaErrorCode, ReplicaReply};
 use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine, MySqlEngine, MySqlOptions};
 use fondaco_model::versioned::Record;
+use fondaco_protocol::replica::{Held, ReplicaErrorCode, ReplicaReply};
 use fondaco_replica::ReplicaOptions;
 use fondaco_testing::MariaDb;
 use tempfile::TempDir;

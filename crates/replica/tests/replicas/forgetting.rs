@@ -5,8 +5,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_model::versioned::{Update, VersionedSettings};
+use fondaco_protocol::replica::{ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
 use crate::cluster::{

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fondaco_client::quorum::{ReplicaErrorCode, ReplicaReply};
 use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, MemoryEngine};
 use fondaco_model::versioned::Update;
+use fondaco_protocol::replica::{ReplicaErrorCode, ReplicaReply};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
 use crate::cluster::{Cluster, ask, node, now_unix_ms, putting, quiet, until};

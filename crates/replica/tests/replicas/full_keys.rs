@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fondaco_client::quorum::{ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 use fondaco_engine::{Engine, LogEngine, LogOptions, MemoryEngine};
 use fondaco_model::versioned::Update;
+use fondaco_protocol::replica::{ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 use fondaco_replica::{DirectEnd, ReplicaCounter, ReplicaOptions};
 
 use crate::cluster::{Cluster, ask, node, now_unix_ms, pair, put, putting, quiet, until, value};

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, mpsc};
 
-use fondaco_client::quorum::{ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_engine::{Engine, MemoryEngine, WriteBatch};
 use fondaco_model::versioned::EngineKind;
+use fondaco_protocol::replica::{ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_replica::ReplicaCounter;
 
 use crate::cluster::{Cluster, ask, node, pair, put, quiet, request, store, until, value};

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use fondaco_client::quorum::ReplicaReply;
 use fondaco_engine::{DiskEngine, DiskOptions, Engine, LogEngine, LogOptions};
 use fondaco_model::versioned::{Dot, Record};
+use fondaco_protocol::replica::ReplicaReply;
 
 use crate::cluster::{Cluster, ask, fsync, node, put, putting, quiet, value};
 
@@ -210,7 +210,7 @@ fn below_the_reserve_writes_are_refused_and_reads_go_on() {
     };
     let cluster = Cluster::of(dir.path(), 1, 2, &options, on_disk);
     match ask(cluster.node(1), putting("k", value("b"))) {
-        ReplicaReply::Error(error) => assert_eq!(error.code, fondaco_client::quorum::ReplicaErrorCode::DiskFull),
+        ReplicaReply::Error(error) => assert_eq!(error.code, fondaco_protocol::replica::ReplicaErrorCode::DiskFull),
         other => panic!("{other:?}"),
     }
     assert_eq!(cluster.values(1, "k"), ["a"]);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use fondaco_client::quorum::{LocalReplica, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 use fondaco_engine::{DiskEngine, DiskOptions, Engine};
+use fondaco_protocol::replica::{LocalReplica, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 use fondaco_replica::{DirectEnd, DirectPlace, ReplicaOptions, Replicas, WriteBatcher};
 use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use fondaco_client::quorum::{Held, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_engine::{DamagedLog, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions, MemoryEngine};
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::Record;
+use fondaco_protocol::replica::{Held, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
 use crate::cluster::{Cluster, PATIENCE, STORE_ID, ask, merging, node, put, quiet, request, settings_of, until, value};

@@ -4,9 +4,9 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use fondaco_client::quorum::{RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::{NodeId, PartitionId};
+use fondaco_protocol::replica::{RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
 use crate::cluster::{

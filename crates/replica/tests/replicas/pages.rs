@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{KeyRecord, ReplicaOperation, ReplicaReply};
 use fondaco_model::versioned::Record;
 use fondaco_model::{PartitionId, slot_of_key};
+use fondaco_protocol::replica::{KeyRecord, ReplicaOperation, ReplicaReply};
 use fondaco_replica::RecordsPage;
 
 use crate::cluster::{Cluster, STORE_ID, ask, node, pair, put, quiet, store, value};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use fondaco_client::quorum::{ReplicaErrorCode, ReplicaReply};
 use fondaco_engine::{Engine, EngineError, MemoryEngine, Table, WriteBatch};
+use fondaco_protocol::replica::{ReplicaErrorCode, ReplicaReply};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
 use crate::cluster::{Cluster, ask, put, putting, quiet, until, value};

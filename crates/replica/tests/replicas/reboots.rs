@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use fondaco_client::quorum::{Held, ReplicaErrorCode};
 use fondaco_engine::{DamagedLog, DiskEngine, DiskOptions, Engine, LogEngine, LogOptions};
 use fondaco_model::versioned::EngineKind;
+use fondaco_protocol::replica::{Held, ReplicaErrorCode};
 use fondaco_replica::ReplicaOptions;
 use fondaco_testing::{copy_dir, put_back_dir};
 use tempfile::TempDir;

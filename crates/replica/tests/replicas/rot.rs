@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{Held, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 use fondaco_engine::{CacheBudget, DamagedLog, Engine, LogEngine, LogOptions, MemoryEngine, WriteBatch};
 use fondaco_model::versioned::Record;
+use fondaco_protocol::replica::{Held, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
 
 use crate::cluster::{Cluster, STORE_ID, ask, merging, node, put, putting, quiet, until, value};

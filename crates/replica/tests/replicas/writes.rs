@@ -3,11 +3,11 @@
 use std::sync::{Arc, mpsc};
 
 use bytes::Bytes;
-use fondaco_client::quorum::{
-    Held, Known, KnownKey, PutOver, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest,
-};
 use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::versioned::{Record, Resolution, SIBLINGS_MAX, Update, VectorClock};
+use fondaco_protocol::replica::{
+    Held, Known, KnownKey, PutOver, RecordPart, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest,
+};
 use fondaco_replica::{REPLICA_KEY_BYTES_MAX, ReplicaCounter, ReplicaOptions};
 
 use crate::cluster::{

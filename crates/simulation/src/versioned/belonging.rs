@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaRequest};
 use fondaco_model::{NodeId, PartitionId, RoutingTable};
+use fondaco_protocol::replica::{ReplicaCommand, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaRequest};
 use fondaco_replica::{Compared, Other, admitted, has_enough};
 
 use super::disk::RecordKey;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_client::quorum::{Edit, Expiry, Get, Intent, Update, Write, WriteTimes};
-use fondaco_client::{Partial, ReadOptions, WireKey};
+use fondaco_client::{Partial, ReadOptions};
 use fondaco_model::versioned::{self, Record};
+use fondaco_protocol::WireKey;
 
 use super::coordinator::{Bases, Doing, Work, values};
 use super::history::Knows;

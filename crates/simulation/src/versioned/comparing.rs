@@ -3,9 +3,9 @@
 use std::num::NonZeroU64;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{Held, KeyRecord, LeafDigests, RecordPart, ReplicaOperation, ReplicaReply};
 use fondaco_model::versioned::{Durability, VectorClock};
 use fondaco_model::{NodeId, PartitionId};
+use fondaco_protocol::replica::{Held, KeyRecord, LeafDigests, RecordPart, ReplicaOperation, ReplicaReply};
 use fondaco_replica::exchange::{Exchange, Hashes, LeafEntry, Own, Step};
 
 use super::replica::decode;

@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_client::ClientError;
-use fondaco_client::quorum::{
-    AskId, Get, Home, Moment, Operation, Outgoing, PutOver, QuorumCounters, ReplicaCommand, ReplicaOperation,
-    ReplicaReply, Update, Write,
-};
+use fondaco_client::quorum::{AskId, Get, Home, Moment, Operation, Outgoing, QuorumCounters, Update, Write};
 use fondaco_client::read::{Directory, Failure, HealthPolicy, Steering, SteeringPolicy};
 use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{Record, Resolution, VectorClock, resolve};
 use fondaco_model::{NodeId, RoutingTable};
+use fondaco_protocol::replica::{PutOver, ReplicaCommand, ReplicaOperation, ReplicaReply};
 use parking_lot::Mutex;
 
 use super::history::WriteNumber;

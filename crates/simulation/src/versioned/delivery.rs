@@ -1,9 +1,9 @@
 //! Requests and answers on their way: what the network makes of them, and when a replica may answer.
 
-use fondaco_client::quorum::{ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_client::read::Failure;
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Change, Durability};
+use fondaco_protocol::replica::{ReplicaOperation, ReplicaReply, ReplicaRequest};
 
 use super::message::{Asker, Event, Happening};
 use super::network::Fate;

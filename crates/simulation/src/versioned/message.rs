@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use fondaco_client::quorum::{AskId, ReplicaReply, ReplicaRequest};
+use fondaco_client::quorum::AskId;
 use fondaco_client::read::Failure;
 use fondaco_model::RoutingTable;
+use fondaco_protocol::replica::{ReplicaReply, ReplicaRequest};
 
 /// Who waits for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_client::WireKey;
-use fondaco_client::quorum::{
-    Held, KeyRecord, Known, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaError, ReplicaErrorCode,
-    ReplicaOperation, ReplicaReply, ReplicaRequest,
-};
 use fondaco_model::versioned::{
     DotSource, HashTree, Horizon, Record, ReplicaId, Update, VectorClock, VersionedSettings, record_hash,
 };
 use fondaco_model::{NodeId, PartitionCount, PartitionId, RoutingTable, StoreName};
+use fondaco_protocol::WireKey;
+use fondaco_protocol::replica::{
+    Held, KeyRecord, Known, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaError, ReplicaErrorCode,
+    ReplicaOperation, ReplicaReply, ReplicaRequest,
+};
 use fondaco_replica::exchange::{Hashes, LeafEntry, STEP_BITS, differences, leaf_digest};
 use fondaco_replica::written;
 use xxhash_rust::xxh3::xxh3_64;

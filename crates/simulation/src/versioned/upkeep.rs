@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{KeyRecord, ReplicaCommand, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_client::read::Failure;
 use fondaco_model::versioned::{Horizon, Record};
 use fondaco_model::{NodeId, PartitionId};
+use fondaco_protocol::replica::{KeyRecord, ReplicaCommand, ReplicaOperation, ReplicaReply, ReplicaRequest};
 
 use super::comparing::Comparing;
 use super::disk::HintKey;

@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use bytes::Bytes;
 use fondaco_model::NodeId;
 use fondaco_model::versioned::Record;
+use fondaco_protocol::replica::{Held, ReplicaErrorCode, ReplicaReply};
+use fondaco_protocol::replica::{Known, KnownKey, RecordPart, ReplicaOperation, ReplicaRequest};
 
 use super::plan::Cause;
 use super::{Answer, Get, KeyPlaces, Purpose, Question, Questions};
@@ -14,8 +16,6 @@ use crate::quorum::asks::{Conduct, Due, NEVER, Stage};
 use crate::quorum::counts::count;
 use crate::quorum::operation::{AskId, Moment, Operation, Outgoing};
 use crate::quorum::replicas::Store;
-use crate::quorum::reply::{Held, ReplicaErrorCode, ReplicaReply};
-use crate::quorum::request::{Known, KnownKey, RecordPart, ReplicaOperation, ReplicaRequest};
 use crate::quorum::shortfall::Trouble;
 use crate::read::Failure;
 

@@ -27,6 +27,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use bytes::Bytes;
 use fondaco_model::versioned::Record;
 use fondaco_model::{NodeId, PartitionId};
+use fondaco_protocol::WireKey;
+use fondaco_protocol::replica::KeyRecord;
 use smallvec::SmallVec;
 
 use self::plan::Cause;
@@ -35,11 +37,9 @@ use super::counts::count;
 use super::operation::{Moment, Operation};
 use super::pause::Pause;
 use super::replicas::{Home, Nodes, Store};
-use super::request::KeyRecord;
 use super::shortfall::{NoQuorum, QuorumPart, Troubles};
 use super::{PREFERRED_WAIT_US, micros};
 use crate::error::ClientError;
-use crate::key::WireKey;
 use crate::options::{Partial, ReadOptions};
 use crate::read::{HeldRoom, KEYS_MAX};
 

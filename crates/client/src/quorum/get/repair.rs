@@ -8,7 +8,7 @@ use super::{Get, Purpose};
 use crate::quorum::asks::NEVER;
 use crate::quorum::micros;
 use crate::quorum::operation::{Moment, Operation};
-use crate::quorum::request::KeyRecord;
+use fondaco_protocol::replica::KeyRecord;
 
 /// Records of one repair together: beyond, another request carries the rest.
 const REPAIR_RECORDS_MAX: usize = 64;

@@ -5,6 +5,8 @@ use std::num::NonZeroU64;
 use bytes::Bytes;
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Record, VectorClock};
+use fondaco_protocol::replica::{Held, ReplicaErrorCode, ReplicaReply};
+use fondaco_protocol::replica::{KeyRecord, RecordPart, ReplicaOperation, ReplicaRequest};
 
 use super::known::known;
 use super::{Fate, HINT_TIME_US, Intent, Purpose, Step, Write};
@@ -13,8 +15,6 @@ use crate::quorum::asks::{Conduct, Due};
 use crate::quorum::counts::count;
 use crate::quorum::operation::{AskId, Moment, Operation, Outgoing};
 use crate::quorum::replicas::Store;
-use crate::quorum::reply::{Held, ReplicaErrorCode, ReplicaReply};
-use crate::quorum::request::{KeyRecord, RecordPart, ReplicaOperation, ReplicaRequest};
 use crate::quorum::shortfall::{QuorumPart, Trouble};
 use crate::read::Failure;
 

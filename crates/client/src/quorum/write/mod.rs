@@ -36,6 +36,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use fondaco_model::versioned::{Update, VectorClock};
 use fondaco_model::{NodeId, PartitionId};
+use fondaco_protocol::WireKey;
+use fondaco_protocol::replica::PutOver;
 use smallvec::SmallVec;
 
 use super::asks::{Asks, NEVER};
@@ -44,10 +46,8 @@ use super::micros;
 use super::operation::Moment;
 use super::pause::Pause;
 use super::replicas::{Home, Nodes, Store, is_well};
-use super::request::PutOver;
 use super::shortfall::{NoQuorum, QuorumPart, Troubles};
 use crate::error::ClientError;
-use crate::key::WireKey;
 
 /// For how long hints are stored after the deadline of the write: it is answered by then.
 const HINT_TIME_US: u64 = 1_000_000;

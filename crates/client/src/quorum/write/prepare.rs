@@ -2,12 +2,12 @@
 
 use fondaco_model::NodeId;
 use fondaco_model::versioned::Change;
+use fondaco_protocol::replica::PutOver;
 
 use super::{Fate, Intent, Owner, Purpose, Step, Try, Write};
 use crate::quorum::asks::Ask;
 use crate::quorum::counts::count;
 use crate::quorum::operation::Moment;
-use crate::quorum::request::PutOver;
 use crate::quorum::shortfall::{QuorumPart, Trouble};
 
 impl Write {

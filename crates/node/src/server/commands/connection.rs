@@ -1,6 +1,6 @@
 //! Commands about the connection itself: who it is, and how it talks.
 
-use fondaco_client::proof::{self, Introduction};
+use fondaco_protocol::proof::{self, Introduction};
 use fondaco_resp::{Protocol, Reply, parse_integer};
 
 use super::information::mode;

@@ -7,7 +7,7 @@ use fondaco_resp::{Reply, parse_integer};
 
 use super::{Call, NOT_AN_INTEGER, Refusal, SYNTAX_ERROR, keyword};
 use crate::access::User;
-use crate::metrics::HistogramSnapshot;
+use fondaco_model::HistogramSnapshot;
 
 /// How many slow requests `SLOWLOG GET` lists unless it says how many.
 const SLOW_REQUESTS_DEFAULT: usize = 10;
@@ -241,7 +241,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::metrics::Histogram;
+    use fondaco_model::Histogram;
 
     #[test]
     fn a_histogram_counts_calls_with_those_that_took_less() {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
-use fondaco_client::quorum::ReplicaCommand;
+use fondaco_protocol::now_unix_ms;
+use fondaco_protocol::replica::ReplicaCommand;
 use fondaco_resp::command::{CommandId, Flags, is_http, resolve};
 use fondaco_resp::{Limits, Parse, ProtocolError, Reply, parse_request};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -19,7 +20,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::{Connection, Turn, note};
 use crate::catalog::Catalog;
 use crate::metrics::Counter;
-use crate::resolved::now_unix_ms;
 use crate::server::commands::transactions::runs_at_once;
 use crate::server::commands::versioned::{
     self, Accepted, AnsweredGets, First, Gets, Request, is_look_up, is_on_versioned_store, is_on_versioned_stores,

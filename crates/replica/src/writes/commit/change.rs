@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{PutOver, ReplicaError, ReplicaErrorCode, ReplicaReply};
 use fondaco_engine::{Hot, Pair, Table};
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Change as UpdateChange, RECORD_BYTES_MAX, Record, RecordError};
+use fondaco_protocol::replica::{PutOver, ReplicaError, ReplicaErrorCode, ReplicaReply};
 
 use super::{Group, HINTS_ENGINE_AT, Put, engine_error};
 use crate::error::ReplicasError;

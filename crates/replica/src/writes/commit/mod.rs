@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use fondaco_client::quorum::{PutOver, ReplicaError, ReplicaErrorCode, ReplicaReply};
 use fondaco_engine::{Engine, EngineError, WriteBatch};
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Durability, Record, RecordError, Update, VectorClock};
+use fondaco_protocol::replica::{PutOver, ReplicaError, ReplicaErrorCode, ReplicaReply};
 
 use crate::metrics::ReplicaCounter;
 use crate::partition::{Change, Partition};

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{ReplicaCommand, ReplicaOperation, ReplicaRequest};
 use fondaco_model::{PartitionId, Slot};
+use fondaco_protocol::replica::{ReplicaCommand, ReplicaOperation, ReplicaRequest};
 use fondaco_resp::Arguments;
 use fondaco_resp::command::CommandId;
 use smallvec::SmallVec;

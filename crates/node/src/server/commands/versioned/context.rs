@@ -5,7 +5,7 @@ use bytes::Bytes;
 use fondaco_model::versioned::VectorClock;
 
 use super::super::Refusal;
-use crate::resolved::now_unix_ms;
+use fondaco_protocol::now_unix_ms;
 
 /// The context as a client is told it.
 pub(super) fn write(context: &VectorClock) -> Bytes {

@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{
-    Edit, Expiry, Intent, LocalReplica, ReplicaError, ReplicaErrorCode, ReplicaReply, Written,
-};
-use fondaco_client::{ClientError, WireKey};
+use fondaco_client::ClientError;
+use fondaco_client::quorum::{Edit, Expiry, Intent, Written};
 use fondaco_model::versioned::{Record, Resolution, Update, VectorClock, resolve};
+use fondaco_protocol::WireKey;
+use fondaco_protocol::now_unix_ms;
+use fondaco_protocol::replica::{LocalReplica, ReplicaError, ReplicaErrorCode, ReplicaReply};
 
 use super::effect::{Change, Circumstances};
 use super::operation::{Answer, Lifetime, Operation};
@@ -23,7 +24,7 @@ use super::{context, direct};
 use crate::catalog::{Catalog, VersionedStore};
 use crate::forward::told;
 use crate::metrics::Counter;
-use crate::resolved::{Current, now_unix_ms, value_of};
+use crate::resolved::{Current, value_of};
 use crate::server::buffers::Charge;
 use crate::server::event_loop::LoopContext;
 use crate::settings::Setting;
@@ -63,7 +64,7 @@ pub(super) fn begin_part(context: &Rc<LoopContext>, part: Part, teller: Teller) 
     };
     let key = match WireKey::parse(part.wire_key) {
         Ok(key) => key,
-        Err(error) => return teller.answer(Answer::Error(told(&error).to_string())),
+        Err(error) => return teller.answer(Answer::Error(told(&error.into()).to_string())),
     };
     // One task, and a small one, for what is as frequent: it goes on for replicas that are slow.
     tokio::task::spawn_local(async move {
@@ -134,7 +135,7 @@ async fn carry_out(context: &LoopContext, part: &Part) -> Result<Answer, String>
     let carrying = Carrying {
         context,
         store: &part.store,
-        key: WireKey::parse(part.wire_key.clone()).map_err(|error| told(&error).to_string())?,
+        key: WireKey::parse(part.wire_key.clone()).map_err(|error| told(&error.into()).to_string())?,
     };
     let is_counter = part.store.settings.resolution == Resolution::Counter;
     match &part.operation {

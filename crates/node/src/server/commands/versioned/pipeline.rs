@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use fondaco_client::quorum::{ReplicaReply, ReplicaRequest};
+use fondaco_protocol::replica::{ReplicaReply, ReplicaRequest};
 use fondaco_resp::Reply;
 use fondaco_resp::command::CommandId;
 use smallvec::{SmallVec, smallvec};

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use fondaco_client::quorum::{Held, ReplicaError, ReplicaErrorCode, ReplicaReply};
+use fondaco_protocol::replica::{Held, ReplicaError, ReplicaErrorCode, ReplicaReply};
 
 use super::operation::Answer;
 use crate::server::buffers::{BufferBudget, Charge, FREE_BYTES};

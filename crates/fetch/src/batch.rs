@@ -1,0 +1,130 @@
+//! Files that are fetched side by side.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{self, RecvTimeoutError};
+
+use fondaco_format::FileEntry;
+use parking_lot::Mutex;
+
+use crate::error::FetchError;
+use crate::file::{FileFetch, Shared};
+use crate::pace::FetchControl;
+use crate::pacer::Pacer;
+use crate::plan::FetchPlan;
+use crate::priority;
+use crate::report::Findings;
+use crate::settling::Settling;
+use crate::source::PageCache;
+use crate::sources::Sources;
+use crate::space::{self, Reservation};
+
+/// How many files are fetched at a time. One stream rarely fills a disk; more than a few fight.
+const FILES_AT_ONCE_MAX: usize = 4;
+
+/// How the files of a plan are fetched.
+pub(crate) struct Batch<'a> {
+    plan: &'a FetchPlan,
+    sources: &'a Sources,
+    dir: &'a Path,
+    reserve_bytes: u64,
+    control: &'a FetchControl,
+    findings: &'a Findings,
+    settling: Settling<'a>,
+    /// Space for copies, once it turned out that what should need none must be copied.
+    for_copies: Mutex<Option<Reservation>>,
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(
+        plan: &'a FetchPlan,
+        sources: &'a Sources,
+        dir: &'a Path,
+        reserve_bytes: u64,
+        control: &'a FetchControl,
+        findings: &'a Findings,
+    ) -> Self {
+        Self {
+            plan,
+            sources,
+            dir,
+            reserve_bytes,
+            control,
+            findings,
+            settling: Settling::new(control),
+            for_copies: Mutex::new(None),
+        }
+    }
+
+    /// Fetches files, some at a time; after the first error it begins no more. All are durable when it returns.
+    pub(crate) fn run(&self, files: &[FileEntry], cache: PageCache, pacer: &mut Pacer<'_>) -> Result<(), FetchError> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = cores.clamp(2, FILES_AT_ONCE_MAX).min(files.len());
+        let queue = Mutex::new(files.iter());
+        let failed = AtomicBool::new(false);
+        let (sender, results) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                let (sender, queue, failed) = (sender.clone(), &queue, &failed);
+                scope.spawn(move || {
+                    priority::step_back();
+                    while !failed.load(Relaxed) {
+                        let next = queue.lock().next();
+                        let Some(entry) = next else { return };
+                        let result = self.fetch(entry, cache);
+                        failed.fetch_or(result.is_err(), Relaxed);
+                        // The receiver lives as long as the scope.
+                        let _ = sender.send(result);
+                    }
+                });
+            }
+            drop(sender);
+            let mut outcome = Ok(());
+            loop {
+                match results.recv_timeout(pacer.until_next_turn()) {
+                    Ok(Err(error)) if outcome.is_ok() => outcome = Err(error),
+                    Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+                pacer.turn();
+            }
+            outcome
+        })?;
+        self.settling.finish()
+    }
+
+    fn fetch(&self, entry: &FileEntry, cache: PageCache) -> Result<(), FetchError> {
+        let file = FileFetch {
+            sources: self.sources,
+            entry,
+            dir: self.dir,
+            control: self.control,
+            cache,
+            findings: self.findings,
+            settling: &self.settling,
+        };
+        let Some(source) = self.plan.shareable() else {
+            return file.copy(None);
+        };
+        match file.share(source)? {
+            Shared::Done => Ok(()),
+            Shared::Impossible => {
+                self.reserve_copies()?;
+                file.copy(None)
+            }
+            Shared::Corrupt(error) => {
+                self.reserve_copies()?;
+                file.copy(Some((source, error)))
+            }
+        }
+    }
+
+    /// It looked as if files need no copies, and so nobody asked whether copies fit.
+    fn reserve_copies(&self) -> Result<(), FetchError> {
+        let mut reservation = self.for_copies.lock();
+        if reservation.is_none() {
+            *reservation = Some(space::reserve(self.plan.need(self.dir, false)?, self.reserve_bytes)?);
+        }
+        Ok(())
+    }
+}

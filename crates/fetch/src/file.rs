@@ -1,0 +1,335 @@
+//! One file of a version: linked, cloned or copied into place, verified as it streams, resumed where an
+//! earlier try stopped, from whichever source gives it.
+//!
+//! A copy grows under the name `NAME.part`, a link or a clone is made as `NAME.link`; either gets its own name once
+//! its length and checksum are those of the manifest, and it is durable. Invariants: what has its own name
+//! is right; and nothing is ever written through a name that may be a link, since that would change the
+//! source.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use fondaco_format::{Checksum, Checksummer, FileEntry};
+
+use crate::copy::{Copy, Origin};
+use crate::error::FetchError;
+use crate::pace::FetchControl;
+use crate::report::Findings;
+use crate::settling::{Complete, Settling};
+use crate::share;
+use crate::source::{LocalReader, PageCache, SourceError};
+use crate::sources::{Choice, Sources};
+
+/// How much is read, checked and written at a time. Many kernels do not interrupt a system call for
+/// an event loop that wakes up, and one over a megabyte can take milliseconds.
+pub(crate) const PIECE_BYTES: usize = 16 << 10;
+
+/// How often a source may fail in a row before a file gives up on it. With the rests between, that is some
+/// 15 seconds: a server may start again.
+const FAILURES_MAX: u32 = 8;
+
+/// How often a source may be busy in a row before a file gives up on it.
+const BUSY_MAX: u32 = 100;
+
+/// How often a file may turn out wrong whose parts came from several sources, so that none is to blame.
+const MIXED_MAX: u32 = 5;
+
+/// The name of a copy of a file that is not complete.
+pub fn part_name(name: &str) -> String {
+    format!("{name}.part")
+}
+
+/// The name of a link to a file that is not verified.
+pub(crate) fn link_name(name: &str) -> String {
+    format!("{name}.link")
+}
+
+/// A file to be fetched.
+pub(crate) struct FileFetch<'a> {
+    pub(crate) sources: &'a Sources,
+    pub(crate) entry: &'a FileEntry,
+    pub(crate) dir: &'a Path,
+    pub(crate) control: &'a FetchControl,
+    pub(crate) cache: PageCache,
+    pub(crate) findings: &'a Findings,
+    pub(crate) settling: &'a Settling<'a>,
+}
+
+/// What a source came to, as far as this file is concerned.
+#[derive(Default, Clone)]
+struct Trial {
+    failures: u32,
+    busy: u32,
+    /// How often all of the file came from it and was wrong.
+    mismatches: u32,
+    given_up: bool,
+}
+
+/// What was read.
+pub(crate) struct Seen {
+    pub(crate) bytes: u64,
+    pub(crate) checksum: Checksum,
+}
+
+/// What became of a file that need not be copied.
+pub(crate) enum Shared {
+    /// The file is in its place.
+    Done,
+    /// The file must be copied.
+    Impossible,
+    /// The file of the source is not what the manifest says.
+    Corrupt(FetchError),
+}
+
+/// What can be tried again, and what cannot.
+pub(crate) enum StreamError {
+    Source(SourceError),
+    Fetch(FetchError),
+}
+
+impl From<FetchError> for StreamError {
+    fn from(error: FetchError) -> Self {
+        Self::Fetch(error)
+    }
+}
+
+impl From<SourceError> for StreamError {
+    fn from(error: SourceError) -> Self {
+        Self::Source(error)
+    }
+}
+
+impl FileFetch<'_> {
+    /// Puts the file of a local source into place without copying it, once it is verified.
+    pub(crate) fn share(&self, source: usize) -> Result<Shared, FetchError> {
+        if self.keep_complete()? {
+            return Ok(Shared::Done);
+        }
+        let Some(source_dir) = self.sources.get(source).local_dir() else {
+            return Ok(Shared::Impossible);
+        };
+        let link = self.dir.join(link_name(&self.entry.name));
+        remove(&link)?;
+        if !share::share(&source_dir.join(&self.entry.name), &link).unwrap_or(false) {
+            // A copy says what is wrong.
+            remove(&link)?;
+            return Ok(Shared::Impossible);
+        }
+        let mut last_try = false;
+        loop {
+            let seen = match self.read_back(&link) {
+                Err(FetchError::Io { .. }) => {
+                    remove(&link)?;
+                    return Ok(Shared::Impossible);
+                }
+                seen => seen?,
+            };
+            if self.matches(&seen) {
+                let file = File::open(&link).map_err(FetchError::io("open", &link))?;
+                self.keep(file, link, None)?;
+                return Ok(Shared::Done);
+            }
+            self.control.forget(seen.bytes);
+            if last_try {
+                remove(&link)?;
+                let location = self.sources.get(source).name();
+                self.findings.corrupt(location, &self.entry.name);
+                return Ok(Shared::Corrupt(self.mismatch(source, &seen)));
+            }
+            last_try = true;
+        }
+    }
+
+    /// Copies the file into place from the first source that gives it, verifying it as it streams. One
+    /// source may be known to be corrupt, and what is wrong with it.
+    pub(crate) fn copy(&self, corrupt: Option<(usize, FetchError)>) -> Result<(), FetchError> {
+        if self.keep_complete()? {
+            return Ok(());
+        }
+        let mut trials = vec![Trial::default(); self.sources.len()];
+        let mut last_error = FetchError::NoSource;
+        let mut mixed = 0;
+        if let Some((number, error)) = corrupt {
+            trials[number].given_up = true;
+            last_error = error;
+        }
+        let mut copy = Copy::open(self)?;
+        if self.matches(&copy.seen()) {
+            // An earlier try ended before it was durable.
+            return self.complete(copy);
+        }
+        loop {
+            let given_up: Vec<bool> = trials.iter().map(|trial| trial.given_up).collect();
+            let number = match self.sources.choose(&given_up, self.control.now()) {
+                Choice::Ask(number) => number,
+                Choice::Wait(until) => {
+                    self.control.back_off(until.saturating_sub(self.control.now()))?;
+                    continue;
+                }
+                Choice::Nothing => return Err(last_error),
+            };
+            let trial = &mut trials[number];
+            let (before, began) = (copy.bytes(), self.control.now());
+            let result = copy.stream(self, number);
+            if copy.bytes() == before && result.is_err() {
+                self.sources.took(number, self.control.now().saturating_sub(began));
+            }
+            if copy.bytes() > before {
+                self.sources.gave(number, copy.bytes() - before);
+                // What made progress may fail again as often as at first.
+                (trial.failures, trial.busy) = (0, 0);
+            }
+            match result {
+                Ok(()) => {
+                    let seen = copy.seen();
+                    if self.matches(&seen) {
+                        return self.complete(copy);
+                    }
+                    match copy.origin() {
+                        Origin::Source(_) => trial.mismatches += 1,
+                        Origin::Nothing | Origin::Several => mixed += 1,
+                    }
+                    if trial.mismatches == 2 || mixed == MIXED_MAX {
+                        trial.given_up = true;
+                        if trial.mismatches == 2 {
+                            let location = self.sources.get(number).name();
+                            self.findings.corrupt(location, &self.entry.name);
+                        }
+                        last_error = self.mismatch(number, &seen);
+                    }
+                    tracing::warn!(file = %self.entry.name, "checksum mismatch, reading the file once more");
+                    self.control.forget(seen.bytes);
+                    drop(copy);
+                    remove(&self.part())?;
+                    copy = Copy::open(self)?;
+                }
+                Err(StreamError::Fetch(error)) => return Err(error),
+                Err(StreamError::Source(error)) => {
+                    self.note(number, trial, &error);
+                    tracing::warn!(
+                        file = %self.entry.name, offset = copy.bytes(), source = %self.sources.get(number).name(),
+                        %error, given_up = trial.given_up, "reading failed"
+                    );
+                    // That a source is corrupt says more than that others do not have the file.
+                    if !matches!(last_error, FetchError::Mismatch { .. }) {
+                        last_error = self.source_error(number, error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a failure of a source into account.
+    fn note(&self, number: usize, trial: &mut Trial, error: &SourceError) {
+        let now = self.control.now();
+        match error {
+            SourceError::Missing => trial.given_up = true,
+            SourceError::Busy { retry_after } => {
+                trial.busy += 1;
+                self.sources.busy(number, *retry_after, now);
+            }
+            SourceError::Failed(_) => {
+                trial.failures += 1;
+                self.sources.failed(number, now);
+            }
+        }
+        trial.given_up |= trial.failures >= FAILURES_MAX || trial.busy >= BUSY_MAX;
+    }
+
+    /// Whether the file is already there, complete: from an earlier try. A damaged one stays until another takes
+    /// its place: the rest of it may still be served.
+    fn keep_complete(&self) -> Result<bool, FetchError> {
+        let path = self.dir.join(&self.entry.name);
+        match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_file() && found.len() == self.entry.bytes => match self.read_back(&path) {
+                Ok(seen) if self.matches(&seen) => {
+                    self.control.file_done();
+                    Ok(true)
+                }
+                Ok(seen) => {
+                    self.control.forget(seen.bytes);
+                    Ok(false)
+                }
+                Err(error @ FetchError::Io { .. }) => {
+                    tracing::warn!(file = %self.entry.name, %error, "fetching it again");
+                    Ok(false)
+                }
+                Err(error) => Err(error),
+            },
+            Ok(_) => Ok(false),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(FetchError::io("look at", path)(e)),
+        }
+    }
+
+    fn complete(&self, copy: Copy) -> Result<(), FetchError> {
+        let (file, drops) = copy.into_file(self.cache);
+        self.keep(file, self.part(), drops)
+    }
+
+    /// Has a file that is verified made durable, and given its own name.
+    fn keep(&self, file: File, temporary: PathBuf, drops: Option<(u64, u64)>) -> Result<(), FetchError> {
+        self.settling.add(Complete {
+            file,
+            temporary,
+            path: self.dir.join(&self.entry.name),
+            drops,
+        })
+    }
+
+    fn read_back(&self, path: &Path) -> Result<Seen, FetchError> {
+        let mut reader = LocalReader::open(path, 0, self.cache).map_err(FetchError::io("open", path))?;
+        let mut checksum = Checksummer::new();
+        let mut bytes = 0;
+        let mut buffer = vec![0; PIECE_BYTES];
+        loop {
+            let count = reader.read(&mut buffer).map_err(|error| {
+                self.control.forget(bytes);
+                FetchError::io("read", path)(error)
+            })?;
+            if count == 0 {
+                let checksum = checksum.finish();
+                return Ok(Seen { bytes, checksum });
+            }
+            checksum.update(&buffer[..count]);
+            bytes += count as u64;
+            self.control.passed(count as u64)?;
+        }
+    }
+
+    pub(crate) fn part(&self) -> PathBuf {
+        self.dir.join(part_name(&self.entry.name))
+    }
+
+    fn matches(&self, seen: &Seen) -> bool {
+        seen.bytes == self.entry.bytes && seen.checksum == self.entry.checksum
+    }
+
+    fn mismatch(&self, source: usize, seen: &Seen) -> FetchError {
+        FetchError::Mismatch {
+            file: self.entry.name.clone(),
+            location: self.sources.get(source).name(),
+            expected_bytes: self.entry.bytes,
+            expected: self.entry.checksum,
+            found_bytes: seen.bytes,
+            found: seen.checksum,
+        }
+    }
+
+    fn source_error(&self, number: usize, source: SourceError) -> FetchError {
+        FetchError::Source {
+            file: self.entry.name.clone(),
+            location: self.sources.get(number).name(),
+            source,
+        }
+    }
+}
+
+/// Deletes a file; there need be none.
+pub(crate) fn remove(path: &Path) -> Result<(), FetchError> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(FetchError::io("delete", path)(e)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,267 @@
+//! Fetching from a node that has the files already, over its HTTP port.
+//!
+//! A file is asked for in ranges, each a request of its own, held in memory until it is used: a fetch that
+//! is slowed down holds no connection of its peer open. A peer that does not hold a file says 404, one
+//! that has no time 503 with `Retry-After`. Requests are [signed](RequestKey) with the token of the cluster, which
+//! is never sent.
+
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Duration;
+
+use fondaco_model::{StoreName, VersionNumber};
+use ureq::http::{StatusCode, header};
+use ureq::{Agent, Body, http};
+
+use crate::error::FetchError;
+use crate::https::agent_trusting;
+use crate::source::{FetchSource, PageCache, SourceError};
+use fondaco_protocol::{RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, TrustError, now_unix_ms, trusting};
+
+/// The most that is asked for at a time, in bytes.
+const RANGE_BYTES: u64 = 4 << 20;
+
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// How long a range may take to come.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// How long to leave a peer alone that is busy and does not say how long.
+const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+
+/// How a node speaks to its peers. One for all fetches: it keeps connections.
+#[derive(Clone)]
+pub struct PeerClient {
+    agent: Agent,
+    key: Option<RequestKey>,
+    scheme: &'static str,
+}
+
+impl PeerClient {
+    /// A client that signs requests with this token, if there is one. With certificates, as PEM, it speaks TLS and
+    /// trusts no others.
+    ///
+    /// # Errors
+    /// [`FetchError::PeerCertificates`] if there is no certificate in the PEM.
+    pub fn new(token: Option<&str>, certificates_pem: Option<&[u8]>) -> Result<Self, FetchError> {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            // What the environment says of proxies is meant for the web, not for one's own nodes.
+            .proxy(None)
+            .max_redirects(0)
+            .timeout_connect(Some(CONNECT_TIME_MAX))
+            .timeout_global(Some(ANSWER_TIME_MAX));
+        let config = config.build();
+        let agent = match certificates_pem {
+            None => config.new_agent(),
+            Some(pem) => {
+                let unusable = |error: TrustError| FetchError::PeerCertificates {
+                    reason: error.to_string(),
+                };
+                agent_trusting(config, trusting(pem).map_err(unusable)?)
+            }
+        };
+        Ok(Self {
+            agent,
+            key: token.map(RequestKey::new),
+            scheme: if certificates_pem.is_some() { "https" } else { "http" },
+        })
+    }
+
+    /// The files of a version on the peer that serves HTTP at `address`, host and port.
+    pub fn source(&self, address: &str, store: &StoreName, version: VersionNumber) -> PeerSource {
+        self.files(address, &format!("/v1/stores/{store}/versions/{version}/files"))
+    }
+
+    /// The files that were uploaded to the peer that serves HTTP at `address`, host and port, under this name.
+    pub fn upload(&self, address: &str, store: &StoreName, upload: &str) -> PeerSource {
+        self.files(address, &format!("/v1/stores/{store}/uploads/{upload}/files"))
+    }
+
+    fn files(&self, address: &str, path: &str) -> PeerSource {
+        PeerSource {
+            client: self.clone(),
+            address: address.into(),
+            path: path.into(),
+            ahead_ms: Arc::default(),
+        }
+    }
+}
+
+/// The files of a version on another node.
+#[derive(Clone)]
+pub struct PeerSource {
+    client: PeerClient,
+    /// Host and port, as the node advertises them: signatures are for the one that has them.
+    address: Arc<str>,
+    path: Arc<str>,
+    /// By how much the peer's clock is ahead of this one, as far as it has refused a signature for its time.
+    ahead_ms: Arc<AtomicI64>,
+}
+
+impl PeerSource {
+    /// Asks for some bytes of a file. Returns them, and the length of the whole file.
+    fn range(&self, file: &str, offset: u64, bytes: u64) -> Result<(Vec<u8>, u64), SourceError> {
+        debug_assert!(bytes > 0);
+        let last = offset + bytes - 1;
+        let range = format!("bytes={offset}-{last}");
+        let mut answer = self.send(file, &range)?;
+        if answer.status() == StatusCode::UNAUTHORIZED && self.follow_clock(&answer) {
+            answer = self.send(file, &range)?;
+        }
+        let length = match answer.status() {
+            StatusCode::PARTIAL_CONTENT => total_length(&answer, offset)?,
+            // It begins past the end: there is nothing.
+            StatusCode::RANGE_NOT_SATISFIABLE => return Ok((Vec::new(), offset)),
+            StatusCode::NOT_FOUND => return Err(SourceError::Missing),
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
+                return Err(SourceError::Busy {
+                    retry_after: retry_after(&answer),
+                });
+            }
+            status => return Err(failed(format!("it answered {status} to a request for a range"))),
+        };
+        let body = answer.body_mut().with_config().limit(bytes).read_to_vec();
+        let body = body.map_err(as_io)?;
+        if body.is_empty() {
+            return Err(failed("it answered with an empty range".to_owned()));
+        }
+        Ok((body, length))
+    }
+
+    fn send(&self, file: &str, range: &str) -> io::Result<http::Response<Body>> {
+        let target = format!("{}/{file}", self.path);
+        let url = format!("{}://{}{target}", self.client.scheme, self.address);
+        let mut request = self.client.agent.get(url).header(header::RANGE, range);
+        if let Some(key) = &self.client.key {
+            let signed = SignedRequest {
+                method: "GET",
+                target: &target,
+                recipient: &self.address,
+                range,
+            };
+            let unix_ms = now_unix_ms().saturating_add_signed(self.ahead_ms.load(Relaxed));
+            request = request.header(header::AUTHORIZATION, key.sign(&signed, b"", unix_ms).to_string());
+        }
+        request.call().map_err(as_io)
+    }
+
+    /// Goes by the clock of the peer from now on, if it lies so far from this one that signatures do not hold there.
+    /// Should the peer lie about it, what is signed holds nowhere else all the same.
+    fn follow_clock(&self, answer: &http::Response<Body>) -> bool {
+        let told = answer.headers().get(TIME_HEADER);
+        let told: Option<u64> = told.and_then(|value| value.to_str().ok()?.parse().ok());
+        let Some(ahead) = told.and_then(|told| told.checked_signed_diff(now_unix_ms())) else {
+            return false;
+        };
+        let before = self.ahead_ms.swap(ahead, Relaxed);
+        before.abs_diff(ahead) > SIGNED_MS_MAX / 2
+    }
+}
+
+impl FetchSource for PeerSource {
+    fn name(&self) -> String {
+        format!("{}://{}{}", self.client.scheme, self.address, self.path)
+    }
+
+    fn local_dir(&self) -> Option<&Path> {
+        None
+    }
+
+    fn read_whole(&self, file: &str, bytes_max: u64) -> Result<Vec<u8>, SourceError> {
+        let mut reader = PeerReader::open(self, file, 0)?;
+        if reader.end > bytes_max {
+            let bytes = reader.end;
+            return Err(failed(format!(
+                "it has {bytes} bytes, more than the {bytes_max} allowed"
+            )));
+        }
+        let mut content = Vec::with_capacity(reader.end as usize);
+        reader.read_to_end(&mut content)?;
+        Ok(content)
+    }
+
+    fn open(&self, file: &str, offset: u64, _: PageCache) -> Result<Box<dyn Read + Send>, SourceError> {
+        Ok(Box::new(PeerReader::open(self, file, offset)?))
+    }
+}
+
+/// A file on a peer, read range by range.
+struct PeerReader {
+    source: PeerSource,
+    file: String,
+    /// The range at hand, and how much of it was used.
+    range: Vec<u8>,
+    used: usize,
+    /// Where the next range begins, and the length of the file.
+    next: u64,
+    end: u64,
+}
+
+impl PeerReader {
+    fn open(source: &PeerSource, file: &str, offset: u64) -> Result<Self, SourceError> {
+        let (range, end) = source.range(file, offset, RANGE_BYTES)?;
+        Ok(Self {
+            source: source.clone(),
+            file: file.to_owned(),
+            next: offset + range.len() as u64,
+            range,
+            used: 0,
+            end,
+        })
+    }
+}
+
+impl Read for PeerReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.used == self.range.len() {
+            if self.next >= self.end {
+                return Ok(0);
+            }
+            let bytes = RANGE_BYTES.min(self.end - self.next);
+            (self.range, _) = self.source.range(&self.file, self.next, bytes)?;
+            self.used = 0;
+            self.next += self.range.len() as u64;
+        }
+        let count = buffer.len().min(self.range.len() - self.used);
+        buffer[..count].copy_from_slice(&self.range[self.used..self.used + count]);
+        self.used += count;
+        Ok(count)
+    }
+}
+
+/// The length of the file, from `Content-Range: bytes FIRST-LAST/LENGTH`, if it begins where it shall.
+fn total_length(answer: &http::Response<Body>, offset: u64) -> Result<u64, SourceError> {
+    let text = answer.headers().get(header::CONTENT_RANGE);
+    let text = text.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let parsed = text.strip_prefix("bytes ").and_then(|rest| {
+        let (range, length) = rest.split_once('/')?;
+        let (first, _) = range.split_once('-')?;
+        Some((first.parse::<u64>().ok()?, length.parse::<u64>().ok()?))
+    });
+    match parsed {
+        Some((first, length)) if first == offset => Ok(length),
+        _ => Err(failed(format!(
+            "it answered with the range {text:?}, asked for one from {offset}"
+        ))),
+    }
+}
+
+fn retry_after(answer: &http::Response<Body>) -> Duration {
+    let value = answer.headers().get(header::RETRY_AFTER);
+    let seconds = value.and_then(|value| value.to_str().ok()?.parse().ok());
+    seconds.map_or(RETRY_AFTER_DEFAULT, Duration::from_secs)
+}
+
+fn as_io(error: ureq::Error) -> io::Error {
+    match error {
+        ureq::Error::Io(error) => error,
+        error => io::Error::other(error),
+    }
+}
+
+fn failed(reason: String) -> SourceError {
+    SourceError::Failed(io::Error::other(reason))
+}

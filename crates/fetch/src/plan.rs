@@ -1,0 +1,263 @@
+//! What a fetch will bring, found out before the first byte.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Instant;
+
+use fondaco_format::{Checksum, FileEntry, FormatError, MANIFEST_FILE, Manifest};
+
+use crate::batch::Batch;
+use crate::error::FetchError;
+use crate::pace::FetchControl;
+use crate::pacer::Pacer;
+use crate::report::{FetchReport, Findings};
+use crate::source::{FetchSource, PageCache, SourceError};
+use crate::sources::Sources;
+use crate::space::{self, Need};
+use crate::{FetchTarget, FetchTuning, discard_leftovers};
+
+/// The largest manifest that is read, in bytes: a million chunks.
+const MANIFEST_BYTES_MAX: u64 = 512 << 20;
+
+/// A fetch that was found possible.
+pub struct FetchPlan {
+    manifest: Manifest,
+    manifest_bytes: Vec<u8>,
+    /// Which files are wanted: data files and the dictionary, then indexes.
+    data: Vec<FileEntry>,
+    indexes: Vec<FileEntry>,
+    /// Whether the version has its directory already.
+    adds: bool,
+    /// Whether the manifest is to be put there at the end: into a new directory, or in the place of a damaged one.
+    brings_manifest: bool,
+    needed_bytes: u64,
+    /// The source whose files need not be copied, as far as can be told before.
+    shareable: Option<usize>,
+}
+
+impl FetchPlan {
+    /// Reads the manifest, from the version's directory if it has one that is not damaged, and else from the first
+    /// source that gives the right one, and checks that it fits on the disk. Changes nothing.
+    ///
+    /// # Errors
+    /// No readable manifest, another version, store or partition count, too little space. If no source has
+    /// what is wanted, the first one's error.
+    pub fn new(sources: &Sources, target: &FetchTarget<'_>) -> Result<Self, FetchError> {
+        let own = own_manifest(target)?;
+        let brings_manifest = own.is_none();
+        let (manifest, manifest_bytes) = match own {
+            Some(own) => own,
+            None => manifest_of(sources, target)?,
+        };
+        let wanted = |partition| target.wanted.is_none_or(|wanted| wanted.contains(partition));
+        let chunks = || manifest.chunks.iter().filter(|chunk| wanted(chunk.partition));
+        let data = chunks().map(|chunk| &chunk.data).chain(&manifest.dictionary);
+        let mut plan = Self {
+            data: data.cloned().collect(),
+            indexes: chunks().map(|chunk| chunk.index.clone()).collect(),
+            manifest,
+            adds: target.version_dir.is_dir(),
+            brings_manifest,
+            needed_bytes: 0,
+            shareable: None,
+            manifest_bytes,
+        };
+        let dir = plan.dir(target);
+        plan.shareable = space::shareable(sources, dir);
+        let need = plan.need(dir, plan.shareable.is_some())?;
+        plan.needed_bytes = need.outstanding_bytes();
+        space::check(&need, target.reserve_bytes)?;
+        Ok(plan)
+    }
+
+    /// The manifest of the version.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The checksum of the manifest's file: what tells this version from any other.
+    pub fn manifest_checksum(&self) -> Checksum {
+        Checksum::of(&self.manifest_bytes)
+    }
+
+    /// The length of all files that are wanted, in bytes.
+    pub fn files_bytes(&self) -> u64 {
+        self.files().map(|file| file.bytes).sum()
+    }
+
+    /// How many bytes it takes on the disk besides what is already there.
+    pub fn needed_bytes(&self) -> u64 {
+        self.needed_bytes
+    }
+
+    /// Whether files will be linked or cloned and not copied, as far as can be told before.
+    pub fn links(&self) -> bool {
+        self.shareable.is_some()
+    }
+
+    /// Fetches. Returns when all that is wanted is complete, verified, durable and in its place.
+    ///
+    /// # Errors
+    /// What went wrong. The files so far stay where they grew, for another try or for the caller to
+    /// delete: a fetching directory as a whole, what is in a version's with
+    /// [`discard_leftovers`](crate::discard_leftovers).
+    pub fn run(
+        &self,
+        sources: &Sources,
+        target: &FetchTarget<'_>,
+        cache: PageCache,
+        control: &FetchControl,
+        tuning: &dyn FetchTuning,
+    ) -> Result<FetchReport, FetchError> {
+        let dir = self.dir(target);
+        let reservation = space::reserve(self.need(dir, self.links())?, target.reserve_bytes)?;
+        if !self.adds {
+            fondaco_durable::create_directory(dir).map_err(FetchError::io("create", dir))?;
+        }
+        control.begin(self.files().count() as u64, self.files_bytes());
+        let mut pacer = Pacer::new(control, tuning);
+        let findings = Findings::default();
+        let batch = Batch::new(self, sources, dir, target.reserve_bytes, control, &findings);
+        batch.run(&self.data, cache, &mut pacer)?;
+        batch.run(&self.indexes, PageCache::Keep, &mut pacer)?;
+        control.check()?;
+        // Of earlier tries, for files that were had in another way, or are not wanted any more.
+        discard_leftovers(dir)?;
+        // Files that are added to a version are there for good, too, also where nothing else follows.
+        sync_dir(dir)?;
+        if self.brings_manifest {
+            self.write_manifest(dir)?;
+        }
+        if !self.adds {
+            fondaco_durable::rename(dir, target.version_dir).map_err(FetchError::io("rename", dir))?;
+        }
+        drop((batch, reservation));
+        Ok(FetchReport {
+            bytes_from: sources.bytes(),
+            corrupt: findings.take(),
+        })
+    }
+
+    pub(crate) fn shareable(&self) -> Option<usize> {
+        self.shareable
+    }
+
+    /// What the files take in a directory: nothing if they are links or clones.
+    pub(crate) fn need(&self, dir: &Path, links: bool) -> Result<Need, FetchError> {
+        Need::new(dir, self.files().filter(|_| !links))
+    }
+
+    fn files(&self) -> impl Iterator<Item = &FileEntry> {
+        self.data.iter().chain(&self.indexes)
+    }
+
+    fn dir<'t>(&self, target: &FetchTarget<'t>) -> &'t Path {
+        match self.adds {
+            true => target.version_dir,
+            false => target.fetching_dir,
+        }
+    }
+
+    /// Puts the manifest beside files that are there.
+    fn write_manifest(&self, dir: &Path) -> Result<(), FetchError> {
+        let (manifest, part) = (dir.join(MANIFEST_FILE), dir.join("manifest.json.part"));
+        let written = fondaco_durable::replace_file(&manifest, &part, &self.manifest_bytes);
+        written.map_err(FetchError::io("write", &manifest))
+    }
+}
+
+/// The manifest in the version's own directory, and its bytes; none if there is no such file, or a damaged one.
+fn own_manifest(target: &FetchTarget<'_>) -> Result<Option<(Manifest, Vec<u8>)>, FetchError> {
+    let path = target.version_dir.join(MANIFEST_FILE);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(FetchError::io("read", path)(e)),
+    };
+    let manifest = match parse(&bytes, target.version_dir.display().to_string(), target) {
+        Err(FetchError::Manifest {
+            source: FormatError::CorruptManifest { .. },
+            ..
+        }) => return Ok(None),
+        manifest => manifest,
+    };
+    let found = Checksum::of(&bytes);
+    match target.manifest_checksum {
+        Some(expected) if expected != found => Err(FetchError::OtherVersion {
+            path: target.version_dir.to_owned(),
+            expected,
+            found,
+        }),
+        _ => Ok(Some((manifest?, bytes))),
+    }
+}
+
+/// The manifest of the first source that has the right one.
+fn manifest_of(sources: &Sources, target: &FetchTarget<'_>) -> Result<(Manifest, Vec<u8>), FetchError> {
+    let mut first_error = None;
+    for (number, source) in sources.iter().enumerate() {
+        let began = Instant::now();
+        match manifest_from(source, target) {
+            Ok(found) => return Ok(found),
+            Err(error) => {
+                sources.took(number, began.elapsed());
+                tracing::debug!(source = %source.name(), %error, "no manifest from this source");
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    Err(first_error.unwrap_or(FetchError::NoSource))
+}
+
+fn manifest_from(source: &dyn FetchSource, target: &FetchTarget<'_>) -> Result<(Manifest, Vec<u8>), FetchError> {
+    let location = source.name();
+    let bytes = match source.read_whole(MANIFEST_FILE, MANIFEST_BYTES_MAX) {
+        Ok(bytes) => bytes,
+        Err(SourceError::Missing) => {
+            let path = location.clone().into();
+            let source = FormatError::NoManifest { path };
+            return Err(FetchError::Manifest { location, source });
+        }
+        Err(source) => {
+            let file = MANIFEST_FILE.to_owned();
+            return Err(FetchError::Source { file, location, source });
+        }
+    };
+    let found = Checksum::of(&bytes);
+    match target.manifest_checksum {
+        Some(expected) if expected != found => Err(FetchError::SourceChanged {
+            location,
+            expected,
+            found,
+        }),
+        _ => Ok((parse(&bytes, location, target)?, bytes)),
+    }
+}
+
+/// A manifest, if it is of a version that may be fetched.
+fn parse(bytes: &[u8], location: String, target: &FetchTarget<'_>) -> Result<Manifest, FetchError> {
+    let manifest = match Manifest::from_bytes(bytes) {
+        Ok(manifest) => manifest,
+        Err(source) => return Err(FetchError::Manifest { location, source }),
+    };
+    if manifest.store != *target.store {
+        return Err(FetchError::WrongStore {
+            location,
+            expected: target.store.clone(),
+            found: manifest.store,
+        });
+    }
+    if manifest.partitions != target.partitions {
+        return Err(FetchError::WrongPartitions {
+            location,
+            expected: target.partitions,
+            found: manifest.partitions,
+        });
+    }
+    Ok(manifest)
+}
+
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), FetchError> {
+    fondaco_durable::sync_directory(dir).map_err(FetchError::io("write back", dir))
+}

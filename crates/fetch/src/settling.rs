@@ -1,0 +1,100 @@
+//! Files that are complete and wait to be durable.
+//!
+//! Each file takes a sync of its own, and on a busy disk each sync takes many milliseconds; but the file
+//! system serves those that are asked for together by one write of its journal. So files wait here, and are
+//! synced side by side. A file gets its own name after its sync, and not before.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use parking_lot::Mutex;
+
+use crate::error::FetchError;
+use crate::pace::FetchControl;
+use crate::priority;
+use crate::source::drop_pages;
+
+/// How many syncs are asked for side by side.
+const SYNCS_AT_ONCE: usize = 32;
+
+/// How many files wait at most: each is open.
+const WAITING_MAX: usize = 256;
+
+/// A file that is complete and verified.
+pub(crate) struct Complete {
+    pub(crate) file: File,
+    /// The name under which it grew.
+    pub(crate) temporary: PathBuf,
+    /// The name that it gets.
+    pub(crate) path: PathBuf,
+    /// From where on its pages are given back once they are written, and how many bytes that is.
+    pub(crate) drops: Option<(u64, u64)>,
+}
+
+/// The files of a fetch that wait.
+pub(crate) struct Settling<'a> {
+    control: &'a FetchControl,
+    waiting: Mutex<Vec<Complete>>,
+}
+
+impl<'a> Settling<'a> {
+    pub(crate) fn new(control: &'a FetchControl) -> Self {
+        Self {
+            control,
+            waiting: Mutex::default(),
+        }
+    }
+
+    /// Adds a file; if too many wait, the caller sees to it that they become durable.
+    pub(crate) fn add(&self, complete: Complete) -> Result<(), FetchError> {
+        let full = {
+            let mut waiting = self.waiting.lock();
+            waiting.push(complete);
+            (waiting.len() >= WAITING_MAX).then(|| std::mem::take(&mut *waiting))
+        };
+        full.map_or(Ok(()), |files| self.settle(files))
+    }
+
+    /// Sees to it that all files that were added become durable and get their names.
+    pub(crate) fn finish(&self) -> Result<(), FetchError> {
+        let files = std::mem::take(&mut *self.waiting.lock());
+        self.settle(files)
+    }
+
+    fn settle(&self, files: Vec<Complete>) -> Result<(), FetchError> {
+        let threads = files.len().min(SYNCS_AT_ONCE);
+        let files = Mutex::new(files.into_iter());
+        let work = || {
+            priority::step_back();
+            loop {
+                let next = files.lock().next();
+                let Some(complete) = next else { return Ok(()) };
+                self.control.check()?;
+                self.settle_one(&complete)?;
+            }
+        };
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().try_for_each(|worker| match worker.join() {
+                Ok(outcome) => outcome,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+        })
+    }
+
+    fn settle_one(&self, complete: &Complete) -> Result<(), FetchError> {
+        let Complete {
+            file,
+            temporary,
+            path,
+            drops,
+        } = complete;
+        file.sync_all().map_err(FetchError::io("write back", temporary))?;
+        if let Some((from, bytes)) = *drops {
+            drop_pages(file, from, bytes);
+        }
+        fs::rename(temporary, path).map_err(FetchError::io("rename", temporary))?;
+        self.control.file_done();
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! All places where the files of a version may be had, the best first, and how each of them does.
+//!
+//! A source that fails is left alone for a while, each time longer, and the next one is asked; so one that
+//! is gone costs a fetch a moment, and not a moment for each of thousands of files. One that takes long to
+//! fail, as a file system does whose client tries again and again by itself, is asked only where no other
+//! is left. What is remembered here is of the source; which of them a file has given up on is remembered
+//! with the file.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::source::FetchSource;
+
+/// How long a source is left alone after its first failure; each further one doubles it.
+const REST_MIN: Duration = Duration::from_millis(100);
+
+/// The longest that a source is left alone.
+const REST_MAX: Duration = Duration::from_secs(5);
+
+/// The longest that a source may ask to be left alone.
+const BUSY_MAX: Duration = Duration::from_secs(30);
+
+/// A failure that took so long costs more than what another source would.
+const FAILURE_SLOW_MIN: Duration = Duration::from_secs(2);
+
+/// The places with the files of one version, in the order in which they are asked.
+pub struct Sources(Vec<Entry>);
+
+struct Entry {
+    source: Box<dyn FetchSource>,
+    health: Mutex<Health>,
+    bytes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Health {
+    /// How often it failed since it last worked.
+    failures: u32,
+    /// Until when it is left alone.
+    rests_until: Duration,
+    /// Whether it is the last to be asked.
+    is_avoided: bool,
+}
+
+/// What to do for a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// Ask the source of this number.
+    Ask(usize),
+    /// All that are left are resting until then.
+    Wait(Duration),
+    /// None is left.
+    Nothing,
+}
+
+impl Sources {
+    /// Sources in the order in which they shall be asked.
+    pub fn new(sources: impl IntoIterator<Item = Box<dyn FetchSource>>) -> Self {
+        let entry = |source| Entry {
+            source,
+            health: Mutex::default(),
+            bytes: AtomicU64::new(0),
+        };
+        Self(sources.into_iter().map(entry).collect())
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn FetchSource> {
+        self.0.iter().map(|entry| &*entry.source)
+    }
+
+    pub(crate) fn get(&self, number: usize) -> &dyn FetchSource {
+        &*self.0[number].source
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Which source to ask now, of those that a file has not given up on.
+    pub(crate) fn choose(&self, given_up: &[bool], now: Duration) -> Choice {
+        let left = || self.0.iter().enumerate().filter(|(number, _)| !given_up[*number]);
+        let all_avoided = left().all(|(_, entry)| entry.health.lock().is_avoided);
+        let mut earliest = None;
+        for (number, entry) in left() {
+            let health = entry.health.lock();
+            if health.is_avoided && !all_avoided {
+                continue;
+            }
+            let rests_until = health.rests_until;
+            if rests_until <= now {
+                return Choice::Ask(number);
+            }
+            earliest = Some(earliest.map_or(rests_until, |earliest: Duration| earliest.min(rests_until)));
+        }
+        earliest.map_or(Choice::Nothing, Choice::Wait)
+    }
+
+    /// Notes that bytes came.
+    pub(crate) fn gave(&self, number: usize, bytes: u64) {
+        self.0[number].bytes.fetch_add(bytes, Relaxed);
+        let mut health = self.0[number].health.lock();
+        health.failures = 0;
+        health.is_avoided = false;
+    }
+
+    /// Notes that a source gave nothing for so long, and then failed.
+    pub(crate) fn took(&self, number: usize, time: Duration) {
+        self.0[number].health.lock().is_avoided |= time >= FAILURE_SLOW_MIN;
+    }
+
+    /// Notes a failure. Several files that run into the same one count once.
+    pub(crate) fn failed(&self, number: usize, now: Duration) {
+        let mut health = self.0[number].health.lock();
+        if health.rests_until <= now {
+            let rest = REST_MIN.saturating_mul(2u32.saturating_pow(health.failures));
+            health.failures += 1;
+            health.rests_until = now + rest.min(REST_MAX);
+        }
+    }
+
+    /// Notes that a source asked to be left alone.
+    pub(crate) fn busy(&self, number: usize, retry_after: Duration, now: Duration) {
+        let mut health = self.0[number].health.lock();
+        let until = now + retry_after.clamp(REST_MIN, BUSY_MAX);
+        health.rests_until = health.rests_until.max(until);
+    }
+
+    /// How many bytes each has given.
+    pub(crate) fn bytes(&self) -> Vec<(String, u64)> {
+        let each = self.0.iter();
+        each.map(|entry| (entry.source.name(), entry.bytes.load(Relaxed)))
+            .collect()
+    }
+}
+
+impl Entry {}
+
+impl<S: FetchSource + 'static> From<S> for Sources {
+    fn from(source: S) -> Self {
+        Self::new([Box::new(source) as Box<dyn FetchSource>])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fondaco_storage::Location;
+
+    use super::*;
+    use crate::LocationSource;
+
+    const NO: [bool; 2] = [false, false];
+
+    fn two() -> Sources {
+        let source = |path| Box::new(LocationSource::new(Location::local(path))) as Box<dyn FetchSource>;
+        Sources::new([source("/a"), source("/b")])
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn the_first_that_is_well_is_asked() {
+        let sources = two();
+        assert_eq!(sources.choose(&NO, ms(0)), Choice::Ask(0));
+        sources.failed(0, ms(0));
+        assert_eq!(sources.choose(&NO, ms(99)), Choice::Ask(1));
+        assert_eq!(sources.choose(&NO, ms(100)), Choice::Ask(0));
+        assert_eq!(sources.choose(&[false, true], ms(99)), Choice::Wait(ms(100)));
+        assert_eq!(sources.choose(&[true, true], ms(99)), Choice::Nothing);
+    }
+
+    #[test]
+    fn rests_grow_with_each_failure_and_end_with_the_first_success() {
+        let sources = two();
+        let mut now = ms(0);
+        for expected in [100, 200, 400, 800, 1600, 3200, 5000, 5000] {
+            sources.failed(0, now);
+            sources.failed(0, now);
+            assert_eq!(sources.choose(&[false, true], now), Choice::Wait(now + ms(expected)));
+            now += ms(expected);
+        }
+        sources.gave(0, 10);
+        sources.failed(0, now);
+        assert_eq!(sources.choose(&[false, true], now), Choice::Wait(now + ms(100)));
+        assert_eq!(sources.bytes(), [("/a".to_owned(), 10), ("/b".to_owned(), 0)]);
+    }
+
+    #[test]
+    fn one_that_takes_long_to_fail_is_asked_only_where_no_other_is_left() {
+        let sources = two();
+        sources.took(0, ms(1999));
+        assert_eq!(sources.choose(&NO, ms(0)), Choice::Ask(0));
+        sources.took(0, ms(2000));
+        assert_eq!(sources.choose(&NO, ms(0)), Choice::Ask(1));
+        sources.failed(1, ms(0));
+        assert_eq!(sources.choose(&NO, ms(0)), Choice::Wait(ms(100)));
+        assert_eq!(sources.choose(&[false, true], ms(0)), Choice::Ask(0));
+        sources.gave(0, 1);
+        assert_eq!(sources.choose(&NO, ms(0)), Choice::Ask(0));
+    }
+
+    #[test]
+    fn a_busy_source_is_left_alone_as_long_as_it_asks_but_not_for_ever() {
+        let sources = two();
+        sources.busy(0, Duration::from_secs(2), ms(0));
+        sources.busy(1, Duration::MAX, ms(0));
+        assert_eq!(sources.choose(&NO, ms(1)), Choice::Wait(ms(2000)));
+        assert_eq!(sources.choose(&[true, false], ms(1)), Choice::Wait(ms(30_000)));
+    }
+}

@@ -1,0 +1,168 @@
+//! Fetching some partitions of a version, and more of them later.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use fondaco_fetch::{FetchError, discard_leftovers, move_partitions};
+use fondaco_format::{Checksum, MANIFEST_FILE, Manifest, Version};
+use fondaco_model::PartitionId;
+
+use crate::place::{Place, Source, Tuning, control, hurried};
+
+#[test]
+fn only_the_partitions_that_are_wanted_are_fetched() {
+    for linkable in [false, true] {
+        let (source, place) = (Source::new(linkable), Place::new().wanting(&[1]));
+        let control = control();
+        place.fetch(Arc::clone(&source), &control, &Tuning::default()).unwrap();
+        assert_eq!(place.held(), [1]);
+        let progress = control.progress();
+        assert_eq!((progress.files_done, progress.files_total), (2, 2));
+        assert_eq!(progress.bytes_done, progress.bytes_total);
+        let manifest = Manifest::read(source.dir.path()).unwrap();
+        assert!(progress.bytes_total < manifest.files_bytes());
+        assert_eq!(Manifest::read(&place.version()).unwrap(), manifest);
+    }
+}
+
+#[test]
+fn partitions_are_added_beside_those_that_are_there() {
+    for linkable in [false, true] {
+        let (source, place) = (Source::new(linkable), Place::new().wanting(&[0]));
+        place
+            .fetch(Arc::clone(&source), &control(), &Tuning::default())
+            .unwrap();
+        let first = place.version().join("p00000-c0000.data");
+        let before = fs::metadata(&first).unwrap().ino();
+        // The manifest is here: the source need not have one any more.
+        fs::remove_file(source.dir.path().join(MANIFEST_FILE)).unwrap();
+        let place = place.wanting(&[1]);
+        place
+            .fetch(Arc::clone(&source), &control(), &Tuning::default())
+            .unwrap();
+        place.assert_whole();
+        assert_eq!(fs::metadata(&first).unwrap().ino(), before);
+    }
+}
+
+#[test]
+fn an_interrupted_addition_leaves_what_was_held_and_goes_on_later() {
+    let (source, place) = (Source::new(false), Place::new().wanting(&[0]));
+    place
+        .fetch(Arc::clone(&source), &control(), &Tuning::default())
+        .unwrap();
+    let place = place.wanting(&[1]);
+    let (tuning, interrupted) = (Tuning::default(), control());
+    tuning.rate.store(1 << 20, Relaxed);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while interrupted.progress().bytes_done < 300_000 {
+                assert!(Instant::now() < deadline, "nothing is fetched");
+                std::thread::yield_now();
+            }
+            interrupted.interrupt();
+        });
+        let error = place.fetch(Arc::clone(&source), &interrupted, &tuning).unwrap_err();
+        assert!(matches!(error, FetchError::Interrupted), "{error}");
+    });
+    assert_eq!(place.held(), [0]);
+    assert_eq!(place.leftovers().len(), 1);
+    source.bytes_read.store(0, Relaxed);
+    place
+        .fetch(Arc::clone(&source), &control(), &Tuning::default())
+        .unwrap();
+    place.assert_whole();
+    let whole = fs::metadata(place.version().join("p00001-c0000.data")).unwrap().len();
+    assert!(source.bytes_read.load(Relaxed) < whole, "what was there was read again");
+}
+
+#[test]
+fn leftovers_are_discarded_and_nothing_else() {
+    let (source, place) = (Source::new(false), Place::new());
+    place
+        .fetch(Arc::clone(&source), &control(), &Tuning::default())
+        .unwrap();
+    for name in ["p00001-c0000.data.part", "p00001-c0000.index.link"] {
+        fs::write(place.version().join(name), "x").unwrap();
+    }
+    assert_eq!(place.leftovers().len(), 2);
+    discard_leftovers(&place.version()).unwrap();
+    place.assert_whole();
+    discard_leftovers(&place.dir.path().join("nowhere")).unwrap();
+}
+
+#[test]
+fn partitions_that_are_given_up_are_not_held_any_more_and_can_come_back() {
+    let (source, place) = (Source::new(false), Place::new());
+    place
+        .fetch(Arc::clone(&source), &control(), &Tuning::default())
+        .unwrap();
+    let open = Version::open(&place.version()).unwrap();
+    let aside = place.dir.path().join("aside");
+    assert!(move_partitions(&place.version(), &aside, |partition| partition == PartitionId::new(0)).unwrap());
+    assert_eq!(place.held(), [1]);
+    assert!(aside.join(MANIFEST_FILE).exists());
+    assert_eq!(open.scan().map(Result::unwrap).count(), 2000, "who has it open goes on");
+    assert!(move_partitions(&aside, &place.version(), |_| true).unwrap());
+    place.assert_whole();
+    assert!(
+        !move_partitions(&aside, &place.version(), |_| true).unwrap(),
+        "nothing is left"
+    );
+    move_partitions(&place.version(), &aside, |partition| partition == PartitionId::new(0)).unwrap();
+    let place = place.wanting(&[0]);
+    place
+        .fetch(Arc::clone(&source), &control(), &Tuning::default())
+        .unwrap();
+    place.assert_whole();
+}
+
+#[test]
+fn what_is_there_of_other_partitions_stays_also_if_they_are_not_whole() {
+    let (source, place) = (Source::new(false), Place::new());
+    place
+        .fetch(Arc::clone(&source), &control(), &Tuning::default())
+        .unwrap();
+    fs::remove_file(place.version().join("p00001-c0000.index")).unwrap();
+    let aside = place.dir.path().join("aside");
+    move_partitions(&place.version(), &aside, |partition| partition == PartitionId::new(0)).unwrap();
+    let there = |name: &str| place.version().join(name).exists();
+    assert_eq!(
+        ["p00000-c0000.data", "p00000-c0000.index", "p00001-c0000.data"].map(there),
+        [false, false, true]
+    );
+}
+
+#[test]
+fn a_damaged_file_is_replaced_when_its_partition_is_wanted_again() {
+    let (source, place) = (Source::new(false), Place::new());
+    place
+        .fetch(Arc::clone(&source), &control(), &Tuning::default())
+        .unwrap();
+    let path = place.version().join(source.data_file());
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[5000] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    place
+        .fetch(Arc::clone(&source), &control(), &Tuning::default())
+        .unwrap();
+    place.assert_whole();
+}
+
+#[test]
+fn a_directory_with_another_version_is_not_added_to() {
+    let (source, mut place) = (Source::new(false), Place::new().wanting(&[0]));
+    place
+        .fetch(Arc::clone(&source), &control(), &Tuning::default())
+        .unwrap();
+    place.manifest_checksum = Some(Checksum::of(b"another"));
+    let error = place
+        .wanting(&[1])
+        .fetch(Arc::clone(&source), &hurried(), &Tuning::default())
+        .unwrap_err();
+    assert!(matches!(error, FetchError::OtherVersion { .. }), "{error}");
+}

@@ -1,0 +1,229 @@
+//! Versions that are built into S3 and HDFS, and fetched from there: real servers, which die on the way.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use fondaco_build::{BuildError, BuildOptions, BuildReport, OnDuplicate, Progress, ValueSelection, build};
+use fondaco_fetch::{FetchError, FetchSource, LocationSource, PageCache, SourceError, Sources};
+use fondaco_format::{Checksum, Compression, MANIFEST_FILE, Version, verify};
+use fondaco_model::PartitionCount;
+use fondaco_storage::{Location, S3Options, Secret, StorageOptions};
+use fondaco_testing::{Hdfs, S3};
+use parking_lot::Mutex;
+
+use crate::place::{Place, Tuning, control};
+
+const ROWS: u32 = 60_000;
+const PARTITIONS: u32 = 4;
+
+/// Builds a version of some 12 MB with several chunks to each partition.
+fn build_into(output: &Location) -> Checksum {
+    build_rows(output, 0..ROWS).unwrap();
+    Checksum::of(&output.read_whole(MANIFEST_FILE, 1 << 30).unwrap())
+}
+
+fn build_rows(output: &Location, keys: impl Iterator<Item = u32>) -> Result<BuildReport, BuildError> {
+    let dir = tempfile::tempdir().unwrap();
+    let input = dir.path().join("rows.csv");
+    let rows: String = keys.map(|n| format!("{n},{n:0>180}\n")).collect();
+    fs::write(&input, format!("member,value\n{rows}")).unwrap();
+    let options = BuildOptions {
+        store: "pymk".parse().unwrap(),
+        partitions: PartitionCount::try_from(PARTITIONS).unwrap(),
+        inputs: vec![input.to_str().unwrap().to_owned()],
+        format: None,
+        delimiter: None,
+        key: vec!["member".to_owned()],
+        value: ValueSelection::Column("value".to_owned()),
+        on_duplicate: OnDuplicate::Fail,
+        bad_rows_max: 0,
+        allow_empty: false,
+        memory_bytes: 16 << 20,
+        threads: 2,
+        compression: Compression::None,
+        chunk_bytes_target: 1 << 20,
+        output: output.clone(),
+        temporary: dir.path().to_owned(),
+        dry_run: false,
+    };
+    build(&options, &Progress::new())
+}
+
+fn s3_options(server: &S3) -> StorageOptions {
+    StorageOptions {
+        s3: S3Options {
+            endpoint: Some(server.endpoint()),
+            access_key_id: Some(S3::ACCESS_KEY_ID.into()),
+            secret_access_key: Some(Secret::new(S3::SECRET_ACCESS_KEY)),
+            ..S3Options::default()
+        },
+        ..StorageOptions::default()
+    }
+}
+
+fn place(checksum: Checksum) -> Place {
+    let mut place = Place::new();
+    place.partitions = PARTITIONS;
+    place.manifest_checksum = Some(checksum);
+    place
+}
+
+fn assert_served(version_dir: &Path) {
+    assert_eq!(verify(version_dir).unwrap().records, u64::from(ROWS));
+    let version = Version::open(version_dir).unwrap();
+    for n in [0, 1, ROWS - 1] {
+        let value = version.get(n.to_string().as_bytes()).unwrap().unwrap();
+        assert_eq!(value[..], *format!("{n:0>180}").as_bytes());
+    }
+}
+
+/// Fetches in two parts, while the server dies in the first and returns.
+fn survives_a_death(location: &Location, kill: impl FnOnce() + Send, restart: impl FnOnce()) {
+    let checksum = build_into(location);
+    let place = place(checksum).wanting(&[0, 2]);
+    let (tuning, control) = (Tuning::default(), control());
+    tuning.rate.store(2 << 20, Relaxed);
+    std::thread::scope(|scope| {
+        let fetch = scope.spawn(|| place.fetch(LocationSource::new(location.clone()), &control, &tuning));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while control.progress().bytes_done < 1 << 20 {
+            assert!(Instant::now() < deadline && !fetch.is_finished(), "nothing is fetched");
+            std::thread::yield_now();
+        }
+        kill();
+        tuning.rate.store(0, Relaxed);
+        restart();
+        match fetch.join().unwrap() {
+            Ok(_) => {}
+            // It took longer to return than a fetch waits: the next try goes on.
+            Err(FetchError::Source { .. }) => {
+                place
+                    .fetch(LocationSource::new(location.clone()), &control, &tuning)
+                    .unwrap();
+            }
+            Err(error) => panic!("{error}"),
+        }
+    });
+    assert_eq!(place.held(), [0, 2]);
+    let place = place.wanting(&[1, 3]);
+    place
+        .fetch(LocationSource::new(location.clone()), &control, &tuning)
+        .unwrap();
+    assert_served(&place.version());
+}
+
+#[test]
+fn a_version_goes_through_s3_whose_server_dies_in_mid_fetch_and_returns() {
+    let server = Mutex::new(S3::start());
+    let options = s3_options(&server.lock());
+    let location = options.locate(&format!("s3://{}/pymk-1", S3::BUCKET)).unwrap();
+    survives_a_death(&location, || server.lock().kill(), || server.lock().restart());
+}
+
+#[test]
+fn a_version_goes_through_hdfs_whose_servers_die_in_mid_fetch_and_return() {
+    let server = Mutex::new(Hdfs::start());
+    let url = server.lock().url();
+    let location: Location = format!("{url}/versions/pymk-1").parse().unwrap();
+    survives_a_death(&location, || server.lock().kill(), || server.lock().restart());
+}
+
+#[test]
+fn a_corrupt_and_a_truncated_object_are_made_up_for_by_another_source() {
+    let server = S3::start();
+    let location = s3_options(&server)
+        .locate(&format!("s3://{}/pymk-1", S3::BUCKET))
+        .unwrap();
+    let checksum = build_into(&location);
+    let good = tempfile::tempdir().unwrap();
+    for file in location.list().unwrap() {
+        let bytes = location.read_whole(&file.name, 1 << 30).unwrap();
+        fs::write(good.path().join(&file.name), bytes).unwrap();
+    }
+    let objects = server.objects().join("pymk-1");
+    let (flipped, cut) = ("p00000-c0000.data", "p00001-c0001.data");
+    let mut bytes = fs::read(objects.join(flipped)).unwrap();
+    bytes[5000] ^= 1;
+    fs::write(objects.join(flipped), bytes).unwrap();
+    let cut_file = fs::File::options().write(true).open(objects.join(cut)).unwrap();
+    cut_file.set_len(1000).unwrap();
+
+    let remote = || Box::new(LocationSource::new(location.clone())) as Box<dyn FetchSource>;
+    let alone = place(checksum);
+    let error = alone
+        .fetch(Sources::new([remote()]), &control(), &Tuning::default())
+        .unwrap_err();
+    assert!(matches!(error, FetchError::Mismatch { .. }), "{error}");
+    assert!(!alone.version().exists());
+
+    let place = place(checksum);
+    let local = Box::new(NotLinked(good.path().to_owned()));
+    let report = place
+        .fetch(Sources::new([remote(), local]), &control(), &Tuning::default())
+        .unwrap();
+    assert_served(&place.version());
+    let corrupt: Vec<_> = report.corrupt.iter().map(|corrupt| &corrupt.file).collect();
+    assert_eq!(corrupt, [flipped, cut]);
+    assert!(
+        report
+            .corrupt
+            .iter()
+            .all(|corrupt| corrupt.location == location.to_string())
+    );
+}
+
+#[test]
+fn a_build_leaves_a_whole_version_or_nothing_and_never_touches_another() {
+    let mut server = S3::start();
+    let location = s3_options(&server)
+        .locate(&format!("s3://{}/pymk-1", S3::BUCKET))
+        .unwrap();
+    // A key that comes twice is found when most chunks are written.
+    let error = build_rows(&location, (0..ROWS).chain([0])).unwrap_err();
+    assert!(matches!(error, BuildError::Duplicate { .. }), "{error}");
+    assert!(location.is_vacant().unwrap());
+
+    build_into(&location);
+    let before = location.list().unwrap();
+    let error = build_rows(&location, 0..10).unwrap_err();
+    assert!(
+        matches!(error, BuildError::OutputNotEmpty { unfinished: false, .. }),
+        "{error}"
+    );
+    assert_eq!(location.list().unwrap(), before);
+    location.delete_file(MANIFEST_FILE).unwrap();
+    let error = build_rows(&location, 0..10).unwrap_err();
+    assert!(
+        matches!(error, BuildError::OutputNotEmpty { unfinished: true, .. }),
+        "{error}"
+    );
+
+    server.kill();
+    let other = location.join("other").unwrap();
+    let error = build_rows(&other, 0..10).unwrap_err();
+    assert!(matches!(error, BuildError::Storage(_)), "{error}");
+}
+
+/// A local directory that looks remote.
+struct NotLinked(PathBuf);
+
+impl FetchSource for NotLinked {
+    fn name(&self) -> String {
+        self.0.display().to_string()
+    }
+
+    fn local_dir(&self) -> Option<&Path> {
+        None
+    }
+
+    fn read_whole(&self, file: &str, bytes_max: u64) -> Result<Vec<u8>, SourceError> {
+        LocationSource::new(Location::local(&self.0)).read_whole(file, bytes_max)
+    }
+
+    fn open(&self, file: &str, offset: u64, cache: PageCache) -> Result<Box<dyn Read + Send>, SourceError> {
+        LocationSource::new(Location::local(&self.0)).open(file, offset, cache)
+    }
+}

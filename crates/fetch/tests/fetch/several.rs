@@ -1,0 +1,125 @@
+//! Fetching from several sources: what one does not give, the next does.
+
+use std::fs;
+use std::sync::atomic::Ordering::Relaxed;
+
+use fondaco_fetch::{CorruptFile, FetchError, FetchSource, Sources};
+use fondaco_format::{Checksum, MANIFEST_FILE};
+
+use crate::place::{Place, Source, Tuning, hurried, several};
+
+#[test]
+fn a_corrupt_file_comes_from_the_next_source_and_the_corrupt_one_is_named() {
+    for linkable in [false, true] {
+        let (bad, good, place) = (Source::new(linkable), Source::new(false), Place::new());
+        let file = bad.data_file();
+        bad.corrupt(&file);
+        let report = place
+            .fetch(several([&bad, &good]), &hurried(), &Tuning::default())
+            .unwrap();
+        place.assert_whole();
+        let location = bad.name();
+        assert_eq!(report.corrupt, [CorruptFile { location, file }]);
+    }
+}
+
+#[test]
+fn a_file_that_no_source_has_right_is_refused() {
+    let (bad, worse, place) = (Source::new(false), Source::new(false), Place::new());
+    let file = bad.data_file();
+    bad.corrupt(&file);
+    worse.corrupt(&file);
+    let error = place
+        .fetch(several([&bad, &worse]), &hurried(), &Tuning::default())
+        .unwrap_err();
+    assert!(matches!(error, FetchError::Mismatch { .. }), "{error}");
+    assert!(!place.version().exists() && !place.fetching().join(file).exists());
+}
+
+#[test]
+fn a_source_without_a_file_is_passed_over_for_it_alone() {
+    let (lacking, other, place) = (Source::new(false), Source::new(false), Place::new());
+    let file = lacking.data_file();
+    let bytes = fs::metadata(lacking.dir.path().join(&file)).unwrap().len();
+    fs::remove_file(lacking.dir.path().join(file)).unwrap();
+    let report = place
+        .fetch(several([&lacking, &other]), &hurried(), &Tuning::default())
+        .unwrap();
+    place.assert_whole();
+    assert_eq!(report.bytes_from[1], (other.name(), bytes));
+    assert!(report.bytes_from[0].1 > 0 && report.corrupt.is_empty());
+}
+
+#[test]
+fn a_source_that_is_gone_is_done_without() {
+    let (gone, here, place) = (Source::new(false), Source::new(false), Place::new());
+    gone.failures.store(u32::MAX, Relaxed);
+    fs::remove_file(gone.dir.path().join(MANIFEST_FILE)).unwrap();
+    let report = place
+        .fetch(several([&gone, &here]), &hurried(), &Tuning::default())
+        .unwrap();
+    place.assert_whole();
+    assert_eq!(report.bytes_from[0].1, 0);
+}
+
+#[test]
+fn a_source_that_breaks_in_the_middle_is_continued_by_the_next() {
+    let (breaking, other, place) = (Source::new(false), Source::new(false), Place::new());
+    *breaking.breaks_after.lock() = Some(300_000);
+    let report = place
+        .fetch(several([&breaking, &other]), &hurried(), &Tuning::default())
+        .unwrap();
+    place.assert_whole();
+    let total: u64 = report.bytes_from.iter().map(|(_, bytes)| bytes).sum();
+    let whole: u64 = fs::read_dir(other.dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().len())
+        .sum();
+    assert!(
+        total < whole,
+        "{total} bytes were read of {whole}: something was read twice"
+    );
+}
+
+#[test]
+fn a_source_is_not_blamed_for_what_another_gave() {
+    // The first gives wrong bytes and breaks; the second continues with right ones.
+    let (bad, good, place) = (Source::new(false), Source::new(false), Place::new());
+    let file = bad.data_file();
+    bad.corrupt(&file);
+    *bad.breaks_after.lock() = Some(300_000);
+    let report = place
+        .fetch(several([&bad, &good]), &hurried(), &Tuning::default())
+        .unwrap();
+    place.assert_whole();
+    assert!(
+        report.corrupt.iter().all(|corrupt| corrupt.location == bad.name()),
+        "{report:?}"
+    );
+}
+
+#[test]
+fn another_version_under_the_same_name_is_not_taken() {
+    let (changed, right, mut place) = (Source::new(false), Source::new(false), Place::new());
+    let manifest = fs::read_to_string(right.dir.path().join(MANIFEST_FILE)).unwrap();
+    place.manifest_checksum = Some(Checksum::of(manifest.as_bytes()));
+    // As valid as before, and not the same.
+    let path = changed.dir.path().join(MANIFEST_FILE);
+    fs::write(path, format!("{manifest}\n")).unwrap();
+    let error = place
+        .fetch(several([&changed]), &hurried(), &Tuning::default())
+        .unwrap_err();
+    assert!(matches!(error, FetchError::SourceChanged { .. }), "{error}");
+    place
+        .fetch(several([&changed, &right]), &hurried(), &Tuning::default())
+        .unwrap();
+    place.assert_whole();
+}
+
+#[test]
+fn without_a_source_there_is_nothing_to_fetch() {
+    let error = Place::new()
+        .fetch(Sources::new([]), &hurried(), &Tuning::default())
+        .unwrap_err();
+    assert!(matches!(error, FetchError::NoSource), "{error}");
+}

@@ -1,0 +1,121 @@
+//! Keys as they go over the wire: `store:key`, with the slot that follows from them.
+//!
+//! Parsed once, at the border. The invariant: a [`WireKey`] names a store that may exist, and has a key
+//! of 1 to [`KEY_BYTES_MAX`] bytes.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use fondaco_model::{KEY_BYTES_MAX, Slot, StoreName, slot_of_wire_key};
+
+use thiserror::Error;
+
+/// A key that no store can hold.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("invalid key {key:?}: {reason}")]
+pub struct InvalidKey {
+    /// Its first bytes.
+    pub key: Box<str>,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+impl InvalidKey {
+    fn new(key: &[u8], reason: &'static str) -> Self {
+        let head = &key[..key.len().min(80)];
+        Self {
+            key: String::from_utf8_lossy(head).into(),
+            reason,
+        }
+    }
+}
+
+/// A key with the name of its store. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WireKey {
+    bytes: Bytes,
+    store_bytes: u8,
+    slot: Slot,
+}
+
+impl WireKey {
+    /// The key that these bytes are: `store:key`.
+    ///
+    /// # Errors
+    /// [`InvalidKey`]: no colon, no name before it, nothing or too much behind it.
+    pub fn parse(bytes: Bytes) -> Result<Self, InvalidKey> {
+        let head = &bytes[..bytes.len().min(StoreName::BYTES_MAX + 1)];
+        let Some(colon) = head.iter().position(|&byte| byte == b':') else {
+            return Err(InvalidKey::new(&bytes, "no store is named: keys are written store:key"));
+        };
+        if colon == 0 || !head[..colon].is_ascii() {
+            return Err(InvalidKey::new(&bytes, "what stands before the colon names no store"));
+        }
+        match bytes.len() - colon - 1 {
+            0 => Err(InvalidKey::new(&bytes, "nothing stands after the colon")),
+            length if length > KEY_BYTES_MAX => Err(InvalidKey::new(&bytes, "it is longer than 64 KiB")),
+            _ => Ok(Self {
+                slot: slot_of_wire_key(&bytes),
+                store_bytes: colon as u8,
+                bytes,
+            }),
+        }
+    }
+
+    /// A key of a store.
+    ///
+    /// # Errors
+    /// [`InvalidKey`]: an empty or too long key.
+    pub fn new(store: &StoreName, key: &[u8]) -> Result<Self, InvalidKey> {
+        let mut bytes = BytesMut::with_capacity(store.as_str().len() + 1 + key.len());
+        bytes.put_slice(store.as_str().as_bytes());
+        bytes.put_u8(b':');
+        bytes.put_slice(key);
+        Self::parse(bytes.freeze())
+    }
+
+    /// The name of the store, as written.
+    #[inline]
+    pub fn store(&self) -> &str {
+        // It is ASCII: `parse` has looked.
+        std::str::from_utf8(&self.bytes[..usize::from(self.store_bytes)]).unwrap_or_default()
+    }
+
+    /// The key within its store.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        &self.bytes[usize::from(self.store_bytes) + 1..]
+    }
+
+    /// All of it.
+    #[inline]
+    pub fn as_bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The slot that it lies in.
+    #[inline]
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_split_at_its_first_colon() {
+        let key = WireKey::parse(Bytes::from_static(b"pymk:a:b")).unwrap();
+        assert_eq!((key.store(), key.key()), ("pymk", &b"a:b"[..]));
+        assert_eq!(key, WireKey::new(&"pymk".parse().unwrap(), b"a:b").unwrap());
+    }
+
+    #[test]
+    fn what_names_no_store_or_no_key_is_refused() {
+        let long_name = [&[b'n'; 65][..], b":k"].concat();
+        let long_key = [b"s:", &[0; KEY_BYTES_MAX + 1][..]].concat();
+        for bytes in [&b""[..], b"k", b":k", b"s:", b"\xff:k", &long_name, &long_key] {
+            let refused = WireKey::parse(Bytes::copy_from_slice(bytes));
+            assert!(matches!(refused, Err(InvalidKey { .. })), "{}", bytes.len());
+        }
+    }
+}
