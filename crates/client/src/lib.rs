@@ -8,7 +8,8 @@
 //! - [`Client`], its [builder](ClientBuilder), [`ReadOptions`] for one request;
 //! - [`trusting`]: TLS to nodes whose certificates are in a file;
 //! - [`quorum`]: versioned stores, which are written, too, and what is asked of their replicas;
-//! - [`read`]: the logic of look-ups, without I/O, for those who simulate or extend it.
+//! - [`read`]: the logic of look-ups, without I/O, to be simulated or extended;
+//! - [`operation`]: how look-ups and operations on versioned stores are driven.
 //!
 //! It is no general Redis client: what it speaks are `FONDACO.NONCE`, `FONDACO.PROVE`, `FONDACO.READ`,
 //! `FONDACO.TOPOLOGY`, and what is asked of replicas.
@@ -45,13 +46,15 @@
 
 mod alarm;
 mod ask;
+mod asks;
+mod backoff;
 mod builder;
 mod client;
 mod clock;
-mod coordinate;
-mod drive;
+mod driver;
 mod error;
 mod link;
+pub mod operation;
 mod options;
 pub mod quorum;
 pub mod read;

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
+use fondaco_client::operation::{AskId, Moment, Operation};
+use fondaco_client::quorum::QuorumCounters;
 use fondaco_client::read::{
     Answer, Directory, Element, Failure, HealthPolicy, Read, SUB_REQUESTS_UNDER_WAY_MAX, Steering, SteeringPolicy,
-    SubId,
 };
 use fondaco_client::{BatchReply, ClientError, Partial, ReadOptions};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
@@ -42,11 +43,12 @@ struct World {
     current: BTreeMap<&'static str, (u16, u64)>,
     directory: Arc<Directory>,
     steering: Steering,
+    counts: QuorumCounters,
 }
 
 enum Event {
-    Answer(SubId, Answer),
-    Failure(SubId, Failure),
+    Answer(AskId, Answer),
+    Failure(AskId, Failure),
     Directory,
 }
 
@@ -60,6 +62,18 @@ impl World {
             directory: directory(&current, None),
             current,
             steering: Steering::new(&SteeringPolicy::default()),
+            counts: QuorumCounters::default(),
+        }
+    }
+
+    /// The time that it is.
+    fn moment(&self) -> Moment<'_> {
+        Moment {
+            now_us: self.now_us,
+            now_unix_ms: 0,
+            latest: &self.directory,
+            steering: &self.steering,
+            counts: &self.counts,
         }
     }
 
@@ -120,25 +134,19 @@ impl World {
     fn read(&mut self, keys: &Arc<Vec<WireKey>>, options: &ReadOptions) -> Result<BatchReply, ClientError> {
         let began_us = self.now_us;
         let deadline_us = began_us + options.deadline.as_micros() as u64;
-        let mut read = Read::start(
-            Arc::clone(keys),
-            options.clone(),
-            Arc::clone(&self.directory),
-            &self.steering,
-            began_us,
-        )?;
+        let mut read = Read::start(Arc::clone(keys), options.clone(), &self.moment())?;
         let mut events: BinaryHeap<(Reverse<u64>, usize)> = BinaryHeap::new();
         let mut bodies: Vec<Option<Event>> = Vec::new();
         let mut asked: BTreeSet<(u32, NodeId)> = BTreeSet::new();
         // Until when each that was sent and not answered is counted on.
-        let mut under_way: BTreeMap<SubId, u64> = BTreeMap::new();
+        let mut under_way: BTreeMap<AskId, u64> = BTreeMap::new();
         let mut flux = false;
         loop {
-            while let Some(sub) = read.next_send(&self.steering, self.now_us) {
-                let of_sub: Vec<WireKey> = sub.keys.iter().map(|&key| keys[key as usize].clone()).collect();
+            while let Some(sub) = read.next_send(&self.moment()) {
+                let of_sub: Vec<WireKey> = sub.request.keys().cloned().collect();
                 assert!(!of_sub.is_empty());
                 assert!(of_sub.iter().all(|key| key.store() == of_sub[0].store()), "one store");
-                for &key in sub.keys {
+                for &key in &sub.request.places {
                     let partition = self
                         .directory
                         .topology()
@@ -148,9 +156,9 @@ impl World {
                     assert!(owners.contains(&sub.node), "it holds the key");
                     assert!(asked.insert((key, sub.node)) || flux, "it was asked already");
                 }
-                let (id, store_id, version) = (sub.id, sub.store_id, sub.version);
+                let (id, store_id, version) = (sub.id, sub.request.store_id, sub.request.version);
                 if self.happens(self.faults.unsent) {
-                    read.on_failure(id, Failure::Unsent("no connection".into()), &self.steering, self.now_us);
+                    read.on_failure(id, Failure::Unsent("no connection".into()), &self.moment());
                     continue;
                 }
                 under_way.retain(|_, until_us| *until_us > self.now_us);
@@ -172,7 +180,7 @@ impl World {
                 events.push((Reverse(self.now_us + after_us), bodies.len()));
                 bodies.push(Some(Event::Directory));
             }
-            if read.is_done() {
+            if read.is_over() {
                 break;
             }
             let wake_us = read.wake_at_us();
@@ -184,23 +192,22 @@ impl World {
                     match bodies[body].take().unwrap() {
                         Event::Answer(id, answer) => {
                             under_way.remove(&id);
-                            let latest = Arc::clone(&self.directory);
-                            read.on_answer(id, answer, &latest, &self.steering, self.now_us);
+                            read.on_reply(id, answer, &self.moment());
                         }
                         Event::Failure(id, failure) => {
                             under_way.remove(&id);
-                            read.on_failure(id, failure, &self.steering, self.now_us);
+                            read.on_failure(id, failure, &self.moment());
                         }
                         Event::Directory => {
                             self.directory = directory(&self.current, Some(&self.directory));
-                            read.on_directory(&self.directory, &self.steering, self.now_us);
+                            read.on_directory(&self.moment());
                         }
                     }
                 }
                 _ => {
                     assert!(wake_us >= self.now_us, "it wakes in the past");
                     self.now_us = wake_us;
-                    read.on_time(&self.steering, self.now_us);
+                    read.on_time(&self.moment());
                 }
             }
         }
@@ -393,26 +400,25 @@ fn a_client_that_learnt_hedges_what_is_never_answered() {
 
 #[test]
 fn keys_that_nobody_has_are_told_to_be_nowhere_even_if_they_are_being_asked_for_once_more_at_the_deadline() {
-    let world = World::new(1, Faults::default());
+    let mut world = World::new(1, Faults::default());
     let keys = Arc::new(vec![WireKey::parse("a:k".into()).unwrap()]);
     let options = options(Partial::Fail, false);
-    let latest = Arc::clone(&world.directory);
-    let mut read = Read::start(keys, options.clone(), Arc::clone(&latest), &world.steering, 0).unwrap();
+    world.now_us = 0;
+    let mut read = Read::start(keys, options.clone(), &world.moment()).unwrap();
     for _ in 0..REPLICAS {
-        let id = read.next_send(&world.steering, 0).unwrap().id;
+        let id = read.next_send(&world.moment()).unwrap().id;
         let gone = Answer::Error(Bytes::from_static(b"VERSIONGONE closed"));
-        read.on_answer(id, gone, &latest, &world.steering, 0);
+        read.on_reply(id, gone, &world.moment());
     }
     assert!(
-        read.next_send(&world.steering, 0).is_none(),
+        read.next_send(&world.moment()).is_none(),
         "all who may have it were asked"
     );
-    read.on_time(&world.steering, read.wake_at_us());
-    assert!(
-        read.next_send(&world.steering, 0).is_some(),
-        "it is asked for once more"
-    );
-    read.on_time(&world.steering, options.deadline.as_micros() as u64);
+    world.now_us = read.wake_at_us();
+    read.on_time(&world.moment());
+    assert!(read.next_send(&world.moment()).is_some(), "it is asked for once more");
+    world.now_us = options.deadline.as_micros() as u64;
+    read.on_time(&world.moment());
     let error = read.finish().unwrap_err();
     assert!(matches!(error, ClientError::NoReplica { .. }), "{error:?}");
 }

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use fondaco_client::read::{Answer, Failure, SubId};
+use fondaco_client::operation::AskId;
+use fondaco_client::read::{Answer, Failure};
 use fondaco_model::cluster::ReplicaKey;
 
 use crate::link::{Message, Request};
@@ -47,7 +48,7 @@ pub(crate) enum Event {
         process: usize,
         life: u32,
         read: u64,
-        sub: SubId,
+        sub: AskId,
         answer: Result<Answer, Failure>,
     },
     WakeRead {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fondaco_client::quorum::QuorumCounters;
 use fondaco_client::read::{Directory, Read, Steering, SteeringPolicy};
 use fondaco_model::cluster::{Agent, ClusterView, Controller, LocalReplicas, ReplicaKey, ServingSet};
 use fondaco_model::{Identity, PartitionId};
@@ -84,6 +85,7 @@ pub(crate) struct Reader {
     pub(crate) identity: Identity,
     pub(crate) directory: Option<Arc<Directory>>,
     pub(crate) steering: Steering,
+    pub(crate) counts: QuorumCounters,
     pub(crate) reads: BTreeMap<u64, ReaderRead>,
     pub(crate) announced: bool,
 }
@@ -120,6 +122,7 @@ impl Reader {
             identity,
             directory: None,
             steering: Steering::new(&SteeringPolicy::default()),
+            counts: QuorumCounters::default(),
             reads: BTreeMap::new(),
             announced: false,
         }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_client::read::{Answer, Directory, Failure, HealthPolicy, Read, SubId};
+use fondaco_client::operation::{AskId, Moment, Operation};
+use fondaco_client::quorum::QuorumCounters;
+use fondaco_client::read::{Answer, Directory, Failure, HealthPolicy, Read, Steering};
 use fondaco_client::{Partial, ReadOptions};
 use fondaco_model::StoreName;
 use fondaco_model::VersionNumber;
@@ -30,11 +32,26 @@ pub(crate) struct Question {
     pub(crate) from: usize,
     pub(crate) life: u32,
     pub(crate) read: u64,
-    pub(crate) sub: SubId,
+    pub(crate) sub: AskId,
     pub(crate) store: StoreName,
     pub(crate) store_id: u16,
     pub(crate) version: VersionNumber,
     pub(crate) keys: Vec<WireKey>,
+}
+
+fn moment<'a>(
+    now_us: u64,
+    latest: &'a Arc<Directory>,
+    steering: &'a Steering,
+    counts: &'a QuorumCounters,
+) -> Moment<'a> {
+    Moment {
+        now_us,
+        now_unix_ms: 0,
+        latest,
+        steering,
+        counts,
+    }
 }
 
 impl World {
@@ -67,7 +84,8 @@ impl World {
         let directory = Arc::new(directory);
         reader.directory = Some(Arc::clone(&directory));
         for read in reader.reads.values_mut() {
-            read.read.on_directory(&directory, &reader.steering, now_us);
+            let moment = moment(now_us, &directory, &reader.steering, &reader.counts);
+            read.read.on_directory(&moment);
         }
         let reads: Vec<u64> = reader.reads.keys().copied().collect();
         for read in reads {
@@ -113,7 +131,8 @@ impl World {
             partial: Partial::PerKey,
             ..ReadOptions::default()
         };
-        if let Ok(read) = Read::start(Arc::new(keys), options, directory, &reader.steering, now_us) {
+        let moment = moment(now_us, &directory, &reader.steering, &reader.counts);
+        if let Ok(read) = Read::start(Arc::new(keys), options, &moment) {
             let read = ReaderRead {
                 read,
                 begun_ms,
@@ -137,12 +156,12 @@ impl World {
         };
         let read = &mut under_way.read;
         let keys = Arc::clone(read.keys());
-        while let Some(sub) = read.next_send(&reader.steering, now_us) {
-            let of_sub: Vec<WireKey> = sub.keys.iter().map(|&key| keys[key as usize].clone()).collect();
-            let (Some(first), Some(directory)) = (of_sub.first(), &reader.directory) else {
+        let Some(directory) = &reader.directory else { return };
+        let moment = moment(now_us, directory, &reader.steering, &reader.counts);
+        while let Some(sub) = read.next_send(&moment) {
+            let Ok(store) = sub.request.store().parse() else {
                 continue;
             };
-            let Ok(store) = first.store().parse() else { continue };
             let to = directory
                 .member(sub.node)
                 .and_then(|member| process_at(&member.address));
@@ -152,15 +171,15 @@ impl World {
                 read: number,
                 sub: sub.id,
                 store,
-                store_id: sub.store_id,
-                version: sub.version,
-                keys: of_sub,
+                store_id: sub.request.store_id,
+                version: sub.request.version,
+                keys: sub.request.keys().cloned().collect(),
             };
             questions.push((to, question));
         }
         let refresh = read.take_refresh();
         while read.take_suspended().is_some() {}
-        let done = read.is_done();
+        let done = read.is_over();
         let wake_us = read.wake_at_us();
         if done {
             if let Some(read) = reader.reads.remove(&number) {
@@ -191,13 +210,15 @@ impl World {
         };
         if let Some(under_way) = reader.reads.get_mut(&number) {
             under_way.wake_us = u64::MAX;
-            under_way.read.on_time(&reader.steering, now_us);
+            let Some(directory) = &reader.directory else { return };
+            let moment = moment(now_us, directory, &reader.steering, &reader.counts);
+            under_way.read.on_time(&moment);
             self.drive(process, number);
         }
     }
 
     /// A node has answered, or will not.
-    pub(crate) fn answered(&mut self, process: usize, number: u64, sub: SubId, answer: Result<Answer, Failure>) {
+    pub(crate) fn answered(&mut self, process: usize, number: u64, sub: AskId, answer: Result<Answer, Failure>) {
         let now_us = self.now_ms * 1_000;
         let Role::Reader(reader) = &mut self.processes[process].role else {
             return;
@@ -206,11 +227,10 @@ impl World {
             return;
         };
         if let Some(under_way) = reader.reads.get_mut(&number) {
+            let moment = moment(now_us, &directory, &reader.steering, &reader.counts);
             match answer {
-                Ok(answer) => under_way
-                    .read
-                    .on_answer(sub, answer, &directory, &reader.steering, now_us),
-                Err(failure) => under_way.read.on_failure(sub, failure, &reader.steering, now_us),
+                Ok(answer) => under_way.read.on_reply(sub, answer, &moment),
+                Err(failure) => under_way.read.on_failure(sub, failure, &moment),
             }
             self.drive(process, number);
         }

@@ -11,18 +11,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
+use fondaco_protocol::replica::ReplicaRequest;
 use fondaco_resp::{Protocol, Reply, ReplyItems, ReplyParse, parse_reply};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
 use super::Message;
-use super::call::Call;
-use super::exchange::Ask;
+use super::ask::Ask;
 use super::joined::{Joined, Owed};
 use super::life::Life;
 use super::transport::Stream;
-use crate::read::Failure;
+use crate::read::BatchRequest;
 
 /// Requests are taken from the queue while less than this waits to be written.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
@@ -138,8 +138,8 @@ impl<'a> Connection<'a> {
         let mut taken = std::mem::take(&mut self.taken);
         for message in taken.drain(..) {
             match message {
-                Message::Ask(ask) => self.join(ask, now_us),
-                Message::Call(call) => self.encode_call(call, now_us),
+                Message::Read(ask) => self.join(ask, now_us),
+                Message::Replica(ask) => self.encode_alone(ask, now_us),
                 Message::Watch => {
                     (self.watching, self.timer_set) = (true, false);
                 }
@@ -151,11 +151,10 @@ impl<'a> Connection<'a> {
     }
 
     /// Takes a request among those to go out as one, or sends these and begins anew.
-    fn join(&mut self, ask: Ask, now_us: u64) {
-        let left_us = ask.deadline_us.saturating_sub(now_us);
-        if left_us == 0 || !ask.is_wanted() {
-            return ask.fail(Failure::Unsent("its time was over before it could be sent".into()));
-        }
+    fn join(&mut self, ask: Ask<BatchRequest>, now_us: u64) {
+        let Some(left_us) = ask.left_us(now_us) else {
+            return ask.expire();
+        };
         let timeout_ms = left_us.div_ceil(1000);
         if !self.joined.fits(&ask, timeout_ms) {
             self.encode(now_us);
@@ -172,17 +171,17 @@ impl<'a> Connection<'a> {
     }
 
     /// Sends what was joined, and then a request that is never joined.
-    fn encode_call(&mut self, call: Box<Call>, now_us: u64) {
-        let left_us = call.deadline_us.saturating_sub(now_us);
-        if left_us == 0 {
-            return call.fail(Failure::Unsent("its time was over before it could be sent".into()));
-        }
+    fn encode_alone(&mut self, ask: Box<Ask<ReplicaRequest>>, now_us: u64) {
+        let Some(left_us) = ask.left_us(now_us) else {
+            return ask.expire();
+        };
         self.encode(now_us);
         if self.owed.is_empty() {
             self.heard_us = now_us;
         }
-        call.write(left_us, &mut Reply::new(&mut self.output, Protocol::Resp2));
-        self.owed.push_call(call);
+        let mut writer = Reply::new(&mut self.output, Protocol::Resp2);
+        ask.request.write(left_us.div_ceil(1000), &mut writer);
+        self.owed.push_alone(ask);
     }
 
     fn write(&mut self, context: &mut Context<'_>) -> io::Result<bool> {

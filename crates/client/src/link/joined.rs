@@ -10,12 +10,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fondaco_protocol::replica::ReplicaRequest;
 use fondaco_resp::{Protocol, Reply, ReplyItem};
 use smallvec::SmallVec;
 
-use super::call::Call;
-use super::exchange::Ask;
-use crate::read::{Answer, Element, Failure};
+use super::ask::Ask;
+use crate::read::{Answer, BatchRequest, Element, Failure};
 
 /// Requests go out as one while they have no more keys together: as many as a node looks up side by side.
 /// With more, the first would wait longer than behind each other.
@@ -24,7 +24,7 @@ const KEYS_MAX: usize = 64;
 /// Requests that are to go out as one.
 #[derive(Default)]
 pub(super) struct Joined {
-    asks: Vec<Ask>,
+    asks: Vec<Ask<BatchRequest>>,
     keys: usize,
     timeout_ms: u64,
 }
@@ -36,13 +36,13 @@ pub(super) struct Owed {
 }
 
 enum Sent {
-    Ask {
-        ask: Ask,
+    Joined {
+        ask: Ask<BatchRequest>,
         /// Whether it is the last of those that went out as one.
         is_last: bool,
     },
     /// One that is never joined with others. Few are: the queue is not to be as wide as they are.
-    Call(Box<Call>),
+    Alone(Box<Ask<ReplicaRequest>>),
 }
 
 /// What a node answers to requests that went out as one.
@@ -55,18 +55,18 @@ enum Whole<'a> {
 
 impl Joined {
     /// Whether a request with so much time left may go out with those that are here.
-    pub(super) fn fits(&self, ask: &Ask, timeout_ms: u64) -> bool {
+    pub(super) fn fits(&self, ask: &Ask<BatchRequest>, timeout_ms: u64) -> bool {
         let Some(first) = self.asks.first() else { return true };
-        self.keys + ask.keys().len() <= KEYS_MAX
+        self.keys + ask.request.keys().len() <= KEYS_MAX
             && self.timeout_ms == timeout_ms
-            && (first.store_id, first.version) == (ask.store_id, ask.version)
-            && first.store() == ask.store()
+            && (first.request.store_id, first.request.version) == (ask.request.store_id, ask.request.version)
+            && first.request.store() == ask.request.store()
     }
 
     /// Adds a request that [fits](Self::fits).
-    pub(super) fn push(&mut self, ask: Ask, timeout_ms: u64) {
+    pub(super) fn push(&mut self, ask: Ask<BatchRequest>, timeout_ms: u64) {
         self.timeout_ms = timeout_ms;
-        self.keys += ask.keys().len();
+        self.keys += ask.request.keys().len();
         self.asks.push(ask);
     }
 
@@ -77,16 +77,20 @@ impl Joined {
         let mut writer = Reply::new(output, Protocol::Resp2);
         writer.array(5 + self.keys);
         writer.bulk(b"FONDACO.READ");
-        writer.bulk_decimal(first.store_id.into());
-        writer.bulk_decimal(first.version.get());
+        writer.bulk_decimal(first.request.store_id.into());
+        writer.bulk_decimal(first.request.version.get());
         writer.bulk_decimal(self.timeout_ms);
-        writer.bulk(first.store().as_bytes());
+        writer.bulk(first.request.store().as_bytes());
         for ask in &self.asks {
-            debug_assert_eq!(ask.store(), first.store(), "a request is about one store");
-            ask.keys().for_each(|key| writer.bulk(key.key()));
+            debug_assert_eq!(
+                ask.request.store(),
+                first.request.store(),
+                "a request is about one store"
+            );
+            ask.request.keys().for_each(|key| writer.bulk(key.key()));
         }
         let last = self.asks.len() - 1;
-        let sent = self.asks.drain(..).enumerate().map(|(at, ask)| Sent::Ask {
+        let sent = self.asks.drain(..).enumerate().map(|(at, ask)| Sent::Joined {
             ask,
             is_last: at == last,
         });
@@ -101,22 +105,22 @@ impl Owed {
     }
 
     /// Another one went out.
-    pub(super) fn push_call(&mut self, call: Box<Call>) {
-        self.sent.push_back(Sent::Call(call));
+    pub(super) fn push_alone(&mut self, ask: Box<Ask<ReplicaRequest>>) {
+        self.sent.push_back(Sent::Alone(ask));
     }
 
     /// Gives those that went out first what this reply says to them; false if it says nothing that was
     /// asked.
     pub(super) fn answer(&mut self, reply: &Bytes, items: &[ReplyItem]) -> bool {
-        if let Some(Sent::Call(call)) = self.sent.pop_front_if(|sent| matches!(sent, Sent::Call(_))) {
-            return call.answer(reply, items);
+        if let Some(Sent::Alone(ask)) = self.sent.pop_front_if(|sent| matches!(sent, Sent::Alone(_))) {
+            return ask.answer_received(reply, items);
         }
         let mut whole = match items {
             [ReplyItem::Array(_), elements @ ..] => Whole::Elements(elements),
             [ReplyItem::Error(place)] => Whole::Error(reply.slice(place.range())),
             _ => return false,
         };
-        let is_last = |sent: &Sent| matches!(sent, Sent::Ask { is_last: true, .. });
+        let is_last = |sent: &Sent| matches!(sent, Sent::Joined { is_last: true, .. });
         let Some(last) = self.sent.iter().position(is_last) else {
             return false;
         };
@@ -130,11 +134,11 @@ impl Owed {
         }
         for sent in self.sent.drain(..=last) {
             // What goes out as one goes out without anything between.
-            let Sent::Ask { ask, .. } = sent else { return false };
+            let Sent::Joined { ask, .. } = sent else { return false };
             match &mut whole {
                 Whole::Error(error) => ask.answer(Answer::Error(error.clone())),
                 Whole::Elements(rest) => {
-                    let (own, others) = rest.split_at(ask.keys().len());
+                    let (own, others) = rest.split_at(ask.request.keys().len());
                     *rest = others;
                     let own: Option<SmallVec<[Element; 1]>> = own.iter().map(|item| element(reply, item)).collect();
                     // Dropped without an answer, it is lost, as all behind it are: the connection ends.
@@ -151,8 +155,8 @@ impl Owed {
         for sent in self.sent.drain(..) {
             let failure = Failure::Lost(Arc::clone(reason));
             match sent {
-                Sent::Ask { ask, .. } => ask.fail(failure),
-                Sent::Call(call) => call.fail(failure),
+                Sent::Joined { ask, .. } => ask.fail(failure),
+                Sent::Alone(ask) => ask.fail(failure),
             }
         }
     }
@@ -162,8 +166,8 @@ impl Sent {
     /// How many keys it asks for, if it may be joined with others.
     fn keys(&self) -> usize {
         match self {
-            Self::Ask { ask, .. } => ask.keys().len(),
-            Self::Call(_) => 0,
+            Self::Joined { ask, .. } => ask.request.keys().len(),
+            Self::Alone(_) => 0,
         }
     }
 }

@@ -74,8 +74,8 @@ impl Life {
         loop {
             tokio::select! {
                 message = self.requests.recv() => match message {
-                    Some(Message::Ask(ask)) => ask.fail(Failure::Unsent(Arc::clone(reason))),
-                    Some(Message::Call(call)) => call.fail(Failure::Unsent(Arc::clone(reason))),
+                    Some(Message::Read(ask)) => ask.fail(Failure::Unsent(Arc::clone(reason))),
+                    Some(Message::Replica(ask)) => ask.fail(Failure::Unsent(Arc::clone(reason))),
                     // Making the connection is the probe.
                     Some(Message::Watch) => {}
                     None => return,

@@ -1,12 +1,11 @@
 //! The way to one node: a few connections, each shared by many requests at a time.
 //!
 //! Not a pool to borrow from: a request is put in a connection's queue and its answer comes back to the
-//! request's [`Exchange`], so nobody waits for a connection to be free. The invariant: whatever was
-//! accepted by [`Link::submit`] gets exactly one event, an answer or a failure.
+//! operation's [`Inbox`], so that no request waits for a connection to be free. The invariant: each request
+//! that [`Link::submit`] is given gets exactly one outcome, an answer or a failure.
 
-mod call;
+mod ask;
 mod connection;
-mod exchange;
 mod joined;
 mod life;
 mod transport;
@@ -14,14 +13,14 @@ mod transport;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
+use fondaco_protocol::replica::ReplicaRequest;
 use tokio::sync::mpsc;
 
-pub(crate) use call::{Call, CallOutcomes, Replies};
-pub(crate) use exchange::{Ask, Event, Events, Exchange};
+pub(crate) use ask::{Ask, Inbox, Outcomes, Request};
 pub(crate) use transport::{Credentials, Stream, Transport, call, first_bulks};
 
 use crate::clock::Clock;
-use crate::read::{Failure, Member};
+use crate::read::{BatchRequest, Failure, Member};
 
 /// Where a connection stands.
 const CONNECTING: u8 = 0;
@@ -51,9 +50,11 @@ struct LineState {
 }
 
 /// What a connection is told.
-enum Message {
-    Ask(Ask),
-    Call(Box<Call>),
+pub(crate) enum Message {
+    /// Keys to be looked up.
+    Read(Ask<BatchRequest>),
+    /// Something to be asked of a replica.
+    Replica(Box<Ask<ReplicaRequest>>),
     /// Its node was suspended: to be probed until it answers.
     Watch,
 }
@@ -82,33 +83,15 @@ impl Link {
         }
     }
 
-    /// Queues a request.
-    ///
-    /// # Errors
-    /// A [`Failure`], when there is no connection or no room: the request then gets no event.
-    pub(crate) fn submit(&self, ask: Ask) -> Result<(), Failure> {
+    /// Queues a request. Its operation hears of its end in any case, maybe at once.
+    pub(crate) fn submit<Q: Request>(&self, ask: Ask<Q>) {
         match self.room() {
             Ok(line) => {
                 let ask = ask.counted(&line.shared.in_flight);
                 // If the other side is gone, the drop of the request tells so.
-                let _ = line.requests.send(Message::Ask(ask));
-                Ok(())
+                let _ = line.requests.send(Q::message(ask));
             }
-            Err(failure) => {
-                ask.forget();
-                Err(failure)
-            }
-        }
-    }
-
-    /// Queues a request to a replica. Who is to be told of its end always is, maybe at once.
-    pub(crate) fn call(&self, call: Call) {
-        match self.room() {
-            Ok(line) => {
-                let call = call.counted(&line.shared.in_flight);
-                let _ = line.requests.send(Message::Call(Box::new(call)));
-            }
-            Err(failure) => call.fail(failure),
+            Err(failure) => ask.fail(failure),
         }
     }
 

@@ -1,15 +1,12 @@
 //! Versioned stores: reads and writes that several replicas must answer.
 //!
-//! As [`read`](crate::read), this is the logic without sockets, clock or runtime. An [`Operation`], be it a
+//! As [`read`](crate::read), this is the logic without sockets, clock or runtime. An [`Operation`](crate::operation::Operation), be it a
 //! [`Get`], a [`Write`] or an [`Update`], says what to send to whom, is told what came back, and yields an answer.
 //! What it asks of a replica is a [`ReplicaRequest`], over the wire or, on the node itself, of a [`LocalReplica`].
 //! The client drives it with tokio, a simulation from a seed.
 
-mod asks;
 mod counts;
 mod get;
-mod operation;
-mod pause;
 mod replicas;
 mod shortfall;
 mod update;
@@ -19,7 +16,6 @@ use std::time::Duration;
 
 pub use counts::{QuorumCounters, QuorumCounts};
 pub use get::Get;
-pub use operation::{AskId, Moment, Operation, Outgoing};
 pub use replicas::Home;
 pub use shortfall::{MissingReplica, NoQuorum, QuorumPart};
 pub use update::{AddedMeanwhile, Decide, Edit, EditOptions, Expiry, Update, Updated};

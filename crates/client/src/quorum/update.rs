@@ -11,15 +11,15 @@ use bytes::Bytes;
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{self, Record, Resolution, VectorClock};
 use fondaco_protocol::WireKey;
-use fondaco_protocol::replica::ReplicaReply;
+use fondaco_protocol::replica::{ReplicaReply, ReplicaRequest};
 
-use super::asks::NEVER;
 use super::counts::count;
 use super::get::Get;
-use super::operation::{AskId, Moment, Operation, Outgoing};
 use super::replicas::{Home, Store, is_well};
 use super::write::{Intent, Write, WriteTimes};
+use crate::asks::NEVER;
 use crate::error::ClientError;
+use crate::operation::{AskId, Moment, Operation, Outgoing};
 use crate::options::ReadOptions;
 use crate::read::{Failure, HeldRoom, ValueRoom};
 
@@ -290,7 +290,7 @@ impl Update {
         self.phase = phase;
     }
 
-    fn operation(&self) -> Option<&dyn Operation> {
+    fn operation(&self) -> Option<&dyn Operation<Request = ReplicaRequest, Reply = ReplicaReply>> {
         match &self.phase {
             Phase::Reading(get) => Some(&**get),
             Phase::Writing(write) => Some(&**write),
@@ -298,7 +298,7 @@ impl Update {
         }
     }
 
-    fn operation_mut(&mut self) -> Option<&mut dyn Operation> {
+    fn operation_mut(&mut self) -> Option<&mut dyn Operation<Request = ReplicaRequest, Reply = ReplicaReply>> {
         match &mut self.phase {
             Phase::Reading(get) => Some(&mut **get),
             Phase::Writing(write) => Some(&mut **write),
@@ -331,7 +331,10 @@ fn read(
 }
 
 impl Operation for Update {
-    fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing> {
+    type Request = ReplicaRequest;
+    type Reply = ReplicaReply;
+
+    fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing<ReplicaRequest>> {
         let base = self.base;
         let mut outgoing = self.operation_mut()?.next_send(moment)?;
         outgoing.id += base;

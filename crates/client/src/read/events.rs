@@ -7,24 +7,45 @@ use bytes::Bytes;
 use fondaco_model::NodeId;
 
 use super::answer::{Answer, Element, Failure, Verdict};
-use super::directory::Directory;
-use super::machine::Read;
-use super::state::{KeyPlaces, NEVER, Purpose, Stage, SubId};
-use super::steering::Steering;
+use super::machine::{BatchRequest, Read, SUB_REQUESTS_UNDER_WAY_MAX};
+use super::state::{KeyPlaces, Purpose};
+use crate::asks::{Conduct, Due, Stage};
 use crate::error::ClientError;
+use crate::operation::{AskId, Moment, Operation, Outgoing};
 
-impl Read {
-    /// A sub-request was answered. `latest` is the newest directory that there is.
-    pub fn on_answer(&mut self, id: SubId, answer: Answer, latest: &Arc<Directory>, steering: &Steering, now_us: u64) {
-        self.now_us = now_us;
-        let Some((stage, keys)) = self.end(id, now_us, steering) else {
+impl Operation for Read {
+    type Request = BatchRequest;
+    type Reply = Answer;
+
+    fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing<BatchRequest>> {
+        if self.is_over() || self.asks.pending() >= SUB_REQUESTS_UNDER_WAY_MAX {
+            return None;
+        }
+        let id = self.asks.next(moment.now_us)?;
+        Some(self.request(id, moment))
+    }
+
+    fn on_reply(&mut self, id: AskId, answer: Answer, moment: &Moment<'_>) {
+        let conduct = match &answer {
+            Answer::Elements(elements) if elements.len() == self.asks.get(id).purpose.keys.len() => Conduct::Well,
+            Answer::Error(error) if Verdict::of(error) != Verdict::NodeFailed => Conduct::Well,
+            Answer::Elements(_) | Answer::Error(_) => Conduct::Failed,
+        };
+        let Some(stage) = self.asks.answered(id, conduct, moment) else {
             return;
         };
-        let sub = &self.subs[id as usize];
-        let (node, purpose, part) = (sub.node, sub.purpose, usize::from(sub.part));
-        if sub.generation != self.parts[part].generation {
-            return;
+        if stage == Stage::Pending {
+            self.learn(id, moment);
         }
+        let node = self.asks.get(id).node;
+        if let Some(member) = self.directory.member(node) {
+            member.health.heard(moment.now_us);
+        }
+        let Some(keys) = self.end(id, stage) else {
+            return;
+        };
+        let sub = &self.asks.get(id).purpose;
+        let (purpose, part) = (sub.purpose, usize::from(sub.part));
         let mut came = Came::default();
         match answer {
             Answer::Elements(elements) if elements.len() == keys.len() => {
@@ -34,7 +55,7 @@ impl Read {
                     }
                     match element {
                         Element::Value(value) => {
-                            self.answer(key as usize, value, steering);
+                            self.answer(key as usize, value, moment);
                             came.values += 1;
                         }
                         Element::Error(error) => came.error(key, error),
@@ -43,33 +64,101 @@ impl Read {
             }
             Answer::Elements(elements) => {
                 let error = format!("ERR {} elements were answered for {} keys", elements.len(), keys.len());
-                came.node_failed = true;
                 self.unanswered_of(&keys)
                     .for_each(|key| came.error(key, error.clone().into()));
             }
             Answer::Error(error) => {
-                came.node_failed = Verdict::of(&error) == Verdict::NodeFailed;
                 self.unanswered_of(&keys).for_each(|key| came.error(key, error.clone()));
             }
         }
         if came.values > 0 && purpose == Purpose::Hedge {
-            steering.counts.hedges_won.fetch_add(1, Relaxed);
+            moment.steering.counts.hedges_won.fetch_add(1, Relaxed);
         }
-        if let Some(member) = self.directory.member(node) {
-            member.health.heard(now_us);
-            match came.node_failed {
-                _ if stage != Stage::Pending => {}
-                false => member.health.succeeded(now_us),
-                true if member.health.failed(now_us) => self.suspended.push(node),
-                true => {}
-            }
-        }
-        self.settle_errors(came, part, node, latest, steering);
-        self.rest(now_us);
+        self.settle_errors(came, part, node, moment);
+        self.rest(moment);
     }
 
+    fn on_failure(&mut self, id: AskId, failure: Failure, moment: &Moment<'_>) {
+        let Some(stage) = self.asks.lost(id, &failure, moment) else {
+            return;
+        };
+        let node = self.asks.get(id).node;
+        let Some(keys) = self.end(id, stage) else {
+            return;
+        };
+        let purpose = match failure {
+            Failure::Unsent(_) | Failure::Full { .. } => Purpose::Redirect,
+            Failure::Lost(_) => Purpose::Retry,
+        };
+        let keys = self.to_be_settled(keys);
+        let error = || match &failure {
+            Failure::Unsent(reason) | Failure::Lost(reason) => ClientError::Unavailable {
+                node,
+                reason: Arc::clone(reason),
+            },
+            &Failure::Full { in_flight } => ClientError::Overloaded { node, in_flight },
+        };
+        self.retry(keys, purpose, moment, || Some(error()));
+        self.rest(moment);
+    }
+
+    fn on_directory(&mut self, moment: &Moment<'_>) {
+        if !self.is_over() {
+            self.adopt(moment);
+            self.rest(moment);
+        }
+    }
+
+    fn on_time(&mut self, moment: &Moment<'_>) {
+        if self.is_over() {
+            return;
+        }
+        if moment.now_us >= self.deadline_us {
+            return self.time_out(moment);
+        }
+        while let Some(due) = self.asks.due(moment) {
+            match due {
+                Due::Late(id) => self.late(id, moment),
+                Due::GivenUp(id) => self.give_up(id, moment),
+            }
+        }
+        if self.backoff.is_over(moment.now_us) {
+            self.resume(moment);
+        }
+        self.rest(moment);
+    }
+
+    fn wake_at_us(&self) -> u64 {
+        let timers = [self.asks.due_at_us(), self.backoff.ends_at_us()];
+        timers.into_iter().fold(self.deadline_us, u64::min)
+    }
+
+    fn wants_directory(&self) -> bool {
+        self.parts.iter().any(|part| part.in_flux)
+    }
+
+    fn take_refresh(&mut self) -> bool {
+        self.backoff.take_refresh()
+    }
+
+    fn take_suspended(&mut self) -> Option<NodeId> {
+        self.asks.take_suspended()
+    }
+
+    #[inline]
+    fn is_answered(&self) -> bool {
+        self.unanswered == 0 || self.failed.is_some()
+    }
+
+    #[inline]
+    fn is_over(&self) -> bool {
+        self.is_answered()
+    }
+}
+
+impl Read {
     /// What follows from the errors that came for some keys.
-    fn settle_errors(&mut self, came: Came, part: usize, node: NodeId, latest: &Arc<Directory>, steering: &Steering) {
+    fn settle_errors(&mut self, came: Came, part: usize, node: NodeId, moment: &Moment<'_>) {
         let Came {
             refused,
             failed,
@@ -85,126 +174,52 @@ impl Read {
         };
         for key in refused {
             let message = Arc::clone(&message);
-            self.give_up_key(key as usize, ClientError::Refused { node, message }, steering);
+            self.give_up_key(key as usize, ClientError::Refused { node, message }, moment);
         }
         if !elsewhere.is_empty() {
-            self.refresh |= !self.parts[part].in_flux;
-            self.parts[part].in_flux = true;
+            if !std::mem::replace(&mut self.parts[part].in_flux, true) {
+                self.backoff.want_refresh();
+            }
             let generation = self.parts[part].generation;
-            self.adopt(latest, steering);
+            self.adopt(moment);
             // Unless all of the store is asked for at another version by now, or given up.
             if self.parts[part].generation == generation {
                 let elsewhere = self.to_be_settled(elsewhere);
-                self.retry(elsewhere, Purpose::Redirect, steering, unavailable);
+                self.retry(elsewhere, Purpose::Redirect, moment, unavailable);
             }
         }
         let failed = self.to_be_settled(failed);
-        self.retry(failed, Purpose::Retry, steering, unavailable);
+        self.retry(failed, Purpose::Retry, moment, unavailable);
     }
 
-    /// Nothing will come back for a sub-request.
-    pub fn on_failure(&mut self, id: SubId, failure: Failure, steering: &Steering, now_us: u64) {
-        self.now_us = now_us;
-        let Some((stage, keys)) = self.end(id, now_us, steering) else {
-            return;
-        };
-        let sub = &self.subs[id as usize];
-        let (node, part) = (sub.node, usize::from(sub.part));
-        if matches!(failure, Failure::Lost(_))
-            && stage == Stage::Pending
-            && let Some(member) = self.directory.member(node)
-            && member.health.failed(now_us)
+    /// A node takes longer than such requests do.
+    fn late(&mut self, id: AskId, moment: &Moment<'_>) {
+        let ask = self.asks.get(id);
+        let (node, sent_us, keys) = (ask.node, ask.sent_us, ask.purpose.keys.len());
+        if !std::mem::replace(&mut self.asks.purpose_mut(id).learnt, true) {
+            moment.steering.note_exceeded(keys);
+        }
+        if let Some(member) = self.directory.member(node)
+            && member.health.overdue(sent_us, moment.now_us)
         {
-            self.suspended.push(node);
+            moment.steering.counts.lates.fetch_add(1, Relaxed);
         }
-        if self.subs[id as usize].generation != self.parts[part].generation {
-            return;
+        if self.is_of_now(id) {
+            self.hedge(id, moment);
         }
-        let purpose = match failure {
-            Failure::Unsent(_) | Failure::Full { .. } => Purpose::Redirect,
-            Failure::Lost(_) => Purpose::Retry,
-        };
-        let keys = self.to_be_settled(keys);
-        let error = || match &failure {
-            Failure::Unsent(reason) | Failure::Lost(reason) => ClientError::Unavailable {
-                node,
-                reason: Arc::clone(reason),
-            },
-            &Failure::Full { in_flight } => ClientError::Overloaded { node, in_flight },
-        };
-        self.retry(keys, purpose, steering, || Some(error()));
-        self.rest(now_us);
-    }
-
-    /// There is a newer directory.
-    pub fn on_directory(&mut self, latest: &Arc<Directory>, steering: &Steering, now_us: u64) {
-        self.now_us = now_us;
-        if !self.is_done() {
-            self.adopt(latest, steering);
-            self.rest(now_us);
-        }
-    }
-
-    /// It is [`Read::wake_at_us`], or later.
-    pub fn on_time(&mut self, steering: &Steering, now_us: u64) {
-        self.now_us = now_us;
-        if self.is_done() {
-            return;
-        }
-        if now_us >= self.deadline_us {
-            return self.time_out(steering);
-        }
-        for id in 0..self.unsent {
-            let sub = &self.subs[id];
-            if sub.stage != Stage::Pending {
-                continue;
-            }
-            let of_now = sub.generation == self.parts[usize::from(sub.part)].generation;
-            if now_us >= sub.hedge_at_us {
-                if !sub.learnt {
-                    steering.thresholds.exceeded(sub.keys.len());
-                }
-                let sub = &mut self.subs[id];
-                (sub.learnt, sub.hedge_at_us) = (true, NEVER);
-                let (node, sent_us) = (sub.node, sub.sent_us);
-                if let Some(member) = self.directory.member(node)
-                    && member.health.overdue(sent_us, now_us)
-                {
-                    steering.counts.lates.fetch_add(1, Relaxed);
-                }
-                if of_now {
-                    self.hedge(id, steering);
-                }
-            }
-            if now_us >= self.subs[id].give_up_at_us {
-                self.give_up(id, of_now, steering, now_us);
-            }
-        }
-        if now_us >= self.resume_at_us {
-            self.resume(steering);
-        }
-        self.rest(now_us);
     }
 
     /// A node took too long: it is counted on no more, though its answer would still do.
-    fn give_up(&mut self, id: usize, of_now: bool, steering: &Steering, now_us: u64) {
-        let sub = &mut self.subs[id];
-        sub.stage = Stage::GivenUp;
-        let (node, keys) = (sub.node, sub.keys.clone());
-        self.pending -= 1;
-        if let Some(member) = self.directory.member(node)
-            && member.health.failed(now_us)
-        {
-            self.suspended.push(node);
-        }
-        if of_now {
+    fn give_up(&mut self, id: AskId, moment: &Moment<'_>) {
+        if self.is_of_now(id) {
+            let keys = self.asks.get(id).purpose.keys.clone();
             self.release(&keys);
             let keys = self.to_be_settled(keys);
-            self.retry(keys, Purpose::Retry, steering, || None);
+            self.retry(keys, Purpose::Retry, moment, || None);
         }
     }
 
-    fn time_out(&mut self, steering: &Steering) {
+    fn time_out(&mut self, moment: &Moment<'_>) {
         let deadline_ms = u64::try_from(self.options.deadline.as_millis()).unwrap_or(u64::MAX);
         for key in 0..self.states.len() {
             let state = &self.states[key];
@@ -219,31 +234,35 @@ impl Read {
                     partition: state.partition,
                 },
             };
-            steering.counts.keys_timed_out.fetch_add(1, Relaxed);
+            moment.steering.counts.keys_timed_out.fetch_add(1, Relaxed);
             self.fail(key, error);
         }
     }
 
-    /// Ends a sub-request, once. Returns where it stood, and its keys.
-    fn end(&mut self, id: SubId, now_us: u64, steering: &Steering) -> Option<(Stage, KeyPlaces)> {
-        let sub = self.subs.get_mut(id as usize)?;
-        let stage = std::mem::replace(&mut sub.stage, Stage::Ended);
-        if !matches!(stage, Stage::Pending | Stage::GivenUp) {
-            return None;
+    /// Whether a sub-request is about the version that its keys are asked at now.
+    fn is_of_now(&self, id: AskId) -> bool {
+        let sub = &self.asks.get(id).purpose;
+        sub.generation == self.parts[usize::from(sub.part)].generation
+    }
+
+    /// A sub-request was answered: what its latency teaches.
+    fn learn(&mut self, id: AskId, moment: &Moment<'_>) {
+        let sent_us = self.asks.get(id).sent_us;
+        let sub = self.asks.purpose_mut(id);
+        if !std::mem::replace(&mut sub.learnt, true) {
+            let took_us = moment.now_us.saturating_sub(sent_us);
+            moment.steering.note_answered(sub.keys.len(), took_us);
         }
-        let keys = std::mem::take(&mut sub.keys);
-        if stage == Stage::Pending {
-            self.pending -= 1;
-            if !std::mem::replace(&mut sub.learnt, true) {
-                steering
-                    .thresholds
-                    .answered(keys.len(), now_us.saturating_sub(sub.sent_us));
-            }
-            if sub.generation == self.parts[usize::from(sub.part)].generation {
-                self.release(&keys);
-            }
+    }
+
+    /// Takes the keys of a sub-request that stood there when it ended; none if nothing follows for them.
+    fn end(&mut self, id: AskId, stage: Stage) -> Option<KeyPlaces> {
+        let keys = std::mem::take(&mut self.asks.purpose_mut(id).keys);
+        let is_of_now = self.is_of_now(id);
+        if stage == Stage::Pending && is_of_now {
+            self.release(&keys);
         }
-        (!self.is_done()).then_some((stage, keys))
+        (is_of_now && !self.is_over()).then_some(keys)
     }
 
     fn release(&mut self, keys: &[u32]) {
@@ -259,7 +278,7 @@ impl Read {
         keys.iter().copied().filter(unanswered)
     }
 
-    /// Those keys that nobody else is being asked for.
+    /// Those keys that no other node is being asked for.
     fn to_be_settled(&self, keys: KeyPlaces) -> KeyPlaces {
         let open = |key: &u32| {
             let state = &self.states[*key as usize];
@@ -276,7 +295,6 @@ struct Came {
     refused: KeyPlaces,
     failed: KeyPlaces,
     elsewhere: KeyPlaces,
-    node_failed: bool,
     last: Option<Bytes>,
 }
 

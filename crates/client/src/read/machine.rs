@@ -1,6 +1,6 @@
 //! One request as a state machine: begun, asked what to send, in the end turned into its answer.
 //!
-//! What comes back from outside is in `events`, who is asked in `plan`. The invariants: all values of a
+//! What comes back from outside is in `events`, which nodes are asked in `plan`. The invariants: all values of a
 //! store are from one version; a node is asked for a key once, until a newer topology makes it worth
 //! asking again; every request ends at its deadline.
 
@@ -9,16 +9,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_model::{NodeId, VersionNumber};
+use fondaco_model::VersionNumber;
 use fondaco_protocol::WireKey;
 use smallvec::SmallVec;
 
 use super::directory::Directory;
 use super::reply::{BatchReply, PinnedStore};
 use super::room::HeldRoom;
-use super::state::{KeyState, NEVER, Part, Purpose, Stage, Sub, SubId};
-use super::steering::Steering;
+use super::state::{KeyPlaces, KeyState, Part, Purpose, Sub};
+use crate::asks::{Asks, NEVER};
+use crate::backoff::Backoff;
 use crate::error::ClientError;
+use crate::operation::{AskId, Moment, Operation, Outgoing};
 use crate::options::{Partial, ReadOptions};
 
 /// The most keys of one request.
@@ -36,46 +38,45 @@ pub struct Read {
     pub(super) directory: Arc<Directory>,
     pub(super) options: ReadOptions,
     pub(super) turn: u64,
-    pub(super) attempt_us: u64,
     pub(super) deadline_us: u64,
-    /// The time of what happened last.
-    pub(super) now_us: u64,
     pub(super) states: SmallVec<[KeyState; 1]>,
     pub(super) parts: SmallVec<[Part; 1]>,
-    pub(super) subs: SmallVec<[Sub; 2]>,
-    /// The first sub-request that may still have to be sent.
-    pub(super) unsent: usize,
-    pub(super) pending: usize,
+    pub(super) asks: Asks<Sub>,
     pub(super) unanswered: usize,
     /// How many keys wait.
     pub(super) waiting: usize,
-    /// When keys that wait are asked for again; [`NEVER`] if none do.
-    pub(super) resume_at_us: u64,
-    pub(super) pause_us: u64,
+    /// How long keys that wait do so.
+    pub(super) backoff: Backoff,
     pub(super) repins: u32,
-    pub(super) refresh: bool,
-    pub(super) suspended: SmallVec<[NodeId; 1]>,
     /// What the values take of the room that there is for them.
     pub(super) room: HeldRoom,
     /// The error that the whole request fails with.
     pub(super) failed: Option<ClientError>,
 }
 
-/// What to send: `FONDACO.READ store-id version timeout-ms store key …`.
-#[derive(Debug, Clone, Copy)]
-pub struct SubRequest<'a> {
-    /// Its number within the request: what comes back is told with it.
-    pub id: SubId,
-    /// Whom to ask.
-    pub node: NodeId,
+/// What a node is asked: `FONDACO.READ store-id version timeout-ms store key …`.
+#[derive(Debug, Clone)]
+pub struct BatchRequest {
     /// The number of the store to ask for: its name may be another's by now.
     pub store_id: u16,
     /// The version to ask for.
     pub version: VersionNumber,
-    /// When the request as a whole ends.
-    pub deadline_us: u64,
-    /// Which keys of the request. They are of one store.
-    pub keys: &'a [u32],
+    /// Which keys of the operation. They are of one store.
+    pub places: KeyPlaces,
+    /// All keys of the operation.
+    all: Arc<Vec<WireKey>>,
+}
+
+impl BatchRequest {
+    /// The keys to look up, at least one.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &WireKey> {
+        self.places.iter().map(|&place| &self.all[place as usize])
+    }
+
+    /// The name of their store.
+    pub fn store(&self) -> &str {
+        self.keys().next().map_or("", WireKey::store)
+    }
 }
 
 impl Read {
@@ -83,51 +84,39 @@ impl Read {
     ///
     /// # Errors
     /// [`ClientError::TooManyKeys`]; and with [`Partial::Fail`] whatever is wrong with a key's store.
-    pub fn start(
-        keys: Arc<Vec<WireKey>>,
-        options: ReadOptions,
-        directory: Arc<Directory>,
-        steering: &Steering,
-        now_us: u64,
-    ) -> Result<Self, ClientError> {
+    pub fn start(keys: Arc<Vec<WireKey>>, options: ReadOptions, moment: &Moment<'_>) -> Result<Self, ClientError> {
         if keys.len() > KEYS_MAX {
             return Err(ClientError::TooManyKeys {
                 keys: keys.len(),
                 keys_max: KEYS_MAX,
             });
         }
-        steering.counts.requests.fetch_add(1, Relaxed);
-        steering.counts.keys.fetch_add(keys.len() as u64, Relaxed);
+        let counts = &moment.steering.counts;
+        counts.requests.fetch_add(1, Relaxed);
+        counts.keys.fetch_add(keys.len() as u64, Relaxed);
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(NEVER / 2);
         let whole_us = micros(options.deadline);
         let mut read = Self {
-            turn: steering.next_turn(),
-            attempt_us: options.attempt.map_or(whole_us / 2, micros),
-            deadline_us: now_us.saturating_add(whole_us),
-            now_us,
+            turn: moment.steering.next_turn(),
+            deadline_us: moment.now_us.saturating_add(whole_us),
             states: SmallVec::with_capacity(keys.len()),
             parts: SmallVec::new(),
-            subs: SmallVec::new(),
-            unsent: 0,
-            pending: 0,
+            asks: Asks::new(options.attempt.map_or(whole_us / 2, micros)),
             unanswered: keys.len(),
             waiting: 0,
-            resume_at_us: NEVER,
-            pause_us: super::plan::PAUSE_FIRST_US,
+            backoff: Backoff::default(),
             repins: 0,
-            refresh: false,
-            suspended: SmallVec::new(),
             room: HeldRoom::of(options.room.clone()),
             failed: None,
+            directory: Arc::clone(moment.latest),
             keys,
-            directory,
             options,
         };
         read.resolve();
         if read.failed.is_none() {
             let all = (0..read.keys.len() as u32).filter(|&key| read.states[key as usize].answer.is_none());
             let all = all.collect();
-            read.plan(all, Purpose::First, steering);
+            read.ask_for(all, Purpose::First, moment);
         }
         match read.failed.take() {
             Some(error) => Err(error),
@@ -183,49 +172,30 @@ impl Read {
         Ok(self.parts.len() as u16 - 1)
     }
 
-    /// What to send next; nothing until something comes back, when it is the other's turn.
-    pub fn next_send(&mut self, steering: &Steering, now_us: u64) -> Option<SubRequest<'_>> {
-        if self.is_done() {
-            return None;
+    /// What a request to a node says, and what is counted of it.
+    pub(super) fn request(&self, id: AskId, moment: &Moment<'_>) -> Outgoing<BatchRequest> {
+        let ask = self.asks.get(id);
+        let sub = &ask.purpose;
+        let (steering, counts) = (moment.steering, &moment.steering.counts);
+        counts.sub_requests.fetch_add(1, Relaxed);
+        match sub.purpose {
+            Purpose::First => steering.deposit(),
+            Purpose::Retry => _ = counts.retries.fetch_add(1, Relaxed),
+            Purpose::Redirect => _ = counts.redirects.fetch_add(1, Relaxed),
+            Purpose::Hedge => _ = counts.hedges.fetch_add(1, Relaxed),
         }
-        while self.pending < SUB_REQUESTS_UNDER_WAY_MAX {
-            let id = self.unsent;
-            let sub = self.subs.get_mut(id)?;
-            self.unsent += 1;
-            let part = &self.parts[usize::from(sub.part)];
-            if sub.generation != part.generation {
-                sub.stage = Stage::Ended;
-                continue;
-            }
-            sub.stage = Stage::Pending;
-            sub.sent_us = now_us;
-            sub.give_up_at_us = now_us.saturating_add(self.attempt_us);
-            if self.options.hedge && sub.purpose != Purpose::Hedge {
-                let threshold = steering.thresholds.threshold_us(sub.keys.len());
-                sub.hedge_at_us = threshold.map_or(NEVER, |threshold| now_us.saturating_add(threshold));
-            }
-            self.pending += 1;
-            steering.counts.sub_requests.fetch_add(1, Relaxed);
-            match sub.purpose {
-                Purpose::First => {
-                    steering.retries.deposit();
-                    steering.hedges.deposit();
-                }
-                Purpose::Retry => _ = steering.counts.retries.fetch_add(1, Relaxed),
-                Purpose::Redirect => _ = steering.counts.redirects.fetch_add(1, Relaxed),
-                Purpose::Hedge => _ = steering.counts.hedges.fetch_add(1, Relaxed),
-            }
-            let sub = &self.subs[id];
-            return Some(SubRequest {
-                id: id as SubId,
-                node: sub.node,
+        let part = &self.parts[usize::from(sub.part)];
+        Outgoing {
+            id,
+            node: ask.node,
+            deadline_us: self.deadline_us,
+            request: BatchRequest {
                 store_id: part.id,
                 version: part.version,
-                deadline_us: self.deadline_us,
-                keys: &sub.keys,
-            });
+                places: sub.keys.clone(),
+                all: Arc::clone(&self.keys),
+            },
         }
-        None
     }
 
     /// The keys, as they were given.
@@ -233,52 +203,22 @@ impl Read {
         &self.keys
     }
 
-    /// Whether there is nothing more to wait for.
-    #[inline]
-    pub fn is_done(&self) -> bool {
-        self.unanswered == 0 || self.failed.is_some()
-    }
-
-    /// When [`Read::on_time`] is to be called, at the latest.
-    pub fn wake_at_us(&self) -> u64 {
-        let pending = self.subs.iter().filter(|sub| sub.stage == Stage::Pending);
-        let timers = pending.map(|sub| sub.hedge_at_us.min(sub.give_up_at_us));
-        timers.fold(self.deadline_us.min(self.resume_at_us), u64::min)
-    }
-
-    /// Whether a newer topology is wanted: answered once for each time that it is.
-    pub fn take_refresh(&mut self) -> bool {
-        std::mem::take(&mut self.refresh)
-    }
-
-    /// Whether [`Read::on_directory`] is worth calling when there is a newer one.
-    pub fn wants_directory(&self) -> bool {
-        self.parts.iter().any(|part| part.in_flux)
-    }
-
-    /// A node that was suspended for what this request saw of it, to be probed from now on. To be asked
-    /// until there is none.
-    pub fn take_suspended(&mut self) -> Option<NodeId> {
-        self.suspended.pop()
-    }
-
-    /// The answer, once [`Read::is_done`].
+    /// The answer, once the operation is over.
     ///
     /// # Errors
     /// With [`Partial::Fail`], the error of a key that has no answer.
     pub fn finish(self) -> Result<BatchReply, ClientError> {
-        debug_assert!(self.is_done());
+        debug_assert!(self.is_over());
         if let Some(error) = self.failed {
             return Err(error);
         }
         let unanswered = || {
-            // `is_done` says that there is none; who asks too early is told so.
+            // Unless it is asked for too early, there is none.
             Err(ClientError::Timeout { deadline_ms: 0 })
         };
         let sent = |purposes: &[Purpose]| {
-            let sent = self.subs.iter().take(self.unsent);
-            sent.filter(|sub| sub.sent_us != NEVER && purposes.contains(&sub.purpose))
-                .count() as u32
+            let sent = self.asks.all().filter(|ask| ask.sent_us != NEVER);
+            sent.filter(|ask| purposes.contains(&ask.purpose.purpose)).count() as u32
         };
         let pinned = |part: Part| PinnedStore {
             name: part.name,
@@ -300,11 +240,11 @@ impl Read {
     }
 
     /// A key has its value. It fails if there is no room for that.
-    pub(super) fn answer(&mut self, key: usize, value: Option<Bytes>, steering: &Steering) {
+    pub(super) fn answer(&mut self, key: usize, value: Option<Bytes>, moment: &Moment<'_>) {
         if let Some(value) = &value
             && let Err(bytes_max) = self.room.take(value.len())
         {
-            return self.give_up_key(key, ClientError::NoRoom { bytes_max }, steering);
+            return self.give_up_key(key, ClientError::NoRoom { bytes_max }, moment);
         }
         let state = &mut self.states[key];
         debug_assert!(state.answer.is_none());

@@ -1,7 +1,7 @@
 //! The logic of look-ups: pure, without sockets, clock or runtime.
 //!
-//! A [`Read`] is one request. It says what to send ([`Read::next_send`]), is told what came back, and in
-//! the end yields a [`BatchReply`]. Whoever drives it owns time and transport: in the client that is
+//! A [`Read`] is one request, an [`Operation`](crate::operation::Operation). It says what to send, is told what came
+//! back, and in the end yields a [`BatchReply`]. Its driver owns time and transport: in the client that is
 //! tokio, in a simulation a seed. What requests share, [`Steering`] and the [`NodeHealth`] in a
 //! [`Directory`], is as free of both.
 
@@ -23,8 +23,8 @@ pub use answer::{Answer, Element, Failure};
 pub use choice::{Candidate, NearestFirst, NodeChoice, PreferenceOrder, RoundRobin, Sticky};
 pub use directory::{Directory, Member};
 pub use health::{HealthPolicy, NodeHealth};
-pub use machine::{KEYS_MAX, Read, SUB_REQUEST_KEYS_MAX, SUB_REQUESTS_UNDER_WAY_MAX, SubRequest};
+pub use machine::{BatchRequest, KEYS_MAX, Read, SUB_REQUEST_KEYS_MAX, SUB_REQUESTS_UNDER_WAY_MAX};
 pub use reply::{BatchReply, PinnedStore};
 pub use room::{HeldRoom, ValueRoom};
-pub use state::SubId;
+pub use state::KeyPlaces;
 pub use steering::{ReadCounts, Steering, SteeringPolicy};

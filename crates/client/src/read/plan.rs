@@ -1,4 +1,5 @@
-//! Who is asked for which keys: groups them by store and node, within what budgets allow.
+//! Which nodes are asked for which keys: the plan of a whole request, or of what is left of one, and what budgets allow
+//! of it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,15 +9,12 @@ use fondaco_model::cluster::TopologyStore;
 use smallvec::SmallVec;
 
 use super::choice::Candidate;
-use super::directory::{Directory, Member};
+use super::directory::Member;
 use super::machine::{Read, SUB_REQUEST_KEYS_MAX};
-use super::state::{KeyPlaces, NEVER, Purpose, Stage, Sub};
-use super::steering::Steering;
+use super::state::{KeyPlaces, Purpose, Sub};
 use crate::error::ClientError;
+use crate::operation::{AskId, Moment};
 
-/// How long keys wait at first, when no node has them: a topology is on its way.
-pub(super) const PAUSE_FIRST_US: u64 = 10_000;
-const PAUSE_LAST_US: u64 = 160_000;
 /// How often the versions of stores may change under one request before it gives up.
 const REPINS_MAX: u32 = 16;
 
@@ -27,75 +25,83 @@ struct Group {
     keys: KeyPlaces,
 }
 
+/// Which nodes are to be asked for which keys. A value: nothing has happened yet.
+#[derive(Default)]
+struct Plan {
+    /// At most one open group for each store and node; full ones besides.
+    groups: SmallVec<[Group; 3]>,
+    /// Keys for which no node can be asked.
+    nowhere: KeyPlaces,
+}
+
 impl Read {
-    /// Plans sub-requests for keys that are not answered. Those that nobody can be asked for fail, or,
+    /// Asks for keys that are not answered. Those that no node can be asked for fail, or,
     /// where a newer topology may help, wait.
-    pub(super) fn plan(&mut self, keys: KeyPlaces, purpose: Purpose, steering: &Steering) {
-        let mut nowhere = KeyPlaces::new();
-        let groups = self.group(keys, purpose, &mut nowhere);
-        for key in nowhere {
-            self.strand(key as usize, steering);
+    pub(super) fn ask_for(&mut self, keys: KeyPlaces, purpose: Purpose, moment: &Moment<'_>) {
+        let plan = self.plan(keys, purpose, moment);
+        for key in plan.nowhere {
+            self.strand(key as usize, moment);
         }
-        for group in groups {
-            self.send_later(group, purpose);
+        for group in plan.groups {
+            self.send_later(group, purpose, moment);
         }
     }
 
-    /// As [`Read::plan`], for keys that have just failed with this error, which is theirs if they cannot
+    /// As [`Read::ask_for`], for keys that have just failed with this error, which is theirs if they cannot
     /// be asked for again. Without an error they then wait for the deadline: something may still come.
     pub(super) fn retry(
         &mut self,
         keys: KeyPlaces,
         purpose: Purpose,
-        steering: &Steering,
+        moment: &Moment<'_>,
         error: impl Fn() -> Option<ClientError>,
     ) {
         if keys.is_empty() {
             return;
         }
-        let mut nowhere = KeyPlaces::new();
-        let groups = self.group(keys, purpose, &mut nowhere);
-        for key in nowhere {
+        let plan = self.plan(keys, purpose, moment);
+        for key in plan.nowhere {
             let in_flux = self.parts[usize::from(self.states[key as usize].part)].in_flux;
             match in_flux {
-                true => self.strand(key as usize, steering),
-                false => self.give_up_keys(&[key], error(), steering),
+                true => self.strand(key as usize, moment),
+                false => self.give_up_keys(&[key], error(), moment),
             }
         }
-        for group in groups {
-            if purpose == Purpose::Retry && !steering.retries.take() {
-                steering.counts.retries_denied.fetch_add(1, Relaxed);
-                self.give_up_keys(&group.keys, error(), steering);
+        for group in plan.groups {
+            if purpose == Purpose::Retry && !moment.steering.take_retry() {
+                self.give_up_keys(&group.keys, error(), moment);
                 continue;
             }
-            self.send_later(group, purpose);
+            self.send_later(group, purpose, moment);
         }
     }
 
-    fn give_up_keys(&mut self, keys: &[u32], error: Option<ClientError>, steering: &Steering) {
+    fn give_up_keys(&mut self, keys: &[u32], error: Option<ClientError>, moment: &Moment<'_>) {
         let Some(error) = error else { return };
         for &key in keys {
-            self.give_up_key(key as usize, error.clone(), steering);
+            self.give_up_key(key as usize, error.clone(), moment);
         }
     }
 
-    /// Plans to ask other nodes besides for the keys of a sub-request that takes long.
-    pub(super) fn hedge(&mut self, sub: usize, steering: &Steering) {
+    /// Asks other nodes besides for keys that one node takes long for.
+    pub(super) fn hedge(&mut self, id: AskId, moment: &Moment<'_>) {
         let unanswered = |&&key: &&u32| self.states[key as usize].answer.is_none();
-        let keys = self.subs[sub].keys.iter().filter(unanswered).copied().collect();
-        let groups = self.group(keys, Purpose::Hedge, &mut KeyPlaces::new());
-        for group in groups {
-            match steering.hedges.take() {
-                true => self.send_later(group, Purpose::Hedge),
-                false => _ = steering.counts.hedges_denied.fetch_add(1, Relaxed),
+        let keys = self.asks.get(id).purpose.keys.iter();
+        let keys = keys.filter(unanswered).copied().collect();
+        for group in self.plan(keys, Purpose::Hedge, moment).groups {
+            if moment.steering.take_hedge() {
+                self.send_later(group, Purpose::Hedge, moment);
             }
         }
     }
 
-    /// Divides keys by whom to ask for them. A group may be as large as a sub-request, no larger.
-    fn group(&self, keys: KeyPlaces, purpose: Purpose, nowhere: &mut KeyPlaces) -> SmallVec<[Group; 3]> {
+    /// Divides keys by the nodes to ask for them. A group may be as large as a sub-request, no larger.
+    fn plan(&self, keys: KeyPlaces, purpose: Purpose, moment: &Moment<'_>) -> Plan {
         let members = self.directory.members().len();
-        let mut groups = SmallVec::<[Group; 3]>::new();
+        let Plan {
+            mut groups,
+            mut nowhere,
+        } = Plan::default();
         // The store of the part that the key before belongs to.
         let mut store_of = None;
         let mut choose = |key: u32| {
@@ -105,7 +111,7 @@ impl Read {
                 _ => self.directory.store(self.parts[usize::from(part)].name.as_str())?.1,
             };
             store_of = Some((part, store));
-            self.choose(key as usize, store, purpose)
+            self.choose(key as usize, store, purpose, moment.now_us)
         };
         if let [key] = keys[..] {
             match choose(key) {
@@ -116,7 +122,7 @@ impl Read {
                 }),
                 None => nowhere.push(key),
             }
-            return groups;
+            return Plan { groups, nowhere };
         }
         // The open group of each part and node, counted from 1.
         let mut open = SmallVec::<[u32; 16]>::from_elem(0, self.parts.len() * members);
@@ -138,12 +144,12 @@ impl Read {
             }
             groups[*open as usize - 1].keys.push(key);
         }
-        groups
+        Plan { groups, nowhere }
     }
 
     /// The place among the members of the node to ask for a key: of those not asked yet, one that is well,
     /// and not late if another is not; in need one that is late, and, unless it is a hedge, one that is ill.
-    fn choose(&self, key: usize, store: &TopologyStore, purpose: Purpose) -> Option<usize> {
+    fn choose(&self, key: usize, store: &TopologyStore, purpose: Purpose, now_us: u64) -> Option<usize> {
         let state = &self.states[key];
         let members = self.directory.members();
         let mut prompt = SmallVec::<[usize; 4]>::new();
@@ -156,7 +162,7 @@ impl Read {
                 if ill.is_none_or(|ill: usize| !members[ill].live && member.live) {
                     ill = Some(place);
                 }
-            } else if member.health.is_late(self.now_us) {
+            } else if member.health.is_late(now_us) {
                 late = late.or(Some(place));
             } else {
                 prompt.push(place);
@@ -178,7 +184,7 @@ impl Read {
         }
     }
 
-    fn send_later(&mut self, group: Group, purpose: Purpose) {
+    fn send_later(&mut self, group: Group, purpose: Purpose, moment: &Moment<'_>) {
         let Group { member, part, keys } = group;
         let node = self.directory.members()[member as usize].id;
         for &key in &keys {
@@ -187,22 +193,20 @@ impl Read {
             state.pending += 1;
             state.asked.push(node);
         }
-        self.subs.push(Sub {
-            node,
+        let may_hedge = self.options.hedge && purpose != Purpose::Hedge;
+        let late_us = may_hedge.then(|| moment.steering.hedge_threshold_us(keys.len()));
+        let sub = Sub {
             part,
             generation: self.parts[usize::from(part)].generation,
             keys,
             purpose,
-            stage: Stage::Planned,
-            sent_us: NEVER,
-            hedge_at_us: NEVER,
-            give_up_at_us: NEVER,
             learnt: purpose != Purpose::First,
-        });
+        };
+        self.asks.plan(node, sub, late_us.flatten());
     }
 
-    /// Nobody is left to be asked for a key. It waits if its store is in flux, else it fails.
-    fn strand(&mut self, key: usize, steering: &Steering) {
+    /// No node is left to be asked for a key. It waits if its store is in flux, else it fails.
+    fn strand(&mut self, key: usize, moment: &Moment<'_>) {
         let state = &mut self.states[key];
         let part = &self.parts[usize::from(state.part)];
         if part.in_flux {
@@ -214,26 +218,24 @@ impl Read {
             store: part.name.clone(),
             partition: state.partition,
         };
-        self.give_up_key(key, error, steering);
+        self.give_up_key(key, error, moment);
     }
 
-    pub(super) fn give_up_key(&mut self, key: usize, error: ClientError, steering: &Steering) {
-        steering.counts.keys_failed.fetch_add(1, Relaxed);
+    pub(super) fn give_up_key(&mut self, key: usize, error: ClientError, moment: &Moment<'_>) {
+        moment.steering.counts.keys_failed.fetch_add(1, Relaxed);
         self.fail(key, error);
     }
 
-    /// Sets the timer for keys that wait, if any do and it is not set.
-    pub(super) fn rest(&mut self, now_us: u64) {
-        if self.waiting > 0 && self.resume_at_us == NEVER {
-            self.resume_at_us = now_us.saturating_add(self.pause_us);
-            self.pause_us = (self.pause_us * 2).min(PAUSE_LAST_US);
-            self.refresh = true;
+    /// Begins to wait, if keys do.
+    pub(super) fn rest(&mut self, moment: &Moment<'_>) {
+        if self.waiting > 0 {
+            self.backoff.begin(moment.now_us);
         }
     }
 
-    /// Asks again for the keys that wait, of whoever is to have them by now.
-    pub(super) fn resume(&mut self, steering: &Steering) {
-        self.resume_at_us = NEVER;
+    /// Asks again for the keys that wait, of the nodes that are to have them by now.
+    pub(super) fn resume(&mut self, moment: &Moment<'_>) {
+        self.backoff.end();
         let mut keys = KeyPlaces::new();
         for (place, state) in self.states.iter_mut().enumerate() {
             if std::mem::take(&mut state.waiting) {
@@ -242,11 +244,12 @@ impl Read {
             }
         }
         self.waiting = 0;
-        self.plan(keys, Purpose::Redirect, steering);
+        self.ask_for(keys, Purpose::Redirect, moment);
     }
 
     /// Takes a newer directory. Stores in flux whose version it changes are asked for anew, all of them.
-    pub(super) fn adopt(&mut self, directory: &Arc<Directory>, steering: &Steering) {
+    pub(super) fn adopt(&mut self, moment: &Moment<'_>) {
+        let directory = moment.latest;
         let is_newer = !Arc::ptr_eq(&self.directory, directory);
         if is_newer {
             self.directory = Arc::clone(directory);
@@ -260,39 +263,40 @@ impl Read {
             let store = directory.store(part.name.as_str()).map(|(_, store)| store);
             let Some(store) = store else {
                 let store = part.name.as_str().into();
-                self.give_up_part(place, &ClientError::UnknownStore { store }, steering);
+                self.give_up_part(place, &ClientError::UnknownStore { store }, moment);
                 continue;
             };
             let Some(version) = store.current else {
                 let store = part.name.clone();
-                self.give_up_part(place, &ClientError::NoVersion { store }, steering);
+                self.give_up_part(place, &ClientError::NoVersion { store }, moment);
                 continue;
             };
             if (version, store.id) != (part.version, part.id) {
-                self.repin(place, (store.id, version), steering);
+                self.repin(place, (store.id, version), moment);
             }
         }
-        if is_newer && self.resume_at_us != NEVER {
-            self.resume(steering);
+        if is_newer && self.backoff.is_on() {
+            self.resume(moment);
         }
     }
 
     /// Asks for all keys of a part anew, at another version, or of another store of the name.
-    fn repin(&mut self, place: usize, (id, version): (u16, VersionNumber), steering: &Steering) {
+    fn repin(&mut self, place: usize, (id, version): (u16, VersionNumber), moment: &Moment<'_>) {
         self.repins += 1;
-        steering.counts.repins.fetch_add(1, Relaxed);
+        moment.steering.counts.repins.fetch_add(1, Relaxed);
         let part = &mut self.parts[place];
         if self.repins > REPINS_MAX {
             let error = ClientError::VersionGone {
                 store: part.name.clone(),
                 version: part.version,
             };
-            return self.give_up_part(place, &error, steering);
+            return self.give_up_part(place, &error, moment);
         }
         part.id = id;
         part.version = version;
         part.generation += 1;
         part.in_flux = false;
+        self.asks.cancel_planned(|sub| usize::from(sub.part) == place);
         let mut keys = KeyPlaces::new();
         for (key, state) in self.states.iter_mut().enumerate() {
             if usize::from(state.part) != place {
@@ -310,17 +314,18 @@ impl Read {
             state.asked.clear();
             keys.push(key as u32);
         }
-        self.plan(keys, Purpose::Redirect, steering);
+        self.ask_for(keys, Purpose::Redirect, moment);
     }
 
     /// Nothing more is asked of a store. What was answered stays: it is all from one version.
-    fn give_up_part(&mut self, place: usize, error: &ClientError, steering: &Steering) {
+    fn give_up_part(&mut self, place: usize, error: &ClientError, moment: &Moment<'_>) {
         let part = &mut self.parts[place];
         part.in_flux = false;
         part.generation += 1;
+        self.asks.cancel_planned(|sub| usize::from(sub.part) == place);
         for key in 0..self.states.len() {
             if usize::from(self.states[key].part) == place && self.states[key].answer.is_none() {
-                self.give_up_key(key, error.clone(), steering);
+                self.give_up_key(key, error.clone(), moment);
             }
         }
     }

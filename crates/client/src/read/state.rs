@@ -7,14 +7,8 @@ use smallvec::SmallVec;
 
 use crate::error::ClientError;
 
-/// No such time: a timer that is not set.
-pub(super) const NEVER: u64 = u64::MAX;
-
-/// The number of a sub-request within its request.
-pub type SubId = u32;
-
 /// Places of keys in a request.
-pub(crate) type KeyPlaces = SmallVec<[u32; 6]>;
+pub type KeyPlaces = SmallVec<[u32; 6]>;
 
 /// What is known of one key.
 #[derive(Debug)]
@@ -72,32 +66,13 @@ pub(super) enum Purpose {
     Hedge,
 }
 
-/// Where a sub-request stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// To be sent.
-    Planned,
-    /// Sent, its answer awaited.
-    Pending,
-    /// Sent, and no longer counted on; an answer is still taken.
-    GivenUp,
-    Ended,
-}
-
-/// One node asked for some keys of one store.
+/// What one node is asked for: some keys of one store.
 #[derive(Debug)]
 pub(super) struct Sub {
-    pub(super) node: NodeId,
     pub(super) part: u16,
     pub(super) generation: u32,
     pub(super) keys: KeyPlaces,
     pub(super) purpose: Purpose,
-    pub(super) stage: Stage,
-    pub(super) sent_us: u64,
-    /// When another node is asked besides; [`NEVER`] if not, or no more.
-    pub(super) hedge_at_us: u64,
-    /// When another node is asked instead.
-    pub(super) give_up_at_us: u64,
     /// Whether what its latency teaches has been learnt.
     pub(super) learnt: bool,
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use fondaco_client::quorum::{AskId, Home, Moment, Operation, Outgoing, QuorumCounters, WriteTimes};
+use fondaco_client::operation::{AskId, Moment, Operation, Outgoing};
+use fondaco_client::quorum::{Home, QuorumCounters, WriteTimes};
 use fondaco_client::read::{Directory, Failure, HealthPolicy, Steering, SteeringPolicy};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
 use fondaco_model::versioned::{
@@ -70,9 +71,9 @@ pub struct Replica {
 }
 
 /// An operation whose type can be asked for.
-pub trait AnyOperation: Operation + Any {}
+pub trait AnyOperation: Operation<Request = ReplicaRequest, Reply = ReplicaReply> + Any {}
 
-impl<O: Operation + Any> AnyOperation for O {}
+impl<O: Operation<Request = ReplicaRequest, Reply = ReplicaReply> + Any> AnyOperation for O {}
 
 /// An operation on its way.
 struct Running {
@@ -285,7 +286,7 @@ impl World {
     }
 
     /// The operation with a number, which is of this type.
-    pub fn operation<O: Operation + 'static>(&mut self, at: usize) -> &mut O {
+    pub fn operation<O: AnyOperation + 'static>(&mut self, at: usize) -> &mut O {
         let operation: &mut dyn Any = &mut *self.running[at].operation;
         operation.downcast_mut().unwrap()
     }

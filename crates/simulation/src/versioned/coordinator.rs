@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_client::ClientError;
-use fondaco_client::quorum::{AskId, Get, Home, Moment, Operation, Outgoing, QuorumCounters, Update, Write};
+use fondaco_client::operation::{AskId, Moment, Operation, Outgoing};
+use fondaco_client::quorum::{Get, Home, QuorumCounters, Update, Write};
 use fondaco_client::read::{Directory, Failure, HealthPolicy, Steering, SteeringPolicy};
 use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{Record, Resolution, VectorClock, resolve};
 use fondaco_model::{NodeId, RoutingTable};
-use fondaco_protocol::replica::{PutOver, ReplicaCommand, ReplicaOperation, ReplicaReply};
+use fondaco_protocol::replica::{PutOver, ReplicaCommand, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use parking_lot::Mutex;
 
 use super::history::WriteNumber;
@@ -86,7 +87,7 @@ pub(super) enum Doing {
 }
 
 impl Work {
-    fn operation(&mut self) -> &mut dyn Operation {
+    fn operation(&mut self) -> &mut dyn Operation<Request = ReplicaRequest, Reply = ReplicaReply> {
         match self {
             Self::Get(get) => &mut **get,
             Self::Write(write) => &mut **write,
@@ -224,7 +225,12 @@ impl World {
         }
     }
 
-    fn tell(&mut self, process: usize, number: u64, what: impl FnOnce(&mut dyn Operation, &Moment<'_>)) {
+    fn tell(
+        &mut self,
+        process: usize,
+        number: u64,
+        what: impl FnOnce(&mut dyn Operation<Request = ReplicaRequest, Reply = ReplicaReply>, &Moment<'_>),
+    ) {
         let (now_us, now_unix_ms) = (self.now_us, self.unix_ms(process));
         let coordinator = &mut self.processes[process].coordinator;
         let Some((running, moment)) = coordinator.running(number, now_us, now_unix_ms) else {
@@ -366,7 +372,7 @@ impl World {
 }
 
 /// Has a replica write over all that it holds, whatever that is when it does.
-fn write_over_all(outgoing: &mut Outgoing) {
+fn write_over_all(outgoing: &mut Outgoing<ReplicaRequest>) {
     if let ReplicaOperation::Put { over, .. } = &mut outgoing.request.operation {
         *over = PutOver::All;
     }

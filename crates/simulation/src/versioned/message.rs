@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fondaco_client::quorum::AskId;
+use fondaco_client::operation::AskId;
 use fondaco_client::read::Failure;
 use fondaco_model::RoutingTable;
 use fondaco_protocol::replica::{ReplicaReply, ReplicaRequest};

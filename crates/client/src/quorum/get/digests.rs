@@ -5,7 +5,7 @@ use fondaco_model::versioned::Record;
 
 use super::plan::{Cause, Wanted, WantedKey};
 use super::{Answer, Get};
-use crate::quorum::operation::Moment;
+use crate::operation::Moment;
 use crate::quorum::shortfall::Trouble;
 
 impl Get {

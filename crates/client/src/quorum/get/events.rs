@@ -11,10 +11,10 @@ use fondaco_protocol::replica::{Known, KnownKey, RecordPart, ReplicaOperation, R
 
 use super::plan::Cause;
 use super::{Answer, Get, KeyPlaces, Purpose, Question, Questions};
+use crate::asks::{Conduct, Due, NEVER, Stage};
 use crate::error::ClientError;
-use crate::quorum::asks::{Conduct, Due, NEVER, Stage};
+use crate::operation::{AskId, Moment, Operation, Outgoing};
 use crate::quorum::counts::count;
-use crate::quorum::operation::{AskId, Moment, Operation, Outgoing};
 use crate::quorum::replicas::Store;
 use crate::quorum::shortfall::Trouble;
 use crate::read::Failure;
@@ -57,7 +57,7 @@ impl Get {
     fn trouble(&mut self, key: usize, node: NodeId, trouble: Trouble) {
         self.states[key].in_flux |= trouble.is_elsewhere();
         if trouble.is_elsewhere() {
-            self.pause.want_refresh();
+            self.backoff.want_refresh();
         }
         self.states[key].troubles.add(node, trouble);
     }
@@ -111,7 +111,10 @@ impl Get {
 }
 
 impl Operation for Get {
-    fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing> {
+    type Request = ReplicaRequest;
+    type Reply = ReplicaReply;
+
+    fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing<ReplicaRequest>> {
         let id = self.asks.next(moment.now_us)?;
         count(&moment.counts.requests);
         self.spare(id);
@@ -256,7 +259,7 @@ impl Operation for Get {
         if self.is_answered() {
             return;
         }
-        self.pause.end();
+        self.backoff.end();
         for place in 0..self.stores.len() {
             let name = self.stores[place].name.clone();
             match Store::of(moment.latest, name.as_str()) {
@@ -309,6 +312,7 @@ impl Operation for Get {
                     }
                 }
                 Due::GivenUp(id) => {
+                    count(&moment.counts.late);
                     let Some((node, keys)) = self.keys_of(id) else {
                         continue;
                     };
@@ -329,13 +333,13 @@ impl Operation for Get {
             }
             self.finish(moment);
         }
-        if self.pause.is_over(moment.now_us) {
+        if self.backoff.is_over(moment.now_us) {
             self.on_directory(moment);
         }
     }
 
     fn wake_at_us(&self) -> u64 {
-        let timers = [self.asks.due_at_us(), self.settle_at_us, self.pause.ends_at_us()];
+        let timers = [self.asks.due_at_us(), self.settle_at_us, self.backoff.ends_at_us()];
         timers.into_iter().fold(self.deadline_us, u64::min)
     }
 
@@ -344,7 +348,7 @@ impl Operation for Get {
     }
 
     fn take_refresh(&mut self) -> bool {
-        self.pause.take_refresh()
+        self.backoff.take_refresh()
     }
 
     fn take_suspended(&mut self) -> Option<NodeId> {

@@ -32,14 +32,14 @@ use fondaco_protocol::replica::KeyRecord;
 use smallvec::SmallVec;
 
 use self::plan::Cause;
-use super::asks::{Asks, NEVER};
 use super::counts::count;
-use super::operation::{Moment, Operation};
-use super::pause::Pause;
 use super::replicas::{Home, Nodes, Store};
 use super::shortfall::{NoQuorum, QuorumPart, Troubles};
 use super::{PREFERRED_WAIT_US, micros};
+use crate::asks::{Asks, NEVER};
+use crate::backoff::Backoff;
 use crate::error::ClientError;
+use crate::operation::{Moment, Operation};
 use crate::options::{Partial, ReadOptions};
 use crate::read::{HeldRoom, KEYS_MAX};
 
@@ -66,7 +66,7 @@ pub struct Get {
     unanswered: usize,
     /// When those keys are answered that have been by enough replicas, and by fewer than preferred.
     settle_at_us: u64,
-    pause: Pause,
+    backoff: Backoff,
     failed: Option<ClientError>,
     is_repaired: bool,
     /// What the records take of the room that there is for them.
@@ -167,7 +167,7 @@ impl Get {
             stores: SmallVec::new(),
             states: SmallVec::new(),
             settle_at_us: NEVER,
-            pause: Pause::default(),
+            backoff: Backoff::default(),
             failed: None,
             is_repaired: false,
         };
@@ -290,7 +290,7 @@ impl Get {
         }
         if state.in_flux && !state.waiting {
             self.states[key].waiting = true;
-            self.pause.begin(moment.now_us);
+            self.backoff.begin(moment.now_us);
         } else if !state.in_flux {
             let error = self.shortfall(key, moment);
             self.fail(key, error);

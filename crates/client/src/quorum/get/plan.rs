@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{Get, KeyPlaces, Purpose, Question};
 use crate::error::ClientError;
-use crate::quorum::operation::Moment;
+use crate::operation::Moment;
 use crate::quorum::replicas::{Nodes, is_well};
 use crate::quorum::shortfall::Trouble;
 use crate::read::SUB_REQUEST_KEYS_MAX;

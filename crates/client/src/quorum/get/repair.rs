@@ -5,9 +5,9 @@ use bytes::Bytes;
 use fondaco_model::NodeId;
 
 use super::{Get, Purpose};
-use crate::quorum::asks::NEVER;
+use crate::asks::NEVER;
+use crate::operation::{Moment, Operation};
 use crate::quorum::micros;
-use crate::quorum::operation::{Moment, Operation};
 use fondaco_protocol::replica::KeyRecord;
 
 /// Records of one repair together: beyond, another request carries the rest.
@@ -21,7 +21,7 @@ impl Get {
         }
         self.asks.end_all();
         self.settle_at_us = NEVER;
-        self.pause.end();
+        self.backoff.end();
         let mut wanted: Vec<(u16, NodeId, KeyRecord)> = Vec::new();
         for (state, key) in self.states.iter().zip(&**self.keys) {
             let differ = state.answers.windows(2).any(|two| two[0].record != two[1].record);

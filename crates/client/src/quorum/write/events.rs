@@ -10,10 +10,10 @@ use fondaco_protocol::replica::{KeyRecord, RecordPart, ReplicaOperation, Replica
 
 use super::known::known;
 use super::{Fate, HINT_TIME_US, Intent, Purpose, Step, Write};
+use crate::asks::{Conduct, Due};
 use crate::error::ClientError;
-use crate::quorum::asks::{Conduct, Due};
+use crate::operation::{AskId, Moment, Operation, Outgoing};
 use crate::quorum::counts::count;
-use crate::quorum::operation::{AskId, Moment, Operation, Outgoing};
 use crate::quorum::replicas::Store;
 use crate::quorum::shortfall::{QuorumPart, Trouble};
 use crate::read::Failure;
@@ -83,7 +83,7 @@ impl Write {
     fn trouble(&mut self, node: NodeId, purpose: Purpose, trouble: Trouble, moment: &Moment<'_>) {
         if trouble.is_elsewhere() {
             self.in_flux = true;
-            self.pause.want_refresh();
+            self.backoff.want_refresh();
         }
         let step = match trouble {
             Trouble::TimedOut => Step::Late,
@@ -148,7 +148,10 @@ impl Write {
 }
 
 impl Operation for Write {
-    fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing> {
+    type Request = ReplicaRequest;
+    type Reply = ReplicaReply;
+
+    fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing<ReplicaRequest>> {
         let id = self.asks.next(moment.now_us)?;
         count(&moment.counts.requests);
         let ask = self.asks.get(id);
@@ -224,7 +227,7 @@ impl Operation for Write {
         if !self.is_open() {
             return;
         }
-        self.pause.end();
+        self.backoff.end();
         match Store::of(moment.latest, self.store.name.as_str()) {
             Ok(store) if store.id == self.store.id => self.store = store,
             // Another store has the name by now, or none.
@@ -256,20 +259,21 @@ impl Operation for Write {
             match due {
                 Due::Late(_) => self.hedge(moment),
                 Due::GivenUp(id) => {
+                    count(&moment.counts.late);
                     let ask = self.asks.get(id);
                     let (node, purpose) = (ask.node, ask.purpose);
                     self.trouble(node, purpose, Trouble::TimedOut, moment);
                 }
             }
         }
-        match self.pause.is_over(moment.now_us) {
+        match self.backoff.is_over(moment.now_us) {
             true => self.on_directory(moment),
             false => self.advance(moment),
         }
     }
 
     fn wake_at_us(&self) -> u64 {
-        let timers = [self.asks.due_at_us(), self.settle_at_us, self.pause.ends_at_us()];
+        let timers = [self.asks.due_at_us(), self.settle_at_us, self.backoff.ends_at_us()];
         timers.into_iter().fold(self.ends_at_us(), u64::min)
     }
 
@@ -278,7 +282,7 @@ impl Operation for Write {
     }
 
     fn take_refresh(&mut self) -> bool {
-        self.pause.take_refresh()
+        self.backoff.take_refresh()
     }
 
     fn take_suspended(&mut self) -> Option<NodeId> {

@@ -40,14 +40,14 @@ use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::PutOver;
 use smallvec::SmallVec;
 
-use super::asks::{Asks, NEVER};
 use super::counts::count;
 use super::micros;
-use super::operation::Moment;
-use super::pause::Pause;
 use super::replicas::{Home, Nodes, Store, is_well};
 use super::shortfall::{NoQuorum, QuorumPart, Troubles};
+use crate::asks::{Asks, NEVER};
+use crate::backoff::Backoff;
 use crate::error::ClientError;
+use crate::operation::Moment;
 
 /// For how long hints are stored after the deadline of the write: it is answered by then.
 const HINT_TIME_US: u64 = 1_000_000;
@@ -113,7 +113,7 @@ pub struct Write {
     troubles: Troubles,
     /// A replica said that it is none: the topology is old.
     in_flux: bool,
-    pause: Pause,
+    backoff: Backoff,
     /// When it is done although fewer than preferred have it.
     settle_at_us: u64,
     outcome: Outcome,
@@ -223,7 +223,7 @@ impl Write {
             keepers: SmallVec::new(),
             troubles: Troubles::default(),
             in_flux: false,
-            pause: Pause::default(),
+            backoff: Backoff::default(),
             settle_at_us: NEVER,
             outcome: Outcome::Open,
         };
@@ -303,7 +303,7 @@ impl Write {
         if self.is_open() && self.epoch != moment.latest.topology().epoch {
             self.find_owners(moment);
         }
-        if self.pause.is_on() {
+        if self.backoff.is_on() {
             return;
         }
         match self.record {
@@ -325,14 +325,14 @@ impl Write {
         debug_assert!(self.is_open());
         self.outcome = Outcome::Ready(Err(error));
         self.settle_at_us = NEVER;
-        self.pause.end();
+        self.backoff.end();
         self.asks.end_all();
     }
 
     /// There are not enough replicas: it waits for a newer topology if that may help, else it fails.
     fn come_short(&mut self, part: QuorumPart, moment: &Moment<'_>) {
         match self.in_flux {
-            true => self.pause.begin(moment.now_us),
+            true => self.backoff.begin(moment.now_us),
             false => self.fail_short(part, moment),
         }
     }

@@ -5,9 +5,9 @@ use fondaco_model::versioned::Change;
 use fondaco_protocol::replica::PutOver;
 
 use super::{Fate, Intent, Owner, Purpose, Step, Try, Write};
-use crate::quorum::asks::Ask;
+use crate::asks::Ask;
+use crate::operation::Moment;
 use crate::quorum::counts::count;
-use crate::quorum::operation::Moment;
 use crate::quorum::shortfall::{QuorumPart, Trouble};
 
 impl Write {

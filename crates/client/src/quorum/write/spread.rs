@@ -4,10 +4,10 @@ use fondaco_model::NodeId;
 use smallvec::SmallVec;
 
 use super::{Purpose, Step, Write};
+use crate::asks::NEVER;
+use crate::operation::Moment;
 use crate::quorum::PREFERRED_WAIT_US;
-use crate::quorum::asks::NEVER;
 use crate::quorum::counts::count;
-use crate::quorum::operation::Moment;
 use crate::quorum::replicas::{Nodes, hint_keepers, is_well};
 use crate::quorum::shortfall::{QuorumPart, Trouble};
 

@@ -1,28 +1,26 @@
-//! What all operations on versioned stores have in common: how they are driven.
+//! What all operations have in common, look-ups and those on versioned stores: how they are driven.
 
 use std::sync::Arc;
 
 use fondaco_model::NodeId;
-use fondaco_protocol::replica::ReplicaReply;
-use fondaco_protocol::replica::ReplicaRequest;
 
-use super::counts::QuorumCounters;
+use crate::quorum::QuorumCounters;
 use crate::read::{Directory, Failure, Steering};
 
-/// The number of a request to a replica within its operation.
+/// The number of a request to a node within its operation.
 pub type AskId = u32;
 
-/// A request to a replica, to be sent.
+/// A request to a node, to be sent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outgoing {
+pub struct Outgoing<R> {
     /// Its number within the operation: what comes back is told with it.
     pub id: AskId,
-    /// Whom to ask.
+    /// The node to ask.
     pub node: NodeId,
-    /// When nobody will wait for the answer any more.
+    /// From then on the answer is in vain.
     pub deadline_us: u64,
     /// What to ask.
-    pub request: ReplicaRequest,
+    pub request: R,
 }
 
 /// What an operation may look at whenever it is told something: the time, and what operations share.
@@ -37,21 +35,26 @@ pub struct Moment<'a> {
     pub latest: &'a Arc<Directory>,
     /// Budgets, and what was learnt.
     pub steering: &'a Steering,
-    /// What is counted.
+    /// What operations on versioned stores count.
     pub counts: &'a QuorumCounters,
 }
 
-/// An operation on a versioned store, as whoever drives it sees it.
+/// An operation, as its driver sees it.
 ///
 /// The driver sends what [`next_send`](Self::next_send) gives, tells what comes back and what time it is, and
-/// sends again, until the operation is over. It is answered before that, as a rule: then the caller need wait no
+/// sends again, until the operation is over. It may be answered before that: then the caller need wait no
 /// longer, and what is left goes on without it.
 pub trait Operation {
-    /// What to send next; nothing until something comes back, when it is the other's turn.
-    fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing>;
+    /// What it asks of nodes.
+    type Request;
+    /// What they answer.
+    type Reply;
 
-    /// A replica answered.
-    fn on_reply(&mut self, id: AskId, reply: ReplicaReply, moment: &Moment<'_>);
+    /// What to send next; nothing until something comes back, or its time has come.
+    fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing<Self::Request>>;
+
+    /// A node answered.
+    fn on_reply(&mut self, id: AskId, reply: Self::Reply, moment: &Moment<'_>);
 
     /// Nothing will come back for a request.
     fn on_failure(&mut self, id: AskId, failure: Failure, moment: &Moment<'_>);

@@ -1,7 +1,8 @@
-//! Drives operations on versioned stores: between their logic and the connections, or the replica in the process.
+//! The driver of all operations: it stands between their logic and the connections, or the replica in the process, with
+//! the client's clock and alarm.
 //!
-//! The caller waits until an operation is answered. What it does after that, for replicas that were slow or had
-//! less, goes on in a task of its own; how many there are is bounded.
+//! The caller waits until an operation is answered. What a write or a read of a versioned store does after that, for
+//! replicas that were slow or had less, goes on in a task of its own; how many there are is bounded.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -11,32 +12,76 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fondaco_model::NodeId;
-use fondaco_protocol::now_unix_ms;
 use fondaco_protocol::replica::{ReplicaOperation, ReplicaReply, ReplicaRequest};
+use fondaco_protocol::{WireKey, now_unix_ms};
 use tokio::sync::watch;
 
 use crate::client::{Client, Inner, Snapshot};
-use crate::drive::next_snapshot;
 use crate::error::ClientError;
-use crate::link::{Call, CallOutcomes, Replies};
-use crate::quorum::{Moment, Operation, Outgoing};
-use crate::read::Failure;
+use crate::link::{Ask, Inbox, Outcomes, Request};
+use crate::operation::{Moment, Operation, Outgoing};
+use crate::options::ReadOptions;
+use crate::read::{BatchReply, BatchRequest, Failure, Read};
 
 /// How many operations may go on after they were answered.
 const BACKGROUND_MAX: usize = 4096;
 
+/// A request, as the driver sends it.
+pub(crate) trait Sendable: Request {
+    /// Carries the request out within the process, if its node is this one; else gives it back, ready for a connection.
+    fn carry_out_here(
+        outgoing: Outgoing<Self>,
+        inner: &Inner,
+        inbox: &Arc<Inbox<Self::Reply>>,
+    ) -> Option<Outgoing<Self>>;
+}
+
+impl Sendable for BatchRequest {
+    fn carry_out_here(outgoing: Outgoing<Self>, _: &Inner, _: &Arc<Inbox<Self::Reply>>) -> Option<Outgoing<Self>> {
+        Some(outgoing)
+    }
+}
+
+impl Sendable for ReplicaRequest {
+    fn carry_out_here(
+        mut outgoing: Outgoing<Self>,
+        inner: &Inner,
+        inbox: &Arc<Inbox<Self::Reply>>,
+    ) -> Option<Outgoing<Self>> {
+        let here = inner.replica.as_ref();
+        if let Some(replica) = here.filter(|replica| replica.node() == Some(outgoing.node)) {
+            let (id, inbox) = (outgoing.id, Arc::clone(inbox));
+            replica.request(outgoing.request, Box::new(move |reply| inbox.push(id, Ok(reply))));
+            return None;
+        }
+        if let ReplicaOperation::Put { is_charged, .. } = &mut outgoing.request.operation {
+            *is_charged = inner.charges_quotas;
+        }
+        Some(outgoing)
+    }
+}
+
 /// An operation that is being driven.
-struct Run<O> {
+struct Run<O: Operation<Request: Sendable<Reply = O::Reply>>> {
     inner: Arc<Inner>,
     operation: O,
-    replies: Arc<Replies>,
+    inbox: OwnInbox<O::Reply>,
     snapshot: Arc<Snapshot>,
     newer: Option<watch::Receiver<Option<Arc<Snapshot>>>>,
 }
 
+/// The inbox of an operation, closed when the operation is over or given up.
+struct OwnInbox<R>(Arc<Inbox<R>>);
+
+impl<R> Drop for OwnInbox<R> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 /// What an operation waits for.
-enum Wake {
-    Replies(CallOutcomes),
+enum Wake<R> {
+    Outcomes(Outcomes<R>),
     Directory(Arc<Snapshot>),
     Time,
 }
@@ -51,6 +96,17 @@ impl Drop for InBackground {
 }
 
 impl Inner {
+    /// Carries out a look-up.
+    pub(crate) async fn read(
+        self: &Arc<Self>,
+        keys: Vec<WireKey>,
+        options: &ReadOptions,
+    ) -> Result<BatchReply, ClientError> {
+        let mut run = self.begin(|_, moment| Read::start(Arc::new(keys), options.clone(), moment))?;
+        run.until(Read::is_over).await;
+        run.operation.finish()
+    }
+
     /// Carries out an operation, and takes its answer. It goes on until it is over, without the caller.
     pub(crate) async fn coordinate<O, T>(
         self: &Arc<Self>,
@@ -58,12 +114,12 @@ impl Inner {
         take: impl FnOnce(&mut O) -> Result<T, ClientError>,
     ) -> Result<T, ClientError>
     where
-        O: Operation + Send + 'static,
+        O: Operation<Request = ReplicaRequest, Reply = ReplicaReply> + Send + 'static,
     {
         let mut run = self.begin(start)?;
         run.until(O::is_answered).await;
         let answer = take(&mut run.operation);
-        if let Some(guard) = self.left_to_do(&run) {
+        if let Some(guard) = self.left_to_do(&run.operation) {
             drop(self.transport.spawn(async move {
                 let _guard = guard;
                 run.until(O::is_over).await;
@@ -72,7 +128,7 @@ impl Inner {
         answer
     }
 
-    /// Carries out an operation until it is over, and tells its answer when that is there: for those who have a task
+    /// Carries out an operation until it is over, and tells its answer when that is there: for callers with a task
     /// of their own for it.
     pub(crate) async fn coordinate_to_the_end<O, T>(
         self: &Arc<Self>,
@@ -80,7 +136,7 @@ impl Inner {
         take: impl FnOnce(&mut O) -> Result<T, ClientError>,
         answer: impl FnOnce(Result<T, ClientError>),
     ) where
-        O: Operation,
+        O: Operation<Request = ReplicaRequest, Reply = ReplicaReply>,
     {
         let mut run = match self.begin(start) {
             Ok(run) => run,
@@ -88,12 +144,12 @@ impl Inner {
         };
         run.until(O::is_answered).await;
         answer(take(&mut run.operation));
-        if let Some(_guard) = self.left_to_do(&run) {
+        if let Some(_guard) = self.left_to_do(&run.operation) {
             run.until(O::is_over).await;
         }
     }
 
-    fn begin<O: Operation>(
+    fn begin<O: Operation<Request: Sendable<Reply = O::Reply>>>(
         self: &Arc<Self>,
         start: impl FnOnce(&Snapshot, &Moment<'_>) -> Result<O, ClientError>,
     ) -> Result<Run<O>, ClientError> {
@@ -101,15 +157,15 @@ impl Inner {
         Ok(Run {
             operation: start(&snapshot, &self.moment(&snapshot))?,
             inner: Arc::clone(self),
-            replies: Arc::default(),
+            inbox: OwnInbox(Arc::default()),
             snapshot,
             newer: None,
         })
     }
 
     /// Whether an operation that is answered is to go on in the background: it is not over, and not too many do.
-    fn left_to_do<O: Operation>(self: &Arc<Self>, run: &Run<O>) -> Option<InBackground> {
-        if run.operation.is_over() {
+    fn left_to_do(self: &Arc<Self>, operation: &impl Operation) -> Option<InBackground> {
+        if operation.is_over() {
             return None;
         }
         let guard = InBackground(Arc::clone(self));
@@ -130,32 +186,19 @@ impl Inner {
         }
     }
 
-    /// Whether a node's replica is the one in this process.
-    fn is_local(&self, node: NodeId) -> bool {
-        self.replica.as_ref().is_some_and(|local| local.node() == Some(node))
-    }
-
-    /// Sends a request to a replica: the one in this process, or over a connection.
-    fn send_to_replica(&self, mut outgoing: Outgoing, snapshot: &Snapshot, replies: &Arc<Replies>) {
-        let id = outgoing.id;
-        if let Some(local) = self.replica.as_ref().filter(|_| self.is_local(outgoing.node)) {
-            let replies = Arc::clone(replies);
-            return local.request(outgoing.request, Box::new(move |reply| replies.push(id, Ok(reply))));
-        }
-        if let ReplicaOperation::Put { is_charged, .. } = &mut outgoing.request.operation {
-            *is_charged = self.charges_quotas;
-        }
+    /// Sends a request over a connection to its node.
+    fn send<Q: Request>(&self, outgoing: Outgoing<Q>, snapshot: &Snapshot, inbox: &Arc<Inbox<Q::Reply>>) {
         match snapshot.link(outgoing.node) {
-            Some(link) => link.call(Call::new(outgoing, replies)),
+            Some(link) => link.submit(Ask::new(outgoing, inbox)),
             None => {
                 let reason = "the node is no longer in the topology".into();
-                replies.push(id, Err(Failure::Unsent(reason)));
+                inbox.push(outgoing.id, Err(Failure::Unsent(reason)));
             }
         }
     }
 }
 
-impl<O: Operation> Run<O> {
+impl<O: Operation<Request: Sendable<Reply = O::Reply>>> Run<O> {
     /// Goes on until the operation is that far.
     async fn until(&mut self, is_there: impl Fn(&O) -> bool) {
         let inner = Arc::clone(&self.inner);
@@ -169,8 +212,8 @@ impl<O: Operation> Run<O> {
             let wake = {
                 let mut next = pin!(next_snapshot(self.newer.as_mut()));
                 poll_fn(|context| {
-                    if let Poll::Ready(outcomes) = self.replies.poll(context) {
-                        return Poll::Ready(Wake::Replies(outcomes));
+                    if let Poll::Ready(outcomes) = self.inbox.0.poll(context) {
+                        return Poll::Ready(Wake::Outcomes(outcomes));
                     }
                     if let Poll::Ready(snapshot) = next.as_mut().poll(context) {
                         return Poll::Ready(Wake::Directory(snapshot));
@@ -188,7 +231,7 @@ impl<O: Operation> Run<O> {
                 self.snapshot = latest;
             }
             match wake {
-                Wake::Replies(outcomes) => self.hear(outcomes),
+                Wake::Outcomes(outcomes) => self.hear(outcomes),
                 Wake::Directory(latest) => {
                     self.snapshot = latest;
                     self.operation.on_directory(&inner.moment(&self.snapshot));
@@ -206,7 +249,7 @@ impl<O: Operation> Run<O> {
     }
 
     /// Tells the operation what came back.
-    fn hear(&mut self, outcomes: CallOutcomes) {
+    fn hear(&mut self, outcomes: Outcomes<O::Reply>) {
         let moment = self.inner.moment(&self.snapshot);
         for (id, outcome) in outcomes {
             match outcome {
@@ -223,11 +266,14 @@ impl<O: Operation> Run<O> {
             let Some(outgoing) = self.operation.next_send(&moment) else {
                 break;
             };
-            let is_local = self.inner.is_local(outgoing.node);
-            self.inner.send_to_replica(outgoing, &self.snapshot, &self.replies);
-            if is_local {
-                // What it has in memory it has told already, and others need not.
-                self.hear(self.replies.take());
+            let inbox = &self.inbox.0;
+            match O::Request::carry_out_here(outgoing, &self.inner, inbox) {
+                Some(outgoing) => self.inner.send(outgoing, &self.snapshot, inbox),
+                // What the replica has in memory it has told already, and others need not.
+                None => {
+                    let outcomes = inbox.take();
+                    self.hear(outcomes);
+                }
             }
         }
         while let Some(node) = self.operation.take_suspended() {
@@ -245,8 +291,21 @@ impl<O: Operation> Run<O> {
     }
 }
 
+/// The next snapshot; never, where none is waited for.
+async fn next_snapshot(newer: Option<&mut watch::Receiver<Option<Arc<Snapshot>>>>) -> Arc<Snapshot> {
+    if let Some(newer) = newer {
+        while newer.changed().await.is_ok() {
+            let snapshot = newer.borrow_and_update().clone();
+            if let Some(snapshot) = snapshot {
+                return snapshot;
+            }
+        }
+    }
+    std::future::pending().await
+}
+
 impl Client {
-    /// Asks one replica one thing, and waits for the answer: for those who compare replicas, or hand over hints.
+    /// Asks one replica one thing, and waits for the answer: for comparing replicas, and handing over hints.
     /// It is neither retried nor hedged.
     ///
     /// # Errors
@@ -260,15 +319,17 @@ impl Client {
     ) -> Result<ReplicaReply, ClientError> {
         let inner = self.inner();
         let snapshot = inner.current.load_full().ok_or_else(|| inner.no_topology(0))?;
-        let replies = Arc::<Replies>::default();
+        let inbox = Arc::<Inbox<ReplicaReply>>::default();
         let outgoing = Outgoing {
             id: 0,
             node,
             deadline_us: inner.clock.now_us().saturating_add(timeout.as_micros() as u64),
             request,
         };
-        inner.send_to_replica(outgoing, &snapshot, &replies);
-        let reply = poll_fn(|context| replies.poll(context));
+        if let Some(outgoing) = ReplicaRequest::carry_out_here(outgoing, inner, &inbox) {
+            inner.send(outgoing, &snapshot, &inbox);
+        }
+        let reply = poll_fn(|context| inbox.poll(context));
         let outcomes = tokio::time::timeout(timeout, reply).await;
         let mut outcomes = outcomes.map_err(|_| ClientError::Timeout {
             deadline_ms: timeout.as_millis() as u64,

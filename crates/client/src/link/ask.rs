@@ -1,0 +1,191 @@
+//! A request on its way to a node, and the inbox of the operation that waits for what comes back.
+//!
+//! One inbox an operation. Its lock is held as long as it takes to move an outcome in or out.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use fondaco_protocol::replica::{ReplicaReply, ReplicaRequest};
+use fondaco_resp::ReplyItem;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use super::Message;
+use crate::operation::{AskId, Outgoing};
+use crate::read::{Answer, BatchRequest, Failure};
+
+/// What a connection carries.
+pub(crate) trait Request: Sized {
+    /// What comes back.
+    type Reply;
+
+    /// Whether it need not be sent once the operation is over.
+    const ENDS_WITH_OPERATION: bool;
+
+    /// The request, as a connection is told it.
+    fn message(ask: Ask<Self>) -> Message;
+}
+
+impl Request for BatchRequest {
+    type Reply = Answer;
+    const ENDS_WITH_OPERATION: bool = true;
+
+    fn message(ask: Ask<Self>) -> Message {
+        Message::Read(ask)
+    }
+}
+
+impl Request for ReplicaRequest {
+    type Reply = ReplicaReply;
+    const ENDS_WITH_OPERATION: bool = false;
+
+    fn message(ask: Ask<Self>) -> Message {
+        // Few are: the queue is not to be as wide as they are.
+        Message::Replica(Box::new(ask))
+    }
+}
+
+/// What came back for the requests of one operation: mostly one.
+pub(crate) type Outcomes<R> = SmallVec<[(AskId, Result<R, Failure>); 1]>;
+
+/// Where what comes back for the requests of one operation arrives, from connections and from the replica within the
+/// process.
+#[derive(Debug)]
+pub(crate) struct Inbox<R> {
+    arrived: Mutex<Arrived<R>>,
+    is_closed: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Arrived<R> {
+    outcomes: Outcomes<R>,
+    waker: Option<Waker>,
+}
+
+impl<R> Default for Inbox<R> {
+    fn default() -> Self {
+        Self {
+            arrived: Mutex::new(Arrived {
+                outcomes: SmallVec::new(),
+                waker: None,
+            }),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+}
+
+impl<R> Inbox<R> {
+    /// Takes what has come, if anything has.
+    pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Outcomes<R>> {
+        let mut arrived = self.arrived.lock();
+        if !arrived.outcomes.is_empty() {
+            return Poll::Ready(std::mem::take(&mut arrived.outcomes));
+        }
+        match &mut arrived.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    /// Takes what has come by now.
+    pub(crate) fn take(&self) -> Outcomes<R> {
+        std::mem::take(&mut self.arrived.lock().outcomes)
+    }
+
+    /// Something came back.
+    pub(crate) fn push(&self, id: AskId, outcome: Result<R, Failure>) {
+        let waker = {
+            let mut arrived = self.arrived.lock();
+            arrived.outcomes.push((id, outcome));
+            arrived.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Nothing is waited for any more.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Relaxed);
+    }
+}
+
+/// A request on its way. However it ends, its operation hears of it, once.
+pub(crate) struct Ask<Q: Request> {
+    pub(super) request: Q,
+    pub(super) deadline_us: u64,
+    /// None once the operation has heard.
+    inbox: Option<Arc<Inbox<Q::Reply>>>,
+    id: AskId,
+    in_flight: Option<Arc<AtomicUsize>>,
+}
+
+impl<Q: Request> Ask<Q> {
+    /// A request of the operation with this inbox.
+    pub(crate) fn new(outgoing: Outgoing<Q>, inbox: &Arc<Inbox<Q::Reply>>) -> Self {
+        Self {
+            request: outgoing.request,
+            deadline_us: outgoing.deadline_us,
+            inbox: Some(Arc::clone(inbox)),
+            id: outgoing.id,
+            in_flight: None,
+        }
+    }
+
+    /// It counts in this number until it ends.
+    pub(super) fn counted(mut self, in_flight: &Arc<AtomicUsize>) -> Self {
+        self.in_flight = Some(Arc::clone(in_flight));
+        self
+    }
+
+    /// How much time is left, in microseconds; nothing if it is not to be sent any more.
+    pub(super) fn left_us(&self, now_us: u64) -> Option<u64> {
+        let is_over = |inbox: &Arc<Inbox<_>>| Q::ENDS_WITH_OPERATION && inbox.is_closed.load(Relaxed);
+        let left_us = self.deadline_us.saturating_sub(now_us);
+        (left_us > 0 && !self.inbox.as_ref().is_none_or(is_over)).then_some(left_us)
+    }
+
+    pub(super) fn answer(mut self, reply: Q::Reply) {
+        self.tell(Ok(reply));
+    }
+
+    pub(super) fn fail(mut self, failure: Failure) {
+        self.tell(Err(failure));
+    }
+
+    /// It was not sent in time.
+    pub(super) fn expire(self) {
+        self.fail(Failure::Unsent("its time was over before it could be sent".into()));
+    }
+
+    fn tell(&mut self, outcome: Result<Q::Reply, Failure>) {
+        if let Some(inbox) = self.inbox.take() {
+            inbox.push(self.id, outcome);
+        }
+    }
+}
+
+impl Ask<ReplicaRequest> {
+    /// Hands over what a received reply says; false if it is no reply to this request.
+    pub(super) fn answer_received(self, reply: &Bytes, items: &[ReplyItem]) -> bool {
+        let reply = ReplicaReply::parse(self.request.operation.command(), reply, items);
+        let is_one = reply.is_some();
+        // Dropped without an answer, it is lost, as all behind it are: the connection ends.
+        if let Some(reply) = reply {
+            self.answer(reply);
+        }
+        is_one
+    }
+}
+
+impl<Q: Request> Drop for Ask<Q> {
+    fn drop(&mut self) {
+        if let Some(in_flight) = self.in_flight.take() {
+            in_flight.fetch_sub(1, Relaxed);
+        }
+        self.tell(Err(Failure::Lost("the connection was given up".into())));
+    }
+}
