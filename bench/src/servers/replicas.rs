@@ -223,7 +223,9 @@ impl Replicas {
     /// The beginning of a request between replicas, which goes by no routing table.
     fn request(&self, name: &str) -> Cmd {
         let mut request = cmd(name);
-        request.arg(self.store_id).arg(ANSWER_MAX.as_millis() as u64).arg(0);
+        request
+            .arg(format!("v1;timeout={}", ANSWER_MAX.as_millis()))
+            .arg(self.store_id);
         request
     }
 

@@ -1,6 +1,7 @@
 //! What nodes and clients of one cluster say to each other, over the Redis protocol or within one process.
 //!
 //! - [`WireKey`]: a key with the name of its store, and the slot that follows;
+//! - [`Envelope`]: how a request is to be carried out: versioned, and extensible;
 //! - [`replica`]: what a replica of a versioned store is asked, and what it answers;
 //! - [`RequestKey`]: requests over HTTP, signed with the token of the cluster;
 //! - [`trusting`]: TLS to nodes whose certificates are in a file;
@@ -10,12 +11,14 @@
 
 #![deny(unsafe_code)]
 
+mod envelope;
 mod key;
 pub mod proof;
 pub mod replica;
 mod signature;
 mod trust;
 
+pub use envelope::{Envelope, EnvelopeError};
 pub use key::{InvalidKey, WireKey};
 pub use signature::{RequestKey, SIGNED_MS_MAX, SeenSignatures, Signature, SignedRequest, TIME_HEADER, Unacceptable};
 pub use trust::{TrustError, trusting};

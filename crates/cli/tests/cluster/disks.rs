@@ -85,7 +85,7 @@ fn keys_that_a_slow_disk_holds_up_time_out_by_themselves_and_are_read_from_anoth
     for key in 0..KEYS {
         let mut read = redis::cmd("FONDACO.READ");
         // Of whichever store has the name, its current version, within so many milliseconds.
-        read.arg(0).arg(0).arg(100).arg(STORE).arg(key);
+        read.arg("v1;timeout=100").arg(0).arg(0).arg(STORE).arg(key);
         match read.query::<Vec<Option<String>>>(&mut redis) {
             Ok(values) => assert_eq!(values, [Some(value(1, key))]),
             Err(error) if error.code() == Some("NOTHERE") => {}

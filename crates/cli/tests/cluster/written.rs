@@ -175,9 +175,8 @@ fn lose_and_return(engine: &str) {
     until("the node that was away has all", || {
         acknowledged.keys().all(|key| {
             let mut held = redis::cmd("FONDACO.RGET");
-            held.arg(1)
-                .arg(1000)
-                .arg(0)
+            held.arg("v1;timeout=1000")
+                .arg(1)
                 .arg("FULL")
                 .arg("s")
                 .arg(key.trim_start_matches("s:"));

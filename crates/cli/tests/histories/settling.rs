@@ -106,9 +106,8 @@ impl Replicas {
             let mut request = redis::cmd("FONDACO.RGET");
             // Stores are numbered as they are created.
             request
+                .arg(format!("v1;timeout={ANSWER_MS}"))
                 .arg(at + 1)
-                .arg(ANSWER_MS)
-                .arg(0)
                 .arg("FULL")
                 .arg(store)
                 .arg(&key[..]);

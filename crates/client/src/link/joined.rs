@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fondaco_protocol::Envelope;
 use fondaco_protocol::replica::ReplicaRequest;
 use fondaco_resp::{Protocol, Reply, ReplyItem};
 use smallvec::SmallVec;
@@ -71,15 +72,15 @@ impl Joined {
     }
 
     /// Writes the requests to the output, if there are any, and counts them as owed:
-    /// `FONDACO.READ store-id version timeout-ms store key …`.
+    /// `FONDACO.READ envelope store-id version store key …`.
     pub(super) fn encode(&mut self, output: &mut Vec<u8>, owed: &mut Owed) {
         let Some(first) = self.asks.first() else { return };
         let mut writer = Reply::new(output, Protocol::Resp2);
         writer.array(5 + self.keys);
         writer.bulk(b"FONDACO.READ");
+        Envelope::with_timeout_ms(self.timeout_ms).write(&mut writer);
         writer.bulk_decimal(first.request.store_id.into());
         writer.bulk_decimal(first.request.version.get());
-        writer.bulk_decimal(self.timeout_ms);
         writer.bulk(first.request.store().as_bytes());
         for ask in &self.asks {
             debug_assert_eq!(

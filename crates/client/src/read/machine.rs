@@ -54,7 +54,7 @@ pub struct Read {
     pub(super) failed: Option<ClientError>,
 }
 
-/// What a node is asked: `FONDACO.READ store-id version timeout-ms store key …`.
+/// What a node is asked: `FONDACO.READ envelope store-id version store key …`.
 #[derive(Debug, Clone)]
 pub struct BatchRequest {
     /// The number of the store to ask for: its name may be another's by now.

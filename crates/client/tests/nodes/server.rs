@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fondaco_protocol::Envelope;
 use fondaco_protocol::proof::{End, Introduction, ProofKey};
 use fondaco_protocol::replica::ReplicaRequest;
 use fondaco_resp::{Arguments, Limits, Parse, Protocol, Reply, parse_request};
@@ -253,9 +254,9 @@ fn answer(
         }
         "FONDACO.READ" => {
             let seen = Seen {
-                store_id: words[1].parse().unwrap(),
-                version: words[2].parse().unwrap(),
-                timeout_ms: words[3].parse().unwrap(),
+                timeout_ms: Envelope::parse(words[1].as_bytes()).unwrap().timeout_ms.unwrap(),
+                store_id: words[2].parse().unwrap(),
+                version: words[3].parse().unwrap(),
                 store: words[4].clone(),
                 keys: words[5..].to_vec(),
             };

@@ -184,7 +184,7 @@ fn replicas_become_equal(cluster: &TestCluster) {
             let mut records = zones.each_mut().map(|zone| {
                 let replies = zone
                     .each_mut()
-                    .map(|node| node.ask(&format!("FONDACO.RGET 1 1000 0 FULL cart {key}")));
+                    .map(|node| node.ask(&format!("FONDACO.RGET v1;timeout=1000 1 FULL cart {key}")));
                 let mut held = replies.into_iter().filter(|reply| !reply.starts_with(b"-"));
                 let record = held.next().expect("each zone has a replica");
                 assert!(held.next().is_none(), "and no second one");

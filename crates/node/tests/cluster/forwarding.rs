@@ -91,7 +91,8 @@ fn a_node_answers_peers_for_what_it_holds_and_nothing_else() {
     cluster.publish();
     let (here, there) = (cluster.key_on(0), cluster.key_not_on(0));
     let mut connection = cluster.nodes[0].connect();
-    let mut read = |version: u64, keys: &str| connection.send(&format!("FONDACO.READ 1 {version} 1000 pymk {keys}"));
+    let mut read =
+        |version: u64, keys: &str| connection.send(&format!("FONDACO.READ v1;timeout=1000 1 {version} pymk {keys}"));
     for (asked, version) in [(0, 1), (1, 1), (2, 2)] {
         let answer = elements(read(asked, &format!("{here} nosuch {there}")).unwrap());
         let [found, absent, elsewhere]: [Value; 3] = answer.try_into().unwrap();
@@ -111,15 +112,22 @@ fn a_node_answers_peers_for_what_it_holds_and_nothing_else() {
         "{gone}"
     );
     assert!(read(0, "").unwrap_err().starts_with("BADKEY"));
-    for no_number in ["x 0 1000", "1 x 1000", "1 0 x", "-1 0 1000"] {
+    for no_number in ["x 0", "1 x", "-1 0"] {
         let error = connection
-            .send(&format!("FONDACO.READ {no_number} pymk 1"))
+            .send(&format!("FONDACO.READ v1 {no_number} pymk 1"))
             .unwrap_err();
         assert!(error.starts_with("ERR value is not an integer"), "{error}");
     }
+    // What an older release, or a later one, would say.
+    for no_envelope in ["1000", "v2;timeout=1000", "v1;!fan-out=2", "v1;timeout=x"] {
+        let error = connection
+            .send(&format!("FONDACO.READ {no_envelope} 1 0 pymk 1"))
+            .unwrap_err();
+        assert!(error.starts_with("ERR invalid envelope"), "{error}");
+    }
     assert!(
         connection
-            .send("FONDACO.READ 1 0 1000 other 1")
+            .send("FONDACO.READ v1 1 0 other 1")
             .unwrap_err()
             .starts_with("NOSTORE")
     );
@@ -135,8 +143,7 @@ fn a_node_does_not_answer_for_another_store_of_the_same_name() {
     cluster.publish();
     let key = cluster.key_on(0);
     let mut connection = cluster.nodes[0].connect();
-    let mut read =
-        |store: u64, version: u64| connection.send(&format!("FONDACO.READ {store} {version} 1000 pymk {key}"));
+    let mut read = |store: u64, version: u64| connection.send(&format!("FONDACO.READ v1 {store} {version} pymk {key}"));
     for (other, version) in [(1, 1), (1, 0), (3, 1), (65_538, 1)] {
         let error = read(other, version).unwrap_err();
         assert!(
@@ -198,7 +205,7 @@ fn nodes_are_users_to_one_another_and_rights_are_checked_where_the_client_is() {
     );
     assert!(
         connection
-            .send("FONDACO.READ 1 0 0 pymk 1")
+            .send("FONDACO.READ v1 1 0 pymk 1")
             .unwrap_err()
             .starts_with("NOPERM")
     );

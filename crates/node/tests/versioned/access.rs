@@ -58,9 +58,9 @@ fn a_user_is_not_told_which_stores_there_are_that_it_may_not_read() {
         "FONDACO.GET @:1",
         "FONDACO.PUT @:1 c x",
         "FONDACO.SCAN @ 0 0 10",
-        "FONDACO.READ 0 0 0 @ 1",
-        "FONDACO.RGET 1 1000 0 FULL @ 1",
-        "FONDACO.RTREE 1 1000 0 @ 0 1 0",
+        "FONDACO.READ v1 0 0 @ 1",
+        "FONDACO.RGET v1 1 FULL @ 1",
+        "FONDACO.RTREE v1 1 @ 0 1 0",
     ] {
         let missing = told(command, "n");
         assert_eq!(told(command, "s"), missing, "{command}");

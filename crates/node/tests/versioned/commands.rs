@@ -445,13 +445,13 @@ fn who_may_not_write_a_store_does_not_in_any_way() {
         "DEL s:1",
         "GETEX s:1 PERSIST",
         "FONDACO.PUT s:1 c x",
-        "FONDACO.RMERGE 1 9 0 s 1 x",
+        "FONDACO.RMERGE v1;timeout=9 1 s 1 x",
     ];
     let reads = [
         "GET s:1",
         "TTL s:1",
         "FONDACO.GET s:1",
-        "FONDACO.RGET 1 1000 0 FULL s 1",
+        "FONDACO.RGET v1;timeout=1000 1 FULL s 1",
     ];
     for command in writes.iter().chain(&reads) {
         assert_eq!(connection.code(command), "NOAUTH", "{command}");
@@ -476,7 +476,7 @@ fn a_request_typed_in_quotes_is_one_like_others() {
     let cluster = Cluster::start(three());
     let mut typed = TcpStream::connect(cluster.nodes[0].address()).unwrap();
     typed.set_read_timeout(Some(PATIENCE)).unwrap();
-    let requests = b"SET s:1 \"a b\"\r\nGET 's:1'\r\nFONDACO.RGET \"1\" 1000 0 FULL s never\r\n";
+    let requests = b"SET s:1 \"a b\"\r\nGET 's:1'\r\nFONDACO.RGET v1 \"1\" FULL s never\r\n";
     typed.write_all(requests).unwrap();
     let mut replies = [0; 18];
     typed.read_exact(&mut replies).unwrap();

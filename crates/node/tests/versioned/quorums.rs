@@ -256,7 +256,7 @@ fn a_replica_answers_with_so_much_at_a_time_and_is_asked_for_the_rest() {
         );
     }
     // Whoever asks for one key again and again gets no more of it.
-    let words = ["FONDACO.RGET", "1", "0", "0", "FULL", "s"]
+    let words = ["FONDACO.RGET", "v1;timeout=0", "1", "FULL", "s"]
         .map(str::to_owned)
         .into_iter();
     let words: Vec<String> = words.chain(std::iter::repeat_n(keys[0].clone(), 50_000)).collect();

@@ -23,6 +23,8 @@ use crate::server::window::{Failure, OUTPUT_BYTES_MAX, Place};
 const READS_MAX: usize = 64;
 /// How far ahead of the key that is being answered cold ones are looked for.
 const KEYS_AHEAD: usize = 256;
+/// The longest that a peer may say it waits, in milliseconds: a day.
+const TIMEOUT_MS_MAX: u64 = 86_400_000;
 
 /// Cold reads under way, with the places of the keys that wait for them, in order; and up to where keys
 /// were looked at.
@@ -248,9 +250,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let (key, _) = self.window.key(place.key);
         let read = self.context.cold.finish(version, key, read);
         match self.window.timeout_ms(place) {
-            None | Some(0) => read.await.map_err(Unread::Failed),
+            None => read.await.map_err(Unread::Failed),
             Some(timeout_ms) => {
-                let deadline = started + Duration::from_millis(u64::from(timeout_ms));
+                let deadline = started + Duration::from_millis(timeout_ms.min(TIMEOUT_MS_MAX));
                 match tokio::time::timeout_at(deadline.into(), read).await {
                     Ok(read) => read.map_err(Unread::Failed),
                     Err(_) => Err(Unread::TimedOut { timeout_ms }),
@@ -263,5 +265,5 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 /// Why a key was not read.
 enum Unread {
     Failed(FormatError),
-    TimedOut { timeout_ms: u32 },
+    TimedOut { timeout_ms: u64 },
 }

@@ -6,6 +6,7 @@
 
 use fondaco_format::Probe;
 use fondaco_model::{Slot, SlotPrefix, VersionNumber};
+use fondaco_protocol::Envelope;
 use fondaco_resp::command::CommandId;
 use fondaco_resp::{Arguments, parse_integer};
 
@@ -191,7 +192,8 @@ impl Window {
         let catalog = admission.catalog;
         let argument = |at| arguments.get(at, buffer).unwrap_or_default();
         let number = |at| parse_integer(argument(at)).and_then(|number| u64::try_from(number).ok());
-        let (Some(wanted_id), Some(number), Some(timeout_ms)) = (number(1), number(2), number(3)) else {
+        let envelope = Envelope::parse(argument(1)).map_err(|error| format!("ERR {error}"))?;
+        let (Some(wanted_id), Some(number)) = (number(2), number(3)) else {
             return Err("ERR value is not an integer or out of range".into());
         };
         let store = admission.session.readable_store(catalog, argument(4))?;
@@ -214,8 +216,8 @@ impl Window {
             let probe = catalog.version(version).probe(argument(at));
             self.push_key(argument(at), store, version, probe);
         }
-        let timeout_ms = u32::try_from(timeout_ms).unwrap_or(u32::MAX);
-        self.end_request(CommandId::FondacoRead, Detail::TimeoutMs(timeout_ms));
+        let detail = envelope.timeout_ms.map_or(Detail::None, Detail::TimeoutMs);
+        self.end_request(CommandId::FondacoRead, detail);
         Ok(())
     }
 

@@ -66,7 +66,7 @@ enum Detail {
     /// How long the key is that `MEMORY USAGE` measures, with its store's name.
     KeyBytes(usize),
     /// How long `FONDACO.READ` may take.
-    TimeoutMs(u32),
+    TimeoutMs(u64),
 }
 
 struct Key {
@@ -232,7 +232,7 @@ impl Window {
     }
 
     /// How long the request at a place may take, if it says so.
-    pub(in crate::server) fn timeout_ms(&self, place: &Place) -> Option<u32> {
+    pub(in crate::server) fn timeout_ms(&self, place: &Place) -> Option<u64> {
         match self.requests.get(place.request)?.detail {
             Detail::TimeoutMs(timeout_ms) => Some(timeout_ms),
             Detail::None | Detail::Range(..) | Detail::KeyBytes(_) => None,

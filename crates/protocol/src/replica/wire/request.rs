@@ -1,7 +1,4 @@
-//! Requests as arguments of commands, and back. All begin with the number of the store, the time, and the epoch, 0 for
-//! none.
-
-use std::num::NonZeroU64;
+//! Requests as arguments of commands, and back. All begin with the envelope, and the number of the store.
 
 use bytes::Bytes;
 use fondaco_model::versioned::{Update, VectorClock};
@@ -9,6 +6,7 @@ use fondaco_model::{KEY_BYTES_MAX, NodeId, PartitionId, StoreName};
 use fondaco_resp::{Reply, parse_integer};
 use thiserror::Error;
 
+use crate::envelope::{Envelope, EnvelopeError};
 use crate::replica::request::{
     KeyRecord, Known, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaCommand, ReplicaOperation, ReplicaRequest,
 };
@@ -16,6 +14,9 @@ use crate::replica::request::{
 /// Why arguments are no [`ReplicaRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReplicaRequestError {
+    /// The first argument is no envelope that can be followed.
+    #[error(transparent)]
+    Envelope(#[from] EnvelopeError),
     /// Too few arguments, or half a pair at the end.
     #[error("wrong number of arguments: {command} takes {takes}")]
     Count {
@@ -43,9 +44,6 @@ fn invalid(what: &'static str, got: &[u8], allowed: &'static str) -> ReplicaRequ
         allowed,
     }
 }
-
-/// Behind a write that a quota was charged with.
-const CHARGED: &[u8] = b"CHARGED";
 
 /// In the place of the part of records that is asked for: those that are other than what is known.
 const OTHER: &[u8] = b"OTHER";
@@ -83,12 +81,16 @@ impl ReplicaRequest {
     /// says itself.
     pub fn write(&self, timeout_ms: u64, writer: &mut Reply<'_>) {
         let command = self.operation.command();
+        let envelope = Envelope {
+            timeout_ms: Some(timeout_ms),
+            epoch: self.epoch,
+            is_charged: matches!(self.operation, ReplicaOperation::Put { is_charged: true, .. }),
+        };
         let head = |writer: &mut Reply<'_>, rest: usize| {
-            writer.array(4 + rest);
+            writer.array(3 + rest);
             writer.bulk(command.name().as_bytes());
+            envelope.write(writer);
             writer.bulk_decimal(self.store_id.into());
-            writer.bulk_decimal(timeout_ms);
-            writer.bulk_decimal(self.epoch.map_or(0, NonZeroU64::get));
         };
         let store = self.store.as_str().as_bytes();
         match &self.operation {
@@ -116,9 +118,9 @@ impl ReplicaRequest {
                 key,
                 context,
                 update,
-                is_charged,
+                is_charged: _,
             } => {
-                head(writer, 5 + usize::from(*is_charged));
+                head(writer, 5);
                 writer.bulk(over.word().as_bytes());
                 writer.bulk(store);
                 writer.bulk(key);
@@ -127,9 +129,6 @@ impl ReplicaRequest {
                 bytes.clear();
                 update.encode(&mut bytes);
                 writer.bulk(&bytes);
-                if *is_charged {
-                    writer.bulk(CHARGED);
-                }
             }
             ReplicaOperation::Merge { records } => {
                 head(writer, 1 + 2 * records.len());
@@ -182,9 +181,8 @@ impl ReplicaRequest {
     /// [`ReplicaRequestError`]: what is wrong with which argument. A node answers it behind `ERR`.
     pub fn parse(command: ReplicaCommand, arguments: impl Iterator<Item = Bytes>) -> Result<Self, ReplicaRequestError> {
         let mut left = Left { command, arguments };
+        let envelope = Envelope::parse(&left.next()?)?;
         let store_id = left.number("store-id", u16::MAX.into())? as u16;
-        let timeout_ms = left.number("timeout-ms", u64::MAX)?;
-        let epoch = NonZeroU64::new(left.number("epoch", u64::MAX)?);
         let wanted = match command {
             ReplicaCommand::Get => Some(left.wanted()?),
             _ => None,
@@ -201,7 +199,7 @@ impl ReplicaRequest {
                     key: left.key()?,
                     context: left.context()?,
                     update: left.update()?,
-                    is_charged: left.is_charged()?,
+                    is_charged: envelope.is_charged,
                 };
                 left.end()?;
                 operation
@@ -270,8 +268,8 @@ impl ReplicaRequest {
         Ok(Self {
             store_id,
             store,
-            timeout_ms,
-            epoch,
+            timeout_ms: envelope.timeout_ms.unwrap_or(u64::MAX),
+            epoch: envelope.epoch,
             operation,
         })
     }
@@ -317,17 +315,13 @@ impl<I: Iterator<Item = Bytes>> Left<I> {
         ReplicaRequestError::Count {
             command: self.command.name(),
             takes: match self.command {
-                ReplicaCommand::Get => {
-                    "store-id timeout-ms epoch FULL|CONTEXT store key…, or … OTHER store (key known)…"
-                }
-                ReplicaCommand::Put => {
-                    "store-id timeout-ms epoch CONTEXT|ALL|UNCHANGED store key context update [CHARGED]"
-                }
-                ReplicaCommand::Merge => "store-id timeout-ms epoch store (key record)…",
-                ReplicaCommand::Hint => "store-id timeout-ms epoch store target-node (key record)…",
-                ReplicaCommand::Tree => "store-id timeout-ms epoch store partition depth node…",
-                ReplicaCommand::Sync => "store-id timeout-ms epoch store partition depth (leaf digests)…",
-                ReplicaCommand::OldestHint => "store-id timeout-ms epoch store",
+                ReplicaCommand::Get => "envelope store-id FULL|CONTEXT store key…, or … OTHER store (key known)…",
+                ReplicaCommand::Put => "envelope store-id CONTEXT|ALL|UNCHANGED store key context update",
+                ReplicaCommand::Merge => "envelope store-id store (key record)…",
+                ReplicaCommand::Hint => "envelope store-id store target-node (key record)…",
+                ReplicaCommand::Tree => "envelope store-id store partition depth node…",
+                ReplicaCommand::Sync => "envelope store-id store partition depth (leaf digests)…",
+                ReplicaCommand::OldestHint => "envelope store-id store",
             },
         }
     }
@@ -377,14 +371,6 @@ impl<I: Iterator<Item = Bytes>> Left<I> {
             .into_iter()
             .find(|over| word.eq_ignore_ascii_case(over.word().as_bytes()));
         over.ok_or_else(|| invalid("condition", &word, "CONTEXT, ALL or UNCHANGED"))
-    }
-
-    fn is_charged(&mut self) -> Result<bool, ReplicaRequestError> {
-        match self.another() {
-            None => Ok(false),
-            Some(word) if word.eq_ignore_ascii_case(CHARGED) => Ok(true),
-            Some(word) => Err(invalid("mark", &word, "CHARGED")),
-        }
     }
 
     fn store(&mut self) -> Result<StoreName, ReplicaRequestError> {
@@ -439,6 +425,8 @@ impl<I: Iterator<Item = Bytes>> Left<I> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use fondaco_model::versioned::TIME_UNIX_MS_MAX;
     use fondaco_resp::{Arguments, Limits, Parse, Protocol, parse_request};
     use proptest::prelude::*;
@@ -547,6 +535,7 @@ mod tests {
             ]),
             arguments in prop::collection::vec(
                 prop_oneof![
+                    Just(b"v1;timeout=5".to_vec()),
                     Just(b"1".to_vec()),
                     Just(b"FULL".to_vec()),
                     Just(b"OTHER".to_vec()),
@@ -568,17 +557,21 @@ mod tests {
             refused.unwrap_err().to_string()
         };
         assert_eq!(
-            parse(ReplicaCommand::Get, "1 50 7 SOME s k"),
+            parse(ReplicaCommand::Get, "v1;timeout=50;epoch=7 1 SOME s k"),
             r#"invalid part "SOME": use FULL, CONTEXT or OTHER"#
         );
         assert_eq!(
-            parse(ReplicaCommand::Get, "1 50 7 OTHER s k seven"),
+            parse(ReplicaCommand::Get, "v1;timeout=50;epoch=7 1 OTHER s k seven"),
             r#"invalid digest "seven": use 8 bytes, ? or none"#
         );
-        assert!(parse(ReplicaCommand::Get, "1 50 7 OTHER s k").starts_with("wrong number of arguments: FONDACO.RGET"));
-        assert!(parse(ReplicaCommand::Get, "1 50 0 FULL s").ends_with("OTHER store (key known)…"));
-        assert!(parse(ReplicaCommand::Merge, "1 50 0 s key").starts_with("wrong number of arguments: FONDACO.RMERGE"));
-        assert!(parse(ReplicaCommand::Hint, "1 50 0 s 0 key record").starts_with(r#"invalid target-node "0""#));
-        assert!(parse(ReplicaCommand::Tree, "65536 50 0 s 0 0 0").starts_with(r#"invalid store-id "65536""#));
+        assert!(
+            parse(ReplicaCommand::Get, "v1;timeout=50;epoch=7 1 OTHER s k")
+                .starts_with("wrong number of arguments: FONDACO.RGET")
+        );
+        assert!(parse(ReplicaCommand::Get, "v1 1 FULL s").ends_with("OTHER store (key known)…"));
+        assert!(parse(ReplicaCommand::Merge, "v1 1 s key").starts_with("wrong number of arguments: FONDACO.RMERGE"));
+        assert!(parse(ReplicaCommand::Hint, "v1 1 s 0 key record").starts_with(r#"invalid target-node "0""#));
+        assert!(parse(ReplicaCommand::Tree, "1 50 0 s 0 0 0").starts_with(r#"invalid envelope "1""#));
+        assert!(parse(ReplicaCommand::Tree, "v1 65536 s 0 0 0").starts_with(r#"invalid store-id "65536""#));
     }
 }

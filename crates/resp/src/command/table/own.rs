@@ -29,9 +29,9 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         )
         .flags(Flags::READONLY.and(Flags::FAST))
         .arguments(&[
+            Argument::new("envelope", String),
             Argument::new("store-id", Integer),
             Argument::new("version", Integer),
-            Argument::new("timeout-ms", Integer),
             Argument::new("store", String),
             Argument::new("key", String).multiple(),
         ]),

@@ -4,9 +4,8 @@
 use super::*;
 use crate::command::ArgumentKind::{Integer, String};
 
+const ENVELOPE: Argument = Argument::new("envelope", String);
 const STORE_ID: Argument = Argument::new("store-id", Integer);
-const TIMEOUT_MS: Argument = Argument::new("timeout-ms", Integer);
-const EPOCH: Argument = Argument::new("epoch", Integer);
 const STORE: Argument = Argument::new("store", String);
 const KEYS_AND_RECORDS: Argument = Argument::block(
     "key_record",
@@ -17,7 +16,7 @@ const PARTITION: Argument = Argument::new("partition", Integer);
 const DEPTH: Argument = Argument::new("depth", Integer);
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
-    CommandSpec::new(Id::FondacoRGet, "fondaco.rget", -7, Group::Own)
+    CommandSpec::new(Id::FondacoRGet, "fondaco.rget", -6, Group::Own)
         .doc(
             SINCE,
             O_KEYS,
@@ -25,9 +24,8 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         )
         .flags(Flags::READONLY.and(Flags::FAST))
         .arguments(&[
+            ENVELOPE,
             STORE_ID,
-            TIMEOUT_MS,
-            EPOCH,
             Argument::one_of(
                 "wanted",
                 &[
@@ -57,7 +55,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
                 ],
             ),
         ]),
-    CommandSpec::new(Id::FondacoRPut, "fondaco.rput", -9, Group::Own)
+    CommandSpec::new(Id::FondacoRPut, "fondaco.rput", 8, Group::Own)
         .doc(
             SINCE,
             O_1,
@@ -65,9 +63,8 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         )
         .flags(Flags::WRITE.and(Flags::DENY_OOM))
         .arguments(&[
+            ENVELOPE,
             STORE_ID,
-            TIMEOUT_MS,
-            EPOCH,
             Argument::one_of(
                 "over",
                 &[
@@ -80,13 +77,12 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             Argument::new("key", String),
             Argument::new("context", String),
             Argument::new("update", String),
-            Argument::word("charged", "CHARGED").optional(),
         ]),
-    CommandSpec::new(Id::FondacoRMerge, "fondaco.rmerge", -7, Group::Own)
+    CommandSpec::new(Id::FondacoRMerge, "fondaco.rmerge", -6, Group::Own)
         .doc(SINCE, O_KEYS, "Merges records into those that this replica has")
         .flags(Flags::WRITE.and(Flags::DENY_OOM))
-        .arguments(&[STORE_ID, TIMEOUT_MS, EPOCH, STORE, KEYS_AND_RECORDS]),
-    CommandSpec::new(Id::FondacoRHint, "fondaco.rhint", -8, Group::Own)
+        .arguments(&[ENVELOPE, STORE_ID, STORE, KEYS_AND_RECORDS]),
+    CommandSpec::new(Id::FondacoRHint, "fondaco.rhint", -7, Group::Own)
         .doc(
             SINCE,
             O_KEYS,
@@ -94,14 +90,13 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         )
         .flags(Flags::WRITE.and(Flags::DENY_OOM))
         .arguments(&[
+            ENVELOPE,
             STORE_ID,
-            TIMEOUT_MS,
-            EPOCH,
             STORE,
             Argument::new("node", Integer),
             KEYS_AND_RECORDS,
         ]),
-    CommandSpec::new(Id::FondacoRTree, "fondaco.rtree", -8, Group::Own)
+    CommandSpec::new(Id::FondacoRTree, "fondaco.rtree", -7, Group::Own)
         .doc(
             SINCE,
             O_KEYS,
@@ -109,15 +104,14 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         )
         .flags(Flags::READONLY)
         .arguments(&[
+            ENVELOPE,
             STORE_ID,
-            TIMEOUT_MS,
-            EPOCH,
             STORE,
             PARTITION,
             DEPTH,
             Argument::new("node", Integer).multiple(),
         ]),
-    CommandSpec::new(Id::FondacoRSync, "fondaco.rsync", -7, Group::Own)
+    CommandSpec::new(Id::FondacoRSync, "fondaco.rsync", -6, Group::Own)
         .doc(
             SINCE,
             O_KEYS,
@@ -125,9 +119,8 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         )
         .flags(Flags::READONLY)
         .arguments(&[
+            ENVELOPE,
             STORE_ID,
-            TIMEOUT_MS,
-            EPOCH,
             STORE,
             PARTITION,
             DEPTH,
@@ -138,12 +131,12 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             .optional()
             .multiple(),
         ]),
-    CommandSpec::new(Id::FondacoRHints, "fondaco.rhints", 5, Group::Own)
+    CommandSpec::new(Id::FondacoRHints, "fondaco.rhints", 4, Group::Own)
         .doc(
             SINCE,
             O_1,
             "Gives the time of the oldest record that is kept for another node",
         )
         .flags(Flags::READONLY.and(Flags::FAST))
-        .arguments(&[STORE_ID, TIMEOUT_MS, EPOCH, STORE]),
+        .arguments(&[ENVELOPE, STORE_ID, STORE]),
 ];

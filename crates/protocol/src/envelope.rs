@@ -1,0 +1,167 @@
+//! What messages between nodes begin with: how a request is to be carried out, as against what is asked.
+//!
+//! ```text
+//! v1;timeout=250;epoch=12;charged
+//! ```
+//!
+//! A version, and fields behind it, in any order, each a name or a name with a value. Nodes of two releases
+//! speak to each other while a cluster is upgraded, so a field that a node does not know is passed over; one that
+//! changes what the request means has a name that begins with `!`, and a node that does not know it refuses the
+//! request. Another version is refused, too.
+
+use std::io::{Cursor, Write};
+use std::num::NonZeroU64;
+
+use fondaco_resp::Reply;
+use thiserror::Error;
+
+/// The version of envelopes that this release writes, and reads.
+const VERSION: &[u8] = b"v1";
+
+/// The longest envelope, in bytes.
+const BYTES_MAX: usize = 4096;
+
+/// The longest that is written here: two numbers of 20 digits, and names.
+const WRITTEN_BYTES_MAX: usize = 80;
+
+/// How a request of another node, or of a client that knows nodes, is to be carried out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Envelope {
+    /// `timeout`: how long the answer is waited for, in milliseconds; none for as long as it takes. What is not begun
+    /// by then is not to be begun.
+    pub timeout_ms: Option<u64>,
+    /// `epoch`: that of the routing table by which nodes were chosen, where answers are counted.
+    pub epoch: Option<NonZeroU64>,
+    /// `charged`: the store's quota was charged with it by the sender.
+    pub is_charged: bool,
+}
+
+/// Why an argument is no envelope that can be followed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum EnvelopeError {
+    /// It is none, or one of another version.
+    #[error("invalid envelope {got:?}: this node reads v1, as in v1;timeout=250")]
+    Version {
+        /// Its first bytes.
+        got: Box<str>,
+    },
+    /// A field has a value that cannot be.
+    #[error("invalid envelope: {field:?} is not a field with a whole number")]
+    Value {
+        /// The field.
+        field: Box<str>,
+    },
+    /// A field changes what the request means, and is not known here.
+    #[error("invalid envelope: {field:?} is not known to this node, which is older: upgrade it")]
+    Unknown {
+        /// The field.
+        field: Box<str>,
+    },
+}
+
+impl Envelope {
+    /// One that only says how much time there is.
+    pub fn with_timeout_ms(timeout_ms: u64) -> Self {
+        Self {
+            timeout_ms: Some(timeout_ms),
+            ..Self::default()
+        }
+    }
+
+    /// Writes it as one argument.
+    pub fn write(&self, writer: &mut Reply<'_>) {
+        let mut text = Cursor::new([0; WRITTEN_BYTES_MAX]);
+        // There is room for all of it.
+        let _ = text.write_all(VERSION);
+        if let Some(timeout_ms) = self.timeout_ms {
+            let _ = write!(text, ";timeout={timeout_ms}");
+        }
+        if let Some(epoch) = self.epoch {
+            let _ = write!(text, ";epoch={epoch}");
+        }
+        if self.is_charged {
+            let _ = text.write_all(b";charged");
+        }
+        let length = text.position() as usize;
+        writer.bulk(&text.get_ref()[..length]);
+    }
+
+    /// The envelope that an argument is.
+    ///
+    /// # Errors
+    /// [`EnvelopeError`]: another version, a value that cannot be, a field that must not be passed over.
+    pub fn parse(text: &[u8]) -> Result<Self, EnvelopeError> {
+        let mut fields = text.split(|&byte| byte == b';');
+        if text.len() > BYTES_MAX || fields.next() != Some(VERSION) {
+            return Err(EnvelopeError::Version { got: head(text) });
+        }
+        let mut envelope = Self::default();
+        for field in fields {
+            let mut halves = field.splitn(2, |&byte| byte == b'=');
+            let (name, value) = (halves.next().unwrap_or_default(), halves.next());
+            let number = || number(value).ok_or_else(|| EnvelopeError::Value { field: head(field) });
+            match name {
+                b"timeout" => envelope.timeout_ms = Some(number()?),
+                b"epoch" => envelope.epoch = NonZeroU64::new(number()?),
+                b"charged" => envelope.is_charged = true,
+                [b'!', ..] => return Err(EnvelopeError::Unknown { field: head(field) }),
+                _ => {}
+            }
+        }
+        Ok(envelope)
+    }
+}
+
+fn number(value: Option<&[u8]>) -> Option<u64> {
+    let number = fondaco_resp::parse_integer(value?)?;
+    u64::try_from(number).ok()
+}
+
+/// The first bytes of something that is not understood.
+fn head(text: &[u8]) -> Box<str> {
+    text[..text.len().min(80)].escape_ascii().to_string().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use fondaco_resp::{Arguments, Limits, Protocol, parse_request};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            timeout_ms in prop::option::of(0..=i64::MAX as u64),
+            epoch in 0..=i64::MAX as u64,
+            is_charged in any::<bool>(),
+        ) {
+            let envelope = Envelope { timeout_ms, epoch: NonZeroU64::new(epoch), is_charged };
+            let (mut buffer, mut arguments) = (Vec::new(), Arguments::new());
+            let mut writer = Reply::new(&mut buffer, Protocol::Resp2);
+            writer.array(1);
+            envelope.write(&mut writer);
+            parse_request(&buffer, &Limits::default(), &mut arguments).unwrap();
+            prop_assert_eq!(Envelope::parse(arguments.get(0, &buffer).unwrap()), Ok(envelope));
+        }
+
+        #[test]
+        fn whatever_comes_is_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _ = Envelope::parse(&text);
+            let _ = Envelope::parse(&[VERSION, b";", &text].concat());
+        }
+    }
+
+    #[test]
+    fn fields_of_later_releases_are_passed_over_unless_they_must_not_be() {
+        let known = Envelope::with_timeout_ms(5);
+        assert_eq!(Envelope::parse(b"v1;trace=abc=d;timeout=5;;quiet"), Ok(known));
+        let refused = |text: &[u8]| Envelope::parse(text).unwrap_err().to_string();
+        assert!(refused(b"v1;timeout=5;!fan-out=2").contains("\"!fan-out=2\" is not known"));
+        assert!(refused(b"v2;timeout=5").contains("this node reads v1"));
+        assert!(refused(b"1000").contains("this node reads v1"));
+        assert!(refused(b"v1;timeout=soon").contains("\"timeout=soon\""));
+        assert!(refused(b"v1;epoch").contains("\"epoch\""));
+        assert!(refused(&[b"v1;", &[b'x'; BYTES_MAX][..]].concat()).contains("invalid envelope"));
+    }
+}
