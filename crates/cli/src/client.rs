@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+pub use fondaco_backup::{Refused, is_refused};
 use fondaco_control::http::{ErrorResource, FRAME_BYTES_MAX, NEXT_HEADER, NodeStatus, StoreResource};
 use fondaco_control::{RequestKey, SIGNED_MS_MAX, SignedRequest, TIME_HEADER, agent_trusting, now_unix_ms, trusting};
 use serde::Serialize;
@@ -55,16 +56,6 @@ enum Proof {
     Token(String),
     /// By signing each request with it.
     Signature(RequestKey),
-}
-
-/// What the node refused, and why; or that it cannot be reached.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct Refused {
-    /// The code of the error, for programs.
-    pub code: String,
-    /// What it says to people.
-    pub message: String,
 }
 
 impl Client {
@@ -139,6 +130,11 @@ impl Client {
     /// Sends something, and reads the answer.
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> anyhow::Result<T> {
         self.read(self.send(http::Method::POST, path, Some((JSON, &serde_json::to_vec(body)?)))?)
+    }
+
+    /// Sends JSON; the answer, if there is one, is not read.
+    pub fn post_json(&self, path: &str, body: &[u8]) -> anyhow::Result<()> {
+        self.send(http::Method::POST, path, Some((JSON, body))).map(drop)
     }
 
     /// Sends bytes; the answer, if there is one, is not read.
@@ -314,13 +310,6 @@ impl Client {
             self.base
         )
     }
-}
-
-/// Whether the node refused with this code.
-pub fn is_refused(error: &anyhow::Error, code: &str) -> bool {
-    error
-        .downcast_ref::<Refused>()
-        .is_some_and(|refused| refused.code == code)
 }
 
 /// The code of an error, for programs: what the node refused with, or what failed here.

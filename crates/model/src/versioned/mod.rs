@@ -40,7 +40,9 @@ pub use record::{
 };
 pub use replica::{COUNTER_MAX, Dot, DotSource, ReplicaId};
 pub use resolution::{Resolution, Resolved, resolve};
-pub use settings::{Durability, EngineKind, Handoff, SettingsError, VersionedChange, VersionedSettings};
+pub use settings::{
+    Durability, EngineKind, Handoff, SettingsError, VersionedChange, VersionedSettings, owners_to_read,
+};
 pub use tree::{HashTree, LEAF_BITS_MAX, LEAF_BITS_MIN, LEAF_KEYS_MAX, record_hash};
 pub use word::WordError;
 pub use write::{Change, Over, TIME_UNIX_MS_MAX, Update, WriteError};

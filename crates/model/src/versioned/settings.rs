@@ -6,6 +6,12 @@ use serde::{Deserialize, Serialize};
 use super::resolution::Resolution;
 use super::word::words;
 
+/// How many of N owners have to be read to meet every write that W of them have acknowledged: N - W + 1, so that fewer
+/// than W are left out; one at least.
+pub fn owners_to_read(owners: usize, writes: usize) -> usize {
+    (owners + 1).saturating_sub(writes).max(1)
+}
+
 /// The settings of a versioned store. Of its N replicas, R answer a read before it is answered, and W have a
 /// write before that is acknowledged. With R + W > N, and no sloppy quorum, a read sees every write that was
 /// acknowledged before it.

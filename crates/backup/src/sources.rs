@@ -9,8 +9,9 @@
 use std::collections::BTreeSet;
 
 use anyhow::anyhow;
+use fondaco_model::versioned::owners_to_read;
 
-use super::cluster::{Passing, StoreSettings, Topology};
+use crate::cluster::{Passing, StoreSettings, Topology};
 
 /// Which nodes are read.
 #[derive(Debug, Clone)]
@@ -59,7 +60,7 @@ impl Sources {
             self.check_all(topology)?;
             return Ok(there);
         }
-        let needed = (owners.len() + 1).saturating_sub(self.writes).max(1);
+        let needed = owners_to_read(owners.len(), self.writes);
         if there.len() < needed {
             let absent = list(owners.iter().filter(|node| !is_there(node)));
             let count = there.len();

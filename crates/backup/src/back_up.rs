@@ -1,4 +1,4 @@
-//! `fondaco backup`: all records of a versioned store are read from its nodes, and written.
+//! Making a backup: all records of a versioned store are read from its nodes, and written.
 //!
 //! A partition is read from nodes that stay its owners meanwhile, or it is read anew. So is one of which a node
 //! failed: from others, or from the same when it is back. Several are read side by side, each by a thread with
@@ -9,65 +9,48 @@ use std::sync::mpsc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, bail};
-use clap::Args;
 use fondaco_model::StoreName;
 use fondaco_storage::Location;
 use serde::Serialize;
 
-use super::cluster::{Cluster, Passing, Patience, StoreId, Topology};
-use super::manifest::{self, Manifest, Names};
-use super::pace::{BYTES_PER_SECOND_DEFAULT, Pace};
-use super::pages::Pages;
-use super::records::{RecordsFile, RecordsWriter};
-use super::replicas::Replicas;
-use super::sources::Sources;
-use crate::arguments::ControlPort;
-use crate::commands::build::parse_bytes;
-use crate::output::{self, Output};
-use crate::progress::Display;
+use crate::cluster::{Cluster, Passing, Patience, StoreId, Topology};
+use crate::manifest::{self, Manifest, Names};
+use crate::pace::Pace;
+use crate::pages::Pages;
+use crate::port::Ports;
+use crate::records::{RecordsFile, RecordsWriter};
+use crate::replicas::Replicas;
+use crate::sources::Sources;
+use crate::{Job, Progress};
 
-/// `fondaco backup`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Every write that was acknowledged before the backup began is in it; of those that come meanwhile, some are.
-Reads and writes go on. A backup that fails leaves no files, one that is killed leaves files that the same command deletes when it begins anew.
-
-Example:
-  fondaco backup carts --output s3://backups/carts-2026-11-21")]
-pub struct BackupOptions {
-    /// The store, a versioned one
-    store: StoreName,
-
-    /// Where to: a directory that is empty or missing, or a URL
-    #[arg(long, value_name = "URL")]
-    output: Location,
-
-    /// Read no more than this a second from all nodes together; 0 is no limit
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = BYTES_PER_SECOND_DEFAULT)]
-    bytes_per_second: u64,
-
-    /// Read so many partitions side by side
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=64), default_value_t = 4)]
-    partitions_at_once: u64,
-
-    #[command(flatten)]
-    node: ControlPort,
+/// What a backup that was made is.
+#[derive(Debug, Serialize)]
+pub struct BackedUp {
+    /// The store.
+    pub store: String,
+    /// Where the backup is.
+    pub url: String,
+    /// When it began, in milliseconds since 1970: all writes that were acknowledged before are in it.
+    pub began_unix_ms: u64,
+    /// How many partitions there are.
+    pub partitions: usize,
+    /// How many records are in it.
+    pub records: u64,
+    /// How long its files are.
+    pub bytes: u64,
 }
 
-#[derive(Serialize)]
-struct BackupResult {
-    store: String,
-    url: String,
-    began_unix_ms: u64,
-    partitions: usize,
-    records: u64,
-    bytes: u64,
-}
-
-/// Makes a backup.
-pub fn back_up(options: &BackupOptions, output: &Output) -> anyhow::Result<()> {
-    let (name, location) = (&options.store, &options.output);
-    let mut cluster = Cluster::new(&options.node)?;
+/// Makes a backup of a store, in a directory that is empty or missing, reading so many partitions side by side.
+///
+/// # Errors
+/// No such store, too few nodes for too long, a place that cannot be written. Then there is no backup.
+pub fn back_up(
+    name: &StoreName,
+    location: &Location,
+    partitions_at_once: usize,
+    job: Job<'_>,
+) -> anyhow::Result<BackedUp> {
+    let mut cluster = Cluster::new(job.ports)?;
     let Some(settings) = cluster.settings(name)? else {
         bail!(
             "no store {name:?} on {}: fondaco store list shows those there are",
@@ -81,11 +64,12 @@ pub fn back_up(options: &BackupOptions, output: &Output) -> anyhow::Result<()> {
     for partition in 0..count {
         sources.of(&topology, partition)?;
     }
-    let pace = Pace::new(options.bytes_per_second)?;
+    let pace = Pace::new(job.bytes_per_second, job.is_stopped);
     manifest::clear(location)?;
     let began_unix_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
     let names = Names::new()?;
     let mut reading = Reading {
+        ports: job.ports,
         store: StoreId {
             name,
             created_unix_ms: settings.created_unix_ms,
@@ -98,17 +82,19 @@ pub fn back_up(options: &BackupOptions, output: &Output) -> anyhow::Result<()> {
         sources,
         pace: &pace,
     };
-    let made = reading.all(keepers, options, output).and_then(|files| {
-        let manifest = Manifest {
-            store: name.to_string(),
-            began_unix_ms,
-            settings,
-            files,
-        };
-        location.sync_all()?;
-        manifest.write(location)?;
-        Ok(manifest)
-    });
+    let made = reading
+        .all(keepers, partitions_at_once, job.progress)
+        .and_then(|files| {
+            let manifest = Manifest {
+                store: name.to_string(),
+                began_unix_ms,
+                settings,
+                files,
+            };
+            location.sync_all()?;
+            manifest.write(location)?;
+            Ok(manifest)
+        });
     let manifest = made.map_err(|error| {
         let left = match names.delete(location) {
             Ok(()) => "and no file of this attempt is left".to_owned(),
@@ -118,23 +104,13 @@ pub fn back_up(options: &BackupOptions, output: &Output) -> anyhow::Result<()> {
             "there is no backup in {location}, {left}: run it again to begin anew"
         ))
     })?;
-    let result = BackupResult {
+    Ok(BackedUp {
         store: manifest.store.clone(),
         url: location.to_string(),
         began_unix_ms,
         partitions: count,
         records: manifest.records(),
         bytes: manifest.bytes(),
-    };
-    output.result(&result, |result| {
-        format!(
-            "backed up store {}: {} records, {}\nnext: fondaco restore {} {}\n",
-            result.store,
-            output::count(result.records),
-            output::bytes(result.bytes),
-            result.store,
-            result.url
-        )
     })
 }
 
@@ -142,8 +118,8 @@ pub fn back_up(options: &BackupOptions, output: &Output) -> anyhow::Result<()> {
 fn side_by_side(
     readings: Vec<Reading<'_>>,
     count: usize,
-    pace: &Pace,
-    display: &mut Display,
+    pace: &Pace<'_>,
+    progress: &mut dyn FnMut(Progress),
 ) -> anyhow::Result<Vec<RecordsFile>> {
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
@@ -171,8 +147,11 @@ fn side_by_side(
                 Ok(file) => {
                     records += file.records;
                     files.push((partition, file));
-                    let fraction = files.len() as f64 / count as f64;
-                    display.show("backing up", fraction, &format!("{} records", output::count(records)));
+                    progress(Progress {
+                        phase: "backing up",
+                        fraction: files.len() as f64 / count as f64,
+                        records,
+                    });
                 }
                 // Those that follow have given up for its sake.
                 Err(error) => {
@@ -191,20 +170,21 @@ fn side_by_side(
 
 /// A store that is being read.
 struct Reading<'a> {
+    ports: &'a dyn Ports,
     store: StoreId<'a>,
     location: &'a Location,
     names: &'a Names,
     replicas: u32,
-    cluster: Cluster,
+    cluster: Cluster<'a>,
     topology: Topology,
     sources: Sources,
-    pace: &'a Pace,
+    pace: &'a Pace<'a>,
 }
 
 impl<'a> Reading<'a> {
     /// Another one of the same store, with connections of its own.
-    fn beside(&self, port: &ControlPort) -> anyhow::Result<Reading<'a>> {
-        let mut cluster = Cluster::new(port)?;
+    fn beside(&self) -> anyhow::Result<Reading<'a>> {
+        let mut cluster = Cluster::new(self.ports)?;
         let topology = cluster.look_up(self.replicas)?;
         Ok(Reading {
             cluster,
@@ -215,18 +195,22 @@ impl<'a> Reading<'a> {
     }
 
     /// Writes everything. Returns its files.
-    fn all(&mut self, keepers: Vec<u32>, options: &BackupOptions, output: &Output) -> anyhow::Result<Vec<RecordsFile>> {
+    fn all(
+        &mut self,
+        keepers: Vec<u32>,
+        partitions_at_once: usize,
+        progress: &mut dyn FnMut(Progress),
+    ) -> anyhow::Result<Vec<RecordsFile>> {
         let count = self.topology.partitions.get() as usize;
-        let mut display = Display::new(output.is_quiet());
         let mut files = Vec::with_capacity(count + 1);
         if !keepers.is_empty() {
             files.push(self.hints(keepers)?);
         }
         let mut readings = Vec::new();
-        for _ in 0..count.min(options.partitions_at_once as usize) {
-            readings.push(self.beside(&options.node)?);
+        for _ in 0..count.min(partitions_at_once) {
+            readings.push(self.beside()?);
         }
-        files.extend(side_by_side(readings, count, self.pace, &mut display)?);
+        files.extend(side_by_side(readings, count, self.pace, progress)?);
         self.cluster.check_store(self.store, self.pace, "read")?;
         Ok(files)
     }
@@ -297,8 +281,8 @@ impl<'a> Reading<'a> {
         let epoch = self.topology.epoch;
         let mut replicas = Vec::with_capacity(nodes.len());
         for node in nodes {
-            let client = self.cluster.node(node)?;
-            replicas.push(Pages::of_partition(&self.store, partition, epoch, node, client));
+            let port = self.cluster.node(node)?;
+            replicas.push(Pages::of_partition(&self.store, partition, epoch, node, port));
         }
         let mut replicas = Replicas::new(replicas.into_iter());
         let mut writer = RecordsWriter::create(self.location, self.names.of_partition(partition))?;

@@ -10,7 +10,7 @@ use fondaco_control::http::Frame;
 use fondaco_format::key_hash;
 use fondaco_model::versioned::Record;
 
-use super::pages::Pages;
+use crate::pages::Pages;
 
 /// Some replicas of a partition.
 pub struct Replicas<'a>(Vec<Replica<'a>>);

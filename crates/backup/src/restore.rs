@@ -1,4 +1,4 @@
-//! `fondaco restore`: the records of a backup are joined with what nodes hold.
+//! Restoring a backup: the records of a backup are joined with what nodes hold.
 //!
 //! All files are read and verified before the first record is sent. A record is sent to every node that is there
 //! and owns its partition, or takes its writes while a plan moves it, as many as have to acknowledge a write or more; the
@@ -7,20 +7,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, anyhow, bail};
-use clap::Args;
-use fondaco_control::http::{Frame, NewStore, StoreResource, VersionedOptions};
+use fondaco_control::http::{Frame, NewStore, VersionedOptions};
 use fondaco_model::{StoreDefinition, StoreKind, StoreName, slot_of_key};
 use fondaco_storage::Location;
 use serde::Serialize;
 
-use super::cluster::{Cluster, Passing, Patience, StoreId, StoreSettings, Topology, ask};
-use super::manifest::Manifest;
-use super::pace::{BYTES_PER_SECOND_DEFAULT, Pace};
-use crate::arguments::ControlPort;
-use crate::client::Client;
-use crate::commands::build::parse_bytes;
-use crate::output::{self, Output};
-use crate::progress::Display;
+use crate::cluster::{Cluster, Passing, Patience, StoreId, StoreSettings, Topology, ask};
+use crate::manifest::Manifest;
+use crate::pace::Pace;
+use crate::port::Port;
+use crate::{Job, Progress};
 
 /// About how many bytes of records are sent at a time; one record at least.
 const BATCH_BYTES: usize = 1 << 20;
@@ -28,82 +24,74 @@ const BATCH_BYTES: usize = 1 << 20;
 /// What a node refuses with when it has too much to do, or has not heard of the store yet: it is asked again.
 const NOT_YET: [&str; 3] = ["overloaded", "unavailable", "store_not_found"];
 
-/// `fondaco restore`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-All of the backup is verified before anything is restored. What was written since stays, and reads and writes go
-on; a key that was deleted longer ago than the store remembers comes back. It may be run again at any time.
-
-Example:
-  fondaco restore carts s3://backups/carts-2026-11-21 --create
-  fondaco restore carts s3://backups/carts-2026-11-21 --dry-run")]
-pub struct RestoreOptions {
-    /// The store, a versioned one; not necessarily of the name that was backed up
-    store: StoreName,
-
-    /// Where the backup is: a directory, or a URL
-    #[arg(value_name = "URL")]
-    source: Location,
-
-    /// Create the store if there is none, with the settings that it had
-    #[arg(long)]
-    create: bool,
-
-    /// Verify the backup, and restore nothing: no node is asked
-    #[arg(long)]
-    dry_run: bool,
-
-    /// Restore no more than this a second; 0 is no limit
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = BYTES_PER_SECOND_DEFAULT)]
-    bytes_per_second: u64,
-
-    #[command(flatten)]
-    node: ControlPort,
+/// What was restored, or verified.
+#[derive(Debug, Serialize)]
+pub struct Restored {
+    /// The store that it went to.
+    pub store: String,
+    /// Where the backup is.
+    pub url: String,
+    /// When the backup began, in milliseconds since 1970.
+    pub began_unix_ms: u64,
+    /// How many records are in it.
+    pub records: u64,
+    /// Whether the store was created for it.
+    pub created: bool,
+    /// Whether it was verified only.
+    pub dry_run: bool,
+    /// Nodes that some records did not go to: they get them from others.
+    pub left_out: BTreeSet<u32>,
+    /// The store that was backed up.
+    #[serde(skip)]
+    pub source: String,
 }
 
-#[derive(Serialize)]
-struct RestoreResult {
-    store: String,
-    url: String,
-    began_unix_ms: u64,
-    records: u64,
-    created: bool,
-    dry_run: bool,
-    left_out: BTreeSet<u32>,
-}
-
-/// Restores a backup.
-pub fn restore(options: &RestoreOptions, output: &Output) -> anyhow::Result<()> {
-    let (name, location) = (&options.store, &options.source);
-    let manifest = Manifest::read(location)?;
-    let mut display = Display::new(output.is_quiet());
-    let mut result = RestoreResult {
-        store: name.to_string(),
-        url: location.to_string(),
-        began_unix_ms: manifest.began_unix_ms,
-        records: manifest.records(),
-        created: false,
-        dry_run: options.dry_run,
-        left_out: BTreeSet::new(),
-    };
-    let pace = Pace::new(options.bytes_per_second)?;
-    if options.dry_run {
-        verify(&manifest, location, &pace, &mut display)?;
-        drop(display);
-        return output.result(&result, |result| {
-            let count = output::count(result.records);
-            format!("the backup is whole: {count} records of store {}\n", manifest.store)
-        });
+impl Restored {
+    fn of(manifest: &Manifest, name: &StoreName, location: &Location) -> Self {
+        Self {
+            store: name.to_string(),
+            url: location.to_string(),
+            began_unix_ms: manifest.began_unix_ms,
+            records: manifest.records(),
+            created: false,
+            dry_run: false,
+            left_out: BTreeSet::new(),
+            source: manifest.store.clone(),
+        }
     }
-    let mut cluster = Cluster::new(&options.node)?;
+}
+
+/// Verifies a backup, and restores nothing: no node is asked.
+///
+/// # Errors
+/// There is no backup, or a file of it is missing or damaged.
+pub fn verify(name: &StoreName, location: &Location, job: Job<'_>) -> anyhow::Result<Restored> {
+    let manifest = Manifest::read(location)?;
+    let pace = Pace::new(job.bytes_per_second, job.is_stopped);
+    verify_files(&manifest, location, &pace, job.progress)?;
+    Ok(Restored {
+        dry_run: true,
+        ..Restored::of(&manifest, name, location)
+    })
+}
+
+/// Restores a backup into a store; creates that if there is none and `may_create`.
+///
+/// # Errors
+/// As of [`verify`]: then nothing is restored. No such store, too few nodes for too long: then it is to be done again.
+pub fn restore(name: &StoreName, location: &Location, may_create: bool, job: Job<'_>) -> anyhow::Result<Restored> {
+    let manifest = Manifest::read(location)?;
+    let mut result = Restored::of(&manifest, name, location);
+    let pace = Pace::new(job.bytes_per_second, job.is_stopped);
+    let mut cluster = Cluster::new(job.ports)?;
     let found = cluster.settings(name)?;
-    if found.is_none() && !options.create {
+    if found.is_none() && !may_create {
         bail!(
             "no store {name:?} on {}: say --create, or create it with fondaco store create {name} --kind versioned",
             cluster.entry().address()
         );
     }
-    verify(&manifest, location, &pace, &mut display).context("nothing was restored")?;
+    verify_files(&manifest, location, &pace, job.progress).context("nothing was restored")?;
     result.created = found.is_none();
     let settings = match found {
         Some(found) => found,
@@ -134,40 +122,41 @@ pub fn restore(options: &RestoreOptions, output: &Output) -> anyhow::Result<()> 
             .with_context(unfinished)?;
         sending.look_up();
         records += file.records;
-        let details = format!("{} records", output::count(records));
-        display.show("restoring", (at + 1) as f64 / count, &details);
+        (job.progress)(Progress {
+            phase: "restoring",
+            fraction: (at + 1) as f64 / count,
+            records,
+        });
     }
     sending.flush().with_context(unfinished)?;
     // Records that went to a store of this name that was dropped are not in this one.
     let restored = sending.cluster.check_store(store, &sending.pace, "restored");
     restored.with_context(unfinished)?;
-    drop(display);
     result.left_out = sending.left_out;
-    if !result.left_out.is_empty() {
-        let nodes: Vec<String> = result.left_out.iter().map(u32::to_string).collect();
-        let nodes = nodes.join(", ");
-        output.note(&format!(
-            "not all records went to node {nodes}: it gets them from others when it is well"
-        ));
-    }
-    output.result(&result, |result| {
-        let count = output::count(result.records);
-        format!("restored {count} records into store {}\n", result.store)
-    })
+    Ok(result)
 }
 
 /// Reads all files, and holds them against the manifest.
-fn verify(manifest: &Manifest, location: &Location, pace: &Pace, display: &mut Display) -> anyhow::Result<()> {
+fn verify_files(
+    manifest: &Manifest,
+    location: &Location,
+    pace: &Pace<'_>,
+    progress: &mut dyn FnMut(Progress),
+) -> anyhow::Result<()> {
     let count = manifest.files.len() as f64;
     for (at, file) in manifest.files.iter().enumerate() {
         file.for_each(location, |_| pace.moved(0))?;
-        display.show("verifying", (at + 1) as f64 / count, "");
+        progress(Progress {
+            phase: "verifying",
+            fraction: (at + 1) as f64 / count,
+            records: 0,
+        });
     }
     Ok(())
 }
 
 /// Creates the store with the settings that it had.
-fn create(client: &Client, name: &StoreName, had: &StoreSettings) -> anyhow::Result<StoreSettings> {
+fn create(port: &dyn Port, name: &StoreName, had: &StoreSettings) -> anyhow::Result<StoreSettings> {
     let versioned = &had.versioned;
     let new = NewStore {
         name: name.to_string(),
@@ -195,8 +184,8 @@ fn create(client: &Client, name: &StoreName, had: &StoreSettings) -> anyhow::Res
     };
     let refused =
         || format!("nothing was restored: create store {name} yourself, with settings that this cluster can have");
-    let _: StoreResource = client.post("/v1/stores", &new).with_context(refused)?;
-    StoreSettings::of(client, name)?.with_context(|| format!("store {name:?} was dropped at once"))
+    port.create("/v1/stores", &new).with_context(refused)?;
+    StoreSettings::of(port, name)?.with_context(|| format!("store {name:?} was dropped at once"))
 }
 
 /// What is to be sent to each node.
@@ -208,13 +197,13 @@ struct Sending<'a> {
     /// How many nodes have to take each record.
     writes: usize,
     replicas: u32,
-    cluster: Cluster,
+    cluster: Cluster<'a>,
     topology: Topology,
     /// Nodes that failed since the cluster was last looked up.
     failed: BTreeSet<u32>,
     /// Nodes that some records did not go to.
     left_out: BTreeSet<u32>,
-    pace: Pace,
+    pace: Pace<'a>,
     /// What waits to be sent.
     batch: Vec<Frame>,
     batch_bytes: usize,
@@ -262,7 +251,7 @@ impl Sending<'_> {
         }
     }
 
-    /// What is to be sent to each node; and who else would have to get some of it.
+    /// What is to be sent to each node; and which others would have to get some of it.
     fn bodies(&self, batch: &[Frame]) -> anyhow::Result<(Bodies, BTreeSet<u32>)> {
         let (mut bodies, mut left_out) = (Bodies::new(), BTreeSet::new());
         for frame in batch {
@@ -300,9 +289,8 @@ impl Sending<'_> {
         }
         let path = &path;
         std::thread::scope(|scope| {
-            let send = |(node, client, body): (u32, &'_ Client, Vec<u8>)| {
-                ask(node, &NOT_YET, || client.post_bytes(path, &body))
-            };
+            let send =
+                |(node, port, body): (u32, &'_ dyn Port, Vec<u8>)| ask(node, &NOT_YET, || port.post_bytes(path, &body));
             let threads: Vec<_> = ways.into_iter().map(|way| scope.spawn(move || send(way))).collect();
             // Of several that failed, one is told: the others fail again.
             let panicked = |_| anyhow!("a thread that sends records has panicked");

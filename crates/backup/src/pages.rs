@@ -4,8 +4,8 @@ use anyhow::Context;
 use fondaco_control::http::Frame;
 use fondaco_model::versioned::Record;
 
-use super::cluster::{Passing, StoreId, ask};
-use crate::client::Client;
+use crate::cluster::{Passing, StoreId, ask};
+use crate::port::Port;
 
 /// What a node refuses with when it has too much to do: it is asked again.
 const BUSY: [&str; 1] = ["overloaded"];
@@ -13,7 +13,7 @@ const BUSY: [&str; 1] = ["overloaded"];
 /// Records of a node, from the beginning to the end.
 pub struct Pages<'a> {
     node: u32,
-    client: &'a Client,
+    port: &'a dyn Port,
     path: String,
     next: Next,
 }
@@ -26,24 +26,24 @@ enum Next {
 
 impl<'a> Pages<'a> {
     /// What a node holds of a partition, in the order of the hashes of the keys.
-    pub fn of_partition(store: &StoreId<'_>, partition: usize, epoch: u64, node: u32, client: &'a Client) -> Self {
+    pub fn of_partition(store: &StoreId<'_>, partition: usize, epoch: u64, node: u32, port: &'a dyn Port) -> Self {
         let StoreId { name, created_unix_ms } = store;
         let path =
             format!("/v1/stores/{name}/partitions/{partition}/records?epoch={epoch}&created_unix_ms={created_unix_ms}");
-        Self::of(path, node, client)
+        Self::of(path, node, port)
     }
 
     /// What a node keeps for others.
-    pub fn of_hints(store: &StoreId<'_>, node: u32, client: &'a Client) -> Self {
+    pub fn of_hints(store: &StoreId<'_>, node: u32, port: &'a dyn Port) -> Self {
         let StoreId { name, created_unix_ms } = store;
         let path = format!("/v1/stores/{name}/hints?created_unix_ms={created_unix_ms}");
-        Self::of(path, node, client)
+        Self::of(path, node, port)
     }
 
-    fn of(path: String, node: u32, client: &'a Client) -> Self {
+    fn of(path: String, node: u32, port: &'a dyn Port) -> Self {
         Self {
             node,
-            client,
+            port,
             path,
             next: Next::First,
         }
@@ -59,7 +59,7 @@ impl<'a> Pages<'a> {
             Next::Behind(place) => format!("{}&after={place}", self.path),
             Next::None => return Ok(None),
         };
-        let (bytes, next) = ask(self.node, &BUSY, || self.client.get_page(&path))?;
+        let (bytes, next) = ask(self.node, &BUSY, || self.port.get_page(&path))?;
         self.next = next.map_or(Next::None, Next::Behind);
         let (mut input, mut frames) = (&bytes[..], Vec::new());
         while let Some(frame) = Frame::read(&mut input)

@@ -8,14 +8,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
-use fondaco_control::http::{NodeList, NodeStatus, RoutingResource, VersionedResource};
+use fondaco_control::http::{NodeList, NodeStatus, RoutingResource, StoreResource, VersionedResource};
 use fondaco_model::{PartitionCount, StoreName};
 use serde::{Deserialize, Serialize};
 
-use super::pace::Pace;
-use crate::arguments::ControlPort;
-use crate::client::{Client, is_refused};
-use crate::commands::build::partition_count;
+use crate::pace::Pace;
+use crate::port::{Port, Ports, is_refused};
 
 /// How long a failure is waited for that may go over: a node is started again within it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -65,9 +63,10 @@ pub struct StoreId<'a> {
 
 impl StoreSettings {
     /// Those of a store; `None` if there is none of this name.
-    pub fn of(client: &Client, name: &StoreName) -> anyhow::Result<Option<Self>> {
-        let Some(store) = client.store(name)? else {
-            return Ok(None);
+    pub fn of(port: &dyn Port, name: &StoreName) -> anyhow::Result<Option<Self>> {
+        let store: StoreResource = match port.resource(&format!("/v1/stores/{name}")) {
+            Err(error) if is_refused(&error, "store_not_found") => return Ok(None),
+            found => found?,
         };
         match store.versioned {
             Some(versioned) => Ok(Some(Self {
@@ -84,34 +83,34 @@ impl StoreSettings {
 }
 
 /// The ways to the nodes of a cluster.
-pub struct Cluster {
-    port: ControlPort,
-    entry: Client,
+pub struct Cluster<'a> {
+    ports: &'a dyn Ports,
+    entry: Box<dyn Port>,
     /// Those of all nodes that were there once, with their addresses.
-    nodes: BTreeMap<u32, (String, Client)>,
+    nodes: BTreeMap<u32, (String, Box<dyn Port>)>,
 }
 
-impl Cluster {
+impl<'a> Cluster<'a> {
     /// Nothing is asked yet.
-    pub fn new(port: &ControlPort) -> anyhow::Result<Self> {
+    pub fn new(ports: &'a dyn Ports) -> anyhow::Result<Self> {
         Ok(Self {
-            port: port.clone(),
-            entry: Client::new(port)?,
+            ports,
+            entry: ports.entry()?,
             nodes: BTreeMap::new(),
         })
     }
 
     /// The process that the user named.
-    pub fn entry(&self) -> &Client {
-        &self.entry
+    pub fn entry(&self) -> &dyn Port {
+        &*self.entry
     }
 
     /// The way to a node that was there once.
     ///
     /// # Errors
     /// [`Passing::Node`] for another one.
-    pub fn node(&self, node: u32) -> anyhow::Result<&Client> {
-        let found = self.nodes.get(&node).map(|(_, client)| client);
+    pub fn node(&self, node: u32) -> anyhow::Result<&dyn Port> {
+        let found = self.nodes.get(&node).map(|(_, port)| &**port);
         let reason = || anyhow!("nobody knows its address");
         Ok(found.ok_or_else(|| Passing::Node { node, reason: reason() })?)
     }
@@ -122,7 +121,7 @@ impl Cluster {
     /// [`Passing::Cluster`] if nobody says.
     pub fn look_up(&mut self, replicas: u32) -> anyhow::Result<Topology> {
         let (routing, list): (RoutingResource, NodeList) =
-            self.ask_any(|client| Ok((client.get("/v1/routing")?, client.get("/v1/nodes")?)))?;
+            self.ask_any(|port| Ok((port.resource("/v1/routing")?, port.resource("/v1/nodes")?)))?;
         let mut nodes = BTreeMap::new();
         for node in list.nodes {
             // One that owns nothing and is not there is waited for by nobody.
@@ -130,8 +129,8 @@ impl Cluster {
                 nodes.insert(node.node, node.live);
             }
             if self.nodes.get(&node.node).is_none_or(|(http, _)| *http != node.http) {
-                let client = self.client_of(&node.http)?;
-                self.nodes.insert(node.node, (node.http, client));
+                let port = self.ports.node(&node.http)?;
+                self.nodes.insert(node.node, (node.http, port));
             }
         }
         let (mut owners, mut joint) = (routing.owners, routing.joint);
@@ -139,7 +138,7 @@ impl Cluster {
         lists.for_each(|list| list.truncate(replicas as usize));
         Ok(Topology {
             epoch: routing.epoch,
-            partitions: partition_count(routing.partitions)?,
+            partitions: PartitionCount::try_from(routing.partitions)?,
             owners,
             joint,
             nodes,
@@ -151,14 +150,14 @@ impl Cluster {
     /// # Errors
     /// [`Passing::Cluster`] if nobody says.
     pub fn settings(&self, store: &StoreName) -> anyhow::Result<Option<StoreSettings>> {
-        self.ask_any(|client| StoreSettings::of(client, store))
+        self.ask_any(|port| StoreSettings::of(port, store))
     }
 
     /// Sees to it that a store is there still, and not another one of its name. `what` was done with it meanwhile.
     ///
     /// # Errors
     /// It was dropped; or nobody says, for long.
-    pub fn check_store(&self, store: StoreId<'_>, pace: &Pace, what: &str) -> anyhow::Result<()> {
+    pub fn check_store(&self, store: StoreId<'_>, pace: &Pace<'_>, what: &str) -> anyhow::Result<()> {
         let mut patience = Patience::new();
         loop {
             match self.settings(store.name) {
@@ -170,37 +169,26 @@ impl Cluster {
     }
 
     /// Asks the process that the user named, or else any node: one that hears of changes of the cluster.
-    fn ask_any<T>(&self, ask: impl Fn(&Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
-        let ask = |client: &Client| {
+    fn ask_any<T>(&self, ask: impl Fn(&dyn Port) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let ask = |port: &dyn Port| {
             // First: what it says then is no older than that.
-            match client.get::<NodeStatus>("/v1/status")?.coordination_silent_ms {
-                None => ask(client),
+            match port.resource::<NodeStatus>("/v1/status")?.coordination_silent_ms {
+                None => ask(port),
                 Some(silent_ms) => bail!(
                     "{} has heard nothing of the cluster for {silent_ms} ms, and may know of owners that are none any \
                      more: name another process, or wait",
-                    client.address()
+                    port.address()
                 ),
             }
         };
-        let mut answer = ask(&self.entry);
-        for (_, client) in self.nodes.values() {
+        let mut answer = ask(&*self.entry);
+        for (_, port) in self.nodes.values() {
             if answer.is_ok() {
                 break;
             }
-            answer = ask(client).or(answer);
+            answer = ask(&**port).or(answer);
         }
         Ok(answer.map_err(Passing::Cluster)?)
-    }
-
-    fn client_of(&self, http: &str) -> anyhow::Result<Client> {
-        let said = self.port.http.as_ref();
-        let http = match said.is_some_and(|said| said.starts_with("https://")) {
-            true => format!("https://{http}"),
-            false => http.to_owned(),
-        };
-        let port = self.port.clone();
-        let http = Some(http);
-        Client::of_node(&ControlPort { http, ..port })
     }
 }
 
@@ -259,7 +247,7 @@ impl Patience {
     ///
     /// # Errors
     /// What failed, if that lasts too long; or somebody asked the program to stop.
-    pub fn wait(&mut self, pace: &Pace, error: anyhow::Error) -> anyhow::Result<()> {
+    pub fn wait(&mut self, pace: &Pace<'_>, error: anyhow::Error) -> anyhow::Result<()> {
         if Instant::now() >= self.ends {
             return Err(error);
         }

@@ -8,35 +8,30 @@ use anyhow::bail;
 use fondaco_model::TokenBucket;
 use parking_lot::Mutex;
 
-use crate::interrupt::Interrupt;
-
-/// The limit unless said, as it is written: that of everything else that replicas do in the background.
-pub const BYTES_PER_SECOND_DEFAULT: &str = "32MiB";
-
-/// How often a command that holds itself back looks whether it should stop.
+/// How often a job that holds itself back looks whether it should stop.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A limit in bytes a second, and what was done under it.
-pub struct Pace {
+pub struct Pace<'a> {
     started: Instant,
     bucket: Mutex<TokenBucket>,
-    interrupt: Interrupt,
+    is_stopped: &'a (dyn Fn() -> bool + Sync),
     has_failed: AtomicBool,
 }
 
-impl Pace {
+impl<'a> Pace<'a> {
     /// Begins now; 0 is as fast as it goes.
-    pub fn new(bytes_per_second: u64) -> anyhow::Result<Self> {
+    pub fn new(bytes_per_second: u64, is_stopped: &'a (dyn Fn() -> bool + Sync)) -> Self {
         let limit = Some(bytes_per_second).filter(|limit| *limit > 0);
-        Ok(Self {
+        Self {
             started: Instant::now(),
             bucket: Mutex::new(TokenBucket::new(limit, Duration::ZERO)),
-            interrupt: Interrupt::listen()?,
+            is_stopped,
             has_failed: AtomicBool::new(false),
-        })
+        }
     }
 
-    /// One of those who share it has failed: the others need not go on.
+    /// One of the threads that share it has failed: the others need not go on.
     pub fn give_up(&self) {
         self.has_failed.store(true, Relaxed);
     }
@@ -44,7 +39,7 @@ impl Pace {
     /// So many bytes more were moved: returns when the next ones may be.
     ///
     /// # Errors
-    /// Somebody asked the program to stop, or another one has failed.
+    /// The job is to stop, or another one has failed.
     pub fn moved(&self, bytes: u64) -> anyhow::Result<()> {
         let delay = {
             let mut bucket = self.bucket.lock();
@@ -57,11 +52,11 @@ impl Pace {
     /// Waits.
     ///
     /// # Errors
-    /// Somebody asked the program to stop, or another one has failed.
+    /// The job is to stop, or another one has failed.
     pub fn pause(&self, time: Duration) -> anyhow::Result<()> {
         let ends = Instant::now() + time;
         loop {
-            if self.interrupt.is_asked() {
+            if (self.is_stopped)() {
                 bail!("interrupted");
             }
             if self.has_failed.load(Relaxed) {

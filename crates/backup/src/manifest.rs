@@ -19,8 +19,8 @@ use fondaco_storage::Location;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::cluster::StoreSettings;
-use super::records::RecordsFile;
+use crate::cluster::StoreSettings;
+use crate::records::RecordsFile;
 
 /// The manifest's name.
 const MANIFEST_FILE: &str = "backup.json";

@@ -1,0 +1,85 @@
+//! The control ports of a cluster, as a backup speaks to them. Whoever makes one brings the connections: addresses,
+//! tokens and TLS are the caller's business.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The control ports of a cluster.
+pub trait Ports: Sync {
+    /// That of the process that the user named.
+    ///
+    /// # Errors
+    /// It cannot be reached, or settings are wrong.
+    fn entry(&self) -> anyhow::Result<Box<dyn Port>>;
+
+    /// That of a node whose `host:port` the cluster has told.
+    ///
+    /// # Errors
+    /// As of [`entry`](Self::entry).
+    fn node(&self, address: &str) -> anyhow::Result<Box<dyn Port>>;
+}
+
+/// The control port of one process. What it refuses is a [`Refused`] within the error.
+pub trait Port: Send + Sync {
+    /// Where it is, for people.
+    fn address(&self) -> &str;
+
+    /// The body of the answer to a `GET`.
+    ///
+    /// # Errors
+    /// It cannot be reached, or refuses.
+    fn get(&self, path: &str) -> anyhow::Result<Vec<u8>>;
+
+    /// A page of records, and where the next one begins, if there is one.
+    ///
+    /// # Errors
+    /// As of [`get`](Self::get).
+    fn get_page(&self, path: &str) -> anyhow::Result<(Vec<u8>, Option<String>)>;
+
+    /// Posts JSON.
+    ///
+    /// # Errors
+    /// As of [`get`](Self::get).
+    fn post_json(&self, path: &str, body: &[u8]) -> anyhow::Result<()>;
+
+    /// Posts bytes.
+    ///
+    /// # Errors
+    /// As of [`get`](Self::get).
+    fn post_bytes(&self, path: &str, body: &[u8]) -> anyhow::Result<()>;
+}
+
+impl dyn Port + '_ {
+    /// A resource.
+    pub(crate) fn resource<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let body = self.get(path)?;
+        serde_json::from_slice(&body).map_err(|error| {
+            let address = self.address();
+            anyhow::anyhow!(
+                "{address} gave an answer that this release does not understand ({error}); check its version"
+            )
+        })
+    }
+
+    /// Makes a resource.
+    pub(crate) fn create(&self, path: &str, new: &impl Serialize) -> anyhow::Result<()> {
+        self.post_json(path, &serde_json::to_vec(new)?)
+    }
+}
+
+/// What a process refused, and why; or that it cannot be reached.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Refused {
+    /// The code of the error, for programs.
+    pub code: String,
+    /// What it says to people.
+    pub message: String,
+}
+
+/// Whether a process refused with this code.
+pub fn is_refused(error: &anyhow::Error, code: &str) -> bool {
+    error
+        .downcast_ref::<Refused>()
+        .is_some_and(|refused| refused.code == code)
+}
