@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fondaco_model::versioned::VectorClock;
 
-use crate::read::{NodeChoice, Sticky, ValueRoom};
+use crate::read::{NodeChoice, Sticky, ValueBudget};
 
 /// What happens to a request of which some keys have no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,7 +32,7 @@ pub struct ReadOptions {
     pub choice: Arc<dyn NodeChoice>,
     /// What bounds the values of all requests that share it, in bytes; nothing unless said. A key whose
     /// value finds no room fails with [`ClientError::NoRoom`](crate::ClientError::NoRoom).
-    pub room: Option<Arc<ValueRoom>>,
+    pub room: Option<Arc<ValueBudget>>,
 }
 
 /// How a key of a versioned store is to be written.

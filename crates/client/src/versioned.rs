@@ -16,7 +16,7 @@ use crate::options::{PutOptions, ReadOptions};
 use crate::quorum::{
     AddedMeanwhile, Decide, Edit, EditOptions, Expiry, Get, Intent, Updated, Write, WriteTimes, Written,
 };
-use crate::read::{BatchReply, HeldRoom};
+use crate::read::{BatchReply, HeldBudget};
 
 /// All values of a key: several, if they were written at the same time and none knew of the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,7 +127,7 @@ impl Client {
         &self,
         keys: Vec<WireKey>,
         options: &ReadOptions,
-    ) -> Result<(Vec<Result<Record, ClientError>>, HeldRoom), ClientError> {
+    ) -> Result<(Vec<Result<Record, ClientError>>, HeldBudget), ClientError> {
         let (keys, options) = (Arc::new(keys), options.clone());
         self.inner()
             .coordinate(
@@ -297,7 +297,7 @@ impl Inner {
         self: &Arc<Self>,
         keys: Vec<WireKey>,
         options: &ReadOptions,
-    ) -> Result<(Vec<Result<Record, ClientError>>, u32, HeldRoom), ClientError> {
+    ) -> Result<(Vec<Result<Record, ClientError>>, u32, HeldBudget), ClientError> {
         let (keys, options) = (Arc::new(keys), options.clone());
         let take = |get: &mut Get| Ok((get.take_answer()?, get.requests(), get.take_room()));
         self.coordinate(

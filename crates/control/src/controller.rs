@@ -13,10 +13,10 @@ use fondaco_model::cluster::{Controller, Moment, Patience};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::bell::Bell;
+use crate::bootstrap::Bootstrap;
+use crate::change_signal::ChangeSignal;
 use crate::changes::carry_out;
 use crate::error::ControlError;
-use crate::founding::Founding;
 use crate::layout::ELECTION;
 use crate::mirror::{Mirror, Origin};
 use crate::now_unix_ms;
@@ -64,12 +64,12 @@ impl ControllerWork {
     pub(crate) fn start(
         coordination: Arc<dyn Coordination>,
         mirror: Mirror,
-        founding: Option<Founding>,
+        bootstrap: Option<Bootstrap>,
         candidate: &Candidate,
         patience: Patience,
     ) -> Result<Self, ControlError> {
-        let bell = Arc::new(Bell::default());
-        mirror.ring(&bell);
+        let change_signal = Arc::new(ChangeSignal::default());
+        mirror.ring(&change_signal);
         let shared = Arc::new(Shared::default());
         let candidate = serde_json::to_vec(candidate).map_err(|error| ControlError::InvalidMetadata {
             entry: ELECTION.to_owned(),
@@ -77,16 +77,16 @@ impl ControllerWork {
         })?;
         let work = Work {
             shared: Arc::clone(&shared),
-            bell: Arc::clone(&bell),
+            change_signal: Arc::clone(&change_signal),
             coordination,
             mirror,
-            founding,
+            bootstrap,
             patience,
             started: Instant::now(),
         };
         Ok(Self {
             shared,
-            _worker: Worker::start("controller", bell, move |ending| work.run(&candidate, ending))?,
+            _worker: Worker::start("controller", change_signal, move |ending| work.run(&candidate, ending))?,
         })
     }
 
@@ -108,11 +108,11 @@ impl ControllerWork {
 
 struct Work {
     shared: Arc<Shared>,
-    bell: Arc<Bell>,
+    change_signal: Arc<ChangeSignal>,
     coordination: Arc<dyn Coordination>,
     mirror: Mirror,
     /// How to make the cluster, unless the node of this process does.
-    founding: Option<Founding>,
+    bootstrap: Option<Bootstrap>,
     patience: Patience,
     started: Instant,
 }
@@ -134,12 +134,12 @@ impl Work {
     fn join(&self, candidate: &[u8], ending: &Ending) -> Option<Election> {
         let path = ELECTION.parse().ok()?;
         while !ending.has_come() {
-            let seen = self.bell.count();
+            let seen = self.change_signal.count();
             match self.coordination.elect(&path, candidate) {
                 Ok(election) => return Some(election),
                 Err(error) => tracing::warn!(%error, "cannot stand for election: trying again"),
             }
-            self.bell.wait(seen, TICK);
+            self.change_signal.wait(seen, TICK);
         }
         None
     }
@@ -149,12 +149,12 @@ impl Work {
         let mut controller = Controller::new(self.patience);
         while !ending.has_come() && election.is_leader() {
             self.shared.leading.store(true, Relaxed);
-            let seen = self.bell.count();
+            let seen = self.change_signal.count();
             let sighting = self.mirror.look();
             let mut again = false;
             if sighting.origin == Origin::Service && sighting.is_current {
-                let founding = self.founding.as_ref();
-                let founded = founding.map(|founding| founding.found(&*self.coordination, &self.mirror));
+                let bootstrap = self.bootstrap.as_ref();
+                let founded = bootstrap.map(|bootstrap| bootstrap.found(&*self.coordination, &self.mirror));
                 if let Some(Err(error)) = founded {
                     tracing::warn!(%error, "cannot make the cluster: trying again");
                 }
@@ -182,7 +182,7 @@ impl Work {
                 self.note(controller.problems());
             }
             if !again {
-                self.bell.wait(seen, TICK);
+                self.change_signal.wait(seen, TICK);
             }
         }
         self.shared.leading.store(false, Relaxed);

@@ -1,7 +1,7 @@
 //! The control plane: every process of a cluster sees the cluster, and does its part.
 //!
 //! - `mirror`: the cluster as a process sees it, kept up to date by a watch;
-//! - `hearsay`: what other servers say of it while the coordination service says nothing;
+//! - `peer_topology`: what other servers say of it while the coordination service says nothing;
 //! - `agent`: a data node's work: fetching, opening, dropping and reporting what the model says;
 //! - `uploads`: versions that are sent to a node over its control port, to be pushed from there;
 //! - `controller`: the leader's work: numbers, the routing table, pushes;
@@ -15,25 +15,25 @@
 //! code. It reads no values and serves no fast path: that is the node's.
 
 mod agent;
-mod bell;
+mod bootstrap;
+mod change_signal;
 mod changes;
 mod config;
 mod controller;
-mod counted;
 mod data_dir;
 mod dev;
 mod dev_file;
 mod error;
 mod exposition;
-mod founding;
-mod hearsay;
 pub mod http;
-mod intake;
 mod layout;
 mod memory;
+mod metered_coordination;
 mod mirror;
 mod operator;
+mod peer_topology;
 mod process;
+mod push_check;
 mod router;
 mod running;
 mod settings;

@@ -23,7 +23,7 @@ use fondaco_node::Settings;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
-use crate::bell::Bell;
+use crate::change_signal::ChangeSignal;
 use crate::error::ControlError;
 use crate::layout::{self, FOLDERS, SETTINGS};
 use crate::now_unix_ms;
@@ -44,8 +44,8 @@ struct Shared {
     /// Held from reading an entry until it is in the state, so that an older one never replaces a newer.
     reading: Mutex<()>,
     /// Rung after each change; the first is the mirror's own.
-    bells: Mutex<Vec<Arc<Bell>>>,
-    own: Arc<Bell>,
+    bells: Mutex<Vec<Arc<ChangeSignal>>>,
+    own: Arc<ChangeSignal>,
     decides: bool,
     /// Settings are taken up here when they have changed.
     settings: Arc<Settings>,
@@ -118,7 +118,7 @@ impl Mirror {
             // Nobody has said since that it is so.
             state.stale_since = Some(Instant::now());
         }
-        let own = Arc::new(Bell::default());
+        let own = Arc::new(ChangeSignal::default());
         let mirror = Self(Arc::new(Shared {
             state: Mutex::new(state),
             reading: Mutex::default(),
@@ -203,12 +203,12 @@ impl Mirror {
     }
 
     /// Has a bell rung after every change from now on.
-    pub(crate) fn ring(&self, bell: &Arc<Bell>) {
-        self.0.bells.lock().push(Arc::clone(bell));
+    pub(crate) fn ring(&self, change_signal: &Arc<ChangeSignal>) {
+        self.0.bells.lock().push(Arc::clone(change_signal));
     }
 
     /// The bell that is rung after every change.
-    pub(crate) fn own_bell(&self) -> &Bell {
+    pub(crate) fn own_bell(&self) -> &ChangeSignal {
         &self.0.own
     }
 
@@ -257,7 +257,7 @@ impl Shared {
     }
 
     fn ring(&self) {
-        self.bells.lock().iter().for_each(|bell| bell.ring());
+        self.bells.lock().iter().for_each(|change_signal| change_signal.ring());
     }
 
     /// Reads what is to be read. Returns whether there still is a session.

@@ -227,10 +227,10 @@ impl Operator {
     /// those that do not yet.
     pub(crate) fn wait_serving(&self, name: &StoreName, timeout: Duration) -> Result<Vec<NodeId>, ControlError> {
         let deadline = Instant::now() + timeout;
-        let bell = self.mirror.own_bell();
+        let change_signal = self.mirror.own_bell();
         let mut poll = POLL_MIN;
         loop {
-            let seen = bell.count();
+            let seen = change_signal.count();
             let view = self.view_with_reports()?;
             let current = view.stores.get(name).and_then(|store| store.record.versions.current());
             let Some(current) = current else {
@@ -242,7 +242,7 @@ impl Operator {
                 return Ok(pending.into_iter().collect());
             }
             let wait = if self.mirrors_reports { left } else { poll.min(left) };
-            bell.wait(seen, wait);
+            change_signal.wait(seen, wait);
             poll = (poll * 2).min(POLL_MAX);
         }
     }

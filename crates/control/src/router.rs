@@ -8,11 +8,11 @@ use fondaco_model::Identity;
 use fondaco_model::cluster::{RecordPath, RouterRecord};
 use fondaco_node::{Catalog, Member, Membership, PeerAccess, SharedCatalog};
 
-use crate::bell::{Bell, Looks};
+use crate::change_signal::{ChangeSignal, ChangeWatcher};
 use crate::error::ControlError;
-use crate::hearsay::Hearsay;
 use crate::layout;
 use crate::mirror::{Mirror, Origin};
+use crate::peer_topology::PeerTopology;
 use crate::worker::{Ending, Worker};
 
 /// How often it looks when nothing changes.
@@ -25,8 +25,8 @@ pub(crate) struct RouterWork {
 }
 
 struct Shared {
-    bell: Arc<Bell>,
-    looks: Looks,
+    change_signal: Arc<ChangeSignal>,
+    looks: ChangeWatcher,
     mirror: Mirror,
 }
 
@@ -34,7 +34,7 @@ struct Work {
     shared: Arc<Shared>,
     coordination: Arc<dyn Coordination>,
     catalog: Arc<SharedCatalog>,
-    hearsay: Hearsay,
+    peer_topology: PeerTopology,
     identity: Identity,
     record: RouterRecord,
     /// The session in which it said that it is there.
@@ -51,11 +51,11 @@ impl RouterWork {
         identity: Identity,
         record: RouterRecord,
     ) -> Result<Self, ControlError> {
-        let bell = Arc::new(Bell::default());
-        mirror.ring(&bell);
+        let change_signal = Arc::new(ChangeSignal::default());
+        mirror.ring(&change_signal);
         let shared = Arc::new(Shared {
-            bell: Arc::clone(&bell),
-            looks: Looks::default(),
+            change_signal: Arc::clone(&change_signal),
+            looks: ChangeWatcher::default(),
             mirror,
         });
         let wanted = Arc::clone(catalog.topology_wanted());
@@ -63,20 +63,20 @@ impl RouterWork {
             shared: Arc::clone(&shared),
             coordination,
             catalog,
-            hearsay: Hearsay::new(access, wanted, Arc::clone(&bell)),
+            peer_topology: PeerTopology::new(access, wanted, Arc::clone(&change_signal)),
             identity,
             record,
             announced: None,
         };
         Ok(Self {
             shared,
-            _worker: Worker::start("router", bell, move |ending| work.run(ending))?,
+            _worker: Worker::start("router", change_signal, move |ending| work.run(ending))?,
         })
     }
 
     /// Waits until requests see the cluster as it is seen now.
     pub(crate) fn wait_looked(&self, timeout: Duration) {
-        self.shared.looks.wait(&self.shared.bell, timeout);
+        self.shared.looks.wait(&self.shared.change_signal, timeout);
     }
 
     /// Why the router cannot serve; empty if it can.
@@ -94,7 +94,7 @@ impl Work {
     fn run(&mut self, ending: &Ending) {
         let shared = Arc::clone(&self.shared);
         while !ending.has_come() {
-            let seen = shared.bell.count();
+            let seen = shared.change_signal.count();
             let look = shared.looks.begin();
             if let Err(error) = self.announce() {
                 tracing::warn!(%error, "cannot announce this router: trying again");
@@ -103,7 +103,7 @@ impl Work {
             // Nobody is slow enough to read a former catalog for long, and what it holds is little.
             self.catalog.reap();
             shared.looks.end(look);
-            shared.bell.wait(seen, TICK);
+            shared.change_signal.wait(seen, TICK);
         }
     }
 
@@ -128,7 +128,7 @@ impl Work {
     }
 
     fn publish(&mut self) {
-        let Some(topology) = self.hearsay.look(&self.shared.mirror.look(), None) else {
+        let Some(topology) = self.peer_topology.look(&self.shared.mirror.look(), None) else {
             return;
         };
         let catalog = self.catalog.load();

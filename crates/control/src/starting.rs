@@ -13,20 +13,20 @@ use fondaco_node::{Access, BufferBudget, Listening, NodeMetrics, Server, ServerC
 use tokio::sync::{Semaphore, watch};
 
 use crate::agent::{AgentParts, AgentWork, Memory, NodeFile, new_identity};
+use crate::bootstrap::Bootstrap;
 use crate::config::{Config, Role, ZooKeeperConfig};
 use crate::controller::{Candidate, ControllerWork};
-use crate::counted::{Counted, Counts};
 use crate::data_dir::DataDir;
 use crate::dev::DevHandle;
 use crate::error::ControlError;
 use crate::exposition::{Exposition, Observed};
-use crate::founding::Founding;
 use crate::http::{self, App, AppParts, Elsewhere, FILES_AT_ONCE_MAX, PAGES_AT_ONCE_MAX, Traffic};
-use crate::intake::Intake;
 use crate::memory::MemoryPlan;
+use crate::metered_coordination::{Counts, MeteredCoordination};
 use crate::mirror::Mirror;
 use crate::operator::Operator;
 use crate::process;
+use crate::push_check::PushCheck;
 use crate::router::RouterWork;
 use crate::running::Running;
 use crate::settings::LiveSettings;
@@ -121,7 +121,7 @@ impl Fondaco {
         let metrics = Arc::new(NodeMetrics::new(loops));
         let catalog = Arc::new(SharedCatalog::loading());
         let remembered = place.data_dir.as_ref().and_then(|dir| Memory::read(&dir.view_file()));
-        let (coordination, counts) = Counted::around(place.coordination);
+        let (coordination, counts) = MeteredCoordination::around(place.coordination);
         let (mirror, mirror_thread) = Mirror::start(
             &coordination,
             config.role.decides(),
@@ -264,7 +264,7 @@ impl Starting<'_> {
             Arc::clone(&self.coordination),
             self.mirror.clone(),
             // A cluster of one is made by its node, which knows whether it has had one.
-            (self.config.role != Role::Single).then(|| Founding::of(self.config)),
+            (self.config.role != Role::Single).then(|| Bootstrap::of(self.config)),
             &candidate,
             Patience::default(),
         )?;
@@ -295,7 +295,7 @@ impl Starting<'_> {
             node_file,
             announcement,
             // Otherwise controllers make it, by what they are configured with.
-            founding: (self.config.role == Role::Single).then(|| Founding::of(self.config)),
+            bootstrap: (self.config.role == Role::Single).then(|| Bootstrap::of(self.config)),
             node_id: member.id,
             settings: Arc::clone(&self.settings),
             metrics: Arc::clone(&self.metrics),
@@ -357,7 +357,7 @@ impl Starting<'_> {
         Ok(App::new(AppParts {
             role: self.config.role,
             operator,
-            intake: Intake {
+            push_check: PushCheck {
                 stores_dir,
                 uploads: works.agent.as_ref().map(|agent| Arc::clone(agent.uploads())),
                 reserve_bytes: self.config.disk_reserve_bytes,

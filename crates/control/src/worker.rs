@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-use crate::bell::Bell;
+use crate::change_signal::ChangeSignal;
 use crate::error::ControlError;
 
 /// The handle on the thread.
 pub(crate) struct Worker {
     name: &'static str,
-    bell: Arc<Bell>,
+    change_signal: Arc<ChangeSignal>,
     ending: Ending,
     thread: Option<JoinHandle<()>>,
 }
@@ -23,13 +23,13 @@ pub(crate) struct Worker {
 pub(crate) struct Ending(Arc<AtomicBool>);
 
 impl Worker {
-    /// Begins to work, by a thread called `name`. The work looks at the ending whenever `bell` rings.
+    /// Begins to work, by a thread called `name`. The work looks at the ending whenever `change_signal` rings.
     ///
     /// # Errors
     /// The thread cannot be had.
     pub(crate) fn start(
         name: &'static str,
-        bell: Arc<Bell>,
+        change_signal: Arc<ChangeSignal>,
         work: impl FnOnce(&Ending) + Send + 'static,
     ) -> Result<Self, ControlError> {
         let ending = Ending::default();
@@ -40,7 +40,7 @@ impl Worker {
             .map_err(ControlError::io("start", format!("{name} thread")))?;
         Ok(Self {
             name,
-            bell,
+            change_signal,
             ending,
             thread: Some(thread),
         })
@@ -49,7 +49,7 @@ impl Worker {
     /// Ends the work, and waits until it has ended.
     pub(crate) fn end(&mut self) {
         self.ending.0.store(true, Relaxed);
-        self.bell.ring();
+        self.change_signal.ring();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -78,9 +78,9 @@ mod tests {
 
     #[test]
     fn a_worker_that_sleeps_ends_at_once_when_it_is_dropped() {
-        let bell = Arc::new(Bell::default());
-        let sleeping = Arc::clone(&bell);
-        let worker = Worker::start("test", bell, move |ending| {
+        let change_signal = Arc::new(ChangeSignal::default());
+        let sleeping = Arc::clone(&change_signal);
+        let worker = Worker::start("test", change_signal, move |ending| {
             loop {
                 let seen = sleeping.count();
                 if ending.has_come() {

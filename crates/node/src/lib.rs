@@ -17,9 +17,9 @@ mod forward;
 mod membership;
 mod metrics;
 mod priority;
-mod resolved;
 mod server;
 mod settings;
+mod single_value;
 
 pub use access::{Access, PasswordDigest, PeerAccess, User};
 pub use catalog::{Catalog, Serving, ServingStore, SharedCatalog, StoreId};

@@ -15,10 +15,10 @@ mod discover;
 mod json;
 mod jsonl;
 mod key;
+mod memory_budget;
 mod nested;
 mod parquet;
 mod queue;
-mod room;
 mod rows;
 mod text;
 
@@ -37,15 +37,15 @@ use crate::options::{BuildOptions, InputFormat, ValueSelection};
 use crate::progress::Progress;
 use crate::samples::Samples;
 use crate::sort::{PartitionTally, Sorter};
+use memory_budget::MemoryBudget;
 use queue::{Job, Queue};
-use room::Room;
 
 /// What every reader needs to know.
 struct Reading<'a> {
     options: &'a BuildOptions,
     files: &'a InputFiles,
     queue: Queue<Piece>,
-    room: Room<'a>,
+    room: MemoryBudget<'a>,
     /// The columns as the earliest row has them: its file, its number, and what they are.
     schema: Mutex<Option<(u32, u64, Schema)>>,
     /// Columns that a JSON object may lack, and whether one had them.
@@ -80,7 +80,7 @@ pub(crate) fn read(
         options,
         files,
         queue: Queue::new(files.paths.len(), options.threads),
-        room: Room::new(sorter, memory.pages_bytes, memory.sort_bytes),
+        room: MemoryBudget::new(sorter, memory.pages_bytes, memory.sort_bytes),
         schema: Mutex::new(None),
         optional: jsonl::OptionalColumns::new(&options.value),
     };

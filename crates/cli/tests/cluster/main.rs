@@ -23,4 +23,4 @@ mod store;
 mod swaps;
 mod uploads;
 mod values;
-mod written;
+mod writers;

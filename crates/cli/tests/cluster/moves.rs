@@ -5,7 +5,7 @@ use redis::Commands;
 
 use super::cluster::{Cluster, Shape};
 use super::node::until;
-use super::written::Writers;
+use super::writers::Writers;
 
 /// A read of one replica must see every write: the least that can be missed is.
 const OPTIONS: [&str; 8] = [

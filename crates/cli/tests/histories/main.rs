@@ -9,6 +9,7 @@ mod clients;
 #[path = "../cluster/cluster.rs"]
 mod cluster;
 mod connection;
+mod faults;
 mod ledger;
 mod machines;
 #[allow(dead_code, reason = "shared with the tests of single nodes, which need all of it")]
@@ -17,4 +18,3 @@ mod node;
 mod promises;
 mod settling;
 mod stores;
-mod troubles;

@@ -7,12 +7,12 @@ use fastrand::Rng;
 use redis::Commands;
 
 use super::clients::Client;
+use super::faults::Faults;
 use super::ledger::Ledger;
 use super::machines::Machines;
 use super::node::until;
 use super::settling::settle;
 use super::stores::STORES;
-use super::troubles::Troubles;
 
 /// One more than have a key, so that some node has no part in it.
 const NODES: u8 = 4;
@@ -56,7 +56,7 @@ fn stores_keep_what_they_promise_while_processes_networks_disks_and_clocks_fail(
     until_known(&addresses);
 
     let ledger = Ledger::new(&STORES);
-    let mut troubles = Troubles::of(seed);
+    let mut troubles = Faults::of(seed);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let end = End(&is_over);

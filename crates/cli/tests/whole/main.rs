@@ -18,4 +18,4 @@ mod security;
 mod starts;
 mod swaps;
 mod told;
-mod written;
+mod versioned_stores;

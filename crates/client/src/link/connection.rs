@@ -1,6 +1,6 @@
 //! One connection while it lasts: requests out, in the order they come, and answers in, in that order.
 //!
-//! All requests that are there when it is its turn go out in one write, [joined](super::joined) where they
+//! All requests that are there when it is its turn go out in one write, [coalesced](super::joined) where they
 //! can be. A node that is silent while it owes answers is probed over a connection of its own: a slow one
 //! answers that, a dead one does not.
 
@@ -19,8 +19,8 @@ use tokio::time::Sleep;
 
 use super::Message;
 use super::ask::Ask;
-use super::joined::{Joined, Owed};
-use super::life::Life;
+use super::coalescing::{Coalesced, Owed};
+use super::connection_loop::ConnectionLoop;
 use super::transport::Stream;
 use crate::read::BatchRequest;
 
@@ -42,11 +42,11 @@ pub(super) enum End {
 
 /// A connection that is there.
 pub(super) struct Connection<'a> {
-    life: &'a mut Life,
+    owner: &'a mut ConnectionLoop,
     stream: Stream,
     taken: Vec<Message>,
     /// Requests that go out as one.
-    joined: Joined,
+    coalesced: Coalesced,
     output: Vec<u8>,
     written: usize,
     unflushed: bool,
@@ -66,14 +66,14 @@ pub(super) struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
-    pub(super) fn new(life: &'a mut Life, stream: Stream) -> Self {
-        let heard_us = life.clock.now_us();
+    pub(super) fn new(owner: &'a mut ConnectionLoop, stream: Stream) -> Self {
+        let heard_us = owner.clock.now_us();
         Self {
-            timer: Box::pin(tokio::time::sleep_until(life.clock.at(heard_us))),
-            life,
+            timer: Box::pin(tokio::time::sleep_until(owner.clock.at(heard_us))),
+            owner,
             stream,
             taken: Vec::new(),
-            joined: Joined::default(),
+            coalesced: Coalesced::default(),
             output: Vec::new(),
             written: 0,
             unflushed: false,
@@ -128,13 +128,13 @@ impl<'a> Connection<'a> {
         if self.unused || self.output.len() - self.written >= OUTPUT_BYTES_MAX {
             return false;
         }
-        let requests: &mut mpsc::UnboundedReceiver<Message> = &mut self.life.requests;
+        let requests: &mut mpsc::UnboundedReceiver<Message> = &mut self.owner.requests;
         match requests.poll_recv_many(context, &mut self.taken, TAKEN_MAX) {
             Poll::Pending => return false,
             Poll::Ready(0) => self.unused = true,
             Poll::Ready(_) => {}
         }
-        let now_us = self.life.clock.now_us();
+        let now_us = self.owner.clock.now_us();
         let mut taken = std::mem::take(&mut self.taken);
         for message in taken.drain(..) {
             match message {
@@ -156,10 +156,10 @@ impl<'a> Connection<'a> {
             return ask.expire();
         };
         let timeout_ms = left_us.div_ceil(1000);
-        if !self.joined.fits(&ask, timeout_ms) {
+        if !self.coalesced.fits(&ask, timeout_ms) {
             self.encode(now_us);
         }
-        self.joined.push(ask, timeout_ms);
+        self.coalesced.push(ask, timeout_ms);
     }
 
     /// Writes joined requests to the output.
@@ -167,7 +167,7 @@ impl<'a> Connection<'a> {
         if self.owed.is_empty() {
             self.heard_us = now_us;
         }
-        self.joined.encode(&mut self.output, &mut self.owed);
+        self.coalesced.encode(&mut self.output, &mut self.owed);
     }
 
     /// Sends what was joined, and then a request that is never joined.
@@ -211,13 +211,13 @@ impl<'a> Connection<'a> {
             Poll::Pending => return Ok(false),
             Poll::Ready(Ok(0)) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the node hung up")),
             Poll::Ready(Ok(_)) => {
-                self.heard_us = self.life.clock.now_us();
-                self.life.health.heard(self.heard_us);
+                self.heard_us = self.owner.clock.now_us();
+                self.owner.health.heard(self.heard_us);
             }
             Poll::Ready(Err(error)) => return Err(error),
         }
         while self.input.len() >= self.needed {
-            match parse_reply(&self.input, &self.life.transport.limits, &mut self.items).map_err(io::Error::other)? {
+            match parse_reply(&self.input, &self.owner.transport.limits, &mut self.items).map_err(io::Error::other)? {
                 ReplyParse::Complete { consumed } => {
                     let reply = self.input.split_to(consumed).freeze();
                     self.needed = 1;
@@ -252,15 +252,15 @@ impl<'a> Connection<'a> {
                     return Ok(());
                 };
                 self.probe = None;
-                let now_us = self.life.clock.now_us();
+                let now_us = self.owner.clock.now_us();
                 match outcome {
                     Ok(()) => {
-                        self.life.health.probe_succeeded(now_us);
+                        self.owner.health.probe_succeeded(now_us);
                         (self.heard_us, self.watching, self.timer_set) = (now_us, false, false);
                     }
                     Err(error) if !self.is_silent(now_us) => {
-                        tracing::debug!(address = %self.life.address, %error, "a suspended node was not reached");
-                        self.life.health.probe_failed(now_us);
+                        tracing::debug!(address = %self.owner.address, %error, "a suspended node was not reached");
+                        self.owner.health.probe_failed(now_us);
                         self.timer_set = false;
                     }
                     Err(error) => return Err(error),
@@ -270,7 +270,7 @@ impl<'a> Connection<'a> {
                 let Some(due_us) = self.probe_due_us() else {
                     return Ok(());
                 };
-                self.timer.as_mut().reset(self.life.clock.at(due_us));
+                self.timer.as_mut().reset(self.owner.clock.at(due_us));
                 self.timer_set = true;
             }
             if self.timer.as_mut().poll(context).is_pending() {
@@ -279,9 +279,9 @@ impl<'a> Connection<'a> {
             self.timer_set = false;
             if self
                 .probe_due_us()
-                .is_some_and(|due_us| due_us <= self.life.clock.now_us())
+                .is_some_and(|due_us| due_us <= self.owner.clock.now_us())
             {
-                let (transport, address) = (Arc::clone(&self.life.transport), Arc::clone(&self.life.address));
+                let (transport, address) = (Arc::clone(&self.owner.transport), Arc::clone(&self.owner.address));
                 self.probe = Some(Box::pin(async move { transport.connect(&address).await.map(drop) }));
             }
         }
@@ -289,14 +289,14 @@ impl<'a> Connection<'a> {
 
     /// When the node is to be probed, as things stand.
     fn probe_due_us(&mut self) -> Option<u64> {
-        let suspended = self.watching.then(|| self.life.health.probe_at_us()).flatten();
+        let suspended = self.watching.then(|| self.owner.health.probe_at_us()).flatten();
         self.watching = suspended.is_some();
         [self.silent_from_us(), suspended].into_iter().flatten().min()
     }
 
     /// When the node has been silent for too long, if it goes on so.
     fn silent_from_us(&self) -> Option<u64> {
-        let silence_us = self.life.transport.silence.as_micros() as u64;
+        let silence_us = self.owner.transport.silence.as_micros() as u64;
         (!self.owed.is_empty()).then(|| self.heard_us.saturating_add(silence_us))
     }
 

@@ -5,9 +5,9 @@
 //! that [`Link::submit`] is given gets exactly one outcome, an answer or a failure.
 
 mod ask;
+mod coalescing;
 mod connection;
-mod joined;
-mod life;
+mod connection_loop;
 mod transport;
 
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl Link {
         let line = |_| {
             let (requests, received) = mpsc::unbounded_channel();
             let shared = Arc::new(LineState::default());
-            let life = life::Life {
+            let owner = connection_loop::ConnectionLoop {
                 requests: received,
                 shared: Arc::clone(&shared),
                 address: Arc::clone(&member.address),
@@ -74,7 +74,7 @@ impl Link {
                 transport: Arc::clone(transport),
                 clock,
             };
-            drop(transport.spawn(life.run()));
+            drop(transport.spawn(owner.run()));
             Line { requests, shared }
         };
         Self {

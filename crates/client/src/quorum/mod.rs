@@ -7,8 +7,8 @@
 
 mod counts;
 mod get;
+mod no_quorum;
 mod replicas;
-mod shortfall;
 mod update;
 mod write;
 
@@ -16,8 +16,8 @@ use std::time::Duration;
 
 pub use counts::{QuorumCounters, QuorumCounts};
 pub use get::Get;
+pub use no_quorum::{MissingReplica, NoQuorum, QuorumPart};
 pub use replicas::Home;
-pub use shortfall::{MissingReplica, NoQuorum, QuorumPart};
 pub use update::{AddedMeanwhile, Decide, Edit, EditOptions, Expiry, Update, Updated};
 pub use write::{Intent, Write, WriteTimes, Written};
 

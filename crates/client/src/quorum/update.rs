@@ -21,7 +21,7 @@ use crate::asks::NEVER;
 use crate::error::ClientError;
 use crate::operation::{AskId, Moment, Operation, Outgoing};
 use crate::options::ReadOptions;
-use crate::read::{Failure, HeldRoom, ValueRoom};
+use crate::read::{Failure, HeldBudget, ValueBudget};
 
 /// How often a change is tried, each time on what was written meanwhile.
 const TRIES_MAX: u32 = 16;
@@ -65,7 +65,7 @@ pub struct EditOptions {
     /// What becomes of what is added to a counter meanwhile.
     pub added: AddedMeanwhile,
     /// What bounds the values that are read for it, with those of all requests that share it.
-    pub room: Option<Arc<ValueRoom>>,
+    pub room: Option<Arc<ValueBudget>>,
 }
 
 impl From<WriteTimes> for EditOptions {
@@ -121,7 +121,7 @@ pub struct Update {
     random: fastrand::Rng,
     before: Option<Record>,
     /// What that takes.
-    room: HeldRoom,
+    room: HeldBudget,
     outcome: Option<Result<Updated, ClientError>>,
     is_answered: bool,
 }
@@ -171,7 +171,7 @@ impl Update {
             tries: 1,
             random: fastrand::Rng::with_seed(seed),
             before: None,
-            room: HeldRoom::default(),
+            room: HeldBudget::default(),
             outcome: None,
             is_answered: false,
         })
@@ -230,7 +230,7 @@ impl Update {
                     Err(error) => Err(error),
                 },
                 Phase::Resting { until_us } if moment.now_us >= *until_us => {
-                    self.room = HeldRoom::default();
+                    self.room = HeldBudget::default();
                     let times = self.times_left(moment);
                     read(&self.key, &self.options, times, &self.home, moment)
                         .map(|get| Some(Phase::Reading(Box::new(get))))

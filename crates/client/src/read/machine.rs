@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 
 use super::directory::Directory;
 use super::reply::{BatchReply, PinnedStore};
-use super::room::HeldRoom;
 use super::state::{KeyPlaces, KeyState, Part, Purpose, Sub};
+use super::value_budget::HeldBudget;
 use crate::asks::{Asks, NEVER};
 use crate::backoff::Backoff;
 use crate::error::ClientError;
@@ -49,7 +49,7 @@ pub struct Read {
     pub(super) backoff: Backoff,
     pub(super) repins: u32,
     /// What the values take of the room that there is for them.
-    pub(super) room: HeldRoom,
+    pub(super) room: HeldBudget,
     /// The error that the whole request fails with.
     pub(super) failed: Option<ClientError>,
 }
@@ -106,7 +106,7 @@ impl Read {
             waiting: 0,
             backoff: Backoff::default(),
             repins: 0,
-            room: HeldRoom::of(options.room.clone()),
+            room: HeldBudget::of(options.room.clone()),
             failed: None,
             directory: Arc::clone(moment.latest),
             keys,

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use fondaco_model::{StoreName, VersionNumber};
 use smallvec::SmallVec;
 
-use super::room::HeldRoom;
+use super::value_budget::HeldBudget;
 use crate::error::ClientError;
 
 /// A store of a request, and the version that it was read at.
@@ -38,5 +38,5 @@ pub struct BatchReply {
     /// How many of these were hedges.
     pub hedged: u32,
     /// The room that the values take: to be dropped with them.
-    pub room: HeldRoom,
+    pub room: HeldBudget,
 }

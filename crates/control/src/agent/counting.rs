@@ -42,11 +42,11 @@ enum State {
     /// It could not be, and the replicas count anew.
     Anew,
     /// It was counted.
-    Counted(Counted),
+    MeteredCoordination(MeteredCoordination),
 }
 
 #[derive(Clone, Copy)]
-struct Counted {
+struct MeteredCoordination {
     node: NodeId,
     at: Instant,
     /// How many groups of writes there had been.
@@ -69,7 +69,9 @@ impl Counting {
     pub(super) fn look(&mut self, node: NodeId, is_service_there: bool) -> bool {
         let is_due = match &self.state {
             State::Unknown | State::Anew => true,
-            State::Counted(counted) => counted.at.elapsed() >= self.period && self.has_written(counted),
+            State::MeteredCoordination(metered_coordination) => {
+                metered_coordination.at.elapsed() >= self.period && self.has_written(metered_coordination)
+            }
         };
         if is_service_there
             && is_due
@@ -89,17 +91,17 @@ impl Counting {
 
     /// Counts a last time, before an orderly stop: copies of the directory that were made before are older.
     pub(super) fn end(&mut self) {
-        if let State::Counted(counted) = self.state
-            && self.has_written(&counted)
+        if let State::MeteredCoordination(metered_coordination) = self.state
+            && self.has_written(&metered_coordination)
             && self.coordination.session().state == SessionState::Connected
-            && let Err(error) = self.count(counted.node)
+            && let Err(error) = self.count(metered_coordination.node)
         {
             tracing::warn!(%error, "cannot count how far the data directory is: a recent copy of it may be taken for it");
         }
     }
 
-    fn has_written(&self, counted: &Counted) -> bool {
-        self.commits() != counted.commits
+    fn has_written(&self, metered_coordination: &MeteredCoordination) -> bool {
+        self.commits() != metered_coordination.commits
     }
 
     fn commits(&self) -> u64 {
@@ -126,7 +128,7 @@ impl Counting {
         let bytes = serde_json::to_vec(&CountRecord { count }).map_err(|error| invalid(path.as_str(), &error))?;
         self.coordination
             .write(&path, &bytes, entry.map(|entry| entry.revision))?;
-        self.state = State::Counted(Counted {
+        self.state = State::MeteredCoordination(MeteredCoordination {
             node,
             at: Instant::now(),
             commits,

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use super::disk::Disk;
 use super::tuning::Tuning;
-use crate::bell::Bell;
+use crate::change_signal::ChangeSignal;
 use crate::data_dir::delete_tree;
 use crate::error::ControlError;
 use crate::uploads::{self, UploadFiles, UploadSource, Uploads};
@@ -37,7 +37,7 @@ pub(crate) struct FetchesParts {
     /// How much memory there is for the page cache to use, in bytes.
     pub(crate) memory_bytes: u64,
     /// Rung when a fetch ends.
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) change_signal: Arc<ChangeSignal>,
 }
 
 /// What one fetch is to bring.
@@ -246,7 +246,7 @@ impl Inner {
             failure,
         });
         self.running.lock().remove(&job.key);
-        self.parts.bell.ring();
+        self.parts.change_signal.ring();
     }
 
     /// Brings what is missing onto the disk.

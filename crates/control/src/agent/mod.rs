@@ -40,14 +40,14 @@ use tokio::sync::watch;
 use versioned::{ReplicasParts, VersionedStores};
 use work::{Work, WorkParts};
 
-use crate::bell::{Bell, Looks};
+use crate::bootstrap::Bootstrap;
+use crate::change_signal::{ChangeSignal, ChangeWatcher};
 use crate::config::VersionedConfig;
 use crate::data_dir::DataDir;
 use crate::error::ControlError;
-use crate::founding::Founding;
-use crate::hearsay::Hearsay;
 use crate::memory::MemoryPlan;
 use crate::mirror::{Mirror, Origin, Sighting};
+use crate::peer_topology::PeerTopology;
 use crate::uploads::Uploads;
 use crate::worker::Worker;
 
@@ -66,7 +66,7 @@ pub(crate) struct AgentParts {
     pub(crate) node_file: NodeFile,
     pub(crate) announcement: Announcement,
     /// How to make the cluster, if that is for this process to do.
-    pub(crate) founding: Option<Founding>,
+    pub(crate) bootstrap: Option<Bootstrap>,
     /// The number that the node is configured to have.
     pub(crate) node_id: Option<NodeId>,
     pub(crate) settings: Arc<Settings>,
@@ -96,17 +96,17 @@ pub(crate) struct AgentWork {
 }
 
 struct Shared {
-    bell: Arc<Bell>,
+    change_signal: Arc<ChangeSignal>,
     mirror: Mirror,
     disk: Arc<Disk>,
     uploads: Arc<Uploads>,
     fetches: Fetches,
     status: Mutex<Status>,
     /// Rung when the status changes.
-    noted: Bell,
+    noted: ChangeSignal,
     fatal: watch::Sender<Option<Arc<ControlError>>>,
     /// How many looks were begun, and how many of them are done.
-    looks: Looks,
+    looks: ChangeWatcher,
     swaps: AtomicU64,
     /// Whether versions were opened anew that requests do not see yet.
     reopened: AtomicBool,
@@ -129,8 +129,8 @@ impl AgentWork {
     /// # Errors
     /// A data directory that cannot be read.
     pub(crate) fn start(parts: AgentParts) -> Result<Self, ControlError> {
-        let bell = Arc::new(Bell::default());
-        parts.mirror.ring(&bell);
+        let change_signal = Arc::new(ChangeSignal::default());
+        parts.mirror.ring(&change_signal);
         let count_period = parts.versioned.count_period;
         let replicas = versioned::open(ReplicasParts {
             dir: &parts.data_dir.versioned(),
@@ -153,18 +153,18 @@ impl AgentWork {
             peers: parts.peers,
             reserve_bytes: parts.reserve_bytes,
             memory_bytes: parts.memory.memory_bytes,
-            bell: Arc::clone(&bell),
+            change_signal: Arc::clone(&change_signal),
         });
         let shared = Arc::new(Shared {
-            bell: Arc::clone(&bell),
+            change_signal: Arc::clone(&change_signal),
             mirror: parts.mirror,
             disk: Arc::clone(&disk),
             uploads,
             fetches,
             status: Mutex::default(),
-            noted: Bell::default(),
+            noted: ChangeSignal::default(),
             fatal: watch::Sender::new(None),
-            looks: Looks::default(),
+            looks: ChangeWatcher::default(),
             swaps: AtomicU64::new(0),
             reopened: AtomicBool::new(false),
         });
@@ -178,16 +178,16 @@ impl AgentWork {
         let mut work = Work::new(WorkParts {
             shared: Arc::clone(&shared),
             coordination: parts.coordination,
-            founding: parts.founding,
+            bootstrap: parts.bootstrap,
             node_id: parts.node_id,
             node_file: parts.node_file,
             presence,
-            hearsay: Hearsay::new(parts.peer_access, wanted, Arc::clone(&bell)),
+            peer_topology: PeerTopology::new(parts.peer_access, wanted, Arc::clone(&change_signal)),
             publishing: Publishing::new(parts.catalog, disk),
             versioned: VersionedStores::new(Arc::clone(&replicas)),
             counting,
         });
-        let worker = Worker::start("agent", bell, move |ending| work.run(ending))?;
+        let worker = Worker::start("agent", change_signal, move |ending| work.run(ending))?;
         let agent = Self {
             shared,
             replicas,
@@ -305,7 +305,7 @@ impl AgentWork {
 
     /// Waits until it has looked at what is there now, and done what is to be done at once.
     pub(crate) fn wait_looked(&self, timeout: Duration) {
-        self.shared.looks.wait(&self.shared.bell, timeout);
+        self.shared.looks.wait(&self.shared.change_signal, timeout);
     }
 
     /// Waits until nothing of a version is on the disk any more.
@@ -320,8 +320,8 @@ impl AgentWork {
                 return;
             }
             // A fetch rings when it ends.
-            let seen = self.shared.bell.count();
-            self.shared.bell.wait(seen, left.min(STOP_TICK));
+            let seen = self.shared.change_signal.count();
+            self.shared.change_signal.wait(seen, left.min(STOP_TICK));
         }
     }
 
@@ -445,7 +445,7 @@ impl AgentWork {
                 match shared.disk.warm(&store, version) {
                     Ok(()) => {
                         shared.reopened.store(true, Relaxed);
-                        shared.bell.ring();
+                        shared.change_signal.ring();
                     }
                     Err(error) => tracing::error!(%store, %version, %error, "an index cannot be read"),
                 }

@@ -19,11 +19,11 @@ use super::node_file::NodeFile;
 use super::presence::{Announced, Presence};
 use super::publishing::Publishing;
 use super::versioned::VersionedStores;
+use crate::bootstrap::Bootstrap;
 use crate::error::ControlError;
-use crate::founding::Founding;
-use crate::hearsay::Hearsay;
 use crate::mirror::Origin;
 use crate::now_unix_ms;
+use crate::peer_topology::PeerTopology;
 use crate::uploads::UploadSource;
 use crate::worker::Ending;
 
@@ -34,11 +34,11 @@ const TICK: Duration = Duration::from_secs(1);
 pub(super) struct WorkParts {
     pub(super) shared: Arc<Shared>,
     pub(super) coordination: Arc<dyn Coordination>,
-    pub(super) founding: Option<Founding>,
+    pub(super) bootstrap: Option<Bootstrap>,
     pub(super) node_id: Option<NodeId>,
     pub(super) node_file: NodeFile,
     pub(super) presence: Presence,
-    pub(super) hearsay: Hearsay,
+    pub(super) peer_topology: PeerTopology,
     pub(super) publishing: Publishing,
     pub(super) versioned: VersionedStores,
     pub(super) counting: Counting,
@@ -74,7 +74,7 @@ impl Work {
     pub(super) fn run(&mut self, ending: &Ending) {
         let shared = Arc::clone(&self.parts.shared);
         while !ending.has_come() {
-            let seen = shared.bell.count();
+            let seen = shared.change_signal.count();
             let look = shared.looks.begin();
             let outcome = self.look();
             shared.looks.end(look);
@@ -89,7 +89,7 @@ impl Work {
                 }
                 Err(error) => tracing::warn!(%error, "the node could not do all that it should: looking again"),
             }
-            shared.bell.wait(seen, TICK);
+            shared.change_signal.wait(seen, TICK);
         }
         self.parts.counting.end();
     }
@@ -106,8 +106,8 @@ impl Work {
                     remembered: remembered.clone(),
                 });
             }
-            if let Some(founding) = &self.parts.founding {
-                founding.found(&*self.parts.coordination, mirror)?;
+            if let Some(bootstrap) = &self.parts.bootstrap {
+                bootstrap.found(&*self.parts.coordination, mirror)?;
             }
             sighting.view = mirror.view();
         }
@@ -134,7 +134,7 @@ impl Work {
         if !is_counted && view.stores.values().any(is_versioned) {
             return announced.map(drop);
         }
-        if let Some(topology) = self.parts.hearsay.look(&sighting, Some(node)) {
+        if let Some(topology) = self.parts.peer_topology.look(&sighting, Some(node)) {
             // Requests see it with the catalog: which versions are current, and what of them is here.
             self.is_dirty |= self.parts.publishing.set_topology(topology, node);
         }
@@ -339,7 +339,7 @@ impl Work {
             AgentAction::Drop { store, version } => {
                 shared.note(|status| drop(status.failures.remove(&(store.clone(), version))));
                 // What it said of the version is no longer so.
-                shared.bell.ring();
+                shared.change_signal.ring();
                 shared.disk.drop_version(&store, version)
             }
             AgentAction::DropPartitions {
@@ -349,7 +349,7 @@ impl Work {
             } => {
                 // The catalog still has the version with them.
                 self.is_dirty = true;
-                shared.bell.ring();
+                shared.change_signal.ring();
                 shared.disk.drop_partitions(&store, version, &partitions)
             }
             AgentAction::Report(report) => {

@@ -21,8 +21,8 @@ use prometheus_client::registry::Registry;
 
 use crate::agent::AgentWork;
 use crate::controller::ControllerWork;
-use crate::counted::Counts;
 use crate::http::Traffic;
+use crate::metered_coordination::Counts;
 use crate::mirror::Mirror;
 
 /// Durations shorter than this share one bucket, in seconds.

@@ -12,13 +12,13 @@ mod error;
 mod files;
 mod frame;
 mod guard;
-mod heads;
 mod lookup;
 mod losses;
 mod node;
 mod openapi;
 mod pushes;
 mod records;
+mod request_heads;
 mod resources;
 pub(crate) mod server;
 mod stores;
@@ -53,9 +53,9 @@ use crate::controller::ControllerWork;
 use crate::dev::DevHandle;
 use crate::error::ControlError;
 use crate::exposition::Exposition;
-use crate::intake::Intake;
 use crate::operator::Operator;
 use crate::process;
+use crate::push_check::PushCheck;
 use crate::router::RouterWork;
 use crate::settings::LiveSettings;
 use crate::status::lost_quorums;
@@ -74,7 +74,7 @@ pub(crate) struct App(Arc<AppParts>);
 pub(crate) struct AppParts {
     pub(crate) role: Role,
     pub(crate) operator: Operator,
-    pub(crate) intake: Intake,
+    pub(crate) push_check: PushCheck,
     pub(crate) agent: Option<Arc<AgentWork>>,
     pub(crate) router: Option<Arc<RouterWork>>,
     pub(crate) controller: Option<Arc<ControllerWork>>,

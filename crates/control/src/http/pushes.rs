@@ -34,13 +34,13 @@ pub(super) async fn start(
     if new.dry_run {
         let run = app.blocking(move |app| {
             check_kind(app, &name)?;
-            app.intake.dry_run(&app.operator, app.node(), &name, &new.source)
+            app.push_check.dry_run(&app.operator, app.node(), &name, &new.source)
         });
         return Ok(Json(DryRunResource::from(run.await?)).into_response());
     }
     let push = app.blocking(move |app| {
         check_kind(app, &name)?;
-        let detail = app.intake.look(&app.operator, app.node(), &name, &new.source)?;
+        let detail = app.push_check.look(&app.operator, app.node(), &name, &new.source)?;
         app.operator.push(&name, &detail)?;
         status(app, &name)
     });

@@ -27,7 +27,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connections::{Connection, Connections};
 use super::guard::Ambiguous;
-use super::heads::{Framing, Heads};
+use super::request_heads::{Framing, RequestHeads};
 
 /// How many connections may be open.
 const CONNECTIONS_MAX: usize = 256;
@@ -156,7 +156,7 @@ async fn converse<S>(
             })
         }
     });
-    let stream = Heads::new(stream, HEADER_BYTES_MAX, framing.clone());
+    let stream = RequestHeads::new(stream, HEADER_BYTES_MAX, framing.clone());
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME_MAX)

@@ -189,18 +189,18 @@ fn what_a_router_does_for_versioned_stores_is_counted() {
     let cluster = TestCluster::start_with(|config| config.cluster.replicas = 3);
     create(&cluster, json!({"reads": 3, "writes": 3, "handoff": "none"}));
     let mut writer = Writer::new(&cluster);
-    let counted = |name: &str| cluster.metric("router-1", &format!("fondaco_quorum_{name}_total"));
-    let (reads, writes) = (counted("reads"), counted("writes"));
+    let metered_coordination = |name: &str| cluster.metric("router-1", &format!("fondaco_quorum_{name}_total"));
+    let (reads, writes) = (metered_coordination("reads"), metered_coordination("writes"));
     for value in ["a", "b"] {
         writer.ask_long(&["FONDACO.PUT", "cart:k", "", value]);
     }
     assert_eq!(writer.ask("GET cart:k"), "b");
-    assert!(counted("reads") > reads && counted("writes") >= writes + 2);
-    assert_eq!(counted("siblings"), 1);
-    assert_eq!(counted("no_quorum"), 0);
+    assert!(metered_coordination("reads") > reads && metered_coordination("writes") >= writes + 2);
+    assert_eq!(metered_coordination("siblings"), 1);
+    assert_eq!(metered_coordination("no_quorum"), 0);
     cluster.stop("node-3");
     assert!(writer.ask("SET cart:k c").starts_with("-NOQUORUM"));
-    assert_eq!(counted("no_quorum"), 1);
+    assert_eq!(metered_coordination("no_quorum"), 1);
 }
 
 #[test]

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::frame::{Content, Frame};
-use super::heads::{Head, head_of};
+use super::key_prefixes::{Head, head_of};
 use super::segment::Ended;
 use crate::error::EngineError;
 use crate::failure;

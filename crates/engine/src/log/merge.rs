@@ -10,7 +10,7 @@ use std::collections::binary_heap::PeekMut;
 use std::io;
 use std::ops::Range;
 
-use super::heads::{Head, head_of};
+use super::key_prefixes::{Head, head_of};
 use super::keys::{Keys, KeysReader, Named, Says, named_at};
 
 /// The keys of a segment.

@@ -8,20 +8,20 @@
 
 mod catalog;
 mod cleaner;
+mod clock_eviction;
 mod damaged;
 mod entry;
 mod frame;
-mod heads;
-mod heat;
+mod garbage_marks;
 mod key_count;
+mod key_prefixes;
 mod keys;
 mod listed;
-mod marks;
 mod merge;
-mod moving;
 mod recovery;
 mod scan;
 mod segment;
+mod segment_cleaning;
 mod table;
 mod tree;
 mod writer;
@@ -34,8 +34,8 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 
 use self::cleaner::{Cleaner, Cleaning};
+use self::clock_eviction::ResidentBytes;
 use self::damaged::Damaged;
-use self::heat::Heat;
 use self::key_count::KeyCount;
 use self::keys::{Keys, KeysFile};
 use self::listed::Listed;
@@ -105,7 +105,7 @@ struct Shared {
     synced: Synced,
     /// Full segments that are not on the disk yet.
     unsynced: Mutex<Vec<Arc<Segment>>>,
-    heat: Heat,
+    resident_bytes: ResidentBytes,
     keys: KeyCount,
     cleaning: Arc<Cleaning>,
     high_water: HighWater,
@@ -195,7 +195,7 @@ impl LogEngine {
             writer: Mutex::new(Writer::new(space, catalog, active, ended, uses)),
             synced: Synced::at_start(),
             unsynced: Mutex::new(unsynced),
-            heat: Heat::new(&options.cache),
+            resident_bytes: ResidentBytes::new(&options.cache),
             keys,
             cleaning,
             high_water,
@@ -213,7 +213,7 @@ impl LogEngine {
 
     /// How many bytes the values in memory take.
     pub fn cached_bytes(&self) -> u64 {
-        self.shared.heat.bytes()
+        self.shared.resident_bytes.bytes()
     }
 }
 
@@ -374,7 +374,7 @@ impl Shared {
             self.keys.remove(entry.key().len());
             hot_bytes += entry.hot_bytes();
         }
-        self.heat.remove(hot_bytes);
+        self.resident_bytes.remove(hot_bytes);
         self.cleaning.wrote(&mut writer, self.options.segment_bytes);
         // Scans have a table of their own to go through; nobody else asks it any more.
         Ok(())

@@ -210,7 +210,7 @@ impl TableHandle {
             && entry.hot_bytes() == 0
         {
             entry.warm(pair);
-            self.shared.heat.add(entry.hot_bytes());
+            self.shared.resident_bytes.add(entry.hot_bytes());
             drop(contents);
             self.shared.cool();
         }

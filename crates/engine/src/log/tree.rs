@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use smallvec::SmallVec;
 
 use super::entry::Entry;
-use super::heads::{Head, head_of, interpolate, lower_bound};
+use super::key_prefixes::{Head, head_of, interpolate, lower_bound};
 use crate::engine::{Extent, Spot};
 use crate::prefetch::{prefetch, prefetch_all, prefetch_near};
 

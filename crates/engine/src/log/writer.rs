@@ -7,8 +7,8 @@ use super::Shared;
 use super::catalog::Catalog;
 use super::entry::{At, Entry};
 use super::frame::{BATCH_BYTES_MAX, BatchBuffer, Content, Frame, frame_bytes};
+use super::garbage_marks::GarbageMarks;
 use super::keys::Keys;
-use super::marks::Marks;
 use super::segment::{Ended, SEGMENT_HEAD_BYTES, Segment};
 use super::table::LogTable;
 use crate::batch::{Change, WriteBatch};
@@ -77,7 +77,7 @@ pub(super) struct Use {
     /// Since when the newest of them says so.
     deleted_since: u32,
     /// Of the other frames those that are long enough to have a mark.
-    pub(super) dead: Marks,
+    pub(super) dead: GarbageMarks,
     pub(super) state: SegmentState,
 }
 
@@ -101,7 +101,7 @@ impl Use {
             live_bytes: 0,
             deletion_bytes: 0,
             deleted_since: 0,
-            dead: Marks::default(),
+            dead: GarbageMarks::default(),
             state: SegmentState::Open,
         }
     }
@@ -303,13 +303,13 @@ impl Shared {
             }
         }
         // Before anybody can take it off.
-        self.heat.add(heated);
+        self.resident_bytes.add(heated);
         drop(guards);
         writer.used(segment, used_bytes);
         if deletion_bytes > 0 {
             writer.deleted(segment, since, deletion_bytes);
         }
-        self.heat.remove(cooled);
+        self.resident_bytes.remove(cooled);
         self.cleaning.wrote(writer, self.options.segment_bytes);
         self.cool();
         Ok(())

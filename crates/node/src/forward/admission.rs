@@ -11,7 +11,7 @@ use super::quota::Quotas;
 use crate::catalog::{Catalog, StoreId, VersionedStore};
 use crate::membership::{Member, Membership};
 use crate::metrics::Counter;
-use crate::server::Shared;
+use crate::server::ServerState;
 use crate::settings::Setting;
 
 /// Values of other nodes and of replicas, on their way to clients, have room for this part of what buffers may have, and
@@ -116,7 +116,7 @@ fn share_of(quota: u64, membership: &Membership) -> u64 {
 /// Keys that are under way, until this is dropped: with the client that wants them, at the latest.
 pub(crate) struct UnderWay {
     of_loop: Arc<AtomicUsize>,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     keys: usize,
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use quick_cache::unsync::Cache;
 use quick_cache::{Equivalent, Weighter};
 
-use super::Source;
+use super::StoreVersion;
 
 /// What an entry costs besides key and value, in bytes: itself, its place in the table, and what the
 /// allocator rounds up.
@@ -21,14 +21,14 @@ const SHARE_MAX: u64 = 64;
 /// The name of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct EntryKey {
-    source: Source,
+    source: StoreVersion,
     key: Box<[u8]>,
 }
 
 /// The name of an entry, for looking it up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct EntryRef<'a> {
-    pub(super) source: Source,
+    pub(super) source: StoreVersion,
     pub(super) key: &'a [u8],
 }
 
@@ -109,7 +109,7 @@ mod tests {
 
     fn name(version: u64, key: &[u8]) -> EntryRef<'_> {
         EntryRef {
-            source: Source {
+            source: StoreVersion {
                 store: StoreId::new(1).unwrap(),
                 version: VersionNumber::new(version).unwrap(),
             },

@@ -2,14 +2,14 @@
 //! a lock.
 //!
 //! A router also keeps the values of hot keys ([`cache`]), has one read of a key stand for all clients
-//! that want it at the time ([`flights`]), and holds stores to their quotas ([`quota`]). How much may be
+//! that want it at the time ([`single_flight`]), and holds stores to their quotas ([`quota`]). How much may be
 //! under way is bounded ([`admission`]).
 
 mod admission;
 mod cache;
-mod flights;
 mod quota;
 mod scan;
+mod single_flight;
 mod versioned;
 
 use std::cell::{OnceCell, RefCell};
@@ -19,17 +19,17 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use cache::{EntryRef, HotKeys};
-use flights::{Boarding, Flights};
-use fondaco_client::read::{HeldRoom, ValueRoom};
+use fondaco_client::read::{HeldBudget, ValueBudget};
 use fondaco_client::{Client, ClientError, Partial, ReadOptions};
 use fondaco_model::{NodeId, VersionNumber};
 use fondaco_protocol::WireKey;
 use fondaco_protocol::replica::LocalReplica;
+use single_flight::{FlightPlace, SingleFlights};
 use tokio::sync::oneshot;
 
 use crate::catalog::{Catalog, StoreId};
 use crate::metrics::{Counter, LoopMetrics};
-use crate::server::Shared;
+use crate::server::ServerState;
 use crate::settings::Setting;
 
 pub(crate) use admission::UnderWay;
@@ -45,16 +45,16 @@ pub(crate) struct Wanted<'a> {
 }
 
 /// The answer for a key: what was found, or why that is not known, as an error that begins with its code.
-pub(crate) type KeyAnswer = Result<Found, Arc<str>>;
+pub(crate) type KeyAnswer = Result<FoundValue, Arc<str>>;
 
 /// A version of a store, whichever has the store's name by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Source {
+pub(crate) struct StoreVersion {
     pub(crate) store: StoreId,
     pub(crate) version: VersionNumber,
 }
 
-impl Source {
+impl StoreVersion {
     /// The current version of the store at a place in the catalog; none before a first was swapped in.
     pub(crate) fn current(catalog: &Catalog, store: u16) -> Option<Self> {
         Some(Self {
@@ -66,9 +66,9 @@ impl Source {
 
 /// What another node has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundValue {
     /// What it was looked up in.
-    pub(crate) source: Source,
+    pub(crate) source: StoreVersion,
     /// The value, or none if that version does not have the key.
     pub(crate) value: Option<Bytes>,
 }
@@ -80,29 +80,33 @@ pub(crate) struct Answers {
     /// Whether all that was found of a store is of one version of it.
     pub(crate) is_pinned: bool,
     /// The room that the values take until they are sent.
-    pub(crate) room: HeldRoom,
+    pub(crate) room: HeldBudget,
 }
 
 /// What one event loop has of other nodes.
 pub(crate) struct Forwarder {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     metrics: Arc<LoopMetrics>,
     /// This node's replica, for this loop.
     replica: Option<Arc<dyn LocalReplica>>,
     client: OnceCell<Client>,
     options: ReadOptions,
     cache: RefCell<Option<HotKeys>>,
-    flights: Flights,
+    single_flights: SingleFlights,
     /// How many keys are under way.
     under_way: Arc<AtomicUsize>,
     /// What is left for values until they are sent to clients.
-    room: Arc<ValueRoom>,
+    room: Arc<ValueBudget>,
 }
 
 impl Forwarder {
     /// To be called on the loop's own thread, within its runtime.
-    pub(crate) fn new(shared: &Arc<Shared>, metrics: Arc<LoopMetrics>, replica: Option<Arc<dyn LocalReplica>>) -> Self {
-        let room = Arc::new(ValueRoom::new(0));
+    pub(crate) fn new(
+        shared: &Arc<ServerState>,
+        metrics: Arc<LoopMetrics>,
+        replica: Option<Arc<dyn LocalReplica>>,
+    ) -> Self {
+        let room = Arc::new(ValueBudget::new(0));
         Self {
             shared: Arc::clone(shared),
             metrics,
@@ -115,7 +119,7 @@ impl Forwarder {
             },
             room,
             cache: RefCell::new(None),
-            flights: Flights::default(),
+            single_flights: SingleFlights::default(),
             under_way: Arc::default(),
         }
     }
@@ -138,16 +142,16 @@ impl Forwarder {
     }
 
     async fn read_cached(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> Answers {
-        let mut room = HeldRoom::default();
+        let mut room = HeldBudget::default();
         let mut answers: Vec<Option<KeyAnswer>> = Vec::with_capacity(keys.len());
         let mut missing = Vec::new();
-        let mut flights = Vec::new();
+        let mut single_flights = Vec::new();
         let mut waiting: Vec<(usize, oneshot::Receiver<KeyAnswer>)> = Vec::new();
         for (at, wanted) in keys.iter().enumerate() {
-            let Some(source) = Source::current(catalog, wanted.store) else {
+            let Some(source) = StoreVersion::current(catalog, wanted.store) else {
                 answers.push(None);
                 missing.push(*wanted);
-                flights.push((at, None));
+                single_flights.push((at, None));
                 continue;
             };
             let entry = EntryRef {
@@ -155,16 +159,16 @@ impl Forwarder {
                 key: wanted.key,
             };
             if let Some(value) = self.cached(entry) {
-                answers.push(Some(Ok(Found { source, value })));
+                answers.push(Some(Ok(FoundValue { source, value })));
                 continue;
             }
             answers.push(None);
-            match self.flights.board(entry) {
-                Boarding::First(flight) => {
+            match self.single_flights.board(entry) {
+                FlightPlace::First(flight) => {
                     missing.push(*wanted);
-                    flights.push((at, Some(flight)));
+                    single_flights.push((at, Some(flight)));
                 }
-                Boarding::Waiting(answer) => waiting.push((at, answer)),
+                FlightPlace::Waiting(answer) => waiting.push((at, answer)),
             }
         }
         self.metrics
@@ -174,7 +178,7 @@ impl Forwarder {
         if !missing.is_empty() {
             let read = self.read_anew(catalog, &missing).await;
             room.join(read.room);
-            for (((at, flight), wanted), answer) in flights.into_iter().zip(missing).zip(read.each) {
+            for (((at, flight), wanted), answer) in single_flights.into_iter().zip(missing).zip(read.each) {
                 self.keep(wanted.key, &answer);
                 if let Some(flight) = flight {
                     flight.land(&answer);
@@ -217,7 +221,7 @@ impl Forwarder {
             Answers {
                 each: (0..count).map(|_| Err(Arc::clone(&error))).collect(),
                 is_pinned: true,
-                room: HeldRoom::default(),
+                room: HeldBudget::default(),
             }
         };
         let client = match self.client() {
@@ -246,7 +250,7 @@ impl Forwarder {
         let source_of = |store: u16| {
             let name = &catalog.stores()[store as usize].name;
             let pinned = reply.stores.iter().find(|pinned| pinned.name == *name)?;
-            Some(Source {
+            Some(StoreVersion {
                 store: StoreId::new(pinned.id)?,
                 version: pinned.version,
             })
@@ -260,7 +264,7 @@ impl Forwarder {
                 (store, source) = (Some(wanted.store), source_of(wanted.store));
             }
             answers.push(match (value, source) {
-                (Ok(value), Some(source)) => Ok(Found { source, value }),
+                (Ok(value), Some(source)) => Ok(FoundValue { source, value }),
                 (Ok(_), None) => Err("ERR the version that a value is of is not known".into()),
                 (Err(error), _) => {
                     failures += 1;

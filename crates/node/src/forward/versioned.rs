@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_client::quorum::{AddedMeanwhile, Decide, EditOptions, Intent, Updated, WriteTimes, Written};
-use fondaco_client::read::HeldRoom;
+use fondaco_client::read::HeldBudget;
 use fondaco_client::{ClientError, ReadOptions};
 use fondaco_model::cluster::Topology;
 use fondaco_model::versioned::{Record, Resolution, Update};
@@ -15,7 +15,7 @@ use fondaco_replica::Replicas;
 
 use super::{Forwarder, UnderWay, Wanted, told, wire_keys};
 use crate::catalog::{Catalog, VersionedStore};
-use crate::resolved::value_of;
+use crate::single_value::value_of;
 
 /// The value of a key of a versioned store, or the error to answer with.
 pub(crate) type ValueAnswer = Result<Option<Bytes>, Arc<str>>;
@@ -88,12 +88,16 @@ impl Forwarder {
 
     /// The values of keys of versioned stores, one answer for each key, in order; and the room that they take until
     /// they are sent.
-    pub(crate) async fn read_versioned(&self, catalog: &Catalog, keys: &[Wanted<'_>]) -> (Vec<ValueAnswer>, HeldRoom) {
-        let failed = |error: &ClientError| -> (Vec<ValueAnswer>, HeldRoom) {
+    pub(crate) async fn read_versioned(
+        &self,
+        catalog: &Catalog,
+        keys: &[Wanted<'_>],
+    ) -> (Vec<ValueAnswer>, HeldBudget) {
+        let failed = |error: &ClientError| -> (Vec<ValueAnswer>, HeldBudget) {
             let error = told(error);
             (
                 keys.iter().map(|_| Err(Arc::clone(&error))).collect(),
-                HeldRoom::default(),
+                HeldBudget::default(),
             )
         };
         let records = match (self.client(), wire_keys(catalog, keys)) {

@@ -12,7 +12,7 @@ use fondaco_resp::command::CommandId;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-use super::Shared;
+use super::ServerState;
 use crate::settings::Setting;
 
 /// All connected clients.
@@ -64,7 +64,7 @@ pub(crate) struct Entered(Arc<Inner>);
 
 struct Inner {
     client: Arc<Client>,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 }
 
 impl Drop for Inner {
@@ -83,7 +83,7 @@ impl std::ops::Deref for Entered {
 
 impl Clients {
     /// Enters a client that has just connected.
-    pub(super) fn enter(&self, stream: &TcpStream, shared: &Arc<Shared>) -> Entered {
+    pub(super) fn enter(&self, stream: &TcpStream, shared: &Arc<ServerState>) -> Entered {
         let text = |address: std::io::Result<std::net::SocketAddr>| address.map_or("?".into(), |a| a.to_string());
         let now_ms = shared.now_ms();
         let client = Arc::new(Client {
@@ -114,7 +114,7 @@ impl Clients {
     }
 
     /// Drops the clients that have been silent or slow for too long. Returns how many.
-    pub(super) fn drop_overdue(&self, shared: &Shared) -> u64 {
+    pub(super) fn drop_overdue(&self, shared: &ServerState) -> u64 {
         let now_ms = shared.now_ms();
         let idle_ms_max = shared.settings.get(Setting::ClientIdleSeconds) * 1000;
         let stall_ms_max = shared.settings.get(Setting::ClientStallSeconds) * 1000;
@@ -204,7 +204,7 @@ impl Client {
     }
 }
 
-impl Shared {
+impl ServerState {
     /// Milliseconds since the server was started.
     pub(crate) fn now_ms(&self) -> u64 {
         self.ms_at(Instant::now())

@@ -17,10 +17,10 @@ use tokio::runtime::Builder;
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 
-use super::Shared;
+use super::ServerState;
 use super::commands::versioned::{self, Batcher};
 use super::connection::serve;
-use super::reused::Reused;
+use super::loop_memory::LoopMemory;
 use crate::cold::ColdReads;
 use crate::forward::Forwarder;
 use crate::metrics::{Counter, LoopMetrics};
@@ -35,11 +35,11 @@ const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What belongs to one loop.
 pub(super) struct LoopContext {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ServerState>,
     pub(super) metrics: Arc<LoopMetrics>,
     pub(super) cold: ColdReads,
     pub(super) forwarder: Forwarder,
-    pub(super) reused: Reused,
+    pub(super) loop_memory: LoopMemory,
     /// This node's replica, through the batcher of the loop; `None` on a router.
     pub(super) replica: Option<Arc<Batcher>>,
 }
@@ -55,7 +55,7 @@ struct TcpStreamInTransit(std::net::TcpStream);
 
 /// Starts the loops.
 pub(super) fn start(
-    shared: &Arc<Shared>,
+    shared: &Arc<ServerState>,
     listener: TcpListener,
     loops: usize,
     ended: &watch::Receiver<bool>,
@@ -93,7 +93,7 @@ pub(super) fn start(
                         Arc::clone(&metrics),
                         replica.clone().map(|replica| replica as _),
                     ),
-                    reused: Reused::default(),
+                    loop_memory: LoopMemory::default(),
                     replica: replica.clone(),
                     metrics,
                     shared,

@@ -3,7 +3,7 @@
 //! - `event_loop`: the threads, and how connections come to them;
 //! - `connection`: one client, from reading to writing;
 //! - `buffers`: how much memory all connections may take together;
-//! - `reused`: memory that the connections of a loop use in turns;
+//! - `loop_memory`: memory that the connections of a loop use in turns;
 //! - `window`: the look-ups of a pipeline, done together;
 //! - `clients`: who is connected, for `CLIENT` and for dropping the silent and the slow;
 //! - `guesses`: wrong passwords, slowed down and logged;
@@ -19,8 +19,8 @@ mod commands;
 mod connection;
 mod event_loop;
 mod guesses;
+mod loop_memory;
 mod refusal;
-mod reused;
 mod session;
 mod slow_log;
 mod window;
@@ -90,7 +90,7 @@ pub enum ServerError {
 }
 
 /// What all event loops of a server share.
-pub(crate) struct Shared {
+pub(crate) struct ServerState {
     pub(crate) config: ServerConfig,
     pub(crate) address: SocketAddr,
     pub(crate) catalog: Arc<SharedCatalog>,
@@ -106,7 +106,7 @@ pub(crate) struct Shared {
     pub(crate) started_at: SystemTime,
 }
 
-impl Shared {
+impl ServerState {
     /// How others reach this server, `host:port`.
     pub(crate) fn advertised(&self) -> Cow<'_, str> {
         match &self.config.advertised {
@@ -177,7 +177,7 @@ impl Server {
     ) -> Result<Self, ServerError> {
         let Listening { listener, address } = listening;
         let loops = config.loops.max(1);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerState {
             config,
             address,
             catalog,

@@ -5,7 +5,7 @@ use fondaco_model::StoreName;
 use fondaco_resp::Protocol;
 
 use super::commands::transactions::Transaction;
-use super::{Shared, refusal};
+use super::{ServerState, refusal};
 use crate::access::User;
 use crate::catalog::Catalog;
 use crate::forward::Forwarder;
@@ -52,7 +52,7 @@ pub(super) struct Admission<'a> {
 }
 
 impl Session {
-    pub(crate) fn new(shared: &Shared) -> Self {
+    pub(crate) fn new(shared: &ServerState) -> Self {
         Self {
             protocol: Protocol::Resp2,
             user: None,

@@ -6,12 +6,12 @@ use fondaco_model::versioned::Record;
 use super::plan::{Cause, Wanted, WantedKey};
 use super::{Answer, Get};
 use crate::operation::Moment;
-use crate::quorum::shortfall::Trouble;
+use crate::quorum::no_quorum::ReplicaFailure;
 
 impl Get {
     /// The digest of what one replica holds under a key has come. Returns what is wrong with it, if something is.
-    pub(super) fn take_digest(&mut self, key: usize, node: NodeId, digest: &[u8]) -> Result<(), Trouble> {
-        let digest = <[u8; 8]>::try_from(digest).map_err(|_| Trouble::Nonsense)?;
+    pub(super) fn take_digest(&mut self, key: usize, node: NodeId, digest: &[u8]) -> Result<(), ReplicaFailure> {
+        let digest = <[u8; 8]>::try_from(digest).map_err(|_| ReplicaFailure::Nonsense)?;
         let state = &mut self.states[key];
         // Who makes up no quorum may as well be left out, and who was asked twice counts once.
         let is_counted = state.answers.iter().any(|answer| answer.node == node);

@@ -15,14 +15,14 @@ use crate::asks::{Conduct, Due, NEVER, Stage};
 use crate::error::ClientError;
 use crate::operation::{AskId, Moment, Operation, Outgoing};
 use crate::quorum::counts::count;
+use crate::quorum::no_quorum::ReplicaFailure;
 use crate::quorum::replicas::Store;
-use crate::quorum::shortfall::Trouble;
 use crate::read::Failure;
 
 impl Get {
     /// What one replica holds under a key has come. Returns what is wrong with it, if something is. The key fails if
     /// there is no room for it.
-    fn take(&mut self, key: usize, node: NodeId, record: Option<Bytes>) -> Result<(), Trouble> {
+    fn take(&mut self, key: usize, node: NodeId, record: Option<Bytes>) -> Result<(), ReplicaFailure> {
         let is_only = self.states.len() == 1;
         let state = &mut self.states[key];
         // One of several that are equal is held.
@@ -38,7 +38,7 @@ impl Get {
                 self.fail(key, ClientError::NoRoom { bytes_max });
                 return Ok(());
             }
-            let record = Record::decode(record.clone()).map_err(|_| Trouble::Unreadable)?;
+            let record = Record::decode(record.clone()).map_err(|_| ReplicaFailure::Unreadable)?;
             state.merged = match state.merged.is_empty() {
                 true => record,
                 false => state.merged.merge(&record),
@@ -54,12 +54,12 @@ impl Get {
     }
 
     /// Something is wrong with what a node says, or does not say, of a key.
-    fn trouble(&mut self, key: usize, node: NodeId, trouble: Trouble) {
-        self.states[key].in_flux |= trouble.is_elsewhere();
-        if trouble.is_elsewhere() {
+    fn failure(&mut self, key: usize, node: NodeId, failure: ReplicaFailure) {
+        self.states[key].in_flux |= failure.is_elsewhere();
+        if failure.is_elsewhere() {
             self.backoff.want_refresh();
         }
-        self.states[key].troubles.add(node, trouble);
+        self.states[key].replica_failures.add(node, failure);
     }
 
     /// Asks for nothing that was told since it was planned.
@@ -100,7 +100,7 @@ impl Get {
                 match enough {
                     true => self.succeed(key, moment),
                     false => {
-                        let error = self.shortfall(key, moment);
+                        let error = self.no_quorum_error(key, moment);
                         self.fail(key, error);
                     }
                 }
@@ -190,11 +190,11 @@ impl Operation for Get {
         let has_some = matches!(&reply, ReplicaReply::Records(records) if records.iter().any(Result::is_ok));
         let mut is_more = false;
         let mut cause = Cause::Retry;
-        let mut had_trouble = |get: &mut Self, key: u32, trouble: Trouble| {
-            if trouble.is_elsewhere() || trouble.is_behind() {
+        let mut had_trouble = |get: &mut Self, key: u32, failure: ReplicaFailure| {
+            if failure.is_elsewhere() || failure.is_behind() {
                 cause = Cause::Redirect;
             }
-            get.trouble(key as usize, node, trouble);
+            get.failure(key as usize, node, failure);
         };
         match reply {
             ReplicaReply::Records(records) if records.len() == keys.len() => {
@@ -211,26 +211,28 @@ impl Operation for Get {
                         (Ok(Held::Record(record)), _) => self.take(key as usize, node, Some(record)),
                         (Ok(Held::Nothing), _) => self.take(key as usize, node, None),
                         (Ok(Held::Same), Question::Other(known)) => self.take(key as usize, node, Some(known)),
-                        (Ok(Held::Same), _) => Err(Trouble::Nonsense),
+                        (Ok(Held::Same), _) => Err(ReplicaFailure::Nonsense),
                         // The rest is in another answer.
                         (Err(error), _) if error.code == ReplicaErrorCode::More && has_some => {
                             self.states[key as usize].candidates.push(node);
                             is_more = true;
                             Ok(())
                         }
-                        (Err(error), _) => Err(Trouble::Error(error)),
+                        (Err(error), _) => Err(ReplicaFailure::Error(error)),
                     };
-                    if let Err(trouble) = taken {
-                        had_trouble(self, key, trouble);
+                    if let Err(failure) = taken {
+                        had_trouble(self, key, failure);
                     }
                 }
             }
             ReplicaReply::Error(error) => {
                 for &key in &keys {
-                    had_trouble(self, key, Trouble::Error(error.clone()));
+                    had_trouble(self, key, ReplicaFailure::Error(error.clone()));
                 }
             }
-            _ => keys.iter().for_each(|&key| had_trouble(self, key, Trouble::Nonsense)),
+            _ => keys
+                .iter()
+                .for_each(|&key| had_trouble(self, key, ReplicaFailure::Nonsense)),
         }
         if is_more {
             cause = Cause::Redirect;
@@ -250,7 +252,7 @@ impl Operation for Get {
             Failure::Lost(_) => Cause::Retry,
         };
         for &key in &keys {
-            self.trouble(key as usize, node, Trouble::Failure(failure.clone()));
+            self.failure(key as usize, node, ReplicaFailure::Failure(failure.clone()));
         }
         self.go_on(&keys, cause, moment);
     }
@@ -284,7 +286,7 @@ impl Operation for Get {
             let state = &mut self.states[key];
             if state.outcome.is_none() && (state.in_flux || is_newer) {
                 (state.waiting, state.in_flux) = (false, false);
-                state.troubles.clear();
+                state.replica_failures.clear();
                 self.find_candidates(key, moment);
                 again.push(key as u32);
             }
@@ -318,7 +320,7 @@ impl Operation for Get {
                     };
                     for &key in &keys {
                         self.states[key as usize].given_up.push(node);
-                        self.trouble(key as usize, node, Trouble::TimedOut);
+                        self.failure(key as usize, node, ReplicaFailure::TimedOut);
                     }
                     self.go_on(&keys, Cause::Retry, moment);
                 }

@@ -33,15 +33,15 @@ use smallvec::SmallVec;
 
 use self::plan::Cause;
 use super::counts::count;
+use super::no_quorum::{NoQuorum, QuorumPart, ReplicaFailures};
 use super::replicas::{Home, Nodes, Store};
-use super::shortfall::{NoQuorum, QuorumPart, Troubles};
 use super::{PREFERRED_WAIT_US, micros};
 use crate::asks::{Asks, NEVER};
 use crate::backoff::Backoff;
 use crate::error::ClientError;
 use crate::operation::{Moment, Operation};
 use crate::options::{Partial, ReadOptions};
-use crate::read::{HeldRoom, KEYS_MAX};
+use crate::read::{HeldBudget, KEYS_MAX};
 
 /// Places of keys in the operation.
 type KeyPlaces = SmallVec<[u32; 4]>;
@@ -70,7 +70,7 @@ pub struct Get {
     failed: Option<ClientError>,
     is_repaired: bool,
     /// What the records take of the room that there is for them.
-    room: HeldRoom,
+    room: HeldBudget,
 }
 
 /// Why a replica is asked.
@@ -120,7 +120,7 @@ struct KeyState {
     answers: SmallVec<[Answer; 3]>,
     /// The join of all answers.
     merged: Record,
-    troubles: Troubles,
+    replica_failures: ReplicaFailures,
     /// It waits for a newer topology, or for nodes to catch up.
     waiting: bool,
     in_flux: bool,
@@ -160,7 +160,7 @@ impl Get {
             epoch: moment.latest.topology().epoch,
             unanswered: keys.len(),
             keys,
-            room: HeldRoom::of(options.room.clone()),
+            room: HeldBudget::of(options.room.clone()),
             options,
             home,
             first,
@@ -199,7 +199,7 @@ impl Get {
     }
 
     /// The room that the records take: to be dropped with them. To be taken when they are.
-    pub fn take_room(&mut self) -> HeldRoom {
+    pub fn take_room(&mut self) -> HeldBudget {
         std::mem::take(&mut self.room)
     }
 
@@ -292,14 +292,14 @@ impl Get {
             self.states[key].waiting = true;
             self.backoff.begin(moment.now_us);
         } else if !state.in_flux {
-            let error = self.shortfall(key, moment);
+            let error = self.no_quorum_error(key, moment);
             self.fail(key, error);
         }
     }
 
-    fn shortfall(&self, key: usize, moment: &Moment<'_>) -> ClientError {
+    fn no_quorum_error(&self, key: usize, moment: &Moment<'_>) -> ClientError {
         let state = &self.states[key];
-        if let Some(refusal) = state.troubles.refusal() {
+        if let Some(refusal) = state.replica_failures.refusal() {
             return refusal;
         }
         count(&moment.counts.no_quorum);
@@ -321,7 +321,7 @@ impl Get {
             zones_had: self.home.other_zones(had.iter().copied(), moment.latest),
             zones_required: store.settings.zone_reads,
             zones_missing: self.home.zones_missing(&silent, &had, moment.latest),
-            missing: state.troubles.missing(silent.into_iter(), asked, moment.latest),
+            missing: state.replica_failures.missing(silent.into_iter(), asked, moment.latest),
         }))
     }
 

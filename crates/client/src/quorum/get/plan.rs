@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 use super::{Get, KeyPlaces, Purpose, Question};
 use crate::error::ClientError;
 use crate::operation::Moment;
+use crate::quorum::no_quorum::ReplicaFailure;
 use crate::quorum::replicas::{Nodes, is_well};
-use crate::quorum::shortfall::Trouble;
 use crate::read::SUB_REQUEST_KEYS_MAX;
 
 /// Why reads are planned: it decides whose budget they are charged to.
@@ -104,8 +104,9 @@ impl Get {
                         self.asks.plan(node, purpose, late_us);
                     }
                     false if cause == Cause::Retry => {
-                        let troubles = keys.iter().map(|&key| key as usize);
-                        troubles.for_each(|key| self.states[key].troubles.add(node, Trouble::NoBudget));
+                        let replica_failures = keys.iter().map(|&key| key as usize);
+                        replica_failures
+                            .for_each(|key| self.states[key].replica_failures.add(node, ReplicaFailure::NoBudget));
                     }
                     false => keys
                         .iter()
@@ -183,7 +184,7 @@ impl Get {
             state.outcome.is_none() && !state.waiting
         };
         let mut keys: KeyPlaces = keys.iter().filter(open).copied().collect();
-        let refused = |key: &u32| self.states[*key as usize].troubles.refusal();
+        let refused = |key: &u32| self.states[*key as usize].replica_failures.refusal();
         let refused: SmallVec<[(u32, ClientError); 1]> =
             keys.iter().filter_map(|key| Some((*key, refused(key)?))).collect();
         for (key, error) in refused {

@@ -25,7 +25,7 @@ impl Get {
         let mut wanted: Vec<(u16, NodeId, KeyRecord)> = Vec::new();
         for (state, key) in self.states.iter().zip(&**self.keys) {
             let differ = state.answers.windows(2).any(|two| two[0].record != two[1].record);
-            let mut damaged = state.troubles.damaged().peekable();
+            let mut damaged = state.replica_failures.damaged().peekable();
             let is_whole = !differ && (damaged.peek().is_none() || state.merged.is_empty());
             if is_whole || !matches!(state.outcome, Some(Ok(()))) {
                 continue;

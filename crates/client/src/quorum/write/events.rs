@@ -14,8 +14,8 @@ use crate::asks::{Conduct, Due};
 use crate::error::ClientError;
 use crate::operation::{AskId, Moment, Operation, Outgoing};
 use crate::quorum::counts::count;
+use crate::quorum::no_quorum::{QuorumPart, ReplicaFailure};
 use crate::quorum::replicas::Store;
-use crate::quorum::shortfall::{QuorumPart, Trouble};
 use crate::read::Failure;
 
 impl Write {
@@ -26,17 +26,17 @@ impl Write {
         purpose: Purpose,
         reply: ReplicaReply,
         moment: &Moment<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReplicaFailure> {
         match (purpose, reply) {
-            (_, ReplicaReply::Error(error)) => Err(Trouble::Error(error)),
+            (_, ReplicaReply::Error(error)) => Err(ReplicaFailure::Error(error)),
             (Purpose::Context, ReplicaReply::Records(records)) => {
-                let [context] = <[_; 1]>::try_from(records).map_err(|_| Trouble::Nonsense)?;
-                let context = match context.map_err(Trouble::Error)? {
+                let [context] = <[_; 1]>::try_from(records).map_err(|_| ReplicaFailure::Nonsense)?;
+                let context = match context.map_err(ReplicaFailure::Error)? {
                     Held::Record(context) => context,
                     Held::Nothing => Bytes::new(),
-                    Held::Same => return Err(Trouble::Nonsense),
+                    Held::Same => return Err(ReplicaFailure::Nonsense),
                 };
-                let context = VectorClock::decode(&context).map_err(|_| Trouble::Unreadable)?;
+                let context = VectorClock::decode(&context).map_err(|_| ReplicaFailure::Unreadable)?;
                 // Whoever takes the write is to give it the same time.
                 if !self.may_be_taken() {
                     self.context = self.context.merge(&context);
@@ -45,7 +45,7 @@ impl Write {
                 Ok(())
             }
             (Purpose::Put { .. }, ReplicaReply::Written(record)) => {
-                let decoded = Record::decode(record.clone()).map_err(|_| Trouble::Unreadable)?;
+                let decoded = Record::decode(record.clone()).map_err(|_| ReplicaFailure::Unreadable)?;
                 self.taken(node, record, &decoded);
                 Ok(())
             }
@@ -59,7 +59,7 @@ impl Write {
                 self.done(target, |owner| &mut owner.hint);
                 Ok(())
             }
-            _ => Err(Trouble::Nonsense),
+            _ => Err(ReplicaFailure::Nonsense),
         }
     }
 
@@ -80,25 +80,25 @@ impl Write {
     }
 
     /// A node did not do what it was asked.
-    fn trouble(&mut self, node: NodeId, purpose: Purpose, trouble: Trouble, moment: &Moment<'_>) {
-        if trouble.is_elsewhere() {
+    fn failure(&mut self, node: NodeId, purpose: Purpose, failure: ReplicaFailure, moment: &Moment<'_>) {
+        if failure.is_elsewhere() {
             self.in_flux = true;
             self.backoff.want_refresh();
         }
-        let step = match trouble {
-            Trouble::TimedOut => Step::Late,
+        let step = match failure {
+            ReplicaFailure::TimedOut => Step::Late,
             // It is no replica of the key any more, or not yet: it has no use for a hint.
-            _ if purpose == Purpose::Merge && trouble.is_elsewhere() && !trouble.is_old_table() => Step::Moot,
+            _ if purpose == Purpose::Merge && failure.is_elsewhere() && !failure.is_old_table() => Step::Moot,
             _ => Step::Failed,
         };
         match purpose {
             Purpose::Context | Purpose::Put { .. }
-                if self.record.is_none() && trouble.is_refusal() && !self.may_be_taken_elsewhere(node) =>
+                if self.record.is_none() && failure.is_refusal() && !self.may_be_taken_elsewhere(node) =>
             {
-                let message = trouble.words();
+                let message = failure.words();
                 return self.fail(ClientError::Refused { node, message });
             }
-            Purpose::Put { .. } if self.record.is_none() => return self.not_taken(node, trouble, moment),
+            Purpose::Put { .. } if self.record.is_none() => return self.not_taken(node, failure, moment),
             Purpose::Put { .. } => return,
             Purpose::Context => {
                 if let Some(owner) = self.owner(node) {
@@ -118,28 +118,28 @@ impl Write {
                 return;
             }
         }
-        self.troubles.add(node, trouble);
+        self.replica_failures.add(node, failure);
     }
 
     /// A replica did not take the write, or nobody knows whether it did.
-    fn not_taken(&mut self, node: NodeId, trouble: Trouble, moment: &Moment<'_>) {
-        let fate = match (trouble.is_elsewhere(), trouble.is_ambiguous()) {
+    fn not_taken(&mut self, node: NodeId, failure: ReplicaFailure, moment: &Moment<'_>) {
+        let fate = match (failure.is_elsewhere(), failure.is_ambiguous()) {
             (true, _) => Fate::Elsewhere,
             (_, true) => Fate::Unknown,
             _ => Fate::Refused,
         };
         if let Some(tried) = self.tries.iter_mut().find(|tried| tried.node == node) {
             tried.fate = fate;
-            tried.is_unable = trouble.is_unable();
+            tried.is_unable = failure.is_unable();
         }
-        let is_conflict = trouble.is_conflict() && matches!(self.intent, Intent::Unchanged(_));
+        let is_conflict = failure.is_conflict() && matches!(self.intent, Intent::Unchanged(_));
         if is_conflict && !self.may_be_taken() {
             let store = self.store.name.clone();
             return self.fail(ClientError::Conflict { store });
         }
         // Who takes long may say yet what it did.
-        let is_lost = fate == Fate::Unknown && trouble != Trouble::TimedOut;
-        self.troubles.add(node, trouble);
+        let is_lost = fate == Fate::Unknown && failure != ReplicaFailure::TimedOut;
+        self.replica_failures.add(node, failure);
         // What is in conflict may be this very write, which is not to be made twice either.
         if is_conflict || (is_lost && self.is_made_once()) {
             self.fail_short(QuorumPart::Writes, moment);
@@ -207,8 +207,8 @@ impl Operation for Write {
         }
         let ask = self.asks.get(id);
         let (node, purpose) = (ask.node, ask.purpose);
-        if let Err(trouble) = self.heard(node, purpose, reply, moment) {
-            self.trouble(node, purpose, trouble, moment);
+        if let Err(failure) = self.heard(node, purpose, reply, moment) {
+            self.failure(node, purpose, failure, moment);
         }
         self.advance(moment);
     }
@@ -219,7 +219,7 @@ impl Operation for Write {
         }
         let ask = self.asks.get(id);
         let (node, purpose) = (ask.node, ask.purpose);
-        self.trouble(node, purpose, Trouble::Failure(failure), moment);
+        self.failure(node, purpose, ReplicaFailure::Failure(failure), moment);
         self.advance(moment);
     }
 
@@ -238,7 +238,7 @@ impl Operation for Write {
         }
         self.find_owners(moment);
         self.in_flux = false;
-        self.troubles.clear();
+        self.replica_failures.clear();
         self.advance(moment);
     }
 
@@ -262,7 +262,7 @@ impl Operation for Write {
                     count(&moment.counts.late);
                     let ask = self.asks.get(id);
                     let (node, purpose) = (ask.node, ask.purpose);
-                    self.trouble(node, purpose, Trouble::TimedOut, moment);
+                    self.failure(node, purpose, ReplicaFailure::TimedOut, moment);
                 }
             }
         }

@@ -42,8 +42,8 @@ use smallvec::SmallVec;
 
 use super::counts::count;
 use super::micros;
+use super::no_quorum::{NoQuorum, QuorumPart, ReplicaFailures};
 use super::replicas::{Home, Nodes, Store, is_well};
-use super::shortfall::{NoQuorum, QuorumPart, Troubles};
 use crate::asks::{Asks, NEVER};
 use crate::backoff::Backoff;
 use crate::error::ClientError;
@@ -110,7 +110,7 @@ pub struct Write {
     known: VectorClock,
     /// Nodes that keep a hint.
     keepers: SmallVec<[NodeId; 1]>,
-    troubles: Troubles,
+    replica_failures: ReplicaFailures,
     /// A replica said that it is none: the topology is old.
     in_flux: bool,
     backoff: Backoff,
@@ -221,7 +221,7 @@ impl Write {
             record: None,
             known: VectorClock::default(),
             keepers: SmallVec::new(),
-            troubles: Troubles::default(),
+            replica_failures: ReplicaFailures::default(),
             in_flux: false,
             backoff: Backoff::default(),
             settle_at_us: NEVER,
@@ -388,7 +388,7 @@ impl Write {
             zones_had: self.home.other_zones(had.iter().copied(), moment.latest),
             zones_required,
             zones_missing: self.home.zones_missing(&missing, &others, moment.latest),
-            missing: self.troubles.missing(missing.into_iter(), asked, moment.latest),
+            missing: self.replica_failures.missing(missing.into_iter(), asked, moment.latest),
         };
         self.fail(ClientError::NoQuorum(Arc::new(shortfall)));
     }

@@ -8,7 +8,7 @@ use super::{Fate, Intent, Owner, Purpose, Step, Try, Write};
 use crate::asks::Ask;
 use crate::operation::Moment;
 use crate::quorum::counts::count;
-use crate::quorum::shortfall::{QuorumPart, Trouble};
+use crate::quorum::no_quorum::{QuorumPart, ReplicaFailure};
 
 impl Write {
     /// Asks for contexts until those who told theirs are a read quorum, then has the write taken.
@@ -142,7 +142,7 @@ impl Write {
             // Asking another replica than one whose disk is full makes no more work than asking that one at once would.
             let is_free = self.tries.iter().all(|tried| tried.is_unable);
             if !is_free && !moment.steering.take_retry() {
-                self.troubles.add(node, Trouble::NoBudget);
+                self.replica_failures.add(node, ReplicaFailure::NoBudget);
                 return self.come_short(QuorumPart::Writes, moment);
             }
             count(&moment.counts.retries);

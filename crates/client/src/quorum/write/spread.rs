@@ -8,8 +8,8 @@ use crate::asks::NEVER;
 use crate::operation::Moment;
 use crate::quorum::PREFERRED_WAIT_US;
 use crate::quorum::counts::count;
+use crate::quorum::no_quorum::{QuorumPart, ReplicaFailure};
 use crate::quorum::replicas::{Nodes, hint_keepers, is_well};
-use crate::quorum::shortfall::{QuorumPart, Trouble};
 
 /// How many nodes are asked to keep a hint for one replica before that is given up.
 const HINT_TRIES_MAX: usize = 3;
@@ -34,7 +34,7 @@ impl Write {
                 self.asks.plan(node, Purpose::Merge, None);
             }
             if !is_well && !is_hinted && (!is_asked || self.store.settings.sloppy) {
-                self.troubles.add(node, Trouble::NotThere);
+                self.replica_failures.add(node, ReplicaFailure::NotThere);
                 self.hint(node, moment);
             }
         }

@@ -13,7 +13,7 @@ use super::{Call, Refusal, keyword};
 use crate::catalog::{Catalog, Serving, ServingStore};
 use crate::membership::{Member, Membership};
 use crate::metrics::{COUNTERS, Counter};
-use crate::server::Shared;
+use crate::server::ServerState;
 
 const SECTIONS: [&str; 8] = [
     "SERVER",
@@ -62,7 +62,7 @@ fn readable<'a>(call: &Call<'_>, catalog: &'a Catalog) -> Vec<&'a Arc<ServingSto
 }
 
 /// How many keys a store has in those partitions that clients ask this node for.
-fn keys_led(shared: &Shared, store: &ServingStore, membership: &Membership) -> u64 {
+fn keys_led(shared: &ServerState, store: &ServingStore, membership: &Membership) -> u64 {
     match store.kind {
         StoreKind::Batch => records_led(store, membership),
         StoreKind::Versioned => keys_written(shared, store, membership.led()).unwrap_or(0),
@@ -84,12 +84,12 @@ async fn keys_of(call: &Call<'_>, catalog: &Catalog, store: &ServingStore) -> Re
 
 /// About how many keys a versioned store has in so many partitions, if all have as many as those that are held
 /// here; `None` if none is. Deleted ones count until they are forgotten.
-fn keys_written(shared: &Shared, store: &ServingStore, partitions: usize) -> Option<u64> {
+fn keys_written(shared: &ServerState, store: &ServingStore, partitions: usize) -> Option<u64> {
     scaled(shared, store, partitions, |status| status.keys)
 }
 
 /// About how many keys of a versioned store expire, as far as sweeps have found; 0 where nothing of it is held.
-fn keys_expiring(shared: &Shared, store: &ServingStore, catalog: &Catalog) -> u64 {
+fn keys_expiring(shared: &ServerState, store: &ServingStore, catalog: &Catalog) -> u64 {
     let partitions = catalog
         .membership()
         .map_or(0, |membership| membership.topology().partitions.get());
@@ -98,7 +98,7 @@ fn keys_expiring(shared: &Shared, store: &ServingStore, catalog: &Catalog) -> u6
 
 /// A number of the partitions that are held here, for so many partitions; `None` if none is held.
 fn scaled(
-    shared: &Shared,
+    shared: &ServerState,
     store: &ServingStore,
     partitions: usize,
     number: impl FnOnce(&ReplicaStatus) -> u64,

@@ -17,7 +17,7 @@ use super::forward::Others;
 use crate::catalog::Catalog;
 use crate::cold::InFlight;
 use crate::server::session::Replies;
-use crate::server::window::{Failure, OUTPUT_BYTES_MAX, Place};
+use crate::server::window::{Failure, OUTPUT_BYTES_MAX, WindowCursor};
 
 /// How many cold reads one client may have under way.
 const READS_MAX: usize = 64;
@@ -71,7 +71,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(super) async fn run_waiting(
         &mut self,
         catalog: Arc<Catalog>,
-        mut place: Place,
+        mut place: WindowCursor,
         mut reads: Reads,
         others: Others,
         started: Instant,
@@ -238,7 +238,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     async fn finish(
         &mut self,
-        place: &Place,
+        place: &WindowCursor,
         catalog: &Catalog,
         read: InFlight,
         started: Instant,

@@ -8,24 +8,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use fondaco_client::read::HeldRoom;
+use fondaco_client::read::HeldBudget;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use super::Connection;
 use super::input::INPUT_ROOM_MAX;
 use crate::catalog::Catalog;
-use crate::forward::{KeyAnswer, Source, ValueAnswer, Wanted};
+use crate::forward::{KeyAnswer, StoreVersion, ValueAnswer, Wanted};
 use crate::metrics::Counter;
 use crate::server::event_loop::LoopContext;
-use crate::server::reused::INPUT_BYTES;
-use crate::server::window::{Place, Window};
+use crate::server::loop_memory::INPUT_BYTES;
+use crate::server::window::{Window, WindowCursor};
 
 /// What other nodes have answered for the keys of a window: nothing where none was asked.
 #[derive(Default)]
 pub(super) struct Others {
     answers: Vec<Option<KeyAnswer>>,
     /// What their values take until they are sent, and those of versioned stores.
-    room: HeldRoom,
+    room: HeldBudget,
 }
 
 /// How long a client that sends no more is taken to wait for replies still.
@@ -45,7 +45,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         };
         self.naming.unnamed += self.input.len() - input_bytes;
         self.window.answer_held(held);
-        let place = Place::default();
+        let place = WindowCursor::default();
         self.run_waiting(catalog, place, reads, others, started).await
     }
 }
@@ -61,7 +61,7 @@ async fn ask_all(context: &LoopContext, window: &Window, catalog: &Catalog) -> (
     let held = async {
         let keys: Vec<usize> = window.unanswered().collect();
         match keys[..] {
-            [] => (Vec::new(), HeldRoom::default()),
+            [] => (Vec::new(), HeldBudget::default()),
             _ => context.forwarder.read_versioned(catalog, &wanted(window, &keys)).await,
         }
     };
@@ -134,12 +134,12 @@ fn wanted<'a>(window: &'a Window, keys: &[usize]) -> Vec<Wanted<'a>> {
 /// All keys of those stores that are about to be answered from more than one version: this node is to
 /// look some up in its own, and others have answered from theirs.
 fn keys_of_several_versions(window: &Window, catalog: &Catalog, others: &[Option<KeyAnswer>]) -> Vec<usize> {
-    let mut sources: Vec<(u16, Source)> = Vec::new();
+    let mut sources: Vec<(u16, StoreVersion)> = Vec::new();
     let mut mixed: Vec<u16> = Vec::new();
     for at in window.unpinned() {
         let (_, store) = window.key(at);
         let source = match &others[at] {
-            None => Source::current(catalog, store),
+            None => StoreVersion::current(catalog, store),
             Some(Ok(found)) => Some(found.source),
             Some(Err(_)) => None,
         };

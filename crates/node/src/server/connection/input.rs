@@ -1,4 +1,4 @@
-//! What a client sends: read into memory of the [loop's](crate::server::reused::Reused), and given back when all of it was
+//! What a client sends: read into memory of the [loop's](crate::server::loop_memory::LoopMemory), and given back when all of it was
 //! taken. A connection that waits for the first byte of a request has none.
 
 use std::future::poll_fn;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use super::Connection;
 use crate::metrics::Counter;
 use crate::server::clients::Phase;
-use crate::server::reused::{INPUT_BYTES, INPUT_BYTES_MAX};
+use crate::server::loop_memory::{INPUT_BYTES, INPUT_BYTES_MAX};
 
 /// How much of the rest of one request is read at once, at most. Longer buffers than this are not kept by who has the
 /// beginning of a request.
@@ -59,7 +59,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Reads as much as there is room for; there is some of the loop's where there was none.
     pub(super) fn poll_read(&mut self, context: &mut task::Context<'_>) -> Poll<io::Result<usize>> {
         if self.input.capacity() == 0 {
-            self.input = self.context.reused.input(self.input_room);
+            self.input = self.context.loop_memory.input(self.input_room);
         }
         pin!(self.stream.read_buf(&mut self.input)).poll(context)
     }
@@ -106,7 +106,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     fn give_back_input(&mut self) {
-        self.context.reused.give_back_input(std::mem::take(&mut self.input));
+        self.context
+            .loop_memory
+            .give_back_input(std::mem::take(&mut self.input));
         self.charge_buffers();
     }
 

@@ -28,9 +28,9 @@ use super::clients::{Entered, Phase};
 use super::commands::versioned::{Gets, Pipeline};
 use super::commands::{self, Outcome};
 use super::event_loop::LoopContext;
-use super::reused::INPUT_BYTES;
+use super::loop_memory::INPUT_BYTES;
 use super::session::{Replies, Session};
-use super::window::{Place, Tally, Window};
+use super::window::{Tally, Window, WindowCursor};
 use crate::catalog::{Catalog, StoreId};
 use crate::metrics::Counter;
 use default_store::Naming;
@@ -82,7 +82,7 @@ struct Connection<S> {
     charge: Charge,
     /// What it holds besides its buffers.
     held_bytes: usize,
-    /// Requests on versioned stores that are under way are parts of its memory, which is the [loop's](super::reused::Reused)
+    /// Requests on versioned stores that are under way are parts of its memory, which is the [loop's](super::loop_memory::LoopMemory)
     /// and given back when all of it was taken.
     input: BytesMut,
     /// How much is read into it at once.
@@ -120,7 +120,7 @@ enum Turn {
     Read,
     /// The look-ups of the window are to be waited for from this place on, in this catalog: beginning
     /// with this read, or until the replies so far are sent.
-    Wait(Arc<Catalog>, Place, Option<ColdRead>),
+    Wait(Arc<Catalog>, WindowCursor, Option<ColdRead>),
     /// The look-ups of the window are to be answered in this catalog, some of them by other nodes.
     Ask(Arc<Catalog>),
     /// This command is to be carried out; its arguments are parsed.

@@ -13,7 +13,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Takes a buffer for replies, if there is none.
     pub(super) fn borrow_output(&mut self) {
         if self.output.capacity() == 0 {
-            self.output = self.context.reused.output();
+            self.output = self.context.loop_memory.output();
         }
     }
 
@@ -22,7 +22,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if !self.output.is_empty() {
             self.write_output(since).await?;
         }
-        self.context.reused.give_back_output(std::mem::take(&mut self.output));
+        self.context
+            .loop_memory
+            .give_back_output(std::mem::take(&mut self.output));
         self.charge_buffers();
         Ok(())
     }

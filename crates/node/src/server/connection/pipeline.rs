@@ -36,7 +36,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         if pipeline.is_empty() && pause != Pause::Full {
             pipeline.give(&mut self.output);
-            self.context.reused.give_back_pipeline(pipeline);
+            self.context.loop_memory.give_back_pipeline(pipeline);
             self.hold(0);
             return Ok(());
         }

@@ -286,7 +286,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             forwarder: &context.forwarder,
         };
         let pipeline = self.pipeline.get_or_insert_with(|| {
-            let mut pipeline = context.reused.pipeline();
+            let mut pipeline = context.loop_memory.pipeline();
             pipeline.follow(&mut self.output);
             pipeline
         });

@@ -6,26 +6,26 @@ use fondaco_resp::command::{CommandId, all, resolve};
 use fondaco_resp::{Arguments, parse_request};
 
 use super::Connection;
-use crate::server::Shared;
+use crate::server::ServerState;
 use crate::server::clients::Client;
 use crate::server::slow_log::SlowLog;
 use crate::settings::Setting;
 
 /// From when on a request is slow.
 #[inline]
-pub(super) fn threshold(shared: &Shared) -> Duration {
+pub(super) fn threshold(shared: &ServerState) -> Duration {
     Duration::from_micros(shared.settings.get(Setting::SlowRequestMicroseconds))
 }
 
 /// Keeps a slow request whose arguments are not known any more.
 #[cold]
-pub(super) fn keep(shared: &Shared, client: &Client, command: CommandId, count: u64, took: Duration) {
+pub(super) fn keep(shared: &ServerState, client: &Client, command: CommandId, count: u64, took: Duration) {
     let words = name_of(command).to_uppercase();
     let words: Vec<&[u8]> = words.split('|').map(str::as_bytes).collect();
     keep_words(shared, client, command, &words, count, took);
 }
 
-fn keep_words(shared: &Shared, client: &Client, command: CommandId, words: &[&[u8]], count: u64, took: Duration) {
+fn keep_words(shared: &ServerState, client: &Client, command: CommandId, words: &[&[u8]], count: u64, took: Duration) {
     let name = client.described().name.clone();
     let client = (client.address.as_str(), name.as_str());
     shared

@@ -6,7 +6,7 @@
 //! one.
 //!
 //! Replies are written in the order of the requests. Where one needs the disk, the window pauses at a
-//! [`Place`], to be resumed with the value. A window with keys that are not held here is not run at all
+//! [`WindowCursor`], to be resumed with the value. A window with keys that are not held here is not run at all
 //! before other nodes have answered for those: see `connection::forward`.
 
 mod add;
@@ -82,7 +82,7 @@ struct Key {
 
 /// Where a window goes on: at a key of a request, with what was counted of the request so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::server) struct Place {
+pub(in crate::server) struct WindowCursor {
     request: usize,
     pub(in crate::server) key: usize,
     begun: bool,
@@ -94,11 +94,11 @@ pub(in crate::server) enum Run {
     /// All requests are answered.
     Done,
     /// The key at this place needs the disk, and this read of it.
-    Cold(Place, ColdRead),
+    Cold(WindowCursor, ColdRead),
     /// So many replies are ready that they should be sent before those from this place on.
-    Full(Place),
+    Full(WindowCursor),
     /// The value of the key at this place is so long that its reply may have to wait for memory.
-    Long(Place),
+    Long(WindowCursor),
 }
 
 /// What look-ups came to, for the counters.
@@ -232,7 +232,7 @@ impl Window {
     }
 
     /// How long the request at a place may take, if it says so.
-    pub(in crate::server) fn timeout_ms(&self, place: &Place) -> Option<u64> {
+    pub(in crate::server) fn timeout_ms(&self, place: &WindowCursor) -> Option<u64> {
         match self.requests.get(place.request)?.detail {
             Detail::TimeoutMs(timeout_ms) => Some(timeout_ms),
             Detail::None | Detail::Range(..) | Detail::KeyBytes(_) => None,
@@ -260,7 +260,7 @@ impl Window {
     #[inline]
     pub(in crate::server) fn run(&self, catalog: &Catalog, reply: &mut Reply<'_>, tally: &mut Tally) -> Run {
         debug_assert!(!self.is_split());
-        let mut place = Place::default();
+        let mut place = WindowCursor::default();
         let several = self.keys.len() - place.key > 1;
         if several {
             (place.key..place.key + PREFETCH_DISTANCE).for_each(|at| self.prefetch(at, catalog));
@@ -302,7 +302,7 @@ impl Window {
     /// Moves a place to the next key that waits for an answer, beginning and ending requests on the
     /// way; false at the end.
     #[inline]
-    pub(in crate::server) fn begin(&self, place: &mut Place, reply: &mut Reply<'_>) -> bool {
+    pub(in crate::server) fn begin(&self, place: &mut WindowCursor, reply: &mut Reply<'_>) -> bool {
         while let Some(request) = self.requests.get(place.request) {
             if !place.begun {
                 place.begun = true;
@@ -324,7 +324,7 @@ impl Window {
     }
 
     /// Answers the key at a place, whose store is a versioned one, and moves on to the next.
-    pub(in crate::server) fn answer_with(&self, place: &mut Place, answer: &ValueAnswer, reply: &mut Reply<'_>) {
+    pub(in crate::server) fn answer_with(&self, place: &mut WindowCursor, answer: &ValueAnswer, reply: &mut Reply<'_>) {
         match answer {
             Ok(value) => self.answer(place, Ok(value.as_deref()), reply),
             Err(error) => self.answer(place, Err(error), reply),
@@ -334,7 +334,12 @@ impl Window {
     /// Answers the key at a place with a value that was found in memory, and moves on to the next; or neither,
     /// if the disk could not give all of its bytes: it is to be looked up again then.
     #[inline]
-    pub(in crate::server) fn answer_found(&self, place: &mut Place, value: &Value<'_>, reply: &mut Reply<'_>) -> bool {
+    pub(in crate::server) fn answer_found(
+        &self,
+        place: &mut WindowCursor,
+        value: &Value<'_>,
+        reply: &mut Reply<'_>,
+    ) -> bool {
         let (before, reply_bytes) = (*place, reply.buffer.len());
         self.answer(place, Ok(Some(value)), reply);
         let is_intact = value.is_intact();
@@ -347,7 +352,7 @@ impl Window {
 
     /// Answers the key at a place, and moves on to the next.
     #[inline]
-    pub(in crate::server) fn answer(&self, place: &mut Place, answer: Answer<'_>, reply: &mut Reply<'_>) {
+    pub(in crate::server) fn answer(&self, place: &mut WindowCursor, answer: Answer<'_>, reply: &mut Reply<'_>) {
         let request = &self.requests[place.request];
         place.key += 1;
         let value = match answer {

@@ -16,61 +16,61 @@ use fondaco_protocol::WireKey;
 use fondaco_protocol::now_unix_ms;
 use fondaco_protocol::replica::{LocalReplica, ReplicaError, ReplicaErrorCode, ReplicaReply};
 
+use super::completion::{Completer, LONG_BYTES, charged_bytes, no_room};
 use super::effect::{Change, Circumstances};
 use super::operation::{Answer, Lifetime, Operation};
 use super::pipeline::{Part, Work};
-use super::telling::{LONG_BYTES, Teller, charged_bytes, no_room};
 use super::{context, direct};
 use crate::catalog::{Catalog, VersionedStore};
 use crate::forward::told;
 use crate::metrics::Counter;
-use crate::resolved::{Current, value_of};
 use crate::server::buffers::Charge;
 use crate::server::event_loop::LoopContext;
 use crate::settings::Setting;
+use crate::single_value::{Current, value_of};
 
 /// Begins work, which is told to its connection when it is done. What was begun goes on if that ends.
 pub(in crate::server) fn begin(context: &Rc<LoopContext>, catalog: &Catalog, work: Work) {
     match work {
-        Work::Replica(request, teller) => match &context.replica {
+        Work::Replica(request, completer) => match &context.replica {
             Some(replica) => {
                 let budget = context.shared.config.buffers.clone();
-                replica.request(request, Box::new(move |reply| teller.reply(reply, &budget)));
+                replica.request(request, Box::new(move |reply| completer.reply(reply, &budget)));
             }
             None => {
                 let error = ReplicaError::new(ReplicaErrorCode::NotHere, "this process is a router, and holds no data");
-                teller.reply(ReplicaReply::Error(error), &context.shared.config.buffers);
+                completer.reply(ReplicaReply::Error(error), &context.shared.config.buffers);
             }
         },
-        Work::Part(part, teller) => {
-            if let Some((part, teller)) = direct::begin(context, catalog, part, teller) {
-                begin_part(context, part, teller);
+        Work::Part(part, completer) => {
+            if let Some((part, completer)) = direct::begin(context, catalog, part, completer) {
+                begin_part(context, part, completer);
             }
         }
     }
 }
 
 /// Begins what is asked of a key, through the coordinator.
-pub(super) fn begin_part(context: &Rc<LoopContext>, part: Part, teller: Teller) {
+pub(super) fn begin_part(context: &Rc<LoopContext>, part: Part, completer: Completer) {
     let context = Rc::clone(context);
     let under_way = context.forwarder.under_way(1);
     let Some(update) = plain_write(&context, &part) else {
         tokio::task::spawn_local(async move {
             let _under_way = under_way;
             let (answer, charge) = carry_out_charged(&context, &part).await;
-            teller.answer_charged(answer, charge);
+            completer.answer_charged(answer, charge);
         });
         return;
     };
     let key = match WireKey::parse(part.wire_key) {
         Ok(key) => key,
-        Err(error) => return teller.answer(Answer::Error(told(&error.into()).to_string())),
+        Err(error) => return completer.answer(Answer::Error(told(&error.into()).to_string())),
     };
     // One task, and a small one, for what is as frequent: it goes on for replicas that are slow.
     tokio::task::spawn_local(async move {
         let answer = |written: Result<Written, ClientError>| {
             drop(under_way);
-            teller.answer(match written {
+            completer.answer(match written {
                 Ok(_) => Answer::Ok,
                 Err(error) => Answer::Error(told(&error).to_string()),
             });

@@ -9,16 +9,16 @@ use std::time::Duration;
 use fondaco_model::versioned::{Record, Update};
 use fondaco_replica::{DirectEnd, DirectPlace, DirectWrite, WriteBatcher};
 
+use super::completion::Completer;
 use super::coordinate;
 use super::effect::{Change, Circumstances};
 use super::operation::{Answer, Operation};
 use super::pipeline::Part;
-use super::telling::Teller;
 use crate::catalog::Catalog;
 use crate::forward::UnderWay;
-use crate::resolved::{Current, value_of};
 use crate::server::event_loop::LoopContext;
 use crate::settings::Setting;
+use crate::single_value::{Current, value_of};
 
 /// The writes of one event loop.
 pub(in crate::server) type Batcher = WriteBatcher<Write>;
@@ -26,22 +26,27 @@ pub(in crate::server) type Batcher = WriteBatcher<Write>;
 /// A write, the connection that waits for it, and the answer once it is made.
 pub(in crate::server) struct Write {
     part: Part,
-    teller: Teller,
+    completer: Completer,
     answer: Answer,
     value_bytes_max: usize,
     under_way: UnderWay,
 }
 
 /// Begins an operation as a direct write, if it is a write that this node makes alone. Otherwise it is given back.
-pub(super) fn begin(context: &LoopContext, catalog: &Catalog, part: Part, teller: Teller) -> Option<(Part, Teller)> {
+pub(super) fn begin(
+    context: &LoopContext,
+    catalog: &Catalog,
+    part: Part,
+    completer: Completer,
+) -> Option<(Part, Completer)> {
     let (Some(batcher), Some(place)) = (&context.replica, place_of(context, &part, catalog)) else {
-        return Some((part, teller));
+        return Some((part, completer));
     };
     let settings = &context.shared.settings;
     let bytes = part.wire_key.len() + part.operation.value_bytes();
     let write = Write {
         part,
-        teller,
+        completer,
         answer: Answer::Ok,
         value_bytes_max: settings.get(Setting::BulkBytesMax) as usize,
         under_way: context.forwarder.under_way(1),
@@ -82,12 +87,12 @@ impl Write {
     fn tell(self, end: DirectEnd, context: &Rc<LoopContext>) {
         drop(self.under_way);
         match end {
-            DirectEnd::Done => self.teller.answer(self.answer),
+            DirectEnd::Done => self.completer.answer(self.answer),
             // The coordinator finds out why, and says so.
-            DirectEnd::Refused(_) => coordinate::begin_part(context, self.part, self.teller),
+            DirectEnd::Refused(_) => coordinate::begin_part(context, self.part, self.completer),
             DirectEnd::Unknown(error) => {
                 let error = format!("NOQUORUM 0 of 1 writes: this node said {:?}", error.to_string());
-                self.teller.answer(Answer::Error(error));
+                self.completer.answer(Answer::Error(error));
             }
         }
     }

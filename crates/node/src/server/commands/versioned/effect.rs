@@ -8,7 +8,7 @@ use fondaco_resp::parse_integer;
 
 use super::super::NOT_AN_INTEGER;
 use super::operation::{Answer, Condition, Expire, ExpireOnly, Lifetime, Operation, Set, SetReply, Than, Unit};
-use crate::resolved::Current;
+use crate::single_value::Current;
 
 /// What an operation makes of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]

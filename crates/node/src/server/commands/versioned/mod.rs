@@ -4,13 +4,14 @@
 //! - `operation`, `effect`: what that is, what it makes of a value, and how it is answered;
 //! - `admission`: who may ask what, and where;
 //! - `pipeline`, `waiting_replies`: which requests of a connection are under way, and how they are answered in order;
-//! - `telling`: how a connection hears, from other threads, too, that they are done;
+//! - `completion`: how a connection hears, from other threads, too, that they are done;
 //! - `coordinate`: reading and writing on replicas;
 //! - `direct`: writing what this node alone has;
 //! - `gets`: reading what it has in memory;
 //! - `context`: causal contexts as clients see them.
 
 mod admission;
+mod completion;
 mod context;
 mod coordinate;
 mod direct;
@@ -20,7 +21,6 @@ mod lifetime;
 mod operation;
 mod parse;
 mod pipeline;
-mod telling;
 mod waiting_replies;
 
 pub(in crate::server) use admission::{

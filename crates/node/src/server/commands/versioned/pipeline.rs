@@ -18,10 +18,10 @@ use fondaco_resp::command::CommandId;
 use smallvec::{SmallVec, smallvec};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::completion::{Completed, Completer, Done, Finding, Place};
 use super::gets::AnsweredGets;
 use super::operation::{Answer, Operation};
 use super::parse::Combined;
-use super::telling::{Done, Finding, Place, Teller, Told};
 use super::waiting_replies::WaitingReplies;
 use crate::catalog::{StoreId, VersionedStore};
 use crate::server::buffers::Charge;
@@ -58,7 +58,7 @@ pub(in crate::server) struct Pipeline {
     startable: VecDeque<Work>,
     running: usize,
     is_short_of_memory: bool,
-    told: Arc<Told>,
+    told: Arc<Completed>,
     /// What was told, while it is taken note of.
     taken: Vec<Done>,
 }
@@ -156,9 +156,9 @@ pub(in crate::server) struct Part {
 /// Work to be begun, and whom to tell when it is done.
 pub(in crate::server) enum Work {
     /// For the coordinator.
-    Part(Part, Teller),
+    Part(Part, Completer),
     /// For this node's own replica.
-    Replica(ReplicaRequest, Teller),
+    Replica(ReplicaRequest, Completer),
 }
 
 impl Pipeline {
@@ -240,8 +240,8 @@ impl Pipeline {
     /// Lets in a request for this node's own replica.
     pub(in crate::server) fn push_replica(&mut self, accepted: Accepted, request: ReplicaRequest) {
         let slot = self.push(Slot::new(accepted, 1, Outcome::Replica(None)));
-        let teller = Teller::new(&self.told, Place { slot, key: 0 }, None);
-        self.startable.push_back(Work::Replica(request, teller));
+        let completer = Completer::new(&self.told, Place { slot, key: 0 }, None);
+        self.startable.push_back(Work::Replica(request, completer));
     }
 
     /// Lets in the first requests of the input that `answer` writes the replies to, if there are any; it is told of which
@@ -276,8 +276,8 @@ impl Pipeline {
     }
 
     fn make_startable(&mut self, part: Part) {
-        let teller = Teller::new(&self.told, part.place, Some(part.key_hash));
-        self.startable.push_back(Work::Part(part, teller));
+        let completer = Completer::new(&self.told, part.place, Some(part.key_hash));
+        self.startable.push_back(Work::Part(part, completer));
     }
 
     /// The next work to be begun; none while enough is under way.

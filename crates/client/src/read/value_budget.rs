@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Room for values, shared by requests.
 #[derive(Debug)]
-pub struct ValueRoom {
+pub struct ValueBudget {
     bytes_max: AtomicU64,
     bytes: AtomicU64,
 }
 
 /// What a request has taken of a room. It goes back when this is dropped.
 #[derive(Debug, Default)]
-pub struct HeldRoom {
-    room: Option<Arc<ValueRoom>>,
+pub struct HeldBudget {
+    room: Option<Arc<ValueBudget>>,
     bytes: u64,
 }
 
-impl ValueRoom {
+impl ValueBudget {
     /// Room for so many bytes.
     pub fn new(bytes_max: u64) -> Self {
         Self {
@@ -59,9 +59,9 @@ impl ValueRoom {
     }
 }
 
-impl HeldRoom {
+impl HeldBudget {
     /// Nothing of this room; where there is none, there is room for everything.
-    pub(crate) fn of(room: Option<Arc<ValueRoom>>) -> Self {
+    pub(crate) fn of(room: Option<Arc<ValueBudget>>) -> Self {
         Self { room, bytes: 0 }
     }
 
@@ -118,15 +118,15 @@ impl HeldRoom {
 }
 
 /// As much, of whichever room.
-impl PartialEq for HeldRoom {
+impl PartialEq for HeldBudget {
     fn eq(&self, other: &Self) -> bool {
         self.bytes == other.bytes
     }
 }
 
-impl Eq for HeldRoom {}
+impl Eq for HeldBudget {}
 
-impl Drop for HeldRoom {
+impl Drop for HeldBudget {
     fn drop(&mut self) {
         if let Some(room) = &self.room {
             room.give_back(self.bytes);
@@ -145,8 +145,8 @@ mod tests {
         fn no_more_is_held_than_there_is_room_for_and_all_of_it_goes_back(
             steps in prop::collection::vec((0usize..4, 0usize..60), 0..200),
         ) {
-            let room = Arc::new(ValueRoom::new(100));
-            let mut held: Vec<HeldRoom> = (0..4).map(|_| HeldRoom::of(Some(Arc::clone(&room)))).collect();
+            let room = Arc::new(ValueBudget::new(100));
+            let mut held: Vec<HeldBudget> = (0..4).map(|_| HeldBudget::of(Some(Arc::clone(&room)))).collect();
             let mut taken = [0; 4];
             for (who, bytes) in steps {
                 match held[who].take(bytes) {
@@ -162,7 +162,7 @@ mod tests {
                 prop_assert_eq!(room.bytes(), taken.iter().sum::<usize>() as u64);
                 prop_assert!(room.bytes() <= 100);
             }
-            let mut all = HeldRoom::default();
+            let mut all = HeldBudget::default();
             held.into_iter().for_each(|held| all.join(held));
             prop_assert_eq!(room.bytes(), taken.iter().sum::<usize>() as u64);
             drop(all);
@@ -172,8 +172,8 @@ mod tests {
 
     #[test]
     fn one_who_is_alone_has_as_much_as_it_takes() {
-        let room = Arc::new(ValueRoom::new(100));
-        let [mut one, mut other] = [(); 2].map(|()| HeldRoom::of(Some(Arc::clone(&room))));
+        let room = Arc::new(ValueBudget::new(100));
+        let [mut one, mut other] = [(); 2].map(|()| HeldBudget::of(Some(Arc::clone(&room))));
         one.take_alone(150).unwrap();
         one.take_alone(10).unwrap();
         assert_eq!(other.take_alone(1), Err(100));

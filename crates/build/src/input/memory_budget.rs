@@ -6,7 +6,7 @@ use crate::error::BuildError;
 use crate::sort::Sorter;
 
 /// Memory beside the sort, and, beyond that, at most half of the memory of the sort.
-pub(super) struct Room<'a> {
+pub(super) struct MemoryBudget<'a> {
     sorter: &'a Sorter,
     beside_bytes: u64,
     bytes_max: u64,
@@ -15,12 +15,12 @@ pub(super) struct Room<'a> {
 }
 
 /// A part of it, until this is dropped.
-pub(super) struct Taken<'a> {
-    room: &'a Room<'a>,
+pub(super) struct BudgetShare<'a> {
+    room: &'a MemoryBudget<'a>,
     bytes: u64,
 }
 
-impl<'a> Room<'a> {
+impl<'a> MemoryBudget<'a> {
     pub(super) fn new(sorter: &'a Sorter, beside_bytes: u64, sort_bytes: u64) -> Self {
         Self {
             sorter,
@@ -35,7 +35,7 @@ impl<'a> Room<'a> {
     ///
     /// # Errors
     /// The sort cannot give it.
-    pub(super) fn take(&'a self, bytes: u64) -> Result<Taken<'a>, BuildError> {
+    pub(super) fn take(&'a self, bytes: u64) -> Result<BudgetShare<'a>, BuildError> {
         let bytes = bytes.min(self.bytes_max);
         let is_full = |taken: &mut u64| *taken + bytes > self.bytes_max;
         let mut taken = self.taken_bytes.lock();
@@ -44,7 +44,7 @@ impl<'a> Room<'a> {
         *taken += bytes;
         drop(taken);
         // Given back also if this fails.
-        let given = Taken { room: self, bytes };
+        let given = BudgetShare { room: self, bytes };
         self.sorter.lend(of_sort)?;
         Ok(given)
     }
@@ -55,7 +55,7 @@ impl<'a> Room<'a> {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for BudgetShare<'_> {
     fn drop(&mut self) {
         let mut taken = self.room.taken_bytes.lock();
         let before = *taken;

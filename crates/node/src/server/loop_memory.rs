@@ -24,7 +24,7 @@ pub(super) const INPUT_BYTES_MAX: usize = 4 * INPUT_BYTES;
 
 /// Such memory of one loop.
 #[derive(Default)]
-pub(super) struct Reused {
+pub(super) struct LoopMemory {
     /// For [`INPUT_BYTES`] at least.
     inputs: Kept<BytesMut>,
     /// For [`INPUT_BYTES_MAX`].
@@ -67,7 +67,7 @@ fn kept_max(bytes: usize) -> usize {
     }
 }
 
-impl Reused {
+impl LoopMemory {
     /// An empty buffer with room for so much input.
     pub(super) fn input(&self, room: usize) -> BytesMut {
         self.inputs_of(room)
@@ -124,39 +124,39 @@ mod tests {
 
     #[test]
     fn replies_use_what_was_given_back_and_no_more_is_kept_than_is_of_use() {
-        let reused = Reused::default();
-        let mut buffer = reused.output();
+        let loop_memory = LoopMemory::default();
+        let mut buffer = loop_memory.output();
         buffer.extend_from_slice(b"+OK");
         let place = buffer.as_ptr();
-        reused.give_back_output(buffer);
-        reused.give_back_output(Vec::new());
-        reused.give_back_output(Vec::with_capacity(BUFFER_BYTES_KEPT + 1));
-        let buffer = reused.output();
+        loop_memory.give_back_output(buffer);
+        loop_memory.give_back_output(Vec::new());
+        loop_memory.give_back_output(Vec::with_capacity(BUFFER_BYTES_KEPT + 1));
+        let buffer = loop_memory.output();
         assert_eq!((buffer.as_ptr(), buffer.len()), (place, 0));
-        assert_eq!(reused.output().capacity(), 0);
+        assert_eq!(loop_memory.output().capacity(), 0);
         for (bytes, kept) in [(BUFFER_BYTES_KEPT, LONG_KEPT), (1, KEPT)] {
-            (0..2 * KEPT).for_each(|_| reused.give_back_output(Vec::with_capacity(bytes)));
-            assert_eq!(reused.outputs.0.borrow().len(), kept);
+            (0..2 * KEPT).for_each(|_| loop_memory.give_back_output(Vec::with_capacity(bytes)));
+            assert_eq!(loop_memory.outputs.0.borrow().len(), kept);
         }
     }
 
     #[test]
     fn input_that_requests_are_parts_of_is_not_used_again_before_they_are_gone() {
-        let reused = Reused::default();
-        let mut buffer = reused.input(INPUT_BYTES);
+        let loop_memory = LoopMemory::default();
+        let mut buffer = loop_memory.input(INPUT_BYTES);
         let place = buffer.as_ptr();
         buffer.extend_from_slice(b"SET a 1");
         let request = buffer.split_to(buffer.len()).freeze();
-        reused.give_back_input(buffer);
-        assert_eq!(reused.inputs.0.borrow().len(), 0);
+        loop_memory.give_back_input(buffer);
+        assert_eq!(loop_memory.inputs.0.borrow().len(), 0);
 
-        let mut other = reused.input(INPUT_BYTES);
+        let mut other = loop_memory.input(INPUT_BYTES);
         assert_ne!(other.as_ptr(), place);
         other.extend_from_slice(b"SET b 2");
         let place = other.as_ptr();
         drop(other.split_to(other.len()).freeze());
-        reused.give_back_input(other);
-        let other = reused.input(INPUT_BYTES);
+        loop_memory.give_back_input(other);
+        let other = loop_memory.input(INPUT_BYTES);
         assert_eq!((other.as_ptr(), other.len()), (place, 0));
         assert!(other.capacity() >= INPUT_BYTES);
         assert_eq!(request, &b"SET a 1"[..]);
@@ -164,14 +164,14 @@ mod tests {
 
     #[test]
     fn who_has_more_to_read_gets_more_room() {
-        let reused = Reused::default();
-        reused.give_back_input(BytesMut::with_capacity(INPUT_BYTES));
-        reused.give_back_input(BytesMut::with_capacity(INPUT_BYTES - 1));
-        reused.give_back_input(BytesMut::with_capacity(BUFFER_BYTES_KEPT + 1));
-        assert_eq!(reused.inputs.0.borrow().len(), 1);
-        assert!(reused.input(INPUT_BYTES_MAX).capacity() >= INPUT_BYTES_MAX);
-        reused.give_back_input(BytesMut::with_capacity(INPUT_BYTES_MAX));
-        assert_eq!(reused.long_inputs.0.borrow().len(), 1);
-        assert!(reused.input(INPUT_BYTES).capacity() < INPUT_BYTES_MAX);
+        let loop_memory = LoopMemory::default();
+        loop_memory.give_back_input(BytesMut::with_capacity(INPUT_BYTES));
+        loop_memory.give_back_input(BytesMut::with_capacity(INPUT_BYTES - 1));
+        loop_memory.give_back_input(BytesMut::with_capacity(BUFFER_BYTES_KEPT + 1));
+        assert_eq!(loop_memory.inputs.0.borrow().len(), 1);
+        assert!(loop_memory.input(INPUT_BYTES_MAX).capacity() >= INPUT_BYTES_MAX);
+        loop_memory.give_back_input(BytesMut::with_capacity(INPUT_BYTES_MAX));
+        assert_eq!(loop_memory.long_inputs.0.borrow().len(), 1);
+        assert!(loop_memory.input(INPUT_BYTES).capacity() < INPUT_BYTES_MAX);
     }
 }

@@ -20,7 +20,7 @@ use crate::uploads::{self, UploadError, UploadSource, Uploads};
 const MANIFEST_BYTES_MAX: u64 = 512 << 20;
 
 /// Looks at what is to be pushed.
-pub(crate) struct Intake {
+pub(crate) struct PushCheck {
     /// Where versions go in this process, if any do.
     pub(crate) stores_dir: Option<PathBuf>,
     /// What was sent to this process to be pushed, if it has a disk.
@@ -36,7 +36,7 @@ struct Found {
     links: bool,
 }
 
-impl Intake {
+impl PushCheck {
     /// What a version at a source is. Nothing is changed.
     ///
     /// # Errors

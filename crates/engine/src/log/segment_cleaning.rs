@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::Shared;
 use super::entry::{At, Entry};
 use super::frame::{Content, Frame, frame_bytes};
+use super::garbage_marks::GarbageMarks;
 use super::keys::{KeysFile, Named, Says};
-use super::marks::Marks;
 use super::recovery::{Scanned, scan};
 use super::segment::Segment;
 use super::table::held;
@@ -73,15 +73,15 @@ impl Shared {
         segment.delete()
     }
 
-    fn begin_moving(&self, segment: u32) -> Moving {
+    fn begin_moving(&self, segment: u32) -> SegmentMove {
         let mut writer = self.writer.lock();
         let oldest_other = writer.uses.keys().copied().find(|&other| other != segment);
         let used = writer.uses.get_mut(&segment);
-        Moving {
+        SegmentMove {
             dead: used.map(|used| std::mem::take(&mut used.dead)).unwrap_or_default(),
             // Those that come are newer, and others go only while nothing is moved.
             oldest_other: oldest_other.unwrap_or(u32::MAX),
-            ..Moving::default()
+            ..SegmentMove::default()
         }
     }
 
@@ -92,7 +92,7 @@ impl Shared {
     }
 
     /// Takes note of what a frame says, which may be taken along.
-    fn take_along(&self, segment: u32, named: Named<'_>, moving: &mut Moving) -> Result<(), EngineError> {
+    fn take_along(&self, segment: u32, named: Named<'_>, moving: &mut SegmentMove) -> Result<(), EngineError> {
         let at = At {
             segment,
             offset: named.offset,
@@ -118,7 +118,7 @@ impl Shared {
     }
 
     /// Moves what was taken note of, as far as it is still so.
-    fn take_and_move(&self, moving: &mut Moving) -> Result<(), EngineError> {
+    fn take_and_move(&self, moving: &mut SegmentMove) -> Result<(), EngineError> {
         let candidates = std::mem::take(&mut moving.candidates);
         for frames in candidates.frames.chunk_by(|one, other| one.table == other.table) {
             let Some(table) = self.tables.read().by_number.get(&frames[0].table).cloned() else {
@@ -150,7 +150,7 @@ impl Shared {
     }
 
     /// Appends what was taken along, as far as it is still so.
-    fn move_records(&self, moving: &mut Moving) -> Result<(), EngineError> {
+    fn move_records(&self, moving: &mut SegmentMove) -> Result<(), EngineError> {
         let records = std::mem::take(&mut moving.records);
         moving.bytes = 0;
         let mut writer = self.writer.lock();
@@ -202,9 +202,9 @@ impl Shared {
 
 /// What is moved together.
 #[derive(Default)]
-struct Moving {
+struct SegmentMove {
     /// What of the segment need not be looked for.
-    dead: Marks,
+    dead: GarbageMarks,
     /// The number of the oldest segment but for this one.
     oldest_other: u32,
     /// Whether a record could not be read.
@@ -250,7 +250,7 @@ impl Candidates {
     }
 }
 
-impl Moving {
+impl SegmentMove {
     fn push(&mut self, table: u32, at: At, moved: Moved) {
         self.bytes += moved.frame(table).bytes() as u64;
         self.records.push((table, at, moved));

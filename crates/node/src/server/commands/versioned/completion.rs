@@ -1,5 +1,5 @@
 //! Telling a connection, from whichever thread, that work which it waits for is done. Each piece of work is told of once,
-//! whatever becomes of it: who drops a [`Teller`] says that it is lost.
+//! whatever becomes of it: who drops a [`Completer`] says that it is lost.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,26 +54,26 @@ impl Finding {
 
 /// What a connection was told, by whichever threads, and has not taken note of.
 #[derive(Default)]
-pub(super) struct Told(Mutex<Tidings>);
+pub(super) struct Completed(Mutex<Completions>);
 
 #[derive(Default)]
-struct Tidings {
+struct Completions {
     done: Vec<Done>,
     /// The connection, while it waits for something to be done.
     waiting: Option<Waker>,
 }
 
-impl Told {
-    fn lock(&self) -> MutexGuard<'_, Tidings> {
+impl Completed {
+    fn lock(&self) -> MutexGuard<'_, Completions> {
         // A list, whole whoever panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell(&self, done: Done) {
         let waiting = {
-            let mut tidings = self.lock();
-            tidings.done.push(done);
-            tidings.waiting.take()
+            let mut completions = self.lock();
+            completions.done.push(done);
+            completions.waiting.take()
         };
         if let Some(waiting) = waiting {
             waiting.wake();
@@ -83,11 +83,11 @@ impl Told {
     /// Waits until there is something to take note of.
     pub(super) async fn wait(&self) {
         poll_fn(|context| {
-            let mut tidings = self.lock();
-            if !tidings.done.is_empty() {
+            let mut completions = self.lock();
+            if !completions.done.is_empty() {
                 return Poll::Ready(());
             }
-            tidings.waiting = Some(context.waker().clone());
+            completions.waiting = Some(context.waker().clone());
             Poll::Pending
         })
         .await;
@@ -100,14 +100,14 @@ impl Told {
 }
 
 /// Tells a connection that work is done: in any case, once.
-pub(in crate::server) struct Teller {
-    told: Arc<Told>,
+pub(in crate::server) struct Completer {
+    told: Arc<Completed>,
     /// What it is about, until it is told.
     untold: Option<(Place, Option<u64>)>,
 }
 
-impl Teller {
-    pub(super) fn new(told: &Arc<Told>, place: Place, key_hash: Option<u64>) -> Self {
+impl Completer {
+    pub(super) fn new(told: &Arc<Completed>, place: Place, key_hash: Option<u64>) -> Self {
         Self {
             told: Arc::clone(told),
             untold: Some((place, key_hash)),
@@ -170,7 +170,7 @@ pub(super) fn no_room(budget: &BufferBudget) -> String {
     )
 }
 
-impl Drop for Teller {
+impl Drop for Completer {
     fn drop(&mut self) {
         self.tell(Finding::Lost, None);
     }

@@ -1,6 +1,6 @@
 //! What fails, when, and for how long: from a seed.
 //!
-//! Troubles come in bouts of one to three, each of another node, with a calm between bouts in which everything works
+//! Faults come in bouts of one to three, each of another node, with a calm between bouts in which everything works
 //! again. Each kind has its turn before one comes again.
 
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const CALM_MS: std::ops::Range<u64> = 1500..2600;
 const OFF_S: [i64; 4] = [1, 30, 600, 7200];
 
 /// The order of troubles.
-pub struct Troubles {
+pub struct Faults {
     rng: Rng,
     /// Those whose turn is still to come.
     bag: Vec<Trouble>,
@@ -30,7 +30,7 @@ pub struct Troubles {
     told: Vec<String>,
 }
 
-impl Troubles {
+impl Faults {
     /// The troubles of a seed.
     pub fn of(seed: u64) -> Self {
         Self {

@@ -38,7 +38,7 @@ impl Framing {
 }
 
 /// The connection.
-pub(super) struct Heads<S> {
+pub(super) struct RequestHeads<S> {
     stream: S,
     /// The longest header, in bytes: a longer one is handed on as it is, to be refused.
     header_bytes_max: usize,
@@ -60,7 +60,7 @@ enum State {
     Rest,
 }
 
-impl<S> Heads<S> {
+impl<S> RequestHeads<S> {
     pub(super) fn new(stream: S, header_bytes_max: usize, framing: Framing) -> Self {
         Self {
             stream,
@@ -97,7 +97,7 @@ impl<S> Heads<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Heads<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for RequestHeads<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -147,7 +147,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heads<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Heads<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for RequestHeads<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
@@ -216,7 +216,7 @@ mod tests {
     async fn handed_on(sent: &[&[u8]]) -> Vec<(String, u8)> {
         let (mut client, server) = tokio::io::duplex(1 << 20);
         let framing = Framing::default();
-        let mut heads = Heads::new(server, 64, framing.clone());
+        let mut heads = RequestHeads::new(server, 64, framing.clone());
         for part in sent {
             client.write_all(part).await.unwrap();
         }

@@ -21,7 +21,7 @@ const PAUSE_LAST: Duration = Duration::from_secs(1);
 const LIVED_US_MIN: u64 = 1_000_000;
 
 /// What keeps one connection to one node.
-pub(super) struct Life {
+pub(super) struct ConnectionLoop {
     pub(super) requests: mpsc::UnboundedReceiver<Message>,
     pub(super) shared: Arc<LineState>,
     pub(super) address: Arc<str>,
@@ -30,7 +30,7 @@ pub(super) struct Life {
     pub(super) clock: Clock,
 }
 
-impl Life {
+impl ConnectionLoop {
     /// Keeps the connection until nobody can use it any more.
     pub(super) async fn run(mut self) {
         let mut pause = PAUSE_FIRST;

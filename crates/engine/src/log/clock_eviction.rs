@@ -18,23 +18,23 @@ const LEAVES_MAX: usize = 4096;
 
 /// How much is in memory.
 #[derive(Debug)]
-pub(super) struct Heat {
+pub(super) struct ResidentBytes {
     share: CacheShare,
-    hand: Mutex<Hand>,
+    hand: Mutex<ClockHand>,
 }
 
 /// Where the hand stands: before a leaf of a table.
 #[derive(Debug)]
-struct Hand {
+struct ClockHand {
     table: u32,
     leaf: LeafAt,
 }
 
-impl Heat {
+impl ResidentBytes {
     pub(super) fn new(budget: &CacheBudget) -> Self {
         Self {
             share: budget.share(),
-            hand: Mutex::new(Hand {
+            hand: Mutex::new(ClockHand {
                 table: 0,
                 leaf: Tree::first_leaf(),
             }),
@@ -63,15 +63,15 @@ impl Heat {
 impl Shared {
     /// Gives up values in memory until there are no more than there may be.
     pub(super) fn cool(&self) {
-        if !self.heat.is_too_much() {
+        if !self.resident_bytes.is_too_much() {
             return;
         }
         // Who finds another at it need do nothing.
-        let Some(mut hand) = self.heat.hand.try_lock() else {
+        let Some(mut hand) = self.resident_bytes.hand.try_lock() else {
             return;
         };
         for _ in 0..LEAVES_MAX {
-            if !self.heat.is_too_much() {
+            if !self.resident_bytes.is_too_much() {
                 return;
             }
             let tables = self.tables.read();
@@ -97,7 +97,7 @@ impl Shared {
         // Who drops a table takes all of it off, and does so only once.
         table.open.check().ok()?;
         let (entries, next) = contents.tree.leaf_entries_mut(leaf)?;
-        self.heat.remove(entries.iter_mut().map(Entry::cool).sum());
+        self.resident_bytes.remove(entries.iter_mut().map(Entry::cool).sum());
         Some(next)
     }
 }

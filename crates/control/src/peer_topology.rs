@@ -17,17 +17,17 @@ use fondaco_model::cluster::{ClusterView, Topology};
 use fondaco_node::PeerAccess;
 use tokio::sync::{Notify, oneshot, watch};
 
-use crate::bell::Bell;
+use crate::change_signal::ChangeSignal;
 use crate::error::ControlError;
 use crate::mirror::Sighting;
 
 /// The topology that requests go by, from whoever knows it.
-pub(crate) struct Hearsay {
+pub(crate) struct PeerTopology {
     access: PeerAccess,
     /// Notified when a request found the topology to be old.
     wanted: Arc<Notify>,
     /// Rung when something was heard.
-    bell: Arc<Bell>,
+    change_signal: Arc<ChangeSignal>,
     /// The view that was looked at last.
     seen: Option<Arc<ClusterView>>,
     /// While the service says nothing.
@@ -49,12 +49,12 @@ struct Asking {
     _thread: JoinHandle<()>,
 }
 
-impl Hearsay {
-    pub(crate) fn new(access: PeerAccess, wanted: Arc<Notify>, bell: Arc<Bell>) -> Self {
+impl PeerTopology {
+    pub(crate) fn new(access: PeerAccess, wanted: Arc<Notify>, change_signal: Arc<ChangeSignal>) -> Self {
         Self {
             access,
             wanted,
-            bell,
+            change_signal,
             seen: None,
             silence: None,
         }
@@ -107,7 +107,7 @@ impl Hearsay {
         if let Some(tls) = tls {
             builder = builder.tls(tls);
         }
-        let failed = ControlError::io("start", "hearsay thread");
+        let failed = ControlError::io("start", "peer_topology thread");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = match runtime {
             Ok(runtime) => runtime,
@@ -118,7 +118,7 @@ impl Hearsay {
         drop(guard);
         let told = told.map_err(|error| ControlError::InvalidConfig(error.to_string()))?;
         let (stop, mut stopped) = oneshot::channel::<()>();
-        let (mut heard, bell) = (told.clone(), Arc::clone(&self.bell));
+        let (mut heard, change_signal) = (told.clone(), Arc::clone(&self.change_signal));
         let follow = move || {
             runtime.block_on(async move {
                 loop {
@@ -126,7 +126,7 @@ impl Hearsay {
                         // Whoever wants to know no more drops the other end.
                         _ = &mut stopped => return,
                         changed = heard.changed() => match changed {
-                            Ok(()) => bell.ring(),
+                            Ok(()) => change_signal.ring(),
                             Err(_) => return,
                         },
                     }
@@ -135,7 +135,7 @@ impl Hearsay {
             // A name that is being looked up does not keep it.
             runtime.shutdown_background();
         };
-        let thread = std::thread::Builder::new().name("hearsay".into()).spawn(follow);
+        let thread = std::thread::Builder::new().name("peer_topology".into()).spawn(follow);
         Ok(Some(Asking {
             told,
             _stop: stop,

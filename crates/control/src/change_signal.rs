@@ -10,12 +10,12 @@ use parking_lot::{Condvar, Mutex};
 
 /// A bell.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct ChangeSignal {
     rung: Mutex<u64>,
     woken: Condvar,
 }
 
-impl Bell {
+impl ChangeSignal {
     /// Wakes all who wait.
     pub(crate) fn ring(&self) {
         *self.rung.lock() += 1;
@@ -38,13 +38,13 @@ impl Bell {
 
 /// The looks of a thread at a state, so that others can wait for one that began after now.
 #[derive(Debug, Default)]
-pub(crate) struct Looks {
+pub(crate) struct ChangeWatcher {
     begun: AtomicU64,
     done: AtomicU64,
-    ended: Bell,
+    ended: ChangeSignal,
 }
 
-impl Looks {
+impl ChangeWatcher {
     /// The thread begins to look. Returns which look it is.
     pub(crate) fn begin(&self) -> u64 {
         self.begun.fetch_add(1, SeqCst) + 1
@@ -62,10 +62,10 @@ impl Looks {
     }
 
     /// Rings for the thread, and waits until a look is done that began after now, for so long at most.
-    pub(crate) fn wait(&self, bell: &Bell, timeout: Duration) {
+    pub(crate) fn wait(&self, change_signal: &ChangeSignal, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         let wanted = self.begun.load(SeqCst) + 1;
-        bell.ring();
+        change_signal.ring();
         loop {
             let seen = self.ended.count();
             let left = deadline.saturating_duration_since(Instant::now());
@@ -83,21 +83,25 @@ mod tests {
 
     #[test]
     fn what_rang_before_one_waits_is_not_missed() {
-        let bell = Bell::default();
-        let seen = bell.count();
-        bell.ring();
-        assert_eq!(bell.wait(seen, Duration::from_secs(60)), seen + 1);
-        assert_eq!(bell.wait(seen + 1, Duration::ZERO), seen + 1, "nothing happened since");
+        let change_signal = ChangeSignal::default();
+        let seen = change_signal.count();
+        change_signal.ring();
+        assert_eq!(change_signal.wait(seen, Duration::from_secs(60)), seen + 1);
+        assert_eq!(
+            change_signal.wait(seen + 1, Duration::ZERO),
+            seen + 1,
+            "nothing happened since"
+        );
     }
 
     #[test]
     fn all_who_wait_are_woken() {
-        let bell = Bell::default();
+        let change_signal = ChangeSignal::default();
         std::thread::scope(|scope| {
             let waiting: Vec<_> = (0..4)
-                .map(|_| scope.spawn(|| bell.wait(0, Duration::from_secs(60))))
+                .map(|_| scope.spawn(|| change_signal.wait(0, Duration::from_secs(60))))
                 .collect();
-            bell.ring();
+            change_signal.ring();
             for thread in waiting {
                 assert_eq!(thread.join().unwrap(), 1);
             }

@@ -90,13 +90,13 @@ impl fmt::Display for NoQuorum {
 
 /// Why nodes did not do their part, as far as was heard: the last of each.
 #[derive(Debug, Default)]
-pub(super) struct Troubles {
-    list: SmallVec<[(NodeId, Trouble); 2]>,
+pub(super) struct ReplicaFailures {
+    list: SmallVec<[(NodeId, ReplicaFailure); 2]>,
 }
 
 /// Why a node did not do its part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum ReplicaFailure {
     /// It took longer than a request may.
     TimedOut,
     /// It was not expected to answer, and not asked.
@@ -115,7 +115,7 @@ pub(super) enum Trouble {
     NoBudget,
 }
 
-impl Trouble {
+impl ReplicaFailure {
     /// Whether the topology is old, or the node is: a newer one may help.
     pub(super) fn is_elsewhere(&self) -> bool {
         matches!(
@@ -187,12 +187,12 @@ impl Trouble {
     }
 }
 
-impl Troubles {
+impl ReplicaFailures {
     /// Something is wrong with a node.
-    pub(super) fn add(&mut self, node: NodeId, trouble: Trouble) {
+    pub(super) fn add(&mut self, node: NodeId, failure: ReplicaFailure) {
         match self.list.iter_mut().find(|(known, _)| *known == node) {
-            Some((_, known)) => *known = trouble,
-            None => self.list.push((node, trouble)),
+            Some((_, known)) => *known = failure,
+            None => self.list.push((node, failure)),
         }
     }
 
@@ -203,20 +203,20 @@ impl Troubles {
 
     /// The nodes whose record cannot be read.
     pub(super) fn damaged(&self) -> impl Iterator<Item = NodeId> {
-        let is_damaged = |trouble: &Trouble| match trouble {
-            Trouble::Unreadable => true,
-            Trouble::Error(error) => error.code == ReplicaErrorCode::Corrupt,
+        let is_damaged = |failure: &ReplicaFailure| match failure {
+            ReplicaFailure::Unreadable => true,
+            ReplicaFailure::Error(error) => error.code == ReplicaErrorCode::Corrupt,
             _ => false,
         };
-        let damaged = self.list.iter().filter(move |(_, trouble)| is_damaged(trouble));
+        let damaged = self.list.iter().filter(move |(_, failure)| is_damaged(failure));
         damaged.map(|(node, _)| *node)
     }
 
     /// What a refusal said, if there was one.
     pub(super) fn refusal(&self) -> Option<ClientError> {
-        let (node, trouble) = self.list.iter().find(|(_, trouble)| trouble.is_refusal())?;
-        match trouble {
-            Trouble::Error(error) => Some(ClientError::Refused {
+        let (node, failure) = self.list.iter().find(|(_, failure)| failure.is_refusal())?;
+        match failure {
+            ReplicaFailure::Error(error) => Some(ClientError::Refused {
                 node: *node,
                 message: error.to_string().into(),
             }),
@@ -235,10 +235,10 @@ impl Troubles {
         let missing = |node: NodeId| {
             let known = self.list.iter().find(|(known, _)| *known == node);
             let why = match known {
-                Some((_, trouble)) => trouble.words(),
-                None if asked(node) => Trouble::TimedOut.words(),
-                None if directory.member(node).is_some_and(Member::is_well) => Trouble::NotAsked.words(),
-                None => Trouble::NotThere.words(),
+                Some((_, failure)) => failure.words(),
+                None if asked(node) => ReplicaFailure::TimedOut.words(),
+                None if directory.member(node).is_some_and(Member::is_well) => ReplicaFailure::NotAsked.words(),
+                None => ReplicaFailure::NotThere.words(),
             };
             MissingReplica {
                 node,

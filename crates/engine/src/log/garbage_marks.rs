@@ -6,11 +6,11 @@ const STEP: u64 = 128;
 /// Marks of frames. A frame is marked where the first whole step within it is, so that no other has its mark; one that
 /// is too short for that is never marked.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(super) struct GarbageMarks {
     words: Vec<u64>,
 }
 
-impl Marks {
+impl GarbageMarks {
     /// Marks the frame that begins at an offset and has so many bytes.
     pub(super) fn set(&mut self, offset: u32, bytes: u64) {
         let Some((word, bit)) = place(offset, bytes) else {
@@ -45,7 +45,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_frame_has_the_mark_of_another(frames in prop::collection::vec((1..600_u32, any::<bool>()), 1..200)) {
-            let mut marks = Marks::default();
+            let mut marks = GarbageMarks::default();
             let ends = frames.iter().scan(16, |end, (bytes, _)| {
                 *end += bytes;
                 Some(*end)

@@ -18,14 +18,14 @@ use crate::mirror::Mirror;
 
 /// How a process would make a cluster, and what it demands of one.
 #[derive(Debug, Clone)]
-pub(crate) struct Founding {
+pub(crate) struct Bootstrap {
     partitions: PartitionCount,
     cluster: ClusterConfig,
     /// The directory that was made for so many partitions, where that must not change unseen.
     demanded: Option<(PathBuf, PartitionCount)>,
 }
 
-impl Founding {
+impl Bootstrap {
     /// What a configuration says of it.
     pub(crate) fn of(config: &Config) -> Self {
         Self {

@@ -24,7 +24,7 @@ const KEYS_MAX: usize = 64;
 
 /// Requests that are to go out as one.
 #[derive(Default)]
-pub(super) struct Joined {
+pub(super) struct Coalesced {
     asks: Vec<Ask<BatchRequest>>,
     keys: usize,
     timeout_ms: u64,
@@ -37,7 +37,7 @@ pub(super) struct Owed {
 }
 
 enum Sent {
-    Joined {
+    Coalesced {
         ask: Ask<BatchRequest>,
         /// Whether it is the last of those that went out as one.
         is_last: bool,
@@ -54,7 +54,7 @@ enum Whole<'a> {
     Error(Bytes),
 }
 
-impl Joined {
+impl Coalesced {
     /// Whether a request with so much time left may go out with those that are here.
     pub(super) fn fits(&self, ask: &Ask<BatchRequest>, timeout_ms: u64) -> bool {
         let Some(first) = self.asks.first() else { return true };
@@ -91,7 +91,7 @@ impl Joined {
             ask.request.keys().for_each(|key| writer.bulk(key.key()));
         }
         let last = self.asks.len() - 1;
-        let sent = self.asks.drain(..).enumerate().map(|(at, ask)| Sent::Joined {
+        let sent = self.asks.drain(..).enumerate().map(|(at, ask)| Sent::Coalesced {
             ask,
             is_last: at == last,
         });
@@ -121,7 +121,7 @@ impl Owed {
             [ReplyItem::Error(place)] => Whole::Error(reply.slice(place.range())),
             _ => return false,
         };
-        let is_last = |sent: &Sent| matches!(sent, Sent::Joined { is_last: true, .. });
+        let is_last = |sent: &Sent| matches!(sent, Sent::Coalesced { is_last: true, .. });
         let Some(last) = self.sent.iter().position(is_last) else {
             return false;
         };
@@ -135,7 +135,9 @@ impl Owed {
         }
         for sent in self.sent.drain(..=last) {
             // What goes out as one goes out without anything between.
-            let Sent::Joined { ask, .. } = sent else { return false };
+            let Sent::Coalesced { ask, .. } = sent else {
+                return false;
+            };
             match &mut whole {
                 Whole::Error(error) => ask.answer(Answer::Error(error.clone())),
                 Whole::Elements(rest) => {
@@ -156,7 +158,7 @@ impl Owed {
         for sent in self.sent.drain(..) {
             let failure = Failure::Lost(Arc::clone(reason));
             match sent {
-                Sent::Joined { ask, .. } => ask.fail(failure),
+                Sent::Coalesced { ask, .. } => ask.fail(failure),
                 Sent::Alone(ask) => ask.fail(failure),
             }
         }
@@ -167,7 +169,7 @@ impl Sent {
     /// How many keys it asks for, if it may be joined with others.
     fn keys(&self) -> usize {
         match self {
-            Self::Joined { ask, .. } => ask.request.keys().len(),
+            Self::Coalesced { ask, .. } => ask.request.keys().len(),
             Self::Alone(_) => 0,
         }
     }

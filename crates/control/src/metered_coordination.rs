@@ -9,7 +9,7 @@ use fondaco_coordination::{
 };
 
 /// The session. It ends with the last of those who have it, as the one within would.
-pub(crate) struct Counted {
+pub(crate) struct MeteredCoordination {
     session: Arc<dyn Coordination>,
     counts: Arc<Counts>,
 }
@@ -24,15 +24,15 @@ pub(crate) struct Counts {
     failures: AtomicU64,
 }
 
-impl Counted {
+impl MeteredCoordination {
     /// This session, counted.
     pub(crate) fn around(session: Arc<dyn Coordination>) -> (Arc<dyn Coordination>, Arc<Counts>) {
         let counts = Arc::new(Counts::default());
-        let counted = Self {
+        let metered_coordination = Self {
             session,
             counts: Arc::clone(&counts),
         };
-        (Arc::new(counted), counts)
+        (Arc::new(metered_coordination), counts)
     }
 
     fn note<T>(&self, kind: &AtomicU64, outcome: Result<T, CoordinationError>) -> Result<T, CoordinationError> {
@@ -79,7 +79,7 @@ impl Counts {
     }
 }
 
-impl Coordination for Counted {
+impl Coordination for MeteredCoordination {
     fn read(&self, path: &EntryPath) -> Result<Option<Entry>, CoordinationError> {
         self.note(&self.counts.reads, self.session.read(path))
     }

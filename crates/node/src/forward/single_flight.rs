@@ -13,10 +13,10 @@ use super::cache::{EntryKey, EntryRef};
 
 /// The keys of one event loop that are being read, with who waits for each.
 #[derive(Default, Clone)]
-pub(super) struct Flights(Rc<RefCell<HashMap<EntryKey, Vec<oneshot::Sender<KeyAnswer>>>>>);
+pub(super) struct SingleFlights(Rc<RefCell<HashMap<EntryKey, Vec<oneshot::Sender<KeyAnswer>>>>>);
 
 /// What to do for a key.
-pub(super) enum Boarding {
+pub(super) enum FlightPlace {
     /// Read it, and land the flight.
     First(Flight),
     /// Wait: somebody reads it. An error means that he gave up.
@@ -25,25 +25,25 @@ pub(super) enum Boarding {
 
 /// A key that is being read. Dropping it lets those who wait know that nobody reads it any more.
 pub(super) struct Flight {
-    flights: Flights,
+    single_flights: SingleFlights,
     key: EntryKey,
 }
 
-impl Flights {
+impl SingleFlights {
     /// Begins to read a key, or waits for who does already.
-    pub(super) fn board(&self, key: EntryRef<'_>) -> Boarding {
+    pub(super) fn board(&self, key: EntryRef<'_>) -> FlightPlace {
         let mut under_way = self.0.borrow_mut();
         let key = key.to_owned();
         match under_way.get_mut(&key) {
             Some(waiting) => {
                 let (sender, receiver) = oneshot::channel();
                 waiting.push(sender);
-                Boarding::Waiting(receiver)
+                FlightPlace::Waiting(receiver)
             }
             None => {
                 under_way.insert(key.clone(), Vec::new());
-                Boarding::First(Flight {
-                    flights: self.clone(),
+                FlightPlace::First(Flight {
+                    single_flights: self.clone(),
                     key,
                 })
             }
@@ -54,7 +54,7 @@ impl Flights {
 impl Flight {
     /// Hands the answer to all who wait.
     pub(super) fn land(self, answer: &KeyAnswer) {
-        let waiting = self.flights.0.borrow_mut().remove(&self.key).unwrap_or_default();
+        let waiting = self.single_flights.0.borrow_mut().remove(&self.key).unwrap_or_default();
         for sender in waiting {
             // Who has gone away needs no answer.
             let _ = sender.send(answer.clone());
@@ -64,7 +64,7 @@ impl Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        self.flights.0.borrow_mut().remove(&self.key);
+        self.single_flights.0.borrow_mut().remove(&self.key);
     }
 }
 
@@ -74,10 +74,10 @@ mod tests {
 
     use super::*;
     use crate::catalog::StoreId;
-    use crate::forward::{Found, Source};
+    use crate::forward::{FoundValue, StoreVersion};
 
-    fn source() -> Source {
-        Source {
+    fn source() -> StoreVersion {
+        StoreVersion {
             store: StoreId::new(1).unwrap(),
             version: VersionNumber::FIRST,
         }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     fn answer() -> KeyAnswer {
-        Ok(Found {
+        Ok(FoundValue {
             source: source(),
             value: None,
         })
@@ -99,27 +99,30 @@ mod tests {
 
     #[test]
     fn those_who_come_later_get_the_answer_of_the_first() {
-        let flights = Flights::default();
-        let Boarding::First(flight) = flights.board(key()) else {
+        let single_flights = SingleFlights::default();
+        let FlightPlace::First(flight) = single_flights.board(key()) else {
             panic!("nobody reads it yet")
         };
-        let Boarding::Waiting(mut second) = flights.board(key()) else {
+        let FlightPlace::Waiting(mut second) = single_flights.board(key()) else {
             panic!("it is being read")
         };
         flight.land(&answer());
         assert_eq!(second.try_recv(), Ok(answer()));
-        assert!(matches!(flights.board(key()), Boarding::First(_)), "it is over");
+        assert!(
+            matches!(single_flights.board(key()), FlightPlace::First(_)),
+            "it is over"
+        );
     }
 
     #[test]
     fn who_gives_up_tells_those_who_wait() {
-        let flights = Flights::default();
-        let first = flights.board(key());
-        let Boarding::Waiting(second) = flights.board(key()) else {
+        let single_flights = SingleFlights::default();
+        let first = single_flights.board(key());
+        let FlightPlace::Waiting(second) = single_flights.board(key()) else {
             panic!("it is being read")
         };
         drop(first);
         assert!(second.blocking_recv().is_err());
-        assert!(matches!(flights.board(key()), Boarding::First(_)));
+        assert!(matches!(single_flights.board(key()), FlightPlace::First(_)));
     }
 }
