@@ -35,5 +35,5 @@ pub use proxy::Proxy;
 pub use s3::S3;
 pub use slow_disk::SlowDisk;
 pub use small_disk::SmallDisk;
-pub use wait::{wait_for, wait_until};
+pub use wait::{eventually, until, wait_for, wait_until};
 pub use zookeeper::{Ensemble, ZooKeeper};

@@ -2,9 +2,30 @@
 
 use std::time::{Duration, Instant};
 
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// How long a test waits for what must come: long enough for a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until something is there, and returns it.
+///
+/// # Panics
+/// If it is not there within a minute.
+#[track_caller]
+pub fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    wait_for(what, PATIENCE, look)
+}
+
+/// Waits until a condition holds.
+///
+/// # Panics
+/// If it does not hold within a minute.
+#[track_caller]
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    wait_for(what, PATIENCE, || holds().then_some(()));
+}
+
+/// As [`eventually`], for as long as is said.
 ///
 /// # Panics
 /// If it is not there in time.
@@ -20,10 +41,10 @@ pub fn wait_for<T>(what: &str, timeout: Duration, mut look: impl FnMut() -> Opti
     }
 }
 
-/// Waits until something is so.
+/// As [`until`], for as long as is said.
 ///
 /// # Panics
-/// If it is not so in time.
+/// If it does not hold in time.
 #[track_caller]
 pub fn wait_until(what: &str, timeout: Duration, mut is_so: impl FnMut() -> bool) {
     wait_for(what, timeout, || is_so().then_some(()));

@@ -5,8 +5,9 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+pub use fondaco_testing::until;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -261,13 +262,4 @@ pub fn wait(child: &mut Child) -> std::process::ExitStatus {
         ended.is_some()
     });
     ended.unwrap()
-}
-
-/// Waits for a condition.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < DEADLINE, "waited in vain until {what}");
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::harness::zookeeper;
-use crate::single::{Client, config, wait_for};
+use crate::single::{Client, config, eventually};
 
 fn member(servers: &str, root: &str, role: Role, dir: &Path) -> Config {
     let mut config = config(dir);
@@ -62,7 +62,7 @@ fn nodes_that_must_not_take_part_are_refused_and_say_why() {
     // It serves what it remembers, and is no part of the other: that one's entries may have been lost.
     let foreign = Fondaco::start(foreign).unwrap();
     let client = Client::new(foreign.http_addr());
-    wait_for("the node to say so", || {
+    eventually("the node to say so", || {
         let (status, readiness) = client.call("GET", "/readyz", Value::Null);
         (status == 503 && readiness["reasons"].to_string().contains("belongs to cluster")).then_some(())
     });
@@ -138,7 +138,7 @@ fn processes_that_start_without_zookeeper_wait_for_it_and_say_so() {
     server.restart();
     let controller = member(&servers, "/fondaco/late", Role::Controller, dirs[1].path());
     let controller = Fondaco::start(controller).unwrap();
-    wait_for("the node to be ready", || {
+    eventually("the node to be ready", || {
         (client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
     });
     assert_eq!(first_line("PING"), "+PONG\r\n");

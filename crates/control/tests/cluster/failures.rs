@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::harness::{TestCluster, chunk_files, corrupt};
-use crate::single::{Builds, names, wait_for};
+use crate::single::{Builds, eventually, names};
 
 #[test]
 fn a_push_fails_when_a_node_is_down_and_that_is_not_tolerated() {
@@ -16,7 +16,7 @@ fn a_push_fails_when_a_node_is_down_and_that_is_not_tolerated() {
     cluster.client.push(&builds.build(1));
     cluster.stop("node-3");
     cluster.client.begin_push(&builds.build(2));
-    let push = wait_for("the push to wait for node 3 by name", || {
+    let push = eventually("the push to wait for node 3 by name", || {
         let push = cluster.client.get("/v1/stores/pymk/push");
         (push["absent"] != json!([])).then_some(push)
     });
@@ -75,7 +75,7 @@ fn a_node_that_lost_its_files_gets_all_its_versions_from_peers_when_the_source_i
     fs::remove_dir_all(cluster.data("node-2").join("stores")).unwrap();
     cluster.start_again("node-2");
     cluster.wait_ready();
-    wait_for("the older version to be there too", || {
+    eventually("the older version to be there too", || {
         (versions("node-2") == before).then_some(())
     });
     cluster.all_serve(2, 50);

@@ -9,7 +9,7 @@ use fondaco_control::{Config, Dev, DevConfig, ZooKeeperConfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::single::{Client, config, wait_for};
+use crate::single::{Client, config, eventually};
 
 pub struct TestCluster {
     /// The control port of the router.
@@ -111,7 +111,7 @@ impl TestCluster {
         let names = self.nodes().into_iter().chain(["router-1".to_owned()]);
         for name in names {
             let client = self.member(&name);
-            wait_for("the members to be ready", || {
+            eventually("the members to be ready", || {
                 (client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
             });
         }
@@ -119,7 +119,7 @@ impl TestCluster {
 
     /// Waits until no node is late with the store.
     pub fn wait_nobody_late(&self) {
-        wait_for("nobody to be late", || {
+        eventually("nobody to be late", || {
             let store = self.client.get("/v1/stores/pymk");
             (store["late"] == json!([])).then_some(())
         });
@@ -146,7 +146,7 @@ impl TestCluster {
 
     /// Which controller leads, by name.
     pub fn leader(&self) -> String {
-        wait_for("a leader", || {
+        eventually("a leader", || {
             let cluster = self.client.get("/v1/cluster");
             let leader = cluster["leader"].as_str()?.to_owned();
             let members = self.dev().members();

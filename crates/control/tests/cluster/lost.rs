@@ -10,7 +10,7 @@ use fondaco_testing::{ZooKeeper, copy_dir};
 use serde_json::{Value, json};
 
 use crate::harness::{TestCluster, zookeeper};
-use crate::single::{Builds, names, wait_for};
+use crate::single::{Builds, eventually, names};
 
 /// Where a server keeps its data.
 fn data(server: &ZooKeeper) -> PathBuf {
@@ -36,12 +36,12 @@ fn fill(cluster: &TestCluster) {
     let carts = json!({"name": "carts", "kind": "versioned"});
     let (status, answer) = cluster.client.call("POST", "/v1/stores", carts);
     assert_eq!(status, 201, "{answer}");
-    wait_for("the write", || {
+    eventually("the write", || {
         (ask(cluster, "router-1", "SET carts:k v") == "+OK").then_some(())
     });
     cluster.all_serve(1, 50);
     for node in cluster.nodes() {
-        wait_for("the view to be remembered", || {
+        eventually("the view to be remembered", || {
             let view = fs::read_to_string(cluster.data(&node).join("view.json")).ok()?;
             (view.contains("\"current\":1") && view.contains("carts")).then_some(())
         });
@@ -77,7 +77,7 @@ fn all_keep(cluster: &TestCluster, says: &str) {
 }
 
 fn adopt(cluster: &TestCluster, node: &str) {
-    wait_for("the adoption", || {
+    eventually("the adoption", || {
         let (status, answer) = cluster.member(node).call("POST", "/v1/cluster/adopt", json!({}));
         // The service may only just be there again.
         assert!(status == 200 || status == 503, "{answer}");
@@ -93,7 +93,7 @@ fn all_goes_on(cluster: &TestCluster) {
     assert_eq!(cluster.client.push(&Builds::beside().build(2)), 2);
     cluster.all_serve(2, 50);
     until("v", || (true, ask(cluster, "router-1", "GET carts:k")));
-    wait_for("a write", || {
+    eventually("a write", || {
         (ask(cluster, "router-1", "SET carts:k w") == "+OK").then_some(())
     });
 }

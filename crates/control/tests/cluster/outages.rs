@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use fondaco_testing::ZooKeeper;
 
 use crate::harness::{TestCluster, zookeeper};
-use crate::single::{Builds, wait_for};
+use crate::single::{Builds, eventually};
 
 #[test]
 fn without_zookeeper_everything_known_is_served_also_by_a_node_that_restarts() {
@@ -20,14 +20,14 @@ fn without_zookeeper_everything_known_is_served_also_by_a_node_that_restarts() {
     cluster.all_serve(1, 50);
     // Nodes remember what they saw a moment after they served it.
     for node in cluster.nodes() {
-        wait_for("the view to be remembered", || {
+        eventually("the view to be remembered", || {
             let view = std::fs::read_to_string(cluster.data(&node).join("view.json")).ok()?;
             view.contains("\"current\":1").then_some(())
         });
     }
 
     server.kill();
-    wait_for("the silence to be noticed", || {
+    eventually("the silence to be noticed", || {
         let status = cluster.member("node-1").get("/v1/status");
         status["coordination_silent_ms"].is_u64().then_some(())
     });
@@ -43,7 +43,7 @@ fn without_zookeeper_everything_known_is_served_also_by_a_node_that_restarts() {
     cluster.all_serve(1, 50);
 
     server.restart();
-    wait_for("the cluster to be whole again", || {
+    eventually("the cluster to be whole again", || {
         let nodes = cluster.client.get("/v1/nodes");
         let nodes = nodes["nodes"].as_array().unwrap();
         nodes.iter().all(|node| node["live"] == json!(true)).then_some(())

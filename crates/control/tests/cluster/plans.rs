@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::TestCluster;
-use crate::single::{Builds, names, wait_for};
+use crate::single::{Builds, eventually, names};
 
 fn partitions(cluster: &TestCluster) -> Vec<u64> {
     let nodes = cluster.client.get("/v1/nodes");
@@ -17,7 +17,7 @@ fn partitions(cluster: &TestCluster) -> Vec<u64> {
 }
 
 fn finished(cluster: &TestCluster, epoch: u64) {
-    wait_for("the plan to be done", || {
+    eventually("the plan to be done", || {
         let found = cluster.client.get("/v1/cluster");
         (found["routing_epoch"] == json!(epoch) && found["plan_under_way"] == json!(false)).then_some(())
     });
@@ -89,7 +89,7 @@ fn partitions_that_moved_away_are_kept_aside_and_taken_back_when_they_return() {
     assert_eq!(status, 202, "{plan}");
     finished(&cluster, 4);
     let moved = partitions(&cluster)[2] as usize;
-    wait_for("what moved to be in the trash", || {
+    eventually("what moved to be in the trash", || {
         let first_chunks = |node: &&str| {
             let trash = cluster.data(node).join("trash");
             let files = names(&trash).into_iter().flat_map(|item| names(&trash.join(item)));
@@ -121,7 +121,7 @@ fn a_plan_that_is_given_up_leaves_nothing_of_what_it_gave() {
     let plans = "/v1/routing/plans";
     let (status, plan) = cluster.client.call("POST", plans, json!({"remove": [1]}));
     assert_eq!(status, 202, "{plan}");
-    wait_for("both to fetch", || {
+    eventually("both to fetch", || {
         others
             .iter()
             .zip(&before)
@@ -131,7 +131,7 @@ fn a_plan_that_is_given_up_leaves_nothing_of_what_it_gave() {
     let (status, answer) = cluster.client.call("DELETE", "/v1/routing/plan", Value::Null);
     assert!((200..300).contains(&status), "{answer}");
     for (node, before) in others.iter().zip(&before) {
-        wait_for("what was fetched to be gone", || (files(node) == *before).then_some(()));
+        eventually("what was fetched to be gone", || (files(node) == *before).then_some(()));
     }
     cluster.client.set_rate(0);
     assert_eq!(others.map(files), before);

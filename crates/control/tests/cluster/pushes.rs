@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::{TestCluster, chunk_files};
-use crate::single::{Builds, wait_for, wait_for_dirs};
+use crate::single::{Builds, eventually, wait_for_dirs};
 
 #[test]
 fn each_node_fetches_its_partitions_and_every_member_serves_all_keys() {
@@ -56,7 +56,7 @@ fn a_push_goes_on_when_the_leading_controller_stops() {
     let builds = Builds::elsewhere(1000);
     cluster.client.set_rate(64 << 10);
     cluster.client.begin_push(&builds.build(1));
-    wait_for("bytes to arrive", || {
+    eventually("bytes to arrive", || {
         let push = cluster.client.get("/v1/stores/pymk/push");
         (push["bytes_done"].as_u64() > Some(0)).then_some(())
     });
@@ -75,7 +75,7 @@ fn a_cancelled_push_is_deleted_on_all_nodes() {
     let builds = Builds::elsewhere(1000);
     cluster.client.set_rate(64 << 10);
     cluster.client.begin_push(&builds.build(1));
-    wait_for("all nodes to fetch", || {
+    eventually("all nodes to fetch", || {
         let push = cluster.client.get("/v1/stores/pymk/push");
         (push["nodes"].as_array().unwrap().len() == 3).then_some(())
     });

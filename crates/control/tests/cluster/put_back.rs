@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::TestCluster;
-use crate::single::wait_for;
+use crate::single::eventually;
 use crate::versioned::{Writer, create};
 
 const NODE: &str = "node-2";
@@ -35,7 +35,7 @@ fn is_noticed(cluster: &TestCluster, copy: &Path, writer: &Writer) {
     put_back_dir(copy, &data);
     OTHERS.iter().for_each(|other| cluster.stop(other));
     cluster.start_again(NODE);
-    wait_for("the older copy to be noticed", || {
+    eventually("the older copy to be noticed", || {
         (cluster.metric(NODE, "fondaco_partitions_behind") > 0).then_some(())
     });
     let losses = cluster.member(NODE).get("/v1/losses")["losses"].to_string();
@@ -51,7 +51,7 @@ fn is_noticed(cluster: &TestCluster, copy: &Path, writer: &Writer) {
     }
     assert!(now["count"].as_u64() > last["count"].as_u64());
     OTHERS.iter().for_each(|other| cluster.start_again(other));
-    wait_for("what was lost", || {
+    eventually("what was lost", || {
         (cluster.metric(NODE, "fondaco_partitions_behind") == 0).then_some(())
     });
     cluster.wait_ready();
@@ -79,7 +79,7 @@ fn a_node_whose_directory_was_put_back_has_what_it_acknowledged_since_before_it_
     cluster.start_again(NODE);
     cluster.wait_ready();
     let mut writer = writer.again(cluster.resp());
-    wait_for("the nodes to be reached again", || {
+    eventually("the nodes to be reached again", || {
         (writer.ask("SET cart:first y") == "+OK").then_some(())
     });
     writer.write(60..90, "c");
@@ -117,12 +117,12 @@ fn the_count_goes_on_while_the_node_takes_writes_and_only_then() {
     for round in 0..2 {
         let before = count();
         writer.write(0..10, &round.to_string());
-        wait_for("another count", || (count() > before).then_some(()));
+        eventually("another count", || (count() > before).then_some(()));
     }
     let looks = || cluster.metric(NODE, "fondaco_agent_looks_total");
-    wait_for("a count that stays", || {
+    eventually("a count that stays", || {
         let (before, begun) = (count(), looks());
-        wait_for("three looks", || (looks() > begun + 3).then_some(()));
+        eventually("three looks", || (looks() > begun + 3).then_some(()));
         (count() == before).then_some(())
     });
 }

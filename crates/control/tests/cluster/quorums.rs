@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::TestCluster;
-use crate::single::wait_for;
+use crate::single::eventually;
 use crate::versioned::{Writer, create};
 
 /// What `CLUSTER INFO` says under a name.
@@ -32,14 +32,14 @@ fn a_lost_quorum_is_told_by_every_port_and_takes_no_node_out() {
     }
     let store = cluster.client.get("/v1/stores/cart");
     assert_eq!(store["without_quorum"], json!({"reads": 0, "writes": 0}), "{store}");
-    wait_for("the nodes to report their keys", || {
+    eventually("the nodes to report their keys", || {
         (cluster.client.get("/v1/stores/cart")["keys"] == json!(101)).then_some(())
     });
 
     cluster.stop("node-2");
     cluster.stop("node-3");
     for member in ["node-1", "router-1"] {
-        wait_for("the others to be seen as absent", || {
+        eventually("the others to be seen as absent", || {
             (cluster_info(&cluster, member, "cluster_state") == "fail").then_some(())
         });
         let warnings = warnings(&cluster, member);
@@ -65,7 +65,7 @@ fn a_lost_quorum_is_told_by_every_port_and_takes_no_node_out() {
     cluster.start_again("node-2");
     cluster.wait_ready();
     for member in ["node-1", "router-1"] {
-        wait_for("there to be a quorum again", || {
+        eventually("there to be a quorum again", || {
             (cluster_info(&cluster, member, "cluster_state") == "ok").then_some(())
         });
         assert_eq!(warnings(&cluster, member), "[]");

@@ -10,7 +10,7 @@ use fondaco_testing::ZooKeeper;
 use serde_json::{Value, json};
 
 use crate::harness::{TestCluster, zookeeper};
-use crate::single::wait_for;
+use crate::single::eventually;
 
 /// A client that writes and reads over one connection.
 pub struct Writer {
@@ -90,7 +90,7 @@ impl Writer {
     /// address at which it was missed.
     pub fn check(&mut self) {
         for (key, value) in self.written.clone() {
-            let answer = wait_for("the nodes to be reached again", || {
+            let answer = eventually("the nodes to be reached again", || {
                 let answer = self.ask(&format!("GET {key}"));
                 (!answer.contains("there is no connection")).then_some(answer)
             });
@@ -103,7 +103,7 @@ pub fn create(cluster: &TestCluster, settings: Value) {
     let store = json!({"name": "cart", "kind": "versioned", "versioned": settings});
     let (status, answer) = cluster.client.call("POST", "/v1/stores", store);
     assert_eq!(status, 201, "{answer}");
-    wait_for("the store to be known", || {
+    eventually("the store to be known", || {
         let mut writer = Writer::new(cluster);
         (writer.ask("SET cart:first x") == "+OK").then_some(())
     });
@@ -119,7 +119,7 @@ fn partitions_move_to_a_new_node_and_from_one_that_goes_while_they_are_written_t
         let (status, answer) = cluster.client.call("POST", "/v1/routing/plans", plan);
         assert_eq!(status, 202, "{answer}");
         writer.write(70..130, &format!("b{epoch}"));
-        wait_for("the plan to be done", || {
+        eventually("the plan to be done", || {
             let found = cluster.client.get("/v1/cluster");
             (found["routing_epoch"] == json!(epoch) && found["plan_under_way"] == json!(false)).then_some(())
         });
@@ -148,12 +148,12 @@ fn a_node_that_was_away_gets_what_it_missed_and_one_that_lost_its_disk_gets_all(
     // Whoever reads counts on the others until it has enough again.
     writer.check();
     writer.write(80..110, "c");
-    wait_for("what was lost", || {
+    eventually("what was lost", || {
         (cluster.metric("node-2", "fondaco_partitions_behind") == 0).then_some(())
     });
     // Any two of the three have all of it.
     for away in ["node-1", "node-2", "node-3"] {
-        wait_for("hints to be delivered", || {
+        eventually("hints to be delivered", || {
             let hinted = |node: &String| cluster.metric(node, "fondaco_hinted_nodes") > 0;
             (!cluster.nodes().iter().any(hinted)).then_some(())
         });
@@ -225,13 +225,13 @@ fn a_store_that_cannot_be_understood_is_not_taken_for_one_that_is_gone() {
     cluster.stop("node-1");
     fs::remove_file(cluster.data("node-1").join("view.json")).unwrap();
     cluster.start_again("node-1");
-    wait_for("the entry to be noticed", || {
+    eventually("the entry to be noticed", || {
         let problems = cluster.member("node-1").get("/v1/cluster")["problems"].to_string();
         problems.contains("of_a_later_release").then_some(())
     });
     let looks = || cluster.metric("node-1", "fondaco_agent_looks_total");
     let begun = looks();
-    wait_for("three looks at what it cannot understand", || {
+    eventually("three looks at what it cannot understand", || {
         (looks() > begun + 3).then_some(())
     });
     // The others cannot help.
@@ -239,7 +239,7 @@ fn a_store_that_cannot_be_understood_is_not_taken_for_one_that_is_gone() {
     cluster.stop("node-3");
     coordination.write(&path, &entry.bytes, Some(revision)).unwrap();
     let mut of_one = writer.again(cluster.resp_of("node-1"));
-    wait_for("the store to be known again", || {
+    eventually("the store to be known again", || {
         of_one.ask("GET cart:0").starts_with("a-").then_some(())
     });
     of_one.check();

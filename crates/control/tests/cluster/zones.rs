@@ -10,7 +10,7 @@ use fondaco_model::Placement;
 use serde_json::{Value, json};
 
 use crate::harness::TestCluster;
-use crate::single::wait_for;
+use crate::single::eventually;
 
 /// How many keys are written again and again.
 const KEYS: usize = 40;
@@ -91,7 +91,7 @@ impl Load {
     fn goes_on(&self) {
         // The round under way began before.
         let goal = self.rounds.load(SeqCst) + 2;
-        wait_for("writes and reads to go on", || {
+        eventually("writes and reads to go on", || {
             assert!(!self.thread.is_finished(), "one of them failed");
             (self.rounds.load(SeqCst) >= goal).then_some(())
         });
@@ -110,7 +110,7 @@ fn create(cluster: &TestCluster, store: &str, versioned: Value) {
     let (status, answer) = cluster.client.call("POST", "/v1/stores", body);
     assert_eq!(status, 201, "{answer}");
     let mut connection = Connection::new(cluster.resp());
-    wait_for("the store to be known", || {
+    eventually("the store to be known", || {
         (connection.text(&format!("SET {store}:first x")) == "+OK").then_some(())
     });
 }
@@ -149,7 +149,7 @@ fn a_zone_is_lost_whole_while_clients_write_and_has_all_that_it_missed_when_it_i
         );
     }
     for node in ZONES[0] {
-        wait_for("hints in the zone of the router", || {
+        eventually("hints in the zone of the router", || {
             (cluster.metric(node, "fondaco_hinted_nodes") > 0).then_some(())
         });
     }
@@ -158,14 +158,14 @@ fn a_zone_is_lost_whole_while_clients_write_and_has_all_that_it_missed_when_it_i
         cluster.start_again(node);
     }
     cluster.wait_ready();
-    wait_for("the store that wants all zones to be written to", || {
+    eventually("the store that wants all zones to be written to", || {
         (connection.text("SET ledger:first z") == "+OK").then_some(())
     });
     assert_eq!(connection.text("GET ledger:first"), "z");
     load.goes_on();
     let last = load.end();
     for node in cluster.nodes() {
-        wait_for("hints to be delivered", || {
+        eventually("hints to be delivered", || {
             (cluster.metric(&node, "fondaco_hinted_nodes") == 0).then_some(())
         });
     }
@@ -180,7 +180,7 @@ fn replicas_become_equal(cluster: &TestCluster) {
     let connect = |node: &str| Connection::new(cluster.resp_of(node));
     let mut zones = ZONES.map(|zone| zone.map(connect));
     for key in 0..KEYS {
-        wait_for("the replicas to be equal", || {
+        eventually("the replicas to be equal", || {
             let mut records = zones.each_mut().map(|zone| {
                 let replies = zone
                     .each_mut()

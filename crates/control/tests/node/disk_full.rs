@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::harness::{Builds, Client, config, wait_for, wait_for_dirs};
+use crate::harness::{Builds, Client, config, eventually, wait_for_dirs};
 
 /// A small file system in memory, unmounted when dropped.
 struct SmallDisk(TempDir);
@@ -53,7 +53,7 @@ fn a_disk_too_small_refuses_a_push_and_one_that_fills_fails_it_without_a_trace()
     let fits = Builds::elsewhere(3000);
     client.set_rate(200 << 10);
     client.begin_push(&fits.build(2));
-    wait_for("bytes to arrive", || {
+    eventually("bytes to arrive", || {
         let push = client.get("/v1/stores/pymk/push");
         (push["bytes_done"].as_u64() > Some(0)).then_some(())
     });

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
-use crate::harness::{Builds, TestNode, names, wait_for};
+use crate::harness::{Builds, TestNode, eventually, names};
 
 #[test]
 fn files_are_sent_whole_or_from_any_byte_and_nothing_else_is() {
@@ -74,7 +74,7 @@ fn peers_that_are_too_many_are_told_to_come_back() {
     let index = file.replace(".data", ".index");
     assert_eq!(client.refused("GET", &index, Value::Null, 503), "busy");
     drop(slow);
-    wait_for("room to be there again", || {
+    eventually("room to be there again", || {
         let (status, ..) = client.raw("GET", &index, b"").unwrap();
         (status == 200).then_some(())
     });

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use fondaco_control::{Config, Fondaco, Running};
 use fondaco_format::Compression;
+pub use fondaco_testing::eventually;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -22,18 +23,6 @@ pub const PARTITIONS: u32 = 4;
 
 /// How many keys the versions of the tests have.
 pub const KEYS: usize = 500;
-
-/// Waits for a condition, and fails when it does not come true.
-pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = condition() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "waited in vain for: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
 
 pub fn key(number: usize) -> String {
     format!("member-{number}")
@@ -189,7 +178,7 @@ impl Client {
 
     /// Waits for the push of a store to end.
     pub fn ended_push(&self) -> Value {
-        wait_for("the push to end", || {
+        eventually("the push to end", || {
             let push = self.get("/v1/stores/pymk/push");
             push["ended_unix_ms"].is_u64().then_some(push)
         })
@@ -278,14 +267,14 @@ impl TestNode {
 
     /// Waits until it is ready.
     pub fn wait_ready(&self) {
-        wait_for("the node to be ready", || {
+        eventually("the node to be ready", || {
             (self.client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
         });
     }
 
     /// Waits until it is not ready for a reason that says so.
     pub fn wait_not_ready(&self, says: &str) {
-        wait_for("the node not to be ready", || {
+        eventually("the node not to be ready", || {
             let (status, readiness) = self.client.call("GET", "/readyz", Value::Null);
             let reasons = readiness["reasons"].as_array()?.iter();
             let says = reasons

@@ -10,7 +10,7 @@ use fondaco_testing::copy_dir;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::{Builds, Client, TestNode, names, wait_for};
+use crate::harness::{Builds, Client, TestNode, eventually, names};
 
 /// A node with a batch store and a versioned one, both with data.
 fn node_with_data() -> TestNode {
@@ -21,7 +21,7 @@ fn node_with_data() -> TestNode {
     create_carts(client);
     assert_eq!(ask(&node, "SET carts:k v"), "+OK");
     // What it remembers of the cluster it writes a moment later.
-    wait_for("the view to be remembered", || {
+    eventually("the view to be remembered", || {
         let view = fs::read_to_string(node.dir.path().join("view.json")).ok()?;
         (view.contains("\"current\":1") && view.contains("carts")).then_some(())
     });
@@ -181,7 +181,7 @@ fn drop_both(node: &TestNode) {
         let path = format!("/v1/stores/{store}");
         assert_eq!(node.client.call("DELETE", &path, Value::Null).0, 204);
     }
-    wait_for("the version to be in the trash", || {
+    eventually("the version to be in the trash", || {
         (node.client.get("/v1/status")["versions_in_trash"] == json!(1)).then_some(())
     });
     assert_eq!(ask(node, "GET carts:k").split(' ').next(), Some("-NOSTORE"));

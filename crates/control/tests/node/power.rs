@@ -8,7 +8,7 @@ use fondaco_testing::MariaDb;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::{Client, NodeProcess, TestNode, config, wait_for};
+use crate::harness::{Client, NodeProcess, TestNode, config, eventually};
 use crate::lost::ask_at;
 
 fn create(client: &Client, name: &str, settings: Value) {
@@ -47,12 +47,12 @@ fn killed() -> TempDir {
     create(&node.client, "carts", json!({}));
     create(&node.client, "bills", json!({"durability": "fsync"}));
     for store in ["carts", "bills"] {
-        wait_for("the write", || {
+        eventually("the write", || {
             (ask_at(node.resp, &format!("SET {store}:k v")) == "+OK").then_some(())
         });
     }
     // Until nothing is remembered to be lost: the directory was new.
-    wait_for("a whole directory", || is_whole(dir.path()).then_some(()));
+    eventually("a whole directory", || is_whole(dir.path()).then_some(()));
     node.kill();
     dir
 }
@@ -101,7 +101,7 @@ fn a_database_that_fails_over_to_a_lagging_replica_is_not_read_until_the_loss_is
         TestNode::start_with(dir, config)
     };
     let set = |node: &TestNode, value: &str| {
-        wait_for("the write", || {
+        eventually("the write", || {
             (ask(node, &format!("SET carts:k {value}")) == "+OK").then_some(())
         });
     };
@@ -123,7 +123,7 @@ fn a_database_that_fails_over_to_a_lagging_replica_is_not_read_until_the_loss_is
             ask(&node, "SET carts:other x");
         }
         node.wait_not_ready("went back to an older state");
-        wait_for("reads to be refused", || {
+        eventually("reads to be refused", || {
             ask(&node, "GET carts:k")
                 .contains("fondaco repair losses")
                 .then_some(())

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use fondaco_format::GIVEN_AWAY_FILE;
 use serde_json::{Value, json};
 
-use crate::harness::{Builds, Client, KEYS, TestNode, key, names, value, wait_for};
+use crate::harness::{Builds, Client, KEYS, TestNode, eventually, key, names, value};
 
 const PUSHES: &str = "/v1/stores/pymk/pushes";
 
@@ -14,7 +14,7 @@ const PUSHES: &str = "/v1/stores/pymk/pushes";
 fn begin_slow_push(client: &Client, builds: &Builds, build: u64) {
     client.set_rate(64 << 10);
     client.begin_push(&builds.build(build));
-    wait_for("bytes to arrive", || {
+    eventually("bytes to arrive", || {
         let push = client.get("/v1/stores/pymk/push");
         assert_eq!(push["state"], "fetching", "{push}");
         (push["bytes_done"].as_u64() > Some(0)).then_some(())
@@ -263,7 +263,7 @@ fn a_file_that_is_truncated_under_the_node_is_an_error_that_is_named_and_mended(
         }
     }
     assert!(right > KEYS / 2 && errors > KEYS / 20, "{right} {errors}");
-    wait_for("the node to say so", || {
+    eventually("the node to say so", || {
         let (status, answer) = client.call("GET", "/readyz", Value::Null);
         (status == 503 && answer.to_string().contains(&data)).then_some(())
     });
@@ -275,7 +275,7 @@ fn a_file_that_is_truncated_under_the_node_is_an_error_that_is_named_and_mended(
     assert!(pages.is_some_and(|line| !line.ends_with(" 0")), "{pages:?}");
 
     fs::rename(&away, &source).unwrap();
-    wait_for("it to be whole again", || {
+    eventually("it to be whole again", || {
         (client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
     });
     assert_eq!(client.served_build(50), 1);
@@ -315,13 +315,13 @@ fn pages_that_a_power_cut_took_are_errors_that_are_named_and_mended() {
                 })
                 .count()
         };
-        wait_for("the node to say so", || {
+        eventually("the node to say so", || {
             let found = errors();
             assert!(found < KEYS / 2, "{found} of {KEYS}");
             let (status, answer) = client.call("GET", "/readyz", Value::Null);
             (found > 0 && status == 503 && answer.to_string().contains(&lost)).then_some(())
         });
-        wait_for("the node to say why it cannot be repaired", || {
+        eventually("the node to say why it cannot be repaired", || {
             let (_, answer) = client.call("GET", "/readyz", Value::Null);
             answer
                 .to_string()
@@ -329,7 +329,7 @@ fn pages_that_a_power_cut_took_are_errors_that_are_named_and_mended() {
                 .then_some(())
         });
         fs::rename(&away, &source).unwrap();
-        wait_for("it to be whole again", || {
+        eventually("it to be whole again", || {
             (client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
         });
         assert_eq!(client.served_build(50), 1);

@@ -9,7 +9,7 @@ use fondaco_control::{ControlError, Fondaco, RequestKey, Running, SignedRequest,
 use fondaco_protocol::Signature;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, TestNode, config, wait_for};
+use crate::harness::{Client, TestNode, config, eventually};
 
 const TOKEN: &str = "a token of some length";
 
@@ -341,7 +341,7 @@ fn half_sent_bodies_give_way_to_other_requests_the_oldest_first() {
     };
     // The oldest is known when all places are taken by what came after it.
     let mut oldest: Vec<_> = (0..3).map(half_sent).collect();
-    wait_for("half-sent requests to be taken", || {
+    eventually("half-sent requests to be taken", || {
         (node.client.get("/v1/status")["role"] == "single").then_some(())
     });
     // As many as there is room for, with those.

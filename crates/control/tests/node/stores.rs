@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Builds, Client, TestNode, names, wait_for};
+use crate::harness::{Builds, Client, TestNode, eventually, names};
 
 fn versions(client: &Client) -> Vec<u64> {
     let answer = client.get("/v1/stores/pymk/versions");
@@ -157,7 +157,7 @@ fn a_corrupt_current_version_that_cannot_be_had_again_is_reported_and_others_are
 
     let node = node.restart();
     let client = &node.client;
-    wait_for("the version to be given up", || {
+    eventually("the version to be given up", || {
         let answer = client.get("/v1/stores/pymk/versions");
         (answer["versions"][0]["state"] == "failed").then_some(())
     });
@@ -199,7 +199,7 @@ fn a_damaged_manifest_is_fetched_again_and_nothing_else() {
             std::fs::write(&manifest, damaged).unwrap();
         }
         node = node.restart();
-        wait_for("the version to be there again", || {
+        eventually("the version to be there again", || {
             (node.client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
         });
         assert_eq!(node.client.served_build(50), 1);
@@ -227,7 +227,7 @@ fn a_damaged_file_costs_none_of_the_others() {
     std::fs::rename(&source, &away).unwrap();
 
     let node = node.restart();
-    wait_for("the version to be given up", || {
+    eventually("the version to be given up", || {
         let answer = node.client.get("/v1/stores/pymk/versions");
         (answer["versions"][0]["state"] == "failed").then_some(())
     });
@@ -242,7 +242,7 @@ fn a_damaged_file_costs_none_of_the_others() {
     std::fs::write(source.join("manifest.json"), manifest).unwrap();
     std::fs::copy(away.join(damaged), source.join(damaged)).unwrap();
     let node = node.restart();
-    wait_for("the version to be whole again", || {
+    eventually("the version to be whole again", || {
         (node.client.call("GET", "/readyz", Value::Null).0 == 200).then_some(())
     });
     assert_eq!(node.client.served_build(50), 1);

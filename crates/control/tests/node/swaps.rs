@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Builds, Client, PARTITIONS, TestNode, names, wait_for};
+use crate::harness::{Builds, Client, PARTITIONS, TestNode, eventually, names};
 
 #[test]
 fn readers_never_see_a_wrong_or_failed_answer_through_a_hundred_swaps() {
@@ -30,7 +30,7 @@ fn readers_never_see_a_wrong_or_failed_answer_through_a_hundred_swaps() {
         for build in 2..=35 {
             assert_eq!(client.push(&builds.build(build)), build);
             let before = reads.load(Relaxed);
-            wait_for("readers to read on", || {
+            eventually("readers to read on", || {
                 (reads.load(Relaxed) > before + 2).then_some(())
             });
             // Back and forth: whoever asks after the answer gets that version.
@@ -50,7 +50,7 @@ fn readers_never_see_a_wrong_or_failed_answer_through_a_hundred_swaps() {
     assert!(swaps.unwrap().parse::<u64>().unwrap() > 100, "{swaps:?} swaps");
     // What is given up is freed and deleted, whoever read it.
     let left = || names(&node.dir.path().join("stores/pymk"));
-    wait_for("old versions to be deleted", || (left().len() == 2).then_some(()));
+    eventually("old versions to be deleted", || (left().len() == 2).then_some(()));
     assert_eq!(client.call("POST", "/v1/stores/pymk/rollback", Value::Null).0, 200);
 }
 
@@ -69,7 +69,7 @@ fn each_chunk_takes_one_open_file_after_a_push_and_after_a_restart() {
     };
     let chunks = PARTITIONS as usize * 2;
     let wait = |node: &TestNode| {
-        wait_for("the indexes to be closed", || (open(node, "index") == 0).then_some(()));
+        eventually("the indexes to be closed", || (open(node, "index") == 0).then_some(()));
         assert_eq!(open(node, "data"), chunks);
         assert_eq!(node.client.served_build(50), 1);
     };

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::{Builds, Client, KEYS, NodeProcess, PARTITIONS, TestNode, config, names, wait_for};
+use crate::harness::{Builds, Client, KEYS, NodeProcess, PARTITIONS, TestNode, config, eventually, names};
 
 const UPLOADS: &str = "/v1/stores/pymk/uploads";
 
@@ -100,7 +100,7 @@ fn a_version_is_sent_in_parts_and_pushed_and_then_nothing_of_the_upload_is_left(
     fs::remove_dir_all(&build).unwrap();
     push(client, &upload);
     assert_eq!(client.served_build(50), 1);
-    wait_for("the upload to be deleted", || {
+    eventually("the upload to be deleted", || {
         names(&node.dir.path().join("uploads")).is_empty().then_some(())
     });
     assert_eq!(
@@ -212,17 +212,17 @@ fn of_a_body_that_is_cut_short_the_beginning_counts_and_two_requests_do_not_send
     let mut stream = TcpStream::connect(client.addr).unwrap();
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(&bytes[..half]).unwrap();
-    wait_for("the first bytes to have arrived", || {
+    eventually("the first bytes to have arrived", || {
         (client.get(&path_of(&upload))["bytes_arrived"] != 0).then_some(())
     });
     let (status, answer) = put(client, &upload, &name, 0, &bytes);
     assert_eq!((status, code(&answer)), (409, "upload_busy"));
     stream.shutdown(Shutdown::Write).unwrap();
-    wait_for("the beginning to have arrived", || {
+    eventually("the beginning to have arrived", || {
         let shown = client.get(&path_of(&upload));
         (shown["bytes_arrived"] == half).then_some(())
     });
-    wait_for("the first request to end", || {
+    eventually("the first request to end", || {
         let (status, answer) = put(client, &upload, &name, half, &bytes[half..]);
         (status == 200).then(|| assert_eq!(answer["complete"], true, "{answer}"))
     });
@@ -326,7 +326,7 @@ fn an_abandoned_upload_is_deleted_in_time() {
     }
     let node = TestNode::start_in(dir);
     let uploads = node.dir.path().join("uploads");
-    wait_for("the abandoned upload to be deleted", || {
+    eventually("the abandoned upload to be deleted", || {
         (names(&uploads) == [fresh.clone()]).then_some(())
     });
 }

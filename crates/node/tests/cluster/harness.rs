@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fondaco_format::{Compression, MANIFEST_FILE, Manifest, Version};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
@@ -12,6 +12,7 @@ use fondaco_node::{
     Access, BufferBudget, Catalog, Counter, Member, Membership, NodeMetrics, PeerAccess, Server, ServerConfig, Serving,
     ServingStore, Settings, SharedCatalog, StoreId,
 };
+pub use fondaco_testing::eventually;
 use redis::{ConnectionLike, Value};
 use tempfile::TempDir;
 
@@ -22,18 +23,6 @@ mod written;
 pub const STORE: &str = "pymk";
 const LOOPS: usize = 2;
 const WAIT_MAX: Duration = Duration::from_secs(20);
-
-/// Waits until something is so.
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + WAIT_MAX;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "it never came to be that {what}");
-        std::thread::yield_now();
-    }
-}
 
 /// The wire key of a number.
 pub fn wire_key(number: usize) -> String {

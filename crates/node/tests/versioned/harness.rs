@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fondaco_engine::{Engine, MemoryEngine};
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
@@ -16,21 +16,13 @@ use fondaco_node::{
 };
 use fondaco_protocol::replica::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply, ReplicaRequest};
 use fondaco_replica::{Engines, Peers, ReplicaOptions, ReplicaView, Replicas, ReplicatedStore};
+pub use fondaco_testing::until;
 use redis::{ConnectionLike, Value};
 use tempfile::TempDir;
 
 /// How long anything may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const STORE_ID: u16 = 1;
-
-/// Waits until something is so.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "it never came to be that {what}");
-        std::thread::park_timeout(Duration::from_millis(2));
-    }
-}
 
 /// What a cluster is made of.
 pub struct Shape {
