@@ -19,8 +19,11 @@
 //! [`ReplicaRequest`]: fondaco_protocol::replica::ReplicaRequest
 
 mod anti_entropy;
+mod background;
+mod driven;
 mod error;
 mod hints;
+mod host;
 mod membership;
 mod metrics;
 mod options;
@@ -37,7 +40,9 @@ mod worker;
 mod writes;
 
 pub use anti_entropy::exchange;
+pub use driven::DrivenReplicas;
 pub use error::ReplicasError;
+pub use host::Host;
 pub use membership::admitted::admitted;
 pub use membership::catching_up::{Compared, Other, has_enough};
 pub use membership::losses::Loss;

@@ -4,12 +4,10 @@ use std::time::{Duration, Instant};
 
 use fondaco_model::TokenBucket;
 
-use crate::worker::Signal;
-
 /// The longest pause at a time.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The pace of one thread.
+/// The pace of one chore.
 #[derive(Debug)]
 pub(crate) struct Pace {
     began: Instant,
@@ -17,25 +15,21 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub(crate) fn new(bytes_per_second: Option<u64>) -> Self {
+    pub(crate) fn new(bytes_per_second: Option<u64>, now: Instant) -> Self {
         Self {
-            began: Instant::now(),
+            began: now,
             bucket: TokenBucket::new(bytes_per_second, Duration::ZERO),
         }
     }
 
-    /// So many bytes were read or sent: pauses as long as that takes. Whether the thread is to go on.
-    pub(crate) fn spend(&mut self, bytes: u64, signal: &Signal) -> bool {
-        self.bucket.take(bytes, self.began.elapsed());
-        loop {
-            let delay = self.bucket.delay(self.began.elapsed());
-            if delay.is_zero() {
-                return !signal.has_ended();
-            }
-            if !signal.pause(delay.min(PAUSE_MAX)) {
-                return false;
-            }
-        }
+    /// So many bytes were read or sent.
+    pub(crate) fn take(&mut self, bytes: u64, now: Instant) {
+        self.bucket.take(bytes, now - self.began);
+    }
+
+    /// How long to pause for what was taken: zero once it is paid for.
+    pub(crate) fn pause(&mut self, now: Instant) -> Duration {
+        self.bucket.delay(now - self.began).min(PAUSE_MAX)
     }
 }
 
@@ -45,11 +39,15 @@ mod tests {
 
     #[test]
     fn without_a_limit_nothing_waits_and_with_one_it_takes_its_time() {
-        let signal = Signal::default();
         let began = Instant::now();
-        assert!(Pace::new(None).spend(u64::MAX / 2, &signal));
-        let mut pace = Pace::new(Some(1_000_000));
-        assert!(pace.spend(20_000, &signal));
-        assert!(began.elapsed() >= Duration::from_millis(19), "{:?}", began.elapsed());
+        let mut pace = Pace::new(None, began);
+        pace.take(u64::MAX / 2, began);
+        assert_eq!(pace.pause(began), Duration::ZERO);
+        let mut pace = Pace::new(Some(1_000_000), began);
+        pace.take(20_000, began);
+        assert!(pace.pause(began) >= Duration::from_millis(19));
+        assert_eq!(pace.pause(began + Duration::from_millis(21)), Duration::ZERO);
+        pace.take(10_000_000, began);
+        assert_eq!(pace.pause(began), PAUSE_MAX);
     }
 }

@@ -263,14 +263,14 @@ impl Partition {
     }
 
     /// Another node asks what is in it, to compare it with its own.
-    pub(crate) fn is_asked(&self) {
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    pub(crate) fn is_asked(&self, now: Instant) {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
     }
 
-    /// Whether another node has asked so within a time.
-    pub(crate) fn was_asked_within(&self, time: Duration) -> bool {
+    /// Whether another node has asked so within a time until now.
+    pub(crate) fn was_asked_within(&self, time: Duration, now: Instant) -> bool {
         let asked = *self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.is_some_and(|asked| asked.elapsed() < time)
+        asked.is_some_and(|asked| now.saturating_duration_since(asked) < time)
     }
 
     /// An exchange begins now, in milliseconds since the process started.

@@ -1,9 +1,10 @@
 //! The replicas of a node, as others see them: told of the cluster, asked, and ended.
 
+use std::future::Future;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use arc_swap::{ArcSwap, Guard};
 use fondaco_engine::KeyMemory;
@@ -12,9 +13,11 @@ use fondaco_model::{NodeId, PartitionSet};
 use fondaco_protocol::replica::{LocalReplica, OnReply, ReplicaReply, ReplicaRequest};
 
 use crate::anti_entropy::{reconciling, tombstone_collection, tree_builder};
+use crate::background::Background;
 use crate::error::ReplicasError;
 use crate::hints::book::HintBook;
 use crate::hints::handoff;
+use crate::host::{Host, LocalHost};
 use crate::membership::dropped_stores::Dropping;
 use crate::membership::incarnation::{Incarnation, Opening, known_engines};
 use crate::membership::{dropped_stores, losses, storage_rollback};
@@ -80,68 +83,15 @@ impl Replicas {
         options: ReplicaOptions,
     ) -> Result<Self, ReplicasError> {
         fondaco_durable::create_directory(dir).map_err(ReplicasError::io("create", dir))?;
-        let metrics = ReplicaMetrics::default();
-        losses::note_other_directories(engines, &known_engines(dir)?)?;
-        for (_, engine) in engines.by_kind() {
-            if let Some(lost) = engine.lost_writes() {
-                tracing::error!(
-                    lost,
-                    "what was acknowledged is not all here any more: other replicas may have it"
-                );
-                metrics.add(ReplicaCounter::DamagedLogs, 1);
-            }
-        }
-        let opening = Opening {
-            has_lost: engines.all().any(|engine| engine.lost_writes().is_some()),
-            engines: losses::identities(engines),
-            boot_id: options.boot_id.clone(),
-            local_engines: losses::local(engines),
-        };
-        let hints = engines.disk().open_table(HINTS)?;
-        let shard = |_| Queue::new(options.queue_items_max, options.queue_bytes_max);
-        let shared = Arc::new(Shared {
-            engines: engines.all().map(Arc::clone).collect(),
-            kinds: engines.kinds(),
-            hints,
-            hint_book: HintBook::default(),
-            holding: ArcSwap::default(),
-            changing: Mutex::default(),
-            incarnation: Incarnation::open(dir, opening)?,
-            metrics,
-            space: Space::new(dir, options.reserve_bytes),
-            shards: (0..options.shards.max(1)).map(shard).collect(),
-            dots: (0..options.shards.max(1)).map(|_| ShardDots::default()).collect(),
-            readers: Readers::new(READS_WAITING_MAX),
-            peers,
-            returned: Mutex::default(),
-            handoff: Arc::default(),
-            exchanging: Arc::default(),
-            growing: Arc::default(),
-            dropping: Dropping::default(),
-            started: Instant::now(),
-            options,
-        });
-        for (&engine, lost) in shared.kinds.iter().zip(shared.unsynced_losses()) {
-            if let Some(lost) = lost {
-                tracing::error!(%engine, lost, "stores with durability `fsync` lost nothing by it");
-            }
-        }
+        let shared = Shared::open(Arc::new(LocalHost::new(dir)), engines, peers, options, false)?;
         let committers = Committers::start(&shared)?;
         let readers = shared.readers.start(shared.options.readers.max(1))?;
-        let worker = |name, signal: &Arc<Signal>, run: fn(&Arc<Shared>, &Signal)| {
-            let theirs = Arc::clone(&shared);
-            let counting = Arc::clone(&shared);
+        let worker = |(name, signal, work): (&'static str, Arc<Signal>, Chore)| {
+            let (theirs, counting, their_signal) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&signal));
             let panicked = move || counting.metrics.add(ReplicaCounter::Panics, 1);
-            Worker::start(name, Arc::clone(signal), move |signal| run(&theirs, signal), panicked)
+            Worker::start(name, signal, move || work(&theirs, &their_signal), panicked)
         };
-        let background = vec![
-            worker("handoff", &shared.handoff, handoff::run)?,
-            worker("reconcile", &shared.exchanging, reconciling::run)?,
-            worker("sweep", &Arc::default(), tombstone_collection::run)?,
-            worker("grow", &shared.growing, tree_builder::run)?,
-            worker("drop", &shared.dropping.signal, dropped_stores::run)?,
-            worker("go on", &Arc::default(), storage_rollback::run)?,
-        ];
+        let background = chores(&shared).into_iter().map(worker).collect::<Result<_, _>>()?;
         let threads = Threads {
             background,
             readers,
@@ -150,6 +100,19 @@ impl Replicas {
         Ok(Self {
             shared,
             threads: Mutex::new(Some(threads)),
+        })
+    }
+
+    /// The same without threads: who drives it commits, reads and does the chores.
+    pub(crate) fn without_threads(
+        host: Arc<dyn Host>,
+        engines: &Engines,
+        peers: Arc<dyn Peers>,
+        options: ReplicaOptions,
+    ) -> Result<Self, ReplicasError> {
+        Ok(Self {
+            shared: Shared::open(host, engines, peers, options, true)?,
+            threads: Mutex::new(None),
         })
     }
 
@@ -283,6 +246,11 @@ impl Replicas {
         self.shared.readers.close();
         let read = readers.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
         debug_assert_eq!(read, 0, "a reader ended by a panic");
+        self.note_end(last);
+    }
+
+    /// Notes that nothing was lost, with the last counter of all dots; `None` if that is not known.
+    pub(crate) fn note_end(&self, last: Option<u64>) {
         let synced = self.shared.engines.iter().try_for_each(|engine| engine.sync());
         match (synced, last) {
             (Ok(()), Some(last)) => {
@@ -297,6 +265,98 @@ impl Replicas {
 
     fn threads(&self) -> MutexGuard<'_, Option<Threads>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A chore in the background.
+type Chore = fn(&Arc<Shared>, &Arc<Signal>) -> Pin<Box<dyn Future<Output = ()>>>;
+
+/// All chores, each with its name and its signal.
+pub(crate) fn chores(shared: &Arc<Shared>) -> [(&'static str, Arc<Signal>, Chore); 6] {
+    let own = || Signal::new(&shared.host);
+    [
+        ("handoff", Arc::clone(&shared.handoff), |shared, signal| {
+            let rate = shared.options.handoff_bytes_per_second;
+            Box::pin(handoff::run(Background::new(shared, signal, rate)))
+        }),
+        ("reconcile", Arc::clone(&shared.exchanging), |shared, signal| {
+            let rate = shared.options.exchange_bytes_per_second;
+            Box::pin(reconciling::run(Background::new(shared, signal, rate)))
+        }),
+        ("sweep", own(), |shared, signal| {
+            let rate = shared.options.scan_bytes_per_second;
+            Box::pin(tombstone_collection::run(Background::new(shared, signal, rate)))
+        }),
+        ("grow", Arc::clone(&shared.growing), |shared, signal| {
+            let rate = shared.options.scan_bytes_per_second;
+            Box::pin(tree_builder::run(Background::new(shared, signal, rate)))
+        }),
+        ("drop", Arc::clone(&shared.dropping.signal), |shared, signal| {
+            Box::pin(dropped_stores::run(Background::new(shared, signal, None)))
+        }),
+        ("go on", own(), |shared, signal| {
+            Box::pin(storage_rollback::run(Background::new(shared, signal, None)))
+        }),
+    ]
+}
+
+impl Shared {
+    /// Opens what there is. `is_driven` if there are no threads.
+    fn open(
+        host: Arc<dyn Host>,
+        engines: &Engines,
+        peers: Arc<dyn Peers>,
+        options: ReplicaOptions,
+        is_driven: bool,
+    ) -> Result<Arc<Self>, ReplicasError> {
+        let metrics = ReplicaMetrics::default();
+        losses::note_other_directories(engines, &known_engines(&*host)?)?;
+        for (_, engine) in engines.by_kind() {
+            if let Some(lost) = engine.lost_writes() {
+                tracing::error!(
+                    lost,
+                    "what was acknowledged is not all here any more: other replicas may have it"
+                );
+                metrics.add(ReplicaCounter::DamagedLogs, 1);
+            }
+        }
+        let opening = Opening {
+            has_lost: engines.all().any(|engine| engine.lost_writes().is_some()),
+            engines: losses::identities(engines),
+            boot_id: options.boot_id.clone(),
+            local_engines: losses::local(engines),
+        };
+        let hints = engines.disk().open_table(HINTS)?;
+        let shard = |_| Queue::new(options.queue_items_max, options.queue_bytes_max);
+        let shared = Arc::new(Self {
+            engines: engines.all().map(Arc::clone).collect(),
+            kinds: engines.kinds(),
+            hints,
+            hint_book: HintBook::default(),
+            holding: ArcSwap::default(),
+            changing: Mutex::default(),
+            incarnation: Incarnation::open(&host, opening)?,
+            metrics,
+            space: Space::new(&host, options.reserve_bytes),
+            shards: (0..options.shards.max(1)).map(shard).collect(),
+            dots: (0..options.shards.max(1)).map(|_| ShardDots::default()).collect(),
+            readers: Readers::new(READS_WAITING_MAX, is_driven),
+            peers,
+            returned: Mutex::default(),
+            handoff: Signal::new(&host),
+            exchanging: Signal::new(&host),
+            growing: Signal::new(&host),
+            dropping: Dropping::new(Signal::new(&host)),
+            started: host.now(),
+            host,
+            options,
+        });
+        for (&engine, lost) in shared.kinds.iter().zip(shared.unsynced_losses()) {
+            if let Some(lost) = lost {
+                tracing::error!(%engine, lost, "stores with durability `fsync` lost nothing by it");
+            }
+        }
+        Ok(shared)
     }
 }
 

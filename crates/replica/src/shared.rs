@@ -17,17 +17,18 @@ use fondaco_protocol::replica::{
 
 use crate::error::ReplicasError;
 use crate::hints::book::HintBook;
+use crate::host::Host;
 use crate::membership::dropped_stores::Dropping;
 use crate::membership::incarnation::Incarnation;
 use crate::metrics::{ReplicaCounter, ReplicaMetrics};
 use crate::options::{ReplicaOptions, ReplicatedStore};
-use crate::peers::{self, Peers};
+use crate::peers::Peers;
 use crate::reads::{Readers, Wanted};
 use crate::space::Space;
 use crate::store::{HeldStore, Holding, Place};
 use crate::worker::Signal;
 use crate::writes::answer::{Answer, Parts};
-use crate::writes::commit::{Job, Put, Task, unix_ms};
+use crate::writes::commit::{Job, Put, Task};
 use crate::writes::committer::{ShardDots, Work, shard_of};
 use crate::writes::queue::Queue;
 
@@ -55,6 +56,7 @@ struct Portion {
 
 /// What all threads share.
 pub(crate) struct Shared {
+    pub(crate) host: Arc<dyn Host>,
     pub(crate) options: ReplicaOptions,
     /// The one on disk is the first.
     pub(crate) engines: Vec<Arc<dyn Engine>>,
@@ -84,7 +86,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// Milliseconds since the start.
     pub(crate) fn now_ms(&self) -> u64 {
-        self.started.elapsed().as_millis() as u64
+        (self.host.now() - self.started).as_millis() as u64
     }
 
     /// Where the engine of a store stands among all.
@@ -133,7 +135,7 @@ impl Shared {
             Ok(store) => store,
             Err(error) => return answer(ReplicaReply::Error(error)),
         };
-        let deadline = Instant::now().checked_add(Duration::from_millis(request.timeout_ms));
+        let deadline = self.host.now().checked_add(Duration::from_millis(request.timeout_ms));
         let mut wait = |shard, bytes, task, answer| {
             queue(Waiting {
                 shard,
@@ -224,7 +226,7 @@ impl Shared {
                 Err(error) => answer(ReplicaReply::Error(error)),
             },
             ReplicaOperation::OldestHint => answer(ReplicaReply::OldestHint {
-                now_unix_ms: unix_ms(),
+                now_unix_ms: self.host.unix_ms(),
                 oldest_unix_ms: self.hint_book.oldest_unix_ms(),
             }),
         }
@@ -324,8 +326,8 @@ impl Shared {
         shard_of(partition, self.shards.len())
     }
 
-    /// Asks a node, this one included, and waits for the answer. Not to be called on a shard's thread.
-    pub(crate) fn ask(self: &Arc<Self>, node: NodeId, request: ReplicaRequest) -> Result<ReplicaReply, ReplicaError> {
+    /// Asks a node, this one included. It returns at once.
+    pub(crate) fn ask(self: &Arc<Self>, node: NodeId, request: ReplicaRequest, answer: OnReply) {
         let is_own = self
             .holding
             .load()
@@ -333,8 +335,8 @@ impl Shared {
             .as_ref()
             .is_some_and(|cluster| cluster.node == node);
         match is_own {
-            true => peers::wait(node, request.timeout_ms, |answer| self.request(request, answer)),
-            false => peers::wait(node, request.timeout_ms, |answer| self.peers.ask(node, request, answer)),
+            true => self.request(request, answer),
+            false => self.peers.ask(node, request, answer),
         }
     }
 

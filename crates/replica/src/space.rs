@@ -4,9 +4,10 @@
 //! are refused while the disk is full, and go on by themselves when it is not. Reads and what frees space are never
 //! refused.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::host::Host;
 
 /// For how long there is enough where there was. What can be written meanwhile is little beside any reserve.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -14,7 +15,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// The disk that versioned stores are on.
 #[derive(Debug)]
 pub(crate) struct Space {
-    dir: PathBuf,
+    host: Arc<dyn Host>,
     /// How much of it must stay free, in bytes.
     reserve_bytes: u64,
     /// When there was enough.
@@ -22,9 +23,9 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    pub(crate) fn new(dir: &Path, reserve_bytes: u64) -> Self {
+    pub(crate) fn new(host: &Arc<dyn Host>, reserve_bytes: u64) -> Self {
         Self {
-            dir: dir.to_owned(),
+            host: Arc::clone(host),
             reserve_bytes,
             had_enough: Mutex::default(),
         }
@@ -38,20 +39,19 @@ impl Space {
     /// [pending]: fondaco_engine::Engine::pending_disk_bytes
     pub(crate) fn check(&self, pending: impl FnOnce() -> u64) -> Result<(), String> {
         let mut had_enough = self.had_enough.lock().unwrap_or_else(PoisonError::into_inner);
-        if had_enough.is_some_and(|when| when.elapsed() < LOOK_AGAIN) {
+        if had_enough.is_some_and(|when| self.host.now() - when < LOOK_AGAIN) {
             return Ok(());
         }
         let looked = self.look(pending);
-        *had_enough = looked.is_ok().then(Instant::now);
+        *had_enough = looked.is_ok().then(|| self.host.now());
         looked
     }
 
     fn look(&self, pending: impl FnOnce() -> u64) -> Result<(), String> {
-        let Ok(found) = rustix::fs::statvfs(&self.dir) else {
+        let Some(left_bytes) = self.host.free_bytes() else {
             // The engine will say what is wrong.
             return Ok(());
         };
-        let left_bytes = found.f_bavail.saturating_mul(found.f_frsize);
         // Without a reserve the disk may be filled to its last byte.
         let pending_bytes = if self.reserve_bytes == 0 { 0 } else { pending() };
         if left_bytes >= self.reserve_bytes.saturating_add(pending_bytes) {
@@ -60,7 +60,8 @@ impl Space {
         Err(format!(
             "{left_bytes} bytes are left on the disk of {:?}, {} must stay free, and {pending_bytes} more are kept for writing \
              out and merging: free some, or add nodes; reads go on, and writes do when there is room",
-            self.dir, self.reserve_bytes
+            self.host.incarnation_path().parent(),
+            self.reserve_bytes
         ))
     }
 }
@@ -68,14 +69,16 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::LocalHost;
 
     #[test]
     fn a_write_that_would_touch_the_reserve_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Space::new(dir.path(), 0).check(|| u64::MAX), Ok(()));
-        let refused = Space::new(dir.path(), u64::MAX).check(|| 0).unwrap_err();
+        let host: Arc<dyn Host> = Arc::new(LocalHost::new(dir.path()));
+        assert_eq!(Space::new(&host, 0).check(|| u64::MAX), Ok(()));
+        let refused = Space::new(&host, u64::MAX).check(|| 0).unwrap_err();
         assert!(refused.contains("must stay free"), "{refused}");
-        assert_eq!(Space::new(dir.path(), 1).check(|| 0), Ok(()));
-        assert!(Space::new(dir.path(), 1).check(|| u64::MAX - 1).is_err());
+        assert_eq!(Space::new(&host, 1).check(|| 0), Ok(()));
+        assert!(Space::new(&host, 1).check(|| u64::MAX - 1).is_err());
     }
 }

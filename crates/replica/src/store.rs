@@ -4,7 +4,7 @@
 //! to the next. What requests name is looked up here: the store by its number and its name, the partition by the
 //! key.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::table_key::{REPLICA_KEY_BYTES_MAX, StoreIdentity, key_hash, record_ke
 #[derive(Default)]
 pub(crate) struct Holding {
     pub(crate) cluster: Option<Cluster>,
-    pub(crate) stores: HashMap<u16, Arc<HeldStore>>,
+    pub(crate) stores: BTreeMap<u16, Arc<HeldStore>>,
 }
 
 /// The cluster around the node.
@@ -47,7 +47,7 @@ pub(crate) struct Cluster {
 }
 
 /// Partitions by their numbers.
-pub(crate) type Held = Arc<HashMap<u32, Arc<Partition>>>;
+pub(crate) type Held = Arc<BTreeMap<u32, Arc<Partition>>>;
 
 /// A versioned store on a node.
 pub(crate) struct HeldStore {

@@ -1,19 +1,27 @@
-//! A thread in the background of the replicas: it sleeps until it is woken, its time has come or it is to
-//! end. What it does is begun again after a panic.
+//! Chores: what replicas do in the background. A chore is a future that waits for answers, for shards and for time. In a
+//! node, a thread of its own polls it; a simulation polls it itself ([`DrivenChore`]).
+//!
+//! A chore sleeps until it is woken, its time has come or it is to end. On a thread it begins again after a panic.
 
+use std::fmt;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::ReplicasError;
+use crate::host::Host;
 
 /// How soon it begins again after a panic.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What wakes a thread, and what it asks whether it is to go on.
-#[derive(Debug, Default)]
+/// What wakes a chore, and what it asks whether it is to go on.
+#[derive(Debug)]
 pub(crate) struct Signal {
+    host: Arc<dyn Host>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -22,48 +30,117 @@ pub(crate) struct Signal {
 struct State {
     is_woken: bool,
     has_ended: bool,
+    /// Whether the chore is to be polled.
+    is_ready: bool,
+    /// When it is to be polled in any case.
+    wakes_at: Option<Instant>,
 }
 
 impl Signal {
-    /// Wakes the thread, or keeps it from sleeping next.
+    /// A signal with the clock of a host.
+    pub(crate) fn new(host: &Arc<dyn Host>) -> Arc<Self> {
+        Arc::new(Self {
+            host: Arc::clone(host),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Wakes the chore, or keeps it from sleeping next.
     pub(crate) fn wake(&self) {
-        self.lock().is_woken = true;
-        self.changed.notify_all();
+        self.change(|state| state.is_woken = true);
     }
 
     fn end(&self) {
-        self.lock().has_ended = true;
+        self.change(|state| state.has_ended = true);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        state.is_ready = true;
         self.changed.notify_all();
     }
 
-    /// Whether the thread is to end.
+    /// Whether the chore is to end.
     pub(crate) fn has_ended(&self) -> bool {
         self.lock().has_ended
     }
 
-    /// Sleeps until it is woken or ended, for so long at most. Whether the thread is to go on.
-    pub(crate) fn sleep(&self, time: Duration) -> bool {
-        let still = |state: &mut State| !state.is_woken && !state.has_ended;
-        let waited = self.changed.wait_timeout_while(self.lock(), time, still);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        state.is_woken = false;
-        !state.has_ended
+    /// Sleeps until it is woken or ended, for so long at most. Whether the chore is to go on.
+    pub(crate) async fn sleep(&self, time: Duration) -> bool {
+        let until = self.host.now() + time;
+        poll_fn(|_| {
+            let is_over = self.poll_until(until).is_ready();
+            let mut state = self.lock();
+            if !is_over && !state.is_woken && !state.has_ended {
+                return Poll::Pending;
+            }
+            state.is_woken = false;
+            Poll::Ready(!state.has_ended)
+        })
+        .await
     }
 
-    /// Sleeps until it is ended, for so long at most. Whether the thread is to go on.
-    pub(crate) fn pause(&self, time: Duration) -> bool {
-        let still = |state: &mut State| !state.has_ended;
-        let waited = self.changed.wait_timeout_while(self.lock(), time, still);
-        !waited.unwrap_or_else(PoisonError::into_inner).0.has_ended
+    /// Sleeps until it is ended, for so long at most. Whether the chore is to go on.
+    pub(crate) async fn pause(&self, time: Duration) -> bool {
+        let until = self.host.now() + time;
+        poll_fn(|_| match self.poll_until(until).is_ready() || self.has_ended() {
+            true => Poll::Ready(!self.has_ended()),
+            false => Poll::Pending,
+        })
+        .await
+    }
+
+    /// Whether this time has come. If not, the chore is polled then.
+    pub(crate) fn poll_until(&self, until: Instant) -> Poll<()> {
+        if self.host.now() >= until {
+            return Poll::Ready(());
+        }
+        let mut state = self.lock();
+        state.wakes_at = Some(state.wakes_at.map_or(until, |at| at.min(until)));
+        Poll::Pending
+    }
+
+    /// Polls the chore.
+    fn poll(self: &Arc<Self>, work: Pin<&mut (impl Future<Output = ()> + ?Sized)>) -> Poll<()> {
+        {
+            let mut state = self.lock();
+            (state.is_ready, state.wakes_at) = (false, None);
+        }
+        work.poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))))
+    }
+
+    /// Waits until the chore is to be polled.
+    fn wait(&self) {
+        let mut state = self.lock();
+        while !state.is_ready {
+            let left = state.wakes_at.map(|at| at.saturating_duration_since(self.host.now()));
+            state = match left {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return,
+                Some(left) => {
+                    let waited = self.changed.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Two flags: whole, whoever panicked.
+        // Flags and a time: whole, whichever thread panicked.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The thread. Dropping this ends it, and waits for it.
+// The trait is not imported: its `wake` would be taken for that of the signal.
+impl std::task::Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.change(|_| ());
+    }
+}
+
+/// The thread of a chore. Dropping this ends it, and waits for it.
 #[derive(Debug)]
 pub(crate) struct Worker {
     signal: Arc<Signal>,
@@ -72,10 +149,10 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Starts a thread that does `work` until its signal says that it is to end; `panicked` hears of each panic.
-    pub(crate) fn start(
+    pub(crate) fn start<W: Future<Output = ()>>(
         name: &'static str,
         signal: Arc<Signal>,
-        work: impl Fn(&Signal) + Send + 'static,
+        work: impl Fn() -> W + Send + 'static,
         panicked: impl Fn() + Send + 'static,
     ) -> Result<Self, ReplicasError> {
         let theirs = Arc::clone(&signal);
@@ -83,10 +160,11 @@ impl Worker {
             .name(name.into())
             .spawn(move || {
                 // It begins with nothing of what it had.
-                while catch_unwind(AssertUnwindSafe(|| work(&theirs))).is_err() {
+                while catch_unwind(AssertUnwindSafe(|| block_on(&theirs, work()))).is_err() {
                     tracing::error!(name, "a thread of the replicas panicked, and begins again");
                     panicked();
-                    if !theirs.pause(AGAIN) {
+                    block_on(&theirs, async { _ = theirs.pause(AGAIN).await });
+                    if theirs.has_ended() {
                         return;
                     }
                 }
@@ -96,6 +174,14 @@ impl Worker {
             signal,
             thread: Some(thread),
         })
+    }
+}
+
+/// Polls a chore until it ends, whenever its signal says so.
+fn block_on(signal: &Arc<Signal>, work: impl Future<Output = ()>) {
+    let mut work = pin!(work);
+    while signal.poll(work.as_mut()).is_pending() {
+        signal.wait();
     }
 }
 
@@ -110,54 +196,131 @@ impl Drop for Worker {
     }
 }
 
+/// A chore without a thread.
+pub(crate) struct DrivenChore {
+    pub(crate) name: &'static str,
+    signal: Arc<Signal>,
+    work: Pin<Box<dyn Future<Output = ()>>>,
+}
+
+impl DrivenChore {
+    /// A chore that is to be polled at once.
+    pub(crate) fn new(name: &'static str, signal: Arc<Signal>, work: Pin<Box<dyn Future<Output = ()>>>) -> Self {
+        signal.change(|_| ());
+        Self { name, signal, work }
+    }
+
+    /// Polls it, if there is a reason to. Whether there was.
+    pub(crate) fn poll(&mut self) -> bool {
+        let is_due = self.wakes_at().is_some_and(|at| at <= self.signal.host.now());
+        if is_due {
+            // It is dropped before it is told to end.
+            let _ = self.signal.poll(self.work.as_mut());
+        }
+        is_due
+    }
+
+    /// When it is to be polled next; `None` if it waits for something else than time.
+    pub(crate) fn wakes_at(&self) -> Option<Instant> {
+        let state = self.signal.lock();
+        match state.is_ready {
+            true => Some(self.signal.host.now()),
+            false => state.wakes_at,
+        }
+    }
+}
+
+impl fmt::Debug for DrivenChore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DrivenChore({})", self.name)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use std::sync::mpsc;
 
     use super::*;
+    use crate::host::tests::any;
+
+    const LONG: Duration = Duration::from_secs(60);
 
     #[test]
     fn what_woke_it_before_it_slept_is_not_missed_and_the_end_is_final() {
-        let signal = Signal::default();
+        let signal = Signal::new(&any());
+        let goes_on = |is_paused: bool| {
+            let mut goes_on = false;
+            block_on(&signal, async {
+                goes_on = match is_paused {
+                    true => signal.pause(LONG).await,
+                    false => signal.sleep(LONG).await,
+                };
+            });
+            goes_on
+        };
         signal.wake();
-        assert!(signal.sleep(Duration::from_secs(60)));
+        assert!(goes_on(false));
         signal.end();
-        assert!(!signal.sleep(Duration::from_secs(60)));
-        assert!(!signal.pause(Duration::from_secs(60)));
+        assert!(!goes_on(false));
+        assert!(!goes_on(true));
         assert!(signal.has_ended());
     }
 
     #[test]
     fn a_thread_that_sleeps_ends_when_its_handle_is_dropped() {
-        let worker = Worker::start(
-            "test",
-            Arc::default(),
-            |signal| while signal.sleep(Duration::from_secs(60)) {},
-            || {},
-        );
-        drop(worker.unwrap());
+        let signal = Signal::new(&any());
+        let theirs = Arc::clone(&signal);
+        let work = move || {
+            let signal = Arc::clone(&theirs);
+            async move { while signal.sleep(LONG).await {} }
+        };
+        drop(Worker::start("test", signal, work, || {}).unwrap());
     }
 
     #[test]
     fn a_thread_that_panics_begins_again() {
         let (sender, begun) = mpsc::channel();
-        let times = AtomicUsize::new(0);
+        let times = Arc::new(AtomicUsize::new(0));
         let panics = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&panics);
-        let work = move |signal: &Signal| {
-            sender.send(()).unwrap();
-            assert!(times.fetch_add(1, Relaxed) > 0, "the first time it does not go well");
-            while signal.sleep(Duration::from_secs(60)) {}
+        let signal = Signal::new(&any());
+        let theirs = Arc::clone(&signal);
+        let work = move || {
+            let (sender, times, signal) = (sender.clone(), Arc::clone(&times), Arc::clone(&theirs));
+            async move {
+                sender.send(()).unwrap();
+                assert!(times.fetch_add(1, Relaxed) > 0, "the first time it does not go well");
+                while signal.sleep(LONG).await {}
+            }
         };
         let counting = move || {
             counted.fetch_add(1, Relaxed);
         };
-        let worker = Worker::start("test", Arc::default(), work, counting).unwrap();
+        let worker = Worker::start("test", signal, work, counting).unwrap();
         for _ in 0..2 {
-            begun.recv_timeout(Duration::from_secs(60)).unwrap();
+            begun.recv_timeout(LONG).unwrap();
         }
         drop(worker);
         assert_eq!(panics.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn a_chore_without_a_thread_is_polled_when_it_is_woken() {
+        let signal = Signal::new(&any());
+        let (times, theirs) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&signal));
+        let counted = Arc::clone(&times);
+        let work = async move {
+            while theirs.sleep(LONG).await {
+                counted.fetch_add(1, Relaxed);
+            }
+        };
+        let mut chore = DrivenChore::new("test", Arc::clone(&signal), Box::pin(work));
+        assert!(chore.poll(), "it begins");
+        assert!(!chore.poll(), "it sleeps");
+        signal.wake();
+        assert!(chore.poll());
+        assert!(!chore.poll());
+        assert_eq!(times.load(Relaxed), 1);
     }
 }

@@ -13,14 +13,13 @@ use fondaco_protocol::replica::{
 
 use crate::anti_entropy::exchange::{Exchange, Hashes, LeafEntry, Own, Step};
 use crate::anti_entropy::serving::{Leaf, SYNC_ENTRIES_MAX, hashes, leaf_entries};
+use crate::background::Background;
 use crate::membership::catching_up::Compared;
 use crate::metrics::ReplicaCounter;
-use crate::pace::Pace;
 use crate::partition::Partition;
 use crate::peers::unexpected;
 use crate::shared::Shared;
 use crate::store::{HeldStore, record_key_of};
-use crate::worker::Signal;
 use crate::writes::commit::engine_error;
 
 /// How many bytes of records one request brings.
@@ -28,6 +27,7 @@ const GIVE_BYTES_MAX: usize = 1 << 20;
 
 /// An exchange under way.
 struct Running<'a> {
+    background: &'a mut Background,
     shared: &'a Arc<Shared>,
     store: &'a HeldStore,
     partition: &'a Partition,
@@ -41,18 +41,18 @@ struct Running<'a> {
 }
 
 /// Compares a partition with that of another node, until both have the same.
-pub(crate) fn exchange(
-    shared: &Arc<Shared>,
+pub(crate) async fn exchange(
+    background: &mut Background,
     store: &HeldStore,
     partition: &Partition,
     peer: NodeId,
-    pace: &mut Pace,
-    signal: &Signal,
 ) -> Result<(), ReplicaError> {
+    let shared = &Arc::clone(&background.shared);
     let began = partition.begin_exchange(shared.now_ms());
     // Who owns what it compares misses nothing by it; nor does who has nothing to get.
     let is_to_own = partition.is_held() && !shared.holding.load().is_owner(store, partition.id());
     let mut running = Running {
+        background,
         shared,
         store,
         partition,
@@ -61,7 +61,7 @@ pub(crate) fn exchange(
         is_whole: true,
         bytes: 0,
     };
-    let outcome = running.run(pace, signal);
+    let outcome = running.run().await;
     match &outcome {
         Ok(()) => {
             let compared = match running.is_whole {
@@ -80,44 +80,46 @@ pub(crate) fn exchange(
 }
 
 impl Running<'_> {
-    fn run(&mut self, pace: &mut Pace, signal: &Signal) -> Result<(), ReplicaError> {
+    async fn run(&mut self) -> Result<(), ReplicaError> {
         let mut exchange = Exchange::new();
         loop {
             match exchange.step() {
                 Step::Compare { depth, nodes } => {
-                    let theirs = self.ask_hashes(depth, &nodes)?;
+                    let theirs = self.ask_hashes(depth, &nodes).await?;
                     let answered = &nodes[..theirs.nodes.len()];
                     let own = hashes(self.shared, self.store, self.partition, depth, answered)?;
                     exchange.compared(depth, &nodes, &own, &theirs);
                 }
-                Step::Sync { depth, leaves } => self.sync(&mut exchange, depth, &leaves)?,
-                Step::Get { keys } => self.get(keys)?,
-                Step::Give { keys } => self.give(keys)?,
+                Step::Sync { depth, leaves } => self.sync(&mut exchange, depth, &leaves).await?,
+                Step::Get { keys } => self.get(keys).await?,
+                Step::Give { keys } => self.give(keys).await?,
                 Step::Done => return Ok(()),
             }
             self.shared.metrics.add(ReplicaCounter::ExchangeBytes, self.bytes);
-            if !pace.spend(std::mem::take(&mut self.bytes), signal) {
+            if !self.background.spend(std::mem::take(&mut self.bytes)).await {
                 return Err(ReplicaError::new(ReplicaErrorCode::Other, "this process ends"));
             }
         }
     }
 
-    fn ask(&self, operation: ReplicaOperation) -> Result<ReplicaReply, ReplicaError> {
+    async fn ask(&self, operation: ReplicaOperation) -> Result<ReplicaReply, ReplicaError> {
         let request = self.shared.background(self.store, operation);
         let epoch = match request.operation.command() {
             ReplicaCommand::Tree | ReplicaCommand::Sync => self.epoch,
             _ => None,
         };
-        self.shared.ask(self.peer, ReplicaRequest { epoch, ..request })
+        self.background
+            .ask(self.peer, ReplicaRequest { epoch, ..request })
+            .await
     }
 
-    fn ask_hashes(&mut self, depth: u8, nodes: &[u32]) -> Result<Hashes, ReplicaError> {
+    async fn ask_hashes(&mut self, depth: u8, nodes: &[u32]) -> Result<Hashes, ReplicaError> {
         let operation = ReplicaOperation::Tree {
             partition: self.partition.id(),
             depth,
             nodes: nodes.to_vec(),
         };
-        match self.ask(operation)? {
+        match self.ask(operation).await? {
             ReplicaReply::Hashes {
                 leaf_depth,
                 nodes: hashes,
@@ -134,7 +136,7 @@ impl Running<'_> {
         }
     }
 
-    fn sync(&mut self, exchange: &mut Exchange, depth: u8, leaves: &[u32]) -> Result<(), ReplicaError> {
+    async fn sync(&mut self, exchange: &mut Exchange, depth: u8, leaves: &[u32]) -> Result<(), ReplicaError> {
         let mut own: Vec<LeafEntry> = Vec::new();
         let mut digests = Vec::with_capacity(leaves.len());
         for &leaf in leaves {
@@ -157,13 +159,13 @@ impl Running<'_> {
             contexts,
             lacking,
             is_whole,
-        } = self.ask(operation)?
+        } = self.ask(operation).await?
         else {
             return Err(unexpected(self.peer));
         };
         self.is_whole &= is_whole;
         self.bytes += pairs_bytes(&records) + pairs_bytes(&contexts) + 8 * lacking.len() as u64;
-        self.merge(records)?;
+        self.merge(records).await?;
         let differing: Vec<(Bytes, Own)> = contexts.into_iter().map(|pair| self.compared(pair)).collect();
         exchange.synced(&own, differing, &lacking);
         Ok(())
@@ -180,13 +182,13 @@ impl Running<'_> {
         (key, verdict)
     }
 
-    fn get(&mut self, mut keys: Vec<Bytes>) -> Result<(), ReplicaError> {
+    async fn get(&mut self, mut keys: Vec<Bytes>) -> Result<(), ReplicaError> {
         while !keys.is_empty() {
             let operation = ReplicaOperation::Get {
                 part: RecordPart::Full,
                 keys: keys.clone(),
             };
-            let ReplicaReply::Records(records) = self.ask(operation)? else {
+            let ReplicaReply::Records(records) = self.ask(operation).await? else {
                 return Err(unexpected(self.peer));
             };
             let (mut pairs, mut left) = (Vec::new(), Vec::new());
@@ -211,14 +213,14 @@ impl Running<'_> {
                 return Err(unexpected(self.peer));
             }
             self.bytes += pairs_bytes(&pairs);
-            self.merge(pairs)?;
+            self.merge(pairs).await?;
             keys = left;
         }
         Ok(())
     }
 
     /// Merges what the other has into one's own.
-    fn merge(&self, records: Vec<KeyRecord>) -> Result<(), ReplicaError> {
+    async fn merge(&self, records: Vec<KeyRecord>) -> Result<(), ReplicaError> {
         // What is not held any more is only given away.
         if records.is_empty() || !self.partition.is_held() {
             return Ok(());
@@ -228,10 +230,10 @@ impl Running<'_> {
         };
         self.shared.metrics.add(ReplicaCounter::RepairsIn, records.len() as u64);
         let request = self.shared.background(self.store, ReplicaOperation::Merge { records });
-        self.shared.ask(own, request).map(drop)
+        self.background.ask(own, request).await.map(drop)
     }
 
-    fn give(&mut self, keys: Vec<Bytes>) -> Result<(), ReplicaError> {
+    async fn give(&mut self, keys: Vec<Bytes>) -> Result<(), ReplicaError> {
         let mut records = Vec::new();
         let mut bytes = 0;
         for key in keys {
@@ -245,14 +247,14 @@ impl Running<'_> {
             bytes += record.len();
             records.push(KeyRecord { key, record });
             if bytes >= GIVE_BYTES_MAX {
-                self.send(std::mem::take(&mut records))?;
+                self.send(std::mem::take(&mut records)).await?;
                 bytes = 0;
             }
         }
-        self.send(records)
+        self.send(records).await
     }
 
-    fn send(&mut self, records: Vec<KeyRecord>) -> Result<(), ReplicaError> {
+    async fn send(&mut self, records: Vec<KeyRecord>) -> Result<(), ReplicaError> {
         if records.is_empty() {
             return Ok(());
         }
@@ -260,7 +262,7 @@ impl Running<'_> {
         self.shared
             .metrics
             .add(ReplicaCounter::RepairsOut, records.len() as u64);
-        match self.ask(ReplicaOperation::Merge { records })? {
+        match self.ask(ReplicaOperation::Merge { records }).await? {
             ReplicaReply::Done => Ok(()),
             _ => Err(unexpected(self.peer)),
         }

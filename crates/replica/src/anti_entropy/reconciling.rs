@@ -1,24 +1,22 @@
-//! The thread that compares partitions with their other replicas, and deletes those that are no longer held.
+//! The chore that compares partitions with their other replicas, and deletes those that are no longer held.
 //!
 //! A partition that the node no longer holds is compared with all of its owners, and then deleted: nothing that
 //! only this node had is lost with it.
 
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
-use fondaco_protocol::replica::{ReplicaError, ReplicaErrorCode, ReplicaReply};
+use fondaco_protocol::replica::{ReplicaError, ReplicaErrorCode};
 
 use crate::anti_entropy::comparing::exchange;
 use crate::anti_entropy::schedule::Turns;
+use crate::background::Background;
 use crate::membership::incarnation::Lasting;
-use crate::pace::Pace;
 use crate::partition::Partition;
 use crate::reads::scanning::{Found, RECORD_WIDTH, ReadableScan};
 use crate::shared::Shared;
 use crate::store::{Cluster, HeldStore, Holding};
 use crate::table_key::{StoreIdentity, range};
-use crate::worker::Signal;
-use crate::writes::answer::Answer;
 use crate::writes::commit::{Task, engine_error};
 
 /// The longest that it sleeps before it looks again whose turn it is.
@@ -28,9 +26,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const CLEAR_KEYS: usize = 1024;
 
 /// Compares partitions until it is told to end.
-pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
-    let mut pace = Pace::new(shared.options.exchange_bytes_per_second);
-    let mut turns = Turns::new(shared.options.exchange_period);
+pub(crate) async fn run(mut background: Background) {
+    let background = &mut background;
+    let shared = &Arc::clone(&background.shared);
+    let mut turns = Turns::new(&shared.host, shared.options.exchange_period);
     loop {
         // Before it is looked what is lost: what falls behind meanwhile is not had again.
         let falls = shared.incarnation.falls();
@@ -39,11 +38,11 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
         turns.owe(&holding, &shared.take_returned());
         for store in holding.stores.values() {
             for partition in store.partitions.values().filter(|_| store.is_compared()) {
-                if signal.has_ended() {
+                if background.has_ended() {
                     return;
                 }
                 for peer in turns.whose(&holding, store, partition) {
-                    let outcome = exchange(shared, store, partition, peer, &mut pace, signal);
+                    let outcome = exchange(background, store, partition, peer).await;
                     turns.had(&holding, store, partition, peer, outcome.is_ok());
                 }
                 if partition.is_behind() && holding.has_caught_up(store, partition, shared.is_lost(store)) {
@@ -52,12 +51,12 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
                 }
             }
             for partition in store.surplus.iter() {
-                give_away(shared, &holding, store, partition, &mut pace, signal);
+                give_away(background, &holding, store, partition).await;
             }
         }
         note_if_whole(shared, &holding, falls);
         drop(holding);
-        if !signal.sleep(LOOK_EVERY) {
+        if !background.sleep(LOOK_EVERY).await {
             return;
         }
     }
@@ -90,14 +89,7 @@ fn note_if_whole(shared: &Shared, holding: &Holding, falls: u64) {
 }
 
 /// Sees to it that the owners of a partition that is no longer held have all of it, and deletes it.
-fn give_away(
-    shared: &Arc<Shared>,
-    holding: &Holding,
-    store: &Arc<HeldStore>,
-    partition: &Arc<Partition>,
-    pace: &mut Pace,
-    signal: &Signal,
-) {
+async fn give_away(background: &mut Background, holding: &Holding, store: &Arc<HeldStore>, partition: &Arc<Partition>) {
     // As long as a plan is under way, it may be cancelled; what is only remembered may be old.
     let is_certain = holding
         .cluster
@@ -107,23 +99,19 @@ fn give_away(
         return;
     }
     // What was let in before is in the table from here on.
-    let (sender, receiver) = mpsc::sync_channel(1);
-    shared.between(shared.shard_of(partition.id()), move || {
-        // It is waited for below.
-        let _ = sender.send(());
-    });
-    if receiver.recv().is_err() {
+    let shard = background.shared.shard_of(partition.id());
+    if background.between(shard, || ()).await.is_none() {
         return;
     }
     for &owner in holding.owners(store, partition.id()) {
         if !store.is_compared() || partition.exchanged_with(owner).is_some() {
             continue;
         }
-        if !holding.is_live(owner) || exchange(shared, store, partition, owner, pace, signal).is_err() {
+        if !holding.is_live(owner) || exchange(background, store, partition, owner).await.is_err() {
             return;
         }
     }
-    match clear(shared, store, partition, pace, signal) {
+    match clear(background, store, partition).await {
         Ok(()) => {
             partition.cleared();
             tracing::info!(store = %store.name, partition = %partition.id(), "deleted: other nodes own it");
@@ -134,13 +122,12 @@ fn give_away(
     }
 }
 
-fn clear(
-    shared: &Arc<Shared>,
+async fn clear(
+    background: &mut Background,
     store: &Arc<HeldStore>,
     partition: &Arc<Partition>,
-    pace: &mut Pace,
-    signal: &Signal,
 ) -> Result<(), ReplicaError> {
+    let shared = &Arc::clone(&background.shared);
     let failed = |error| engine_error(shared, &error);
     let (from, to) = range(partition.id(), 0, 0);
     loop {
@@ -167,14 +154,11 @@ fn clear(
         if keys.is_empty() {
             return Ok(());
         }
-        let (sender, receiver) = mpsc::sync_channel(1);
-        let answer = Answer::to(Box::new(move |reply| drop(sender.try_send(reply))));
         let task = Task::Clear(Arc::clone(partition), keys);
-        shared.enqueue(shared.shard_of(partition.id()), 0, Some(store), None, task, answer);
-        match receiver.recv() {
-            Ok(ReplicaReply::Error(error)) => return Err(error),
-            Ok(_) if pace.spend(bytes, signal) => {}
-            Ok(_) | Err(_) => return Err(ReplicaError::new(ReplicaErrorCode::Other, "this process ends")),
+        let shard = shared.shard_of(partition.id());
+        background.commit(shard, Some(store), task).await?;
+        if !background.spend(bytes).await {
+            return Err(ReplicaError::new(ReplicaErrorCode::Other, "this process ends"));
         }
     }
 }

@@ -4,10 +4,12 @@
 //! comparisons are owed: with a node that came back, and where one failed.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fondaco_model::NodeId;
 
+use crate::host::{Host, random_fraction};
 use crate::partition::Partition;
 use crate::store::{HeldStore, Holding};
 
@@ -26,6 +28,7 @@ const GIVEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// When partitions have their turns.
 pub(crate) struct Turns {
+    host: Arc<dyn Host>,
     period: Duration,
     /// The next turn of each partition of each store.
     next: HashMap<(u16, u32), Instant>,
@@ -37,8 +40,9 @@ pub(crate) struct Turns {
 
 impl Turns {
     /// Turns that come round in this time.
-    pub(crate) fn new(period: Duration) -> Self {
+    pub(crate) fn new(host: &Arc<dyn Host>, period: Duration) -> Self {
         Self {
+            host: Arc::clone(host),
             period,
             next: HashMap::new(),
             owed: HashMap::new(),
@@ -50,7 +54,7 @@ impl Turns {
     /// return; but a node that was away for a moment may be the only one to know.
     pub(crate) fn owe(&mut self, holding: &Holding, returned: &BTreeSet<NodeId>) {
         let own = holding.cluster.as_ref().map(|cluster| cluster.node);
-        let now = Instant::now();
+        let now = self.host.now();
         if returned.is_empty() {
             return;
         }
@@ -67,12 +71,12 @@ impl Turns {
 
     /// With whom a partition is to be compared now.
     pub(crate) fn whose(&mut self, holding: &Holding, store: &HeldStore, partition: &Partition) -> BTreeSet<NodeId> {
-        let now = Instant::now();
+        let now = self.host.now();
         let id = partition.id();
         let others = holding.others(store, id);
         let live: Vec<NodeId> = others.into_iter().filter(|&node| holding.is_live(node)).collect();
         // Both at once would send each other everything.
-        let is_compared = partition.was_asked_within(LATER);
+        let is_compared = partition.was_asked_within(LATER, now);
         let is_due = |node: &NodeId| {
             let owed = self.owed.get(&(store.id, id.get(), *node));
             owed.is_some_and(|owed| *owed <= now) && !is_compared
@@ -81,7 +85,7 @@ impl Turns {
         let first = || match holding.is_waited_for(store, partition) {
             true => now,
             // Not all at the same time.
-            false => now + self.period.mul_f64(fastrand::f64()),
+            false => now + self.period.mul_f64(random_fraction(&*self.host)),
         };
         let turn = self.next.entry((store.id, id.get())).or_insert_with(first);
         // What has lost much is given it by the other, and need not ask for it meanwhile.
@@ -90,7 +94,7 @@ impl Turns {
             now - since < GIVEN_WITHIN
         };
         if *turn <= now && !is_put_off {
-            *turn = now + self.period.mul_f64(fastrand::f64() / 2.0 + 0.75);
+            *turn = now + self.period.mul_f64(random_fraction(&*self.host) / 2.0 + 0.75);
             // One that it was never compared with comes first.
             let began_ms = |&node: &NodeId| partition.exchanged_with(node).map_or(0, |began_ms| began_ms + 1);
             due.extend(live.into_iter().min_by_key(began_ms));
@@ -114,14 +118,14 @@ impl Turns {
         match is_done {
             true => drop(self.owed.remove(&owed)),
             // Both sides failed at the same time, as a rule, and must not try again at the same time, too.
-            false => drop(
-                self.owed
-                    .insert(owed, Instant::now() + retry.mul_f64(fastrand::f64() / 2.0 + 0.75)),
-            ),
+            false => drop(self.owed.insert(
+                owed,
+                self.host.now() + retry.mul_f64(random_fraction(&*self.host) / 2.0 + 0.75),
+            )),
         }
         // A plan waits for it: the next one of the owners.
         if is_done && is_waited_for {
-            self.next.insert((store.id, id), Instant::now());
+            self.next.insert((store.id, id), self.host.now());
         }
     }
 

@@ -22,7 +22,7 @@ use crate::reads::scanning::{Found, RECORD_WIDTH, ReadableScan};
 use crate::shared::{Shared, overloaded};
 use crate::store::HeldStore;
 use crate::table_key::{parse_record_key, range};
-use crate::writes::commit::{engine_error, unix_ms};
+use crate::writes::commit::engine_error;
 
 /// How many bytes of records one answer brings; of what is beyond it, contexts alone.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -117,7 +117,7 @@ fn on_reader(
         let reply = work(&task_shared, &store, &partition);
         // Who is refused compares nothing: the partition keeps its turn.
         if reply.is_ok() {
-            partition.is_asked();
+            partition.is_asked(task_shared.host.now());
         }
         give(&theirs, reply.unwrap_or_else(ReplicaReply::Error));
     };
@@ -205,7 +205,7 @@ pub(crate) fn leaf_entries(
     leaf: u32,
     room: usize,
 ) -> Result<Leaf, ReplicaError> {
-    let now_unix_ms = unix_ms();
+    let now_unix_ms = shared.host.unix_ms();
     let (mut entries, mut is_readable) = (Vec::new(), true);
     let damaged = scan(shared, store, partition, depth, leaf, |hash, key, record| {
         if entries.len() == room {

@@ -1,4 +1,4 @@
-//! The thread that gives up deletions and expired records, once no replica can bring back what they stand for.
+//! The chore that gives up deletions and expired records, once no replica can bring back what they stand for.
 //!
 //! A record is given up when it has been quiet for the grace period, was found as it is by a sweep before, and
 //! since then the partition was compared with all of its other replicas: so all have it. And only while all
@@ -8,23 +8,21 @@
 //! cannot be taken back, so it goes by the clock that is behind all others.
 
 use std::collections::HashMap;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fondaco_model::versioned::{Horizon, Record, VersionedSettings};
 use fondaco_protocol::replica::{ReplicaError, ReplicaOperation, ReplicaReply};
 
+use crate::background::Background;
 use crate::metrics::ReplicaCounter;
-use crate::pace::Pace;
 use crate::partition::Partition;
 use crate::reads::scanning::{Found, RECORD_WIDTH, ReadableScan};
 use crate::shared::Shared;
 use crate::store::{HeldStore, Holding, Place, place_in};
 use crate::table_key::{parse_record_key, range};
-use crate::worker::Signal;
-use crate::writes::answer::Answer;
-use crate::writes::commit::{Task, engine_error, unix_ms};
+use crate::writes::commit::{Task, engine_error};
 
 /// How long values are kept that have expired.
 const EXPIRED_KEPT_MS: u64 = 3_600_000;
@@ -64,12 +62,13 @@ fn horizon(settings: &VersionedSettings, now_unix_ms: u64) -> Horizon {
 type Candidates = HashMap<u64, (u64, u64)>;
 
 /// Sweeps until it is told to end.
-pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
-    let mut pace = Pace::new(shared.options.scan_bytes_per_second);
+pub(crate) async fn run(mut background: Background) {
+    let background = &mut background;
+    let shared = &Arc::clone(&background.shared);
     let mut found: HashMap<(u16, u32), Candidates> = HashMap::new();
     // When each store was swept last, and whether all was remembered that is to be looked at again.
     let mut swept: HashMap<u16, (Instant, bool)> = HashMap::new();
-    while signal.sleep(shared.options.sweep_period) {
+    while background.sleep(shared.options.sweep_period).await {
         let holding = shared.holding.load_full();
         found.retain(|(store, partition), _| {
             let store = holding.stores.get(store);
@@ -82,15 +81,15 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
             // By the settings as they are now: an operator may have shortened the grace since.
             let is_due = |(swept, is_all): &(Instant, bool)| {
                 let least = shared.options.sweep_period;
-                swept.elapsed() >= if *is_all { period(&store.settings, least) } else { least }
+                shared.host.now() - *swept >= if *is_all { period(&store.settings, least) } else { least }
             };
             if !swept.get(&store.id).is_none_or(is_due) {
                 continue;
             }
-            let heard = ask_all(shared, &holding, store);
+            let heard = ask_all(background, &holding, store).await;
             let mut is_all = true;
             for partition in store.partitions.values() {
-                if signal.has_ended() {
+                if background.has_ended() {
                     return;
                 }
                 let found = found.entry((store.id, partition.id().get())).or_default();
@@ -100,6 +99,7 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
                     ..horizon(&store.settings, heard.now_unix_ms.unwrap_or(0))
                 };
                 let mut sweep = Sweep {
+                    background: &mut *background,
                     shared,
                     store,
                     partition,
@@ -108,7 +108,7 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
                     candidates: Candidates::new(),
                     is_all: true,
                 };
-                match sweep.run(found, |bytes| pace.spend(bytes, signal)) {
+                match sweep.run(found).await {
                     Ok(()) => is_all &= sweep.is_all,
                     Err(error) => {
                         tracing::warn!(store = %store.name, partition = %partition.id(), %error, "cannot be swept");
@@ -116,7 +116,7 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
                 }
             }
             // What could not be remembered is found again.
-            swept.insert(store.id, (Instant::now(), is_all));
+            swept.insert(store.id, (shared.host.now(), is_all));
         }
     }
 }
@@ -137,7 +137,8 @@ struct Heard {
     now_unix_ms: Option<u64>,
 }
 
-fn ask_all(shared: &Arc<Shared>, holding: &Holding, store: &HeldStore) -> Heard {
+async fn ask_all(background: &Background, holding: &Holding, store: &HeldStore) -> Heard {
+    let shared = &background.shared;
     let nothing = Heard {
         oldest_hint_unix_ms: None,
         now_unix_ms: None,
@@ -152,7 +153,8 @@ fn ask_all(shared: &Arc<Shared>, holding: &Holding, store: &HeldStore) -> Heard 
             oldest = None;
             continue;
         }
-        match shared.ask(node, shared.background(store, ReplicaOperation::OldestHint)) {
+        let request = shared.background(store, ReplicaOperation::OldestHint);
+        match background.ask(node, request).await {
             Ok(ReplicaReply::OldestHint {
                 now_unix_ms,
                 oldest_unix_ms,
@@ -165,7 +167,7 @@ fn ask_all(shared: &Arc<Shared>, holding: &Holding, store: &HeldStore) -> Heard 
             _ => oldest = None,
         }
     }
-    let own_unix_ms = unix_ms();
+    let own_unix_ms = shared.host.unix_ms();
     Heard {
         oldest_hint_unix_ms: oldest,
         // A node alone has nobody to wait for.
@@ -175,6 +177,7 @@ fn ask_all(shared: &Arc<Shared>, holding: &Holding, store: &HeldStore) -> Heard 
 
 /// A look through a partition.
 struct Sweep<'a> {
+    background: &'a mut Background,
     shared: &'a Arc<Shared>,
     store: &'a Arc<HeldStore>,
     partition: &'a Arc<Partition>,
@@ -189,7 +192,7 @@ struct Sweep<'a> {
 
 impl Sweep<'_> {
     /// What was found before and is still so is given up, if it may be.
-    fn run(&mut self, found: &mut Candidates, mut pause: impl FnMut(u64) -> bool) -> Result<(), ReplicaError> {
+    async fn run(&mut self, found: &mut Candidates) -> Result<(), ReplicaError> {
         let failed = |error| engine_error(self.shared, &error);
         let (mut given_up, mut expired) = (Vec::new(), Vec::new());
         let (from, to) = range(self.partition.id(), 0, 0);
@@ -198,13 +201,13 @@ impl Sweep<'_> {
         // What is found was there by now: a comparison that begins later is of that.
         let now_ms = self.shared.now_ms();
         let expired_unix_ms = self.horizon.now_unix_ms.saturating_sub(EXPIRED_KEPT_MS);
-        let (mut expiring, now_unix_ms) = (0, unix_ms());
+        let (mut expiring, now_unix_ms) = (0, self.shared.host.unix_ms());
         for entry in entries {
             let Found::Record(table_key, record) = entry.map_err(failed)? else {
                 continue;
             };
             bytes += (table_key.len() + record.len()) as u64;
-            if bytes >= STEP_BYTES && !pause(std::mem::take(&mut bytes)) {
+            if bytes >= STEP_BYTES && !self.background.spend(std::mem::take(&mut bytes)).await {
                 return Ok(());
             }
             let (Some((_, hash, key)), Ok(decoded)) = (parse_record_key(&table_key), Record::decode(record.clone()))
@@ -230,13 +233,13 @@ impl Sweep<'_> {
             }
             if given_up.len() + expired.len() >= BATCH_RECORDS_MAX || waiting_bytes >= BATCH_BYTES_MAX {
                 waiting_bytes = 0;
-                self.give_up(std::mem::take(&mut given_up))?;
-                self.drop_values(std::mem::take(&mut expired))?;
+                self.give_up(std::mem::take(&mut given_up)).await?;
+                self.drop_values(std::mem::take(&mut expired)).await?;
             }
         }
         self.partition.swept(expiring);
-        self.give_up(given_up)?;
-        self.drop_values(expired)?;
+        self.give_up(given_up).await?;
+        self.drop_values(expired).await?;
         self.shared.metrics.add(ReplicaCounter::Sweeps, 1);
         *found = std::mem::take(&mut self.candidates);
         Ok(())
@@ -258,30 +261,24 @@ impl Sweep<'_> {
     }
 
     /// Gives records up, if they still are as they were.
-    fn give_up(&self, records: Vec<(Place, Bytes)>) -> Result<(), ReplicaError> {
+    async fn give_up(&self, records: Vec<(Place, Bytes)>) -> Result<(), ReplicaError> {
         match records.is_empty() {
             true => Ok(()),
-            false => self.write(Task::Collect(records)),
+            false => self.write(Task::Collect(records)).await,
         }
     }
 
     /// Drops values of records, which are merged with what there is by then: as what other replicas have dropped.
-    fn drop_values(&self, records: Vec<(Place, Bytes)>) -> Result<(), ReplicaError> {
+    async fn drop_values(&self, records: Vec<(Place, Bytes)>) -> Result<(), ReplicaError> {
         self.shared.metrics.add(ReplicaCounter::Expired, records.len() as u64);
         match records.is_empty() {
             true => Ok(()),
-            false => self.write(Task::Expire(records)),
+            false => self.write(Task::Expire(records)).await,
         }
     }
 
-    fn write(&self, task: Task) -> Result<(), ReplicaError> {
-        let (sender, receiver) = mpsc::sync_channel(1);
-        let answer = Answer::to(Box::new(move |reply| drop(sender.try_send(reply))));
+    async fn write(&self, task: Task) -> Result<(), ReplicaError> {
         let shard = self.shared.shard_of(self.partition.id());
-        self.shared.enqueue(shard, 0, Some(self.store), None, task, answer);
-        match receiver.recv() {
-            Ok(ReplicaReply::Error(error)) => Err(error),
-            _ => Ok(()),
-        }
+        self.background.commit(shard, Some(self.store), task).await
     }
 }

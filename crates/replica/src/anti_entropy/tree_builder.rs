@@ -1,23 +1,21 @@
-//! The thread that makes hash trees: at the start, when a partition comes to the node, and when a tree has
+//! The chore that makes hash trees: at the start, when a partition comes to the node, and when a tree has
 //! become too small. It scans at a bounded rate, while requests are answered.
 
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fondaco_engine::{EngineError, Scan};
 use fondaco_model::versioned::{HashTree, Record};
 
+use crate::background::Background;
 use crate::metrics::ReplicaCounter;
-use crate::pace::Pace;
 use crate::partition::{Partition, UNREADABLE};
 use crate::reads::scanning::{RECORD_WIDTH, is_damage, next_readable};
-use crate::shared::Shared;
 use crate::store::HeldStore;
 use crate::table_key::{parse_record_key, range};
-use crate::worker::Signal;
 
-/// How often it looks for trees to make when nobody wakes it.
+/// How often it looks for trees to make when it is not woken.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The bytes that are scanned between two pauses.
@@ -27,19 +25,17 @@ const STEP_BYTES: u64 = 1 << 20;
 const PARTS_MAX: usize = 256;
 
 /// Makes trees until it is told to end.
-pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
-    let mut pace = Pace::new(shared.options.scan_bytes_per_second);
+pub(crate) async fn run(mut background: Background) {
+    let background = &mut background;
+    let shared = &Arc::clone(&background.shared);
     loop {
         let holding = shared.holding.load_full();
         for store in holding.stores.values().filter(|store| store.is_compared()) {
             for partition in store.all_partitions() {
-                if signal.has_ended() {
+                if background.has_ended() {
                     return;
                 }
-                if partition.wants_tree()
-                    && !store.is_gone()
-                    && grow(shared, store, partition, &mut pace, signal).is_none()
-                {
+                if partition.wants_tree() && !store.is_gone() && grow(background, store, partition).await.is_none() {
                     // It failed, and is tried again after a while.
                     shared.between(shared.shard_of(partition.id()), {
                         let partition = Arc::clone(partition);
@@ -49,20 +45,15 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
             }
         }
         drop(holding);
-        if !signal.sleep(PERIOD) {
+        if !background.sleep(PERIOD).await {
             return;
         }
     }
 }
 
 /// Makes the tree of a partition, of all of it that can be read. `None` if that failed.
-fn grow(
-    shared: &Arc<Shared>,
-    store: &Arc<HeldStore>,
-    partition: &Arc<Partition>,
-    pace: &mut Pace,
-    signal: &Signal,
-) -> Option<()> {
+async fn grow(background: &mut Background, store: &Arc<HeldStore>, partition: &Arc<Partition>) -> Option<()> {
+    let shared = &Arc::clone(&background.shared);
     let warn = |error: EngineError| {
         tracing::warn!(store = %store.name, partition = %partition.id(), %error, "cannot be scanned");
     };
@@ -70,8 +61,8 @@ fn grow(
     // What is read is as it was when the scans began: behind what cannot be read they do not go on, but begin anew.
     let mut readable = vec![(begin, end.clone())];
     loop {
-        let unreadable = match scan(shared, store, partition, &readable, pace, signal)? {
-            Scanned::All(tree) => return put(shared, partition, tree),
+        let unreadable = match scan(background, store, partition, &readable).await? {
+            Scanned::All(tree) => return put(background, partition, tree).await,
             Scanned::Unreadable(from, error) => (from, error),
             Scanned::Failed(error) => {
                 warn(error);
@@ -107,27 +98,22 @@ enum Scanned {
 }
 
 /// Scans parts of a partition, as they are at one moment. `None` if the process ends.
-fn scan(
-    shared: &Arc<Shared>,
+async fn scan(
+    background: &mut Background,
     store: &Arc<HeldStore>,
     partition: &Arc<Partition>,
     parts: &[(Bytes, Option<Bytes>)],
-    pace: &mut Pace,
-    signal: &Signal,
 ) -> Option<Scanned> {
+    let shared = &Arc::clone(&background.shared);
     let shard = shared.shard_of(partition.id());
-    let (sender, receiver) = mpsc::sync_channel(1);
     let (table, theirs, scanned) = (Arc::clone(&store.table), Arc::clone(partition), parts.to_vec());
-    // On the shard's thread, so that no write is under way.
-    shared.between(shard, move || {
+    // Between two groups, so that no write is under way.
+    let begun = background.between(shard, move || {
         theirs.begin_tree();
         let scans = scanned.iter().map(|(from, to)| table.scan(from, to.as_deref()));
-        let scans: Result<Vec<Scan>, EngineError> = scans.collect();
-        // Likewise if the process ends: nobody receives it.
-        drop(sender.send(scans));
+        scans.collect::<Result<Vec<Scan>, EngineError>>()
     });
-    // Without an answer the shard has ended.
-    let scans = match receiver.recv().ok()? {
+    let scans = match begun.await? {
         Ok(scans) => scans,
         Err(error) => return Some(Scanned::Failed(error)),
     };
@@ -165,7 +151,7 @@ fn scan(
                 tree.replace(hash, None, Some(Record::digest(&record)));
             }
             bytes += (table_key.len() + record.len()) as u64;
-            if bytes >= STEP_BYTES && !pace.spend(std::mem::take(&mut bytes), signal) {
+            if bytes >= STEP_BYTES && !background.spend(std::mem::take(&mut bytes)).await {
                 return None;
             }
             last = Some(table_key);
@@ -175,13 +161,7 @@ fn scan(
 }
 
 /// Puts a tree in its place. `None` if the process ends.
-fn put(shared: &Arc<Shared>, partition: &Arc<Partition>, tree: HashTree) -> Option<()> {
-    let theirs = Arc::clone(partition);
-    let (sender, receiver) = mpsc::sync_channel(1);
-    shared.between(shared.shard_of(partition.id()), move || {
-        theirs.end_tree(Some(tree));
-        // Nobody receives it if the process ends.
-        let _ = sender.send(());
-    });
-    receiver.recv().ok()
+async fn put(background: &Background, partition: &Arc<Partition>, tree: HashTree) -> Option<()> {
+    let (shard, theirs) = (background.shared.shard_of(partition.id()), Arc::clone(partition));
+    background.between(shard, move || theirs.end_tree(Some(tree))).await
 }

@@ -1,4 +1,4 @@
-//! The thread that hands hints over: to the nodes that they are for, once these are there.
+//! The chore that hands hints over: to the nodes that they are for, once these are there.
 //!
 //! A hint is deleted when its node has the record, as durably as the store says, and nothing was added to it
 //! meanwhile. One for a node that no longer owns the partition goes to the owners instead: it may be the only
@@ -8,9 +8,8 @@
 //! kept, and those behind them go on. Hints that are damaged are dropped; what they held is with the other replicas, and
 //! this node compares its partitions with the node that they were for. Where a node takes nothing at all, the next try begins behind what it refused.
 
-use std::collections::HashMap;
-use std::sync::{Arc, mpsc};
-use std::time::Instant;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fondaco_engine::EngineError;
@@ -18,16 +17,14 @@ use fondaco_model::NodeId;
 use fondaco_model::versioned::Record;
 use fondaco_protocol::replica::{KeyRecord, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply};
 
+use crate::background::Background;
 use crate::hints::retries::{Known, Troubles, Undelivered};
 use crate::metrics::ReplicaCounter;
-use crate::pace::Pace;
 use crate::peers::unexpected;
 use crate::reads::scanning::{Found, Gap, HINT_WIDTH, ReadableScan};
 use crate::shared::Shared;
 use crate::store::{HeldStore, Holding};
 use crate::table_key::{HintKey, StoreIdentity, hints_of, parse_hint_key};
-use crate::worker::Signal;
-use crate::writes::answer::Answer;
 use crate::writes::commit::{Task, is_damaged};
 
 /// How many hints are taken at a time.
@@ -55,44 +52,46 @@ struct Handed {
 }
 
 /// Hands hints over until it is told to end.
-pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
-    let mut pace = Pace::new(shared.options.handoff_bytes_per_second);
+pub(crate) async fn run(mut background: Background) {
+    let background = &mut background;
+    let shared = &Arc::clone(&background.shared);
     let mut troubles = Troubles::default();
     let mut is_known = false;
     loop {
         if !is_known {
-            match look_through(shared, &mut pace, signal) {
+            match look_through(background).await {
                 Ok(()) => is_known = true,
                 Err(error) => tracing::warn!(%error, "the hints cannot be looked through"),
             }
         }
         for (node, added) in shared.hint_book.nodes() {
-            if signal.has_ended() {
+            if background.has_ended() {
                 return;
             }
             let known = Known::of(&shared.holding.load());
-            if !troubles.is_due(node, &known, Instant::now()) {
+            if !troubles.is_due(node, &known, shared.host.now()) {
                 continue;
             }
             let mut from = troubles.from(node);
-            match deliver(shared, node, added, &mut from, &mut pace, signal) {
+            match deliver(background, node, added, &mut from).await {
                 Ok(()) => troubles.is_over(node),
                 Err(why) => {
                     if let Undelivered::Failed(error) = &why {
                         tracing::debug!(%node, %error, "hints cannot be delivered yet");
                     }
-                    troubles.add(node, &why, known, from, Instant::now());
+                    troubles.add(node, &why, known, from, shared.host.now());
                 }
             }
         }
-        if !signal.sleep(shared.options.handoff_period) {
+        if !background.sleep(shared.options.handoff_period).await {
             return;
         }
     }
 }
 
 /// Writes the book of hints anew, by what an earlier life has left.
-fn look_through(shared: &Shared, pace: &mut Pace, signal: &Signal) -> Result<(), EngineError> {
+async fn look_through(background: &mut Background) -> Result<(), EngineError> {
+    let shared = &Arc::clone(&background.shared);
     for found in ReadableScan::begin(&shared.hints, &[], None, HINT_WIDTH)? {
         let (table_key, record) = match found? {
             Found::Record(table_key, record) => (table_key, record),
@@ -112,7 +111,7 @@ fn look_through(shared: &Shared, pace: &mut Pace, signal: &Signal) -> Result<(),
             };
             shared.hint_book.add(key.node, oldest_unix_ms);
         }
-        if !pace.spend(bytes as u64, signal) {
+        if !background.spend(bytes as u64).await {
             return Ok(());
         }
     }
@@ -122,36 +121,35 @@ fn look_through(shared: &Shared, pace: &mut Pace, signal: &Signal) -> Result<(),
 
 /// Hands over all that waits for a node, if it is there; what is no longer for it goes elsewhere in any case. It
 /// begins at `from`, comes round to there again, and says where to begin next time.
-fn deliver(
-    shared: &Arc<Shared>,
+async fn deliver(
+    background: &mut Background,
     node: NodeId,
     added: u64,
     from: &mut Option<Bytes>,
-    pace: &mut Pace,
-    signal: &Signal,
 ) -> Result<(), Undelivered> {
+    let shared = &Arc::clone(&background.shared);
     let (first, end) = hints_of(node);
     let begun = from.take().filter(|from| *from > first).unwrap_or(first.clone());
     let (mut is_empty, mut outcome) = (true, Ok(()));
     for (mut at, to) in [(begun.clone(), end), (first, Some(begun))] {
-        while !signal.has_ended() && to.as_ref().is_none_or(|to| at < *to) {
+        while !background.has_ended() && to.as_ref().is_none_or(|to| at < *to) {
             let Batch {
                 hints: batch,
                 damaged,
                 next,
             } = read(shared, &at, to.as_deref())?;
             let bytes: usize = batch.iter().map(|hint| hint.record.len()).sum();
-            drop_damaged(shared, node, damaged)?;
+            drop_damaged(background, node, damaged).await?;
             is_empty &= batch.is_empty();
             *from = next.clone();
-            let handed = hand_over(shared, node, batch)?;
+            let handed = hand_over(background, node, batch).await?;
             match handed.refused {
                 Some(error) if handed.done == 0 => return Err(Undelivered::Failed(error)),
                 Some(error) => outcome = Err(Undelivered::Failed(error)),
                 None if handed.is_away && outcome.is_ok() => outcome = Err(Undelivered::Away),
                 None => {}
             }
-            if !pace.spend(bytes as u64, signal) {
+            if !background.spend(bytes as u64).await {
                 return Ok(());
             }
             let Some(next) = next else { break };
@@ -222,8 +220,9 @@ fn unreadable(shared: &Shared, gap: &Gap) {
 }
 
 /// Drops damaged hints for a node, and sees to it that partitions are compared with that node instead.
-fn drop_damaged(shared: &Arc<Shared>, node: NodeId, damaged: Vec<Bytes>) -> Result<(), ReplicaError> {
-    let mut by_shard: HashMap<usize, Vec<Bytes>> = HashMap::new();
+async fn drop_damaged(background: &Background, node: NodeId, damaged: Vec<Bytes>) -> Result<(), ReplicaError> {
+    let shared = &background.shared;
+    let mut by_shard: BTreeMap<usize, Vec<Bytes>> = BTreeMap::new();
     for table_key in damaged {
         let Some(key) = parse_hint_key(&table_key) else {
             continue;
@@ -241,7 +240,7 @@ fn drop_damaged(shared: &Arc<Shared>, node: NodeId, damaged: Vec<Bytes>) -> Resu
         return Ok(());
     }
     for (shard, keys) in by_shard {
-        commit(shared, shard, Task::DropDamagedHints(keys))?;
+        background.commit(shard, None, Task::DropDamagedHints(keys)).await?;
     }
     shared.compare_with(node);
     Ok(())
@@ -251,9 +250,9 @@ fn drop_damaged(shared: &Arc<Shared>, node: NodeId, damaged: Vec<Bytes>) -> Resu
 ///
 /// # Errors
 /// What keeps a node from taking any.
-fn hand_over(shared: &Arc<Shared>, node: NodeId, batch: Vec<Hint>) -> Result<Handed, ReplicaError> {
-    let holding = shared.holding.load_full();
-    let mut to_send: HashMap<(StoreIdentity, NodeId), Vec<Hint>> = HashMap::new();
+async fn hand_over(background: &Background, node: NodeId, batch: Vec<Hint>) -> Result<Handed, ReplicaError> {
+    let holding = background.shared.holding.load_full();
+    let mut to_send: BTreeMap<(StoreIdentity, NodeId), Vec<Hint>> = BTreeMap::new();
     let mut to_drop = Vec::new();
     let mut handed = Handed::default();
     for hint in batch {
@@ -270,51 +269,56 @@ fn hand_over(shared: &Arc<Shared>, node: NodeId, batch: Vec<Hint>) -> Result<Han
     if !to_drop.is_empty() {
         tracing::info!(count = to_drop.len(), %node, "hints of stores that were dropped are dropped");
         handed.done += to_drop.len();
-        delivered(shared, to_drop)?;
+        delivered(background, to_drop).await?;
     }
     for ((store, node), hints) in to_send {
         if let Some(store) = holding.store_of(store) {
-            send(shared, store, node, hints, &mut handed)?;
+            send(background, store, node, hints, &mut handed).await?;
         }
     }
     Ok(handed)
 }
 
 /// Sends hints of a store to a node. If it refuses them, each half on its own.
-fn send(
-    shared: &Arc<Shared>,
+async fn send(
+    background: &Background,
     store: &HeldStore,
     node: NodeId,
-    mut hints: Vec<Hint>,
+    hints: Vec<Hint>,
     handed: &mut Handed,
 ) -> Result<(), ReplicaError> {
+    let shared = &background.shared;
     let pair = |hint: &Hint| KeyRecord {
         key: hint.key.key.clone(),
         record: hint.record.clone(),
     };
-    let records: Vec<KeyRecord> = hints.iter().map(pair).collect();
-    let bytes: usize = records.iter().map(|pair| pair.record.len()).sum();
-    let request = shared.background(store, ReplicaOperation::Merge { records });
-    let error = match shared.ask(node, request) {
-        Ok(ReplicaReply::Done) => {
-            shared.metrics.add(ReplicaCounter::HintsDelivered, hints.len() as u64);
-            shared.metrics.add(ReplicaCounter::HintBytes, bytes as u64);
-            handed.done += hints.len();
-            return delivered(shared, hints);
+    let mut to_send = vec![hints];
+    while let Some(mut hints) = to_send.pop() {
+        let records: Vec<KeyRecord> = hints.iter().map(pair).collect();
+        let bytes: usize = records.iter().map(|pair| pair.record.len()).sum();
+        let request = shared.background(store, ReplicaOperation::Merge { records });
+        let error = match background.ask(node, request).await {
+            Ok(ReplicaReply::Done) => {
+                shared.metrics.add(ReplicaCounter::HintsDelivered, hints.len() as u64);
+                shared.metrics.add(ReplicaCounter::HintBytes, bytes as u64);
+                handed.done += hints.len();
+                delivered(background, hints).await?;
+                continue;
+            }
+            Ok(_) => unexpected(node),
+            Err(error) if !is_of_some(&error) => return Err(error),
+            Err(error) => error,
+        };
+        // It knows the store of all or of none.
+        if hints.len() == 1 || error.code == ReplicaErrorCode::NoStore {
+            tracing::warn!(store = %store.name, %node, count = hints.len(), %error, "hints are refused, and kept");
+            handed.refused = Some(error);
+            continue;
         }
-        Ok(_) => unexpected(node),
-        Err(error) if !is_of_some(&error) => return Err(error),
-        Err(error) => error,
-    };
-    // It knows the store of all or of none.
-    if hints.len() == 1 || error.code == ReplicaErrorCode::NoStore {
-        tracing::warn!(store = %store.name, %node, count = hints.len(), %error, "hints are refused, and kept");
-        handed.refused = Some(error);
-        return Ok(());
+        to_send.push(hints.split_off(hints.len() / 2));
+        to_send.push(hints);
     }
-    let second = hints.split_off(hints.len() / 2);
-    send(shared, store, node, hints, handed)?;
-    send(shared, store, node, second, handed)
+    Ok(())
 }
 
 /// Where a hint is to go.
@@ -354,26 +358,14 @@ fn destination(holding: &Holding, node: NodeId, hint: &HintKey) -> Destination {
 }
 
 /// Deletes hints that need not be delivered any more, if they are as they were.
-fn delivered(shared: &Shared, hints: Vec<Hint>) -> Result<(), ReplicaError> {
-    let mut by_shard: HashMap<usize, Vec<(Bytes, Bytes)>> = HashMap::new();
+async fn delivered(background: &Background, hints: Vec<Hint>) -> Result<(), ReplicaError> {
+    let mut by_shard: BTreeMap<usize, Vec<(Bytes, Bytes)>> = BTreeMap::new();
     for hint in hints {
-        let shard = shared.shard_of(hint.key.partition);
+        let shard = background.shared.shard_of(hint.key.partition);
         by_shard.entry(shard).or_default().push((hint.table_key, hint.record));
     }
     for (shard, hints) in by_shard {
-        commit(shared, shard, Task::Delivered(hints))?;
+        background.commit(shard, None, Task::Delivered(hints)).await?;
     }
     Ok(())
-}
-
-/// Waits until something is done on a shard.
-fn commit(shared: &Shared, shard: usize, task: Task) -> Result<(), ReplicaError> {
-    let (sender, receiver) = mpsc::sync_channel(1);
-    let answer = Answer::to(Box::new(move |reply| drop(sender.try_send(reply))));
-    shared.enqueue(shard, 0, None, None, task, answer);
-    // Answered in any case, also if the shard panics.
-    match receiver.recv() {
-        Ok(ReplicaReply::Error(error)) => Err(error),
-        _ => Ok(()),
-    }
 }

@@ -1,7 +1,7 @@
 //! The cluster as the replicas of a node are told of it: which stores there are, and which of their partitions
 //! the node holds. Tables are opened and dropped by it, and partitions held and given up.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, PoisonError};
 
@@ -41,7 +41,7 @@ impl Replicas {
         };
         let mut holding = Holding {
             cluster: Some(cluster_of(view, &unsettled)),
-            stores: HashMap::new(),
+            stores: BTreeMap::new(),
         };
         let mut failed = Ok(());
         let mut has_fallen = false;
@@ -269,7 +269,7 @@ fn divided(
     store: &ReplicatedStore,
     mut known: BTreeMap<u32, Arc<Partition>>,
 ) -> (Held, Arc<[Arc<Partition>]>) {
-    let mut held = HashMap::new();
+    let mut held = BTreeMap::new();
     for id in view.table.partitions().partitions() {
         if !view.table.holds(view.node, id, store.replicas) {
             continue;

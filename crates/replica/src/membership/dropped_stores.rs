@@ -1,14 +1,14 @@
-//! The thread that deletes the tables of stores that were dropped, when they are not to be kept any longer. A table of a
+//! The chore that deletes the tables of stores that were dropped, when they are not to be kept any longer. A table of a
 //! store of which no record says anything is kept, and named: the record may have been lost.
 //!
 //! It waits for the writes that are under way, and for the engine, which may take minutes while the storage does not keep
 //! up. Nobody waits for it: the agent goes on, and a store that gets a table back that is being deleted is opened later.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::background::Background;
 use crate::error::ReplicasError;
 use crate::shared::Shared;
 use crate::worker::Signal;
@@ -18,9 +18,6 @@ pub(crate) const STORE_PREFIX: &str = "store-";
 
 /// How soon what failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
-
-/// How often it looks whether the process ends.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What a view says of tables.
 #[derive(Debug)]
@@ -32,7 +29,7 @@ pub(crate) struct Tables {
 }
 
 /// What is to be deleted.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Dropping {
     pub(crate) signal: Arc<Signal>,
     state: Mutex<State>,
@@ -49,6 +46,14 @@ struct State {
 }
 
 impl Dropping {
+    /// Nothing is to be deleted.
+    pub(crate) fn new(signal: Arc<Signal>) -> Self {
+        Self {
+            signal,
+            state: Mutex::default(),
+        }
+    }
+
     /// From now on this holds of tables; `None` if no table may be deleted.
     pub(crate) fn want(&self, wanted: Option<Tables>) {
         self.state().wanted = wanted.map(Arc::new);
@@ -99,21 +104,22 @@ impl Dropping {
 }
 
 /// Deletes tables until it is told to end.
-pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
+pub(crate) async fn run(background: Background) {
+    let shared = &background.shared;
     let dropping = &shared.dropping;
     loop {
         // After a panic a table may be left that no thread deletes.
         dropping.state().deleting = None;
         let wanted = dropping.state().wanted.clone();
         if let Some(wanted) = wanted
-            && wait_committed(shared, signal)
+            && wait_committed(&background).await
         {
             match drop_others(shared, &wanted) {
                 Ok(()) => dropping.done(&wanted),
                 Err(error) => tracing::warn!(%error, "the tables of dropped stores are not deleted yet: trying again"),
             }
         }
-        if !signal.sleep(AGAIN) {
+        if !background.sleep(AGAIN).await {
             return;
         }
     }
@@ -149,22 +155,10 @@ fn drop_others(shared: &Shared, wanted: &Arc<Tables>) -> Result<(), ReplicasErro
 }
 
 /// Waits until all that waits now is written. Whether the process goes on.
-fn wait_committed(shared: &Shared, signal: &Signal) -> bool {
-    let (sender, receiver) = mpsc::channel();
-    for shard in 0..shared.shards.len() {
-        let sender = sender.clone();
-        shared.between(shard, move || {
-            // It is waited for below.
-            let _ = sender.send(());
-        });
+async fn wait_committed(background: &Background) -> bool {
+    for shard in 0..background.shared.shards.len() {
+        // Nothing waits at a shard that has ended.
+        let _ = background.between(shard, || ()).await;
     }
-    drop(sender);
-    // Ends when all have said so, or have ended.
-    while !signal.has_ended() {
-        match receiver.recv_timeout(LOOK_EVERY) {
-            Ok(()) | Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return true,
-        }
-    }
-    false
+    !background.has_ended()
 }

@@ -14,21 +14,16 @@
 //! of power or an older copy of the directory has taken is known by these.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fondaco_model::versioned::{DotSource, ReplicaId};
 use fondaco_model::{LastProcess, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ReplicasError;
-
-/// The file, in the directory of versioned stores.
-const FILE: &str = "incarnation.json";
+use crate::host::Host;
 
 /// How long the words become at most that say what an engine may have lost: the first losses tell most.
 const LOST_BYTES_MAX: usize = 4096;
@@ -62,7 +57,7 @@ struct Stored {
     unsynced: BTreeMap<String, String>,
 }
 
-/// What a directory is opened with.
+/// What the directory is opened with.
 #[derive(Debug, Default)]
 pub(crate) struct Opening {
     /// Whether an engine has lost what was written.
@@ -87,7 +82,7 @@ pub(crate) enum Lasting {
 /// Where dots begin.
 #[derive(Debug)]
 pub(crate) struct Incarnation {
-    path: PathBuf,
+    host: Arc<dyn Host>,
     engines: BTreeMap<String, u64>,
     boot_id: Option<String>,
     numbers: Mutex<Numbers>,
@@ -110,10 +105,10 @@ struct Numbers {
 
 impl Numbers {
     /// Another incarnation.
-    fn renewed(&self) -> Self {
+    fn renewed(&self, host: &dyn Host) -> Self {
         Self {
-            durable: other_than(self.durable),
-            volatile: other_than(self.volatile),
+            durable: other_than(self.durable, host),
+            volatile: other_than(self.volatile, host),
             counted: 0,
             ..self.clone()
         }
@@ -121,13 +116,13 @@ impl Numbers {
 }
 
 impl Incarnation {
-    /// Goes on with the incarnation of `dir`, or begins another one: also if an engine has lost what was written.
+    /// Goes on with the incarnation of the host's directory, or begins another one: also if an engine has lost what was written.
     ///
     /// # Errors
     /// A file that cannot be read, understood or written.
-    pub(crate) fn open(dir: &Path, opening: Opening) -> Result<Self, ReplicasError> {
-        let path = dir.join(FILE);
-        let stored = read(&path)?;
+    pub(crate) fn open(host: &Arc<dyn Host>, opening: Opening) -> Result<Self, ReplicasError> {
+        let stored = read(&**host)?;
+        let other_than = |last| other_than(last, &**host);
         let (durable, counted) = match &stored {
             Some(stored) if stored.ended && !opening.has_lost => (stored.durable, stored.counted),
             Some(stored) => (other_than(stored.durable), 0),
@@ -143,7 +138,7 @@ impl Incarnation {
             unsynced: stored.map_or_else(BTreeMap::new, |stored| unsynced(stored, &opening)),
         };
         let incarnation = Self {
-            path,
+            host: Arc::clone(host),
             engines: opening.engines,
             boot_id: opening.boot_id,
             numbers: Mutex::new(numbers),
@@ -158,7 +153,7 @@ impl Incarnation {
     /// # Errors
     /// A file that cannot be written: then nothing has changed.
     pub(crate) fn renew(&self) -> Result<(), ReplicasError> {
-        self.change(|numbers| *numbers = numbers.renewed())?;
+        self.change(|numbers| *numbers = numbers.renewed(&*self.host))?;
         self.renewed.fetch_add(1, Relaxed);
         Ok(())
     }
@@ -225,7 +220,7 @@ impl Incarnation {
         self.change(|numbers| {
             *numbers = Numbers {
                 behind: true,
-                ..numbers.renewed()
+                ..numbers.renewed(&*self.host)
             };
         })?;
         self.renewed.fetch_add(1, Relaxed);
@@ -307,8 +302,8 @@ impl Incarnation {
             unsynced: numbers.unsynced.clone(),
         };
         let text = serde_json::to_vec(&stored).map_err(io::Error::other);
-        text.and_then(|text| replace(&self.path, &text))
-            .map_err(ReplicasError::io("write", &self.path))
+        text.and_then(|text| self.host.replace_incarnation(&text))
+            .map_err(ReplicasError::io("write", &self.host.incarnation_path()))
     }
 }
 
@@ -341,43 +336,29 @@ fn unsynced(stored: Stored, opening: &Opening) -> BTreeMap<String, String> {
     unsynced
 }
 
-/// The identities of the engines that were in use in a directory when it was opened last, by their kinds.
+/// The identities of the engines that were in use in the directory when it was opened last, by their kinds.
 ///
 /// # Errors
 /// A file that cannot be read or understood.
-pub(crate) fn known_engines(dir: &Path) -> Result<BTreeMap<String, u64>, ReplicasError> {
-    Ok(read(&dir.join(FILE))?.map(|stored| stored.engines).unwrap_or_default())
+pub(crate) fn known_engines(host: &dyn Host) -> Result<BTreeMap<String, u64>, ReplicasError> {
+    Ok(read(host)?.map(|stored| stored.engines).unwrap_or_default())
 }
 
 /// A number drawn by lot, from 1. That it was drawn for this node before is as likely as to draw the same of four
 /// thousand million twice; and then its counters, which go no slower than the clock, have mostly passed the old ones.
-fn other_than(last: u32) -> u32 {
-    // Its keys are drawn by the operating system.
-    let mut drawn = std::iter::repeat_with(|| RandomState::new().build_hasher().finish() as u32);
+fn other_than(last: u32, host: &dyn Host) -> u32 {
+    let mut drawn = std::iter::repeat_with(|| host.random() as u32);
     drawn.find(|&drawn| drawn != 0 && drawn != last).unwrap_or(1)
 }
 
-fn read(path: &Path) -> Result<Option<Stored>, ReplicasError> {
-    let text = match fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(ReplicasError::io("read", path)(error)),
-    };
-    let stored = serde_json::from_slice(&text);
-    stored.map(Some).map_err(|error| ReplicasError::InvalidIncarnation {
-        path: path.to_owned(),
+fn read(host: &dyn Host) -> Result<Option<Stored>, ReplicasError> {
+    let path = host.incarnation_path();
+    let text = host.read_incarnation().map_err(ReplicasError::io("read", &path))?;
+    let stored = text.map(|text| serde_json::from_slice(&text)).transpose();
+    stored.map_err(|error| ReplicasError::InvalidIncarnation {
+        path,
         reason: error.to_string(),
     })
-}
-
-/// Replaces a file as a whole, durably.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

@@ -5,13 +5,13 @@
 //! of what is concerned is counted by reads until it was compared with others, or an operator gave up what is lost.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
+use crate::background::Background;
 use crate::error::ReplicasError;
 use crate::replicas::Replicas;
 use crate::shared::Shared;
-use crate::worker::Signal;
 use crate::writes::committer::ShardDots;
 
 /// How often it is looked whether an engine waits.
@@ -21,7 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Lets engines go on that have found a loss, until it is told to end.
-pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
+pub(crate) async fn run(background: Background) {
+    let shared = &background.shared;
     // Those of which what was lost is known everywhere, by their places.
     let mut told = BTreeSet::new();
     loop {
@@ -34,7 +35,7 @@ pub(crate) fn run(shared: &Arc<Shared>, signal: &Signal) {
                 pause = AGAIN;
             }
         }
-        if !signal.pause(pause) {
+        if !background.signal.pause(pause).await {
             return;
         }
     }

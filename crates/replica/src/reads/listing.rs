@@ -14,7 +14,7 @@ use fondaco_protocol::replica::{KeyRecord, ReplicaCommand};
 use crate::reads::scanning::{Found, HINT_WIDTH, RECORD_WIDTH, ReadableScan};
 use crate::replicas::Replicas;
 use crate::table_key::{HintKey, hints_of, hints_of_store, parse_hint_key, parse_record_key, range};
-use crate::writes::commit::{is_damaged, unix_ms};
+use crate::writes::commit::is_damaged;
 
 /// Keys whose hashes have the same first bits as this many are listed together: a scan goes on behind them.
 const PLACE_BITS: u32 = 38;
@@ -59,7 +59,7 @@ impl Replicas {
         };
         let first = range(partition, 64, hash).0;
         let end = range(partition, 0, 0).1;
-        let now_unix_ms = unix_ms();
+        let now_unix_ms = self.shared.host.unix_ms();
         let mut keys = Vec::new();
         let (mut examined, mut bytes, mut last) = (0, 0, None);
         for entry in held.table.scan(&first, end.as_deref()).map_err(failed)? {

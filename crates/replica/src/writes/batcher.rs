@@ -106,7 +106,7 @@ impl<W: DirectWrite> WriteBatcher<W> {
         self.gather(shard, &store, bytes, |batch| {
             let direct = &mut batch.direct;
             if direct.writes.is_empty() {
-                direct.deadline = Instant::now().checked_add(timeout);
+                direct.deadline = self.replicas.shared.host.now().checked_add(timeout);
             }
             direct.bytes += bytes;
             direct.places.push(place);

@@ -145,9 +145,14 @@ impl Committers {
         shared.shards.iter().for_each(Queue::close);
         let ended: Vec<_> = self.0.drain(..).map(JoinHandle::join).collect();
         ended.into_iter().collect::<Result<Vec<()>, _>>().ok()?;
-        let last = |dots: &ShardDots| dots.lock().as_ref().map_or(0, |dots| dots.durable.last());
-        shared.dots.iter().map(last).max()
+        Some(last_counter(shared))
     }
+}
+
+/// The last counter of all dots that were given.
+pub(crate) fn last_counter(shared: &Shared) -> u64 {
+    let last = |dots: &ShardDots| dots.lock().as_ref().map_or(0, |dots| dots.durable.last());
+    shared.dots.iter().map(last).max().unwrap_or(0)
 }
 
 /// Which shard a partition belongs to.
@@ -157,17 +162,45 @@ pub(crate) fn shard_of(partition: PartitionId, shards: usize) -> usize {
 
 fn run(shared: &Shared, shard: usize) {
     let queue = &shared.shards[shard];
-    let mut taken = Vec::new();
+    let (mut taken, mut written) = (Vec::new(), Written::default());
     while queue.take(&mut taken) {
-        let mut waiting = taken.drain(..).peekable();
-        let mut written = Written::default();
-        while waiting.peek().is_some() {
-            commit(shared, shard, &mut waiting, &mut written);
-            if written.items >= GROUP_MAX.0 || written.bytes >= GROUP_MAX.1 {
-                written.sync(shared);
-            }
-        }
+        write(shared, shard, &mut taken, &mut written);
         written.sync(shared);
+    }
+}
+
+/// Commits what was taken, in groups. The last of them are not on the disk yet.
+fn write(shared: &Shared, shard: usize, taken: &mut Vec<(Work, usize)>, written: &mut Written) {
+    let mut waiting = taken.drain(..).peekable();
+    while waiting.peek().is_some() {
+        commit(shared, shard, &mut waiting, written);
+        if written.items >= GROUP_MAX.0 || written.bytes >= GROUP_MAX.1 {
+            written.sync(shared);
+        }
+    }
+}
+
+/// A shard without a thread.
+#[derive(Default)]
+pub(crate) struct DrivenShard(Written);
+
+impl DrivenShard {
+    /// Commits what waits, in groups. The last of them are not on the disk yet. Whether something waited.
+    pub(crate) fn write(&mut self, shared: &Shared, shard: usize) -> bool {
+        let mut taken = Vec::new();
+        let has_some = shared.shards[shard].take_now(&mut taken);
+        write(shared, shard, &mut taken, &mut self.0);
+        has_some
+    }
+
+    /// Whether something that is written is to be on the disk before it is answered.
+    pub(crate) fn waits_for_sync(&self) -> bool {
+        !self.0.unsynced.is_empty()
+    }
+
+    /// Waits until all that is written is on the disk.
+    pub(crate) fn sync(&mut self, shared: &Shared) {
+        self.0.sync(shared);
     }
 }
 

@@ -109,6 +109,14 @@ impl<T> Queue<T> {
         has_some
     }
 
+    /// Moves all that waits into `taken`, in order. Whether there was something.
+    pub(crate) fn take_now(&self, taken: &mut Vec<(T, usize)>) -> bool {
+        let mut state = self.lock();
+        state.bytes = 0;
+        taken.append(&mut state.items);
+        !taken.is_empty()
+    }
+
     /// Lets nothing more in. What is in is still taken.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;

@@ -5,13 +5,18 @@ use std::collections::BTreeSet;
 use tempfile::TempDir;
 
 use super::*;
+use crate::host::LocalHost;
+
+fn host(dir: &TempDir) -> Arc<dyn Host> {
+    Arc::new(LocalHost::new(dir.path()))
+}
 
 fn open(dir: &TempDir, has_lost: bool) -> Result<Incarnation, ReplicasError> {
     let opening = Opening {
         has_lost,
         ..Opening::default()
     };
-    Incarnation::open(dir.path(), opening)
+    Incarnation::open(&host(dir), opening)
 }
 
 fn open_in_boot(dir: &TempDir, boot_id: &str) -> Incarnation {
@@ -20,7 +25,7 @@ fn open_in_boot(dir: &TempDir, boot_id: &str) -> Incarnation {
         local_engines: vec!["log".to_owned(), "disk".to_owned()],
         ..Opening::default()
     };
-    Incarnation::open(dir.path(), opening).unwrap()
+    Incarnation::open(&host(dir), opening).unwrap()
 }
 
 fn begins(incarnation: &Incarnation, lasting: Lasting) -> (u32, u64) {
@@ -81,19 +86,19 @@ fn where_something_was_lost_another_incarnation_counts_however_the_last_one_ende
 #[test]
 fn engines_are_known_again_whenever_something_is_written() {
     let dir = tempfile::tempdir().unwrap();
-    assert_eq!(known_engines(dir.path()).unwrap(), BTreeMap::new());
+    assert_eq!(known_engines(&*host(&dir)).unwrap(), BTreeMap::new());
     let engines = BTreeMap::from([("log".to_owned(), 7), ("disk".to_owned(), u64::MAX)]);
     let opening = Opening {
         engines: engines.clone(),
         ..Opening::default()
     };
-    let incarnation = Incarnation::open(dir.path(), opening).unwrap();
+    let incarnation = Incarnation::open(&host(&dir), opening).unwrap();
     incarnation.renew().unwrap();
     incarnation.fall_behind().unwrap();
     incarnation.caught_up(1).unwrap();
-    assert_eq!(known_engines(dir.path()).unwrap(), engines);
+    assert_eq!(known_engines(&*host(&dir)).unwrap(), engines);
     incarnation.end(3).unwrap();
-    assert_eq!(known_engines(dir.path()).unwrap(), engines);
+    assert_eq!(known_engines(&*host(&dir)).unwrap(), engines);
 }
 
 #[test]
@@ -171,7 +176,7 @@ fn a_disk_that_is_lost_as_soon_as_it_was_new_takes_no_number_back() {
 #[test]
 fn a_file_that_is_not_understood_stops_the_start() {
     let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join(FILE), "{}").unwrap();
+    std::fs::write(host(&dir).incarnation_path(), "{}").unwrap();
     let error = open(&dir, false).unwrap_err();
     assert!(matches!(error, ReplicasError::InvalidIncarnation { .. }), "{error}");
 }

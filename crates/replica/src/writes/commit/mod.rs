@@ -7,7 +7,7 @@
 mod change;
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use bytes::Bytes;
 use fondaco_engine::{Engine, EngineError, WriteBatch};
@@ -103,12 +103,6 @@ pub(crate) struct Outcome {
     must_sync: bool,
 }
 
-/// Milliseconds since 1970.
-pub(crate) fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as u64)
-}
-
 impl Job {
     /// How many writes it is.
     pub(crate) fn len(&self) -> usize {
@@ -137,7 +131,7 @@ impl<'a> Group<'a> {
         Self {
             shared,
             dots,
-            now_unix_ms: unix_ms(),
+            now_unix_ms: shared.host.unix_ms(),
             space: None,
             batches: Vec::new(),
             changes: Vec::new(),
@@ -154,7 +148,7 @@ impl<'a> Group<'a> {
             task,
             mut answer,
         } = job;
-        let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
+        let is_late = deadline.is_some_and(|deadline| deadline <= self.shared.host.now());
         let (done, engine_at, must_sync) = match (store, task) {
             (_, Task::Delivered(hints)) => (self.delivered(hints), HINTS_ENGINE_AT, false),
             (_, Task::DropDamagedHints(keys)) => (self.drop_damaged_hints(keys), HINTS_ENGINE_AT, false),

@@ -1,0 +1,123 @@
+//! What replicas take from the machine that they run on, besides engines and the way to other nodes: clocks, random
+//! numbers, the file of incarnations, and how much of the disk is left. A simulation has another one.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// The file of incarnations, in the directory of versioned stores.
+const INCARNATION_FILE: &str = "incarnation.json";
+
+/// The machine that replicas run on.
+pub trait Host: fmt::Debug + Send + Sync + 'static {
+    /// The time by a clock that is never set.
+    fn now(&self) -> Instant;
+
+    /// The time by the wall clock, in milliseconds since 1970.
+    fn unix_ms(&self) -> u64;
+
+    /// A random number.
+    fn random(&self) -> u64;
+
+    /// The file of incarnations, for error messages.
+    fn incarnation_path(&self) -> PathBuf;
+
+    /// The bytes of the file of incarnations; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn read_incarnation(&self) -> io::Result<Option<Vec<u8>>>;
+
+    /// Replaces the file of incarnations as a whole. It is on the disk when this returns.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn replace_incarnation(&self, bytes: &[u8]) -> io::Result<()>;
+
+    /// How many bytes are left on the disk; `None` if that cannot be told.
+    fn free_bytes(&self) -> Option<u64>;
+}
+
+/// This machine, with a directory for versioned stores.
+#[derive(Debug)]
+pub(crate) struct LocalHost {
+    dir: PathBuf,
+}
+
+impl LocalHost {
+    pub(crate) fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned() }
+    }
+}
+
+impl Host for LocalHost {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        since.map_or(0, |since| since.as_millis() as u64)
+    }
+
+    fn random(&self) -> u64 {
+        // Its keys are drawn by the operating system.
+        RandomState::new().build_hasher().finish()
+    }
+
+    fn incarnation_path(&self) -> PathBuf {
+        self.dir.join(INCARNATION_FILE)
+    }
+
+    fn read_incarnation(&self) -> io::Result<Option<Vec<u8>>> {
+        match fs::read(self.incarnation_path()) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn replace_incarnation(&self, bytes: &[u8]) -> io::Result<()> {
+        let path = self.incarnation_path();
+        let new = path.with_extension("new");
+        let mut file = File::create(&new)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, &path)?;
+        File::open(&self.dir)?.sync_all()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        let found = rustix::fs::statvfs(&self.dir).ok()?;
+        Some(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+}
+
+/// A random number from 0 to 1, the latter excluded.
+pub(crate) fn random_fraction(host: &dyn Host) -> f64 {
+    (host.random() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// This machine, for a test that needs no directory.
+    pub(crate) fn any() -> Arc<dyn Host> {
+        Arc::new(LocalHost::new(Path::new("/nonexistent")))
+    }
+
+    #[test]
+    fn fractions_lie_between_0_and_1() {
+        let host = any();
+        let all: Vec<f64> = (0..1000).map(|_| random_fraction(&*host)).collect();
+        assert!(all.iter().all(|fraction| (0.0..1.0).contains(fraction)));
+        let mean = all.iter().sum::<f64>() / 1000.0;
+        assert!((0.3..0.7).contains(&mean), "{mean}");
+    }
+}
