@@ -67,8 +67,8 @@ impl DrivenReplicas {
     }
 
     /// The names of the chores.
-    pub fn chores(&self) -> impl ExactSizeIterator<Item = &'static str> {
-        self.chores.iter().map(|chore| chore.name)
+    pub fn chores(&self) -> Vec<&'static str> {
+        self.chores.iter().map(|chore| chore.name).collect()
     }
 
     /// Polls a chore, if there is a reason to. Whether there was.
@@ -76,9 +76,9 @@ impl DrivenReplicas {
         self.chores[chore].poll()
     }
 
-    /// When a chore is to be polled next; `None` if all wait for something else than time.
-    pub fn wakes_at(&self) -> Option<Instant> {
-        self.chores.iter().filter_map(DrivenChore::wakes_at).min()
+    /// When a chore is to be polled next; `None` if it waits for something else than time.
+    pub fn wakes_at(&self, chore: usize) -> Option<Instant> {
+        self.chores[chore].wakes_at()
     }
 
     /// Ends in good order: commits what waits, and notes that nothing was lost.

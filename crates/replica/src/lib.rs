@@ -9,9 +9,8 @@
 //! - `anti_entropy`: hash trees are made, partitions compared with other nodes', and deletions forgotten;
 //! - `hints`: kept for nodes that are away, and handed over;
 //! - `membership`: which stores and partitions the node holds, dropped stores, and what was lost;
-//! - [`admitted()`]: by which routing tables it may be asked, [`has_enough()`]: whether it may be counted on after it
-//!   has lost something, [`written()`]: what a write makes of a record, and [`exchange`]: how two replicas of a
-//!   partition are compared; all without I/O, for those who simulate them too.
+//! - [`DrivenReplicas`]: the same without threads, on any [`Host`]: a simulation says when what waits is committed and
+//!   synced, and polls the chores in the background.
 //!
 //! It coordinates nothing: how many replicas must have a write, and which of several values is answered, is
 //! the business of `fondaco_client::quorum`.
@@ -39,12 +38,9 @@ mod table_key;
 mod worker;
 mod writes;
 
-pub use anti_entropy::exchange;
 pub use driven::DrivenReplicas;
 pub use error::ReplicasError;
 pub use host::Host;
-pub use membership::admitted::admitted;
-pub use membership::catching_up::{Compared, Other, has_enough};
 pub use membership::losses::Loss;
 pub use metrics::{REPLICA_COUNTERS, ReplicaCounter};
 pub use options::{DroppedReplica, Engines, ReplicaOptions, ReplicaView, ReplicatedStore};
@@ -54,4 +50,3 @@ pub use replicas::{ReplicaStatus, Replicas};
 pub use table_key::REPLICA_KEY_BYTES_MAX;
 pub use writes::batcher::WriteBatcher;
 pub use writes::direct::{DirectEnd, DirectPlace, DirectWrite};
-pub use writes::put::written;

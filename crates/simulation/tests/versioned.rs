@@ -1,4 +1,4 @@
-//! Thousands of versioned stores, each with its own trouble; and rules broken on purpose, which must be noticed.
+//! Hundreds of versioned stores, each with its own trouble; and rules broken on purpose, which must be noticed.
 //!
 //! A seed that breaks a promise is printed, and runs again, with all that happened noted, by
 //! `FONDACO_SIMULATION_SEED=SEED cargo test -p fondaco-simulation --test versioned`. How many seeds run can be set
@@ -6,10 +6,23 @@
 
 mod every_seed;
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use fondaco_simulation::versioned::{Flaw, Outcome, Scenario, simulate, simulate_traced};
 
-/// The most seeds tried for each flaw. Most are noticed at once.
-const FLAW_SEEDS: u64 = 3_000;
+/// The most seeds tried for each flaw, of those that may show it. Most are noticed at once.
+const FLAW_SEEDS: usize = 500;
+
+/// The first seed tried: shortly before one that is known to notice what seldom matters.
+fn first(flaw: Flaw) -> u64 {
+    match flaw {
+        Flaw::AnswersForWhatItLost => 140,
+        Flaw::CollectsEarly | Flaw::FinishesAtOnce => 330,
+        Flaw::KeepsIncarnation | Flaw::TakesAnyTable => 90,
+        Flaw::DropsHints => 440,
+        _ => 0,
+    }
+}
 
 fn replay(seed: u64) -> Outcome {
     simulate_traced(&Scenario::from_seed(seed)).unwrap_or_else(|violation| panic!("\n{violation}"))
@@ -18,19 +31,23 @@ fn replay(seed: u64) -> Outcome {
 #[test]
 fn whatever_happens_replicas_become_equal_and_no_promise_is_broken() {
     let run = |seed| simulate(&Scenario::from_seed(seed)).map_err(|violation| violation.seed);
-    let Some((seeds, outcomes)) = every_seed::run(1_000, run, replay) else {
+    let Some((seeds, outcomes)) = every_seed::run(500, run, replay) else {
         return;
     };
     let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
     println!(
-        "{} seeds: {} operations answered, {} failed; {} writes acknowledged; {} exchanges, {} deletions forgotten; {} \
-         events",
+        "{} seeds: {} operations answered, {} failed; {} writes acknowledged, {} groups of writes; {} exchanges, {} deletions \
+         forgotten; {} orderly stops, {} disks lost, {} records unreadable; {} events",
         outcomes.len(),
         sum(|outcome| outcome.answered),
         sum(|outcome| outcome.failed),
         sum(|outcome| outcome.acknowledged),
+        sum(|outcome| outcome.commits),
         sum(|outcome| outcome.exchanges),
         sum(|outcome| outcome.forgotten),
+        sum(|outcome| outcome.stops),
+        sum(|outcome| outcome.disks),
+        sum(|outcome| outcome.unreadable),
         sum(|outcome| outcome.events),
     );
     assert!(
@@ -44,6 +61,15 @@ fn whatever_happens_replicas_become_equal_and_no_promise_is_broken() {
     assert!(
         sum(|outcome| outcome.forgotten) > seeds / 10,
         "too little is forgotten to show anything"
+    );
+    let damage: [fn(&Outcome) -> u64; 3] = [
+        |outcome| outcome.stops,
+        |outcome| outcome.disks,
+        |outcome| outcome.unreadable,
+    ];
+    assert!(
+        damage.into_iter().all(|of| sum(of) > seeds / 20),
+        "too little happens to processes and disks to show anything"
     );
 }
 
@@ -65,19 +91,40 @@ fn counters_lose_nothing_and_count_nothing_twice_however_often_nodes_start() {
 }
 
 #[test]
-fn every_rule_that_is_broken_on_purpose_is_noticed() {
-    let mut unnoticed = Vec::new();
-    for flaw in Flaw::ALL {
-        let run = |seed| simulate(&Scenario::from_seed(seed).with_flaw(flaw)).err();
-        match (0..FLAW_SEEDS).find_map(run) {
-            Some(violation) => println!(
-                "{flaw:?}: noticed by seed {}, after {} ms: {}",
-                violation.seed,
-                violation.at_ms,
-                violation.what.lines().next().unwrap_or_default()
-            ),
-            None => unnoticed.push(flaw),
-        }
+fn a_seed_always_runs_the_same() {
+    for seed in 0..12 {
+        let scenario = Scenario::from_seed(seed);
+        let first = simulate(&scenario).unwrap();
+        assert_eq!(simulate(&scenario).unwrap(), first, "seed {seed}");
+        assert_eq!(simulate_traced(&scenario).unwrap(), first, "seed {seed}, traced");
     }
+}
+
+#[test]
+fn every_rule_that_is_broken_on_purpose_is_noticed() {
+    let next = AtomicUsize::new(0);
+    let notice = || {
+        let mut unnoticed = Vec::new();
+        while let Some(&flaw) = Flaw::ALL.get(next.fetch_add(1, Relaxed)) {
+            let run = |scenario: Scenario| simulate(&scenario.with_flaw(flaw)).err();
+            let scenarios = (first(flaw)..).map(Scenario::from_seed);
+            let telling = scenarios.filter(|scenario| scenario.may_show(flaw));
+            match telling.take(FLAW_SEEDS).find_map(run) {
+                Some(violation) => println!(
+                    "{flaw:?}: noticed by seed {}, after {} ms: {}",
+                    violation.seed,
+                    violation.at_ms,
+                    violation.what.lines().next().unwrap_or_default()
+                ),
+                None => unnoticed.push(flaw),
+            }
+        }
+        unnoticed
+    };
+    let unnoticed: Vec<Flaw> = std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(notice)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
     assert!(unnoticed.is_empty(), "not noticed: {unnoticed:?}");
 }

@@ -1,5 +1,5 @@
 //! Whether a replica does what it is asked by a routing table that may be older, or newer, than the one that it knows.
-//! Without I/O, for those who simulate replicas too.
+//! Without I/O.
 //!
 //! A coordinator counts answers by its own table. What it counts means nothing where owners are others by now: a
 //! read may miss what was written by the newer table, and a write be missed by who reads by that. So a replica refuses

@@ -1,5 +1,4 @@
-//! Whether a replica that does not hold all that an owner is to hold has enough of it to answer reads. Without I/O, for
-//! those who simulate replicas too.
+//! Whether a replica that does not hold all that an owner is to hold has enough of it to answer reads. Without I/O.
 //!
 //! A replica that starts without what it had acknowledged, since its disk is another one, its log was damaged, or its
 //! engine keeps all in memory, would be counted by a read that finds a write nowhere, though R replicas have answered:

@@ -1,4 +1,4 @@
-//! What a write that comes to a replica first makes of the record there. Without I/O, for those who simulate replicas too.
+//! What a write that comes to a replica first makes of the record there. Without I/O.
 
 use fondaco_model::versioned::{DotSource, Over, Record, Resolution, Update, VectorClock, WriteError};
 use fondaco_protocol::replica::{PutOver, ReplicaError, ReplicaErrorCode};

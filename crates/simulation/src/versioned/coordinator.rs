@@ -14,6 +14,7 @@ use fondaco_model::{NodeId, RoutingTable};
 use fondaco_protocol::replica::{PutOver, ReplicaCommand, ReplicaOperation, ReplicaReply, ReplicaRequest};
 use parking_lot::Mutex;
 
+use super::delivery::serve_own;
 use super::history::WriteNumber;
 use super::message::{Asker, Event, Happening, Matter};
 use super::scenario::Flaw;
@@ -247,7 +248,6 @@ impl World {
         let Process {
             coordinator, replica, ..
         } = &mut self.processes[process];
-        let live = coordinator.live();
         let Some((running, moment)) = coordinator.running(number, now_us, now_unix_ms) else {
             return;
         };
@@ -255,13 +255,13 @@ impl World {
         let mut outgoing = Vec::new();
         while let Some(next) = operation.next_send(&moment) {
             let is_read = next.request.operation.command() == ReplicaCommand::Get;
-            match replica {
-                // What the own replica has in memory it tells at once, before others are asked.
-                Some(replica) if is_read && next.node == id(process) && self.rng.bool() => {
-                    let reply = replica.serve(&self.store, next.request, &live, now_unix_ms);
+            let own = replica.as_ref().filter(|_| is_read && next.node == id(process));
+            match own.filter(|_| self.rng.bool()) {
+                Some(replica) => {
+                    let reply = serve_own(self.scenario.flaw, replica, next.request);
                     operation.on_reply(next.id, reply, &moment);
                 }
-                _ => outgoing.push(next),
+                None => outgoing.push(next),
             }
         }
         let wants_topology = operation.take_refresh();

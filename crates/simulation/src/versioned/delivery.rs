@@ -1,40 +1,53 @@
-//! Requests and answers on their way: what the network makes of them, and when a replica may answer.
+//! Requests and answers on their way: what the network makes of them, and what is falsified on purpose.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use fondaco_client::read::Failure;
 use fondaco_model::NodeId;
-use fondaco_model::versioned::{Change, Durability};
-use fondaco_protocol::replica::{ReplicaOperation, ReplicaReply, ReplicaRequest};
+use fondaco_model::versioned::{Change, VectorClock};
+use fondaco_protocol::replica::{
+    Held, Known, PutOver, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply, ReplicaRequest,
+};
 
 use super::message::{Asker, Event, Happening};
 use super::network::Fate;
+use super::replica::{Replica, decode};
 use super::scenario::Flaw;
 use super::world::World;
 
 impl World {
-    /// A request has arrived. It is answered at once, or when what it wrote is on the disk.
-    pub(super) fn serve(&mut self, process: usize, asker: Asker, request: ReplicaRequest) {
-        let now_unix_ms = self.unix_ms(process);
-        let life = self.processes[process].life;
-        let live = self.processes[process].coordinator.live();
-        let Some(replica) = &mut self.processes[process].replica else {
+    /// A request has arrived. The replica answers at once, or when what it wrote is on the disk.
+    pub(super) fn serve(&mut self, process: usize, asker: Asker, mut request: ReplicaRequest) {
+        let flaw = self.scenario.flaw;
+        if flaw == Some(Flaw::MergesByTime) {
+            self.drop_older(process, &mut request);
+        }
+        let Some(replica) = &self.processes[process].replica else {
             return;
         };
-        let is_write = matches!(
-            request.operation,
-            ReplicaOperation::Put { .. } | ReplicaOperation::Merge { .. } | ReplicaOperation::Hint { .. }
-        );
-        let reply = replica.serve(&self.store, request, &live, now_unix_ms);
-        let mark = replica.disk.mark();
-        let syncs = self.store.settings.durability == Durability::Fsync;
-        if !(is_write && syncs && !matches!(reply, ReplicaReply::Error(_))) {
-            return self.answer(process, asker, reply);
-        }
-        let after_us = self.rng.u64(500..8_000);
-        if self.scenario.flaw == Some(Flaw::AcknowledgesUnsynced) {
-            return self.answer(process, asker, reply);
-        }
-        let event = Event::Synced { mark, asker, reply };
-        self.after(after_us, Happening::To { process, life, event });
+        let Some(life) = &replica.life else { return };
+        let falsify = falsified(flaw, replica.table.epoch(), &mut request);
+        let outbox = Arc::clone(&life.outbox);
+        life.driven
+            .request(request, move |reply| outbox.reply(asker, falsify(reply)));
+    }
+
+    /// Leaves only those records to be merged that are newer than what is there.
+    fn drop_older(&self, process: usize, request: &mut ReplicaRequest) {
+        let ReplicaOperation::Merge { records } = &mut request.operation else {
+            return;
+        };
+        let own = self.processes[process].replica.as_ref();
+        records.retain(|pair| {
+            let partition = self.store.partition_of(&pair.key);
+            let held = own.and_then(|replica| replica.records(partition));
+            let local = held.and_then(|held| decode(held.get(&pair.key)?));
+            let (Some(local), Some(theirs)) = (local, decode(&pair.record)) else {
+                return true;
+            };
+            local.quiet_since_unix_ms() < theirs.quiet_since_unix_ms()
+        });
     }
 
     /// Sends a request to a replica.
@@ -104,5 +117,55 @@ impl World {
             answer: Err(failure),
         };
         self.after(after_us, Happening::To { process, life, event });
+    }
+}
+
+/// Asks the replica of a coordinator's own node for what it has in memory: it answers at once.
+pub(super) fn serve_own(flaw: Option<Flaw>, replica: &Replica, mut request: ReplicaRequest) -> ReplicaReply {
+    let falsify = falsified(flaw, replica.table.epoch(), &mut request);
+    let reply = replica.ask_now(request);
+    falsify(
+        reply.unwrap_or_else(|| ReplicaReply::Error(ReplicaError::new(ReplicaErrorCode::Other, "it answers later"))),
+    )
+}
+
+/// Falsifies a request to a replica that knows the table of this epoch, and then what it answers.
+fn falsified(
+    flaw: Option<Flaw>,
+    epoch: u64,
+    request: &mut ReplicaRequest,
+) -> impl FnOnce(ReplicaReply) -> ReplicaReply + Send + 'static {
+    if flaw == Some(Flaw::TakesAnyTable) && request.epoch.is_some() {
+        request.epoch = NonZeroU64::new(epoch);
+    }
+    let (mut is_context, mut same) = (false, Vec::new());
+    match &mut request.operation {
+        ReplicaOperation::Put { over, context, .. }
+            if flaw == Some(Flaw::IgnoresClientContext) && *over == PutOver::Context =>
+        {
+            *context = VectorClock::new();
+        }
+        ReplicaOperation::Get { part, .. } => is_context = *part == RecordPart::Context,
+        ReplicaOperation::GetOther { keys } => {
+            same = keys.iter().map(|key| matches!(key.known, Known::Digest(_))).collect();
+        }
+        _ => {}
+    }
+    move |mut reply| {
+        match (flaw, &mut reply) {
+            (Some(Flaw::TellsNoContext), ReplicaReply::Records(records)) if is_context => {
+                records.iter_mut().for_each(|record| *record = Ok(Held::Nothing));
+            }
+            (Some(Flaw::AlwaysHasTheSame), ReplicaReply::Records(records)) => {
+                let told = records.iter_mut().zip(&same).filter(|(_, is_told)| **is_told);
+                told.for_each(|(record, _)| *record = Ok(Held::Same));
+            }
+            (
+                Some(Flaw::CountsWhoIsBehind),
+                ReplicaReply::Hashes { is_whole, .. } | ReplicaReply::Differences { is_whole, .. },
+            ) => *is_whole = true,
+            _ => {}
+        }
+        reply
     }
 }

@@ -1,97 +1,290 @@
-//! A simulated disk: tables, and a journal of what power would undo. The end of the process loses nothing; the
-//! loss of power loses the end of what was not synced: never something with what came after it kept.
+//! The disk of a node: tables in memory, by the real engine for that, with what can happen to a disk. The end of the process
+//! loses nothing. The loss of power loses the end of what was not synced: never a write with one that came after it kept.
+//! Records become unreadable, the disk is full, an older copy takes its place.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use fondaco_model::NodeId;
+use fondaco_engine::{Engine, EngineError, Hot, MemoryEngine, Scan, Table, WriteBatch};
+use parking_lot::Mutex;
+use xxhash_rust::xxh3::xxh3_64;
 
-/// Where a record stands: by partition, by the hash of its key, by its key.
-pub(super) type RecordKey = (u32, u64, Bytes);
+/// How many of the last writes power can undo: the operating system has written what came before.
+const UNSYNCED_MAX: usize = 256;
 
-/// Where a hint stands: by the node that it is for, by its key.
-pub(super) type HintKey = (NodeId, Bytes);
-
-/// What a node keeps.
-#[derive(Debug, Default)]
+/// What a node keeps. Clones are the same disk.
+#[derive(Clone)]
 pub(super) struct Disk {
-    records: BTreeMap<RecordKey, Bytes>,
-    hints: BTreeMap<HintKey, Bytes>,
-    journal: VecDeque<Undo>,
-    /// How many changes were synced.
-    synced: u64,
+    kept: Arc<Mutex<Kept>>,
+    /// How many keys its tables say that they have, at least: hash trees are made for so many.
+    tree_keys: u64,
+    /// Whether it says that it has synced, and has not.
+    never_syncs: bool,
 }
 
-#[derive(Debug)]
-enum Undo {
-    Record(RecordKey, Option<Bytes>),
-    Hint(HintKey, Option<Bytes>),
+struct Kept {
+    memory: Arc<MemoryEngine>,
+    /// What the tables were before each of the last writes.
+    unsynced: VecDeque<MemoryEngine>,
+    /// Records that cannot be read: by table and key.
+    unreadable: BTreeSet<(String, Bytes)>,
+    is_full: bool,
+    /// Drawn when the disk was new.
+    identity: u64,
+    /// The file of incarnations.
+    incarnation: Option<Vec<u8>>,
+    /// What was noted to be lost.
+    lost: Option<String>,
+}
+
+/// A copy of a disk, as an operator keeps one.
+pub(super) struct DiskCopy {
+    memory: MemoryEngine,
+    identity: u64,
+    incarnation: Option<Vec<u8>>,
+    lost: Option<String>,
 }
 
 impl Disk {
-    pub(super) fn records(&self) -> &BTreeMap<RecordKey, Bytes> {
-        &self.records
-    }
-
-    pub(super) fn hints(&self) -> &BTreeMap<HintKey, Bytes> {
-        &self.hints
-    }
-
-    /// Replaces a record, or deletes it.
-    pub(super) fn set_record(&mut self, key: RecordKey, record: Option<Bytes>) {
-        let before = set(&mut self.records, key.clone(), record);
-        self.journal.push_back(Undo::Record(key, before));
-    }
-
-    /// Replaces a hint, or deletes it.
-    pub(super) fn set_hint(&mut self, key: HintKey, record: Option<Bytes>) {
-        let before = set(&mut self.hints, key.clone(), record);
-        self.journal.push_back(Undo::Hint(key, before));
-    }
-
-    /// What has been written so far, to be synced.
-    pub(super) fn mark(&self) -> u64 {
-        self.synced + self.journal.len() as u64
-    }
-
-    /// A copy of it, as an operator keeps one.
-    pub(super) fn copy(&self) -> Self {
+    pub(super) fn new(identity: u64, tree_keys: u64, never_syncs: bool) -> Self {
         Self {
-            records: self.records.clone(),
-            hints: self.hints.clone(),
-            ..Self::default()
+            kept: Arc::new(Mutex::new(Kept {
+                memory: Arc::new(MemoryEngine::new()),
+                unsynced: VecDeque::new(),
+                unreadable: BTreeSet::new(),
+                is_full: false,
+                identity,
+                incarnation: None,
+                lost: None,
+            })),
+            tree_keys,
+            never_syncs,
         }
     }
 
-    /// How much power would undo.
+    /// How many writes power would undo.
     pub(super) fn unsynced(&self) -> usize {
-        self.journal.len()
+        self.kept.lock().unsynced.len()
     }
 
-    /// What was written before the mark was taken survives all from now on.
-    pub(super) fn sync(&mut self, mark: u64) {
-        while self.synced < mark && self.journal.pop_front().is_some() {
-            self.synced += 1;
+    /// Power is lost: of what was not synced, the first `kept` writes are there.
+    pub(super) fn lose_power(&self, first: usize) {
+        let mut kept = self.kept.lock();
+        let before = kept.unsynced.drain(..).nth(first);
+        if let Some(before) = before {
+            kept.memory = Arc::new(before);
         }
     }
 
-    /// Power is lost: of what was not synced, the first `kept` changes are there.
-    pub(super) fn lose_power(&mut self, kept: usize) {
-        while self.journal.len() > kept {
-            match self.journal.pop_back() {
-                Some(Undo::Record(key, before)) => drop(set(&mut self.records, key, before)),
-                Some(Undo::Hint(key, before)) => drop(set(&mut self.hints, key, before)),
-                None => return,
-            }
+    /// A copy of it.
+    pub(super) fn copy(&self) -> DiskCopy {
+        let kept = self.kept.lock();
+        DiskCopy {
+            memory: kept.memory.copy(),
+            identity: kept.identity,
+            incarnation: kept.incarnation.clone(),
+            lost: kept.lost.clone(),
         }
-        self.sync(self.mark());
+    }
+
+    /// It is replaced by a copy, or by a new one with nothing on it.
+    pub(super) fn replace(&self, copy: Option<DiskCopy>, new_identity: u64) {
+        let mut kept = self.kept.lock();
+        kept.unsynced.clear();
+        kept.unreadable.clear();
+        let copy = copy.unwrap_or_else(|| DiskCopy {
+            memory: MemoryEngine::new(),
+            identity: new_identity,
+            incarnation: None,
+            lost: None,
+        });
+        kept.memory = Arc::new(copy.memory);
+        (kept.identity, kept.incarnation, kept.lost) = (copy.identity, copy.incarnation, copy.lost);
+    }
+
+    /// All tables are gone, and what stands beside them is as it was.
+    pub(super) fn lose_tables(&self) {
+        let mut kept = self.kept.lock();
+        kept.unsynced.clear();
+        kept.unreadable.clear();
+        kept.memory = Arc::new(MemoryEngine::new());
+    }
+
+    pub(super) fn set_full(&self, is_full: bool) {
+        self.kept.lock().is_full = is_full;
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.kept.lock().is_full
+    }
+
+    /// The file of incarnations.
+    pub(super) fn incarnation(&self) -> Option<Vec<u8>> {
+        self.kept.lock().incarnation.clone()
+    }
+
+    pub(super) fn set_incarnation(&self, bytes: Vec<u8>) {
+        self.kept.lock().incarnation = Some(bytes);
+    }
+
+    /// The keys of a table.
+    pub(super) fn keys(&self, table: &str) -> Vec<Bytes> {
+        let memory = Arc::clone(&self.kept.lock().memory);
+        let scan = memory.open_table(table).and_then(|table| table.scan(&[], None));
+        scan.map_or_else(|_| Vec::new(), |scan| scan.flatten().map(|(key, _)| key).collect())
+    }
+
+    /// A record cannot be read from now on, until it is written again.
+    pub(super) fn spoil(&self, table: &str, key: Bytes) {
+        self.kept.lock().unreadable.insert((table.to_owned(), key));
+    }
+
+    /// The records that cannot be read, by their keys.
+    pub(super) fn unreadable(&self) -> Vec<Bytes> {
+        let kept = self.kept.lock();
+        kept.unreadable.iter().map(|(_, key)| key.clone()).collect()
     }
 }
 
-fn set<K: Ord>(table: &mut BTreeMap<K, Bytes>, key: K, value: Option<Bytes>) -> Option<Bytes> {
-    match value {
-        Some(value) => table.insert(key, value),
-        None => table.remove(&key),
+impl Engine for Disk {
+    fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError> {
+        let memory = Arc::clone(&self.kept.lock().memory);
+        Ok(Arc::new(DiskTable {
+            table: memory.open_table(name)?,
+            disk: self.clone(),
+        }))
+    }
+
+    fn drop_table(&self, name: &str) -> Result<(), EngineError> {
+        self.kept.lock().memory.drop_table(name)
+    }
+
+    fn tables(&self) -> Result<Vec<String>, EngineError> {
+        self.kept.lock().memory.tables()
+    }
+
+    fn write(&self, batch: WriteBatch) -> Result<(), EngineError> {
+        let mut kept = self.kept.lock();
+        if kept.is_full {
+            return Err(EngineError::DiskFull { dir: "disk".into() });
+        }
+        let before = kept.memory.copy();
+        if !kept.unreadable.is_empty() {
+            let memory = Arc::clone(&kept.memory);
+            let is_written = |(table, key): &(String, Bytes)| {
+                let table = memory.open_table(table);
+                table.is_ok_and(|table| batch.change_of(&*table, key).is_some())
+            };
+            kept.unreadable.retain(|record| !is_written(record));
+        }
+        kept.memory.write(batch)?;
+        kept.unsynced.push_back(before);
+        if kept.unsynced.len() > UNSYNCED_MAX {
+            kept.unsynced.pop_front();
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), EngineError> {
+        if !self.never_syncs {
+            self.kept.lock().unsynced.clear();
+        }
+        Ok(())
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        self.kept.lock().memory.disk_bytes()
+    }
+
+    fn identity(&self) -> Option<u64> {
+        Some(self.kept.lock().identity)
+    }
+
+    fn lost_writes(&self) -> Option<String> {
+        self.kept.lock().lost.clone()
+    }
+
+    fn note_loss(&self, lost: &str) -> Result<(), EngineError> {
+        self.kept.lock().lost = Some(lost.to_owned());
+        Ok(())
+    }
+
+    fn forget_loss(&self) -> Result<(), EngineError> {
+        self.kept.lock().lost = None;
+        Ok(())
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn writes_at_once(&self) -> bool {
+        true
+    }
+
+    fn is_durable(&self) -> bool {
+        true
+    }
+}
+
+/// A table on the disk.
+struct DiskTable {
+    table: Arc<dyn Table>,
+    disk: Disk,
+}
+
+impl DiskTable {
+    fn check(&self, key: &[u8]) -> Result<(), EngineError> {
+        let kept = self.disk.kept.lock();
+        let is_unreadable = !kept.unreadable.is_empty()
+            && kept
+                .unreadable
+                .contains(&(self.name().to_owned(), Bytes::copy_from_slice(key)));
+        match is_unreadable {
+            true => Err(EngineError::Corrupt {
+                place: self.name().to_owned(),
+                reason: "the disk cannot read it".to_owned(),
+                key: Some(key.into()),
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Table for DiskTable {
+    fn name(&self) -> &str {
+        self.table.name()
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        self.check(key)?;
+        self.table.get(key)
+    }
+
+    fn get_hot(&self, key: &[u8]) -> Result<Hot<Bytes>, EngineError> {
+        // Some records are on the disk alone.
+        match xxh3_64(key) % 4 {
+            0 => Ok(Hot::Cold),
+            _ if self.check(key).is_err() => Ok(Hot::Cold),
+            _ => self.table.get_hot(key),
+        }
+    }
+
+    fn scan(&self, from: &[u8], to: Option<&[u8]>) -> Result<Scan, EngineError> {
+        let checked = DiskTable {
+            table: Arc::clone(&self.table),
+            disk: self.disk.clone(),
+        };
+        let scan = self.table.scan(from, to)?;
+        Ok(Box::new(scan.map(move |entry| {
+            let (key, record) = entry?;
+            checked.check(&key).map(|()| (key, record))
+        })))
+    }
+
+    fn approximate_len(&self) -> u64 {
+        self.table.approximate_len().max(self.disk.tree_keys)
     }
 }
 
@@ -99,20 +292,56 @@ fn set<K: Ord>(table: &mut BTreeMap<K, Bytes>, key: K, value: Option<Bytes>) -> 
 mod tests {
     use super::*;
 
+    fn put(disk: &Disk, table: &dyn Table, value: &'static str) {
+        let mut batch = WriteBatch::new();
+        batch.put(table, "k".into(), value.into());
+        disk.write(batch).unwrap();
+    }
+
+    fn value(disk: &Disk) -> Option<Bytes> {
+        disk.open_table("t").unwrap().get(b"k").unwrap()
+    }
+
     #[test]
     fn power_undoes_the_end_of_what_was_not_synced() {
-        let mut disk = Disk::default();
-        let key = |hash| (0, hash, Bytes::new());
-        disk.set_record(key(1), Some("a".into()));
-        disk.sync(disk.mark());
-        disk.set_record(key(1), None);
-        disk.set_record(key(2), Some("b".into()));
-        disk.set_record(key(2), Some("c".into()));
+        let disk = Disk::new(1, 0, false);
+        let table = disk.open_table("t").unwrap();
+        put(&disk, &*table, "a");
+        disk.sync().unwrap();
+        for value in ["b", "c", "d"] {
+            put(&disk, &*table, value);
+        }
         disk.lose_power(2);
-        assert_eq!(
-            disk.records().iter().collect::<Vec<_>>(),
-            [(&key(2), &Bytes::from("b"))]
-        );
-        assert_eq!(disk.unsynced(), 0);
+        assert_eq!((value(&disk), disk.unsynced()), (Some("c".into()), 0));
+        disk.lose_power(0);
+        assert_eq!(value(&disk), Some("c".into()));
+    }
+
+    #[test]
+    fn what_cannot_be_read_can_be_written() {
+        let disk = Disk::new(1, 0, false);
+        let table = disk.open_table("t").unwrap();
+        put(&disk, &*table, "a");
+        disk.spoil("t", "k".into());
+        assert!(table.get(b"k").is_err());
+        assert!(matches!(table.get_hot(b"k"), Ok(Hot::Cold)));
+        let found: Vec<_> = table.scan(&[], None).unwrap().collect();
+        let [Err(error)] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(error.damaged_key(), Some(&b"k"[..]));
+        put(&disk, &*table, "b");
+        assert_eq!(table.get(b"k").unwrap(), Some("b".into()));
+    }
+
+    #[test]
+    fn a_copy_is_as_the_disk_was() {
+        let disk = Disk::new(1, 0, false);
+        let table = disk.open_table("t").unwrap();
+        put(&disk, &*table, "a");
+        let copy = disk.copy();
+        put(&disk, &*table, "b");
+        disk.replace(Some(copy), 2);
+        assert_eq!((value(&disk), disk.identity()), (Some("a".into()), Some(1)));
+        disk.replace(None, 2);
+        assert_eq!((value(&disk), disk.identity()), (None, Some(2)));
     }
 }

@@ -1,6 +1,13 @@
 //! What breaks, and how it is repaired.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use fondaco_engine::Engine;
+
 use super::message::{Event, Happening};
+use super::replica::{Replica, TABLE};
+use super::scenario::Flaw;
 use super::world::World;
 
 /// The most disks that are lost in a run.
@@ -19,7 +26,7 @@ impl World {
         if let Some(node) = relied_on.filter(|_| self.rng.bool()) {
             return self.end(node);
         }
-        let kinds = if self.scenario.plan_every_ms.is_some() { 17 } else { 10 };
+        let kinds = if self.scenario.plan_every_ms.is_some() { 18 } else { 11 };
         match self.rng.u8(..kinds) {
             0..3 => self.end(process),
             3 => {
@@ -54,9 +61,13 @@ impl World {
                 let offset_ms = self.rng.i64(-OFFSET_MS_MAX..=OFFSET_MS_MAX);
                 self.note(|| format!("the clock of {process} is set {offset_ms} ms off"));
                 self.processes[process].offset_ms = offset_ms;
+                if let Some(replica) = &self.processes[process].replica {
+                    replica.machine.offset_ms.store(offset_ms, Relaxed);
+                }
             }
             9 => (0..self.processes.len()).for_each(|process| self.end(process)),
-            10..14 => {
+            10 => self.spoil(process),
+            11..15 => {
                 let for_us = self.rng.u64(second_us..30 * second_us);
                 self.note(|| format!("the coordinator of {process} hears nothing for {} ms", for_us / 1000));
                 self.processes[process].deaf_until_us = self.now_us + for_us;
@@ -75,8 +86,8 @@ impl World {
         }
     }
 
-    /// A process dies, and starts again later; maybe its machine lost power, or its disk, or an older copy of that was put
-    /// back. That something is lost, the node knows.
+    /// A process dies, or is stopped in good order, and starts again later; maybe its machine lost power, or its disk, or an
+    /// older copy of that was put back. That something is lost, the node knows.
     fn end(&mut self, process: usize) {
         if !self.processes[process].is_up || self.deaths >= self.scenario.deaths_max {
             return;
@@ -86,43 +97,134 @@ impl World {
         let nodes = &self.processes[..self.scenario.nodes];
         let is_missed = nodes.iter().any(|node| !node.is_up) || self.is_relied_on(process);
         let loses_power = self.scenario.loses_power && self.rng.bool();
-        let ended = &mut self.processes[process];
-        (ended.is_up, ended.stopped_until_us) = (false, 0);
-        ended.life += 1;
-        let waited = std::mem::take(&mut ended.waiting);
-        let unsynced = ended.replica.as_ref().map_or(0, |replica| replica.disk.unsynced());
-        let kept = self.rng.usize(..=unsynced);
-        if let Some(replica) = self.processes[process].replica.as_mut().filter(|_| loses_power) {
-            replica.disk.lose_power(kept);
+        let is_orderly = !loses_power && self.processes[process].is_running(self.now_us) && self.rng.u8(..4) == 0;
+        match is_orderly {
+            true => self.stop(process),
+            false => self.die(process),
+        }
+        if loses_power {
+            self.lose_power(process);
         }
         let may_lose_disk = self.scenario.loses_disk && self.survives_the_disk_of(process);
-        let loses_disk = may_lose_disk && self.rng.u8(..8) < if is_missed { 4 } else { 1 };
-        let is_put_back = loses_disk && self.scenario.remembers_deletions_for_long() && self.rng.bool();
-        if let Some(replica) = &mut self.processes[process].replica {
-            let copy = replica.copy.replace(replica.disk.copy()).filter(|_| is_put_back);
-            if loses_disk {
-                (replica.is_behind, replica.has_lost) = (true, true);
-                self.lost_disks += 1;
-                let became = if copy.is_some() {
-                    "an older copy of itself"
-                } else {
-                    "empty"
-                };
-                replica.disk = copy.unwrap_or_default();
-                self.note(|| format!("the disk of {process} is {became}"));
-            }
-        }
-        self.note(|| match loses_power {
-            true => format!("{process} loses power, and {} changes", unsynced - kept),
-            false => format!("{process} dies"),
-        });
-        for event in waited {
-            if let Event::Request { asker, .. } | Event::Synced { asker, .. } = event {
-                self.connection_broke(asker);
-            }
+        if may_lose_disk && self.rng.u8(..8) < if is_missed { 4 } else { 1 } {
+            self.lose_disk(process);
+        } else if let Some(replica) = &mut self.processes[process].replica {
+            replica.copy = Some((replica.disk().copy(), Arc::clone(&replica.table)));
         }
         let away_us = self.rng.u64(100_000..15_000_000);
         self.after(away_us, Happening::Restart(process));
+    }
+
+    /// A process is stopped in good order: what it has taken in it answers.
+    fn stop(&mut self, process: usize) {
+        self.outcome.stops += 1;
+        self.note(|| format!("{process} is stopped in good order"));
+        let replica = self.processes[process].replica.as_mut();
+        let (deeds, replies) = replica.map(Replica::stop).unwrap_or_default();
+        self.count(&deeds);
+        for (asker, reply) in replies {
+            self.answer(process, asker, reply);
+        }
+        self.is_down(process);
+    }
+
+    fn die(&mut self, process: usize) {
+        self.note(|| format!("{process} dies"));
+        let replica = self.processes[process].replica.as_mut();
+        let (deeds, askers) = replica.map(Replica::die).unwrap_or_default();
+        self.count(&deeds);
+        askers.into_iter().for_each(|asker| self.connection_broke(asker));
+        if self.scenario.flaw == Some(Flaw::KeepsIncarnation)
+            && let Some(replica) = &self.processes[process].replica
+        {
+            replica.say_that_it_ended_well();
+        }
+        self.is_down(process);
+    }
+
+    fn is_down(&mut self, process: usize) {
+        let ended = &mut self.processes[process];
+        (ended.is_up, ended.stopped_until_us) = (false, 0);
+        ended.life += 1;
+        for event in std::mem::take(&mut ended.waiting) {
+            if let Event::Request { asker, .. } = event {
+                self.connection_broke(asker);
+            }
+        }
+    }
+
+    fn lose_power(&mut self, process: usize) {
+        let Some(replica) = &mut self.processes[process].replica else {
+            return;
+        };
+        replica.boots += 1;
+        let unsynced = replica.disk().unsynced();
+        let kept = self.rng.usize(..=unsynced);
+        replica.disk().lose_power(kept);
+        self.note(|| format!("its machine loses power, and {} writes", unsynced - kept));
+    }
+
+    /// A disk is lost, or an older copy of it takes its place.
+    fn lose_disk(&mut self, process: usize) {
+        let is_put_back = self.scenario.remembers_deletions_for_long() && self.rng.bool();
+        let identity = self.rng.u64(1..);
+        let Some(replica) = &mut self.processes[process].replica else {
+            return;
+        };
+        let kept = replica
+            .kept_incarnation()
+            .filter(|_| self.scenario.flaw == Some(Flaw::KeepsIncarnation));
+        let identity = kept
+            .as_ref()
+            .and_then(|_| replica.disk().identity())
+            .unwrap_or(identity);
+        let now = (replica.disk().copy(), Arc::clone(&replica.table));
+        let copy = replica.copy.replace(now).filter(|_| is_put_back);
+        let is_noticed = self.scenario.flaw != Some(Flaw::AnswersForWhatItLost);
+        let became = match copy {
+            Some((disk, table)) => {
+                replica.disk().replace(Some(disk), identity);
+                (replica.table, replica.went_back) = (table, is_noticed);
+                "an older copy of itself"
+            }
+            None if is_noticed => {
+                replica.disk().replace(None, identity);
+                replica.remembers = false;
+                "empty"
+            }
+            None => {
+                replica.disk().lose_tables();
+                "empty, and does not know"
+            }
+        };
+        if let Some(kept) = kept {
+            replica.disk().set_incarnation(kept);
+            replica.went_back = false;
+        }
+        replica.has_lost = true;
+        self.lost_disks += 1;
+        self.outcome.disks += 1;
+        self.note(|| format!("the disk of {process} is {became}"));
+    }
+
+    /// A record cannot be read any more.
+    fn spoil(&mut self, process: usize) {
+        if process >= self.scenario.nodes || !self.scenario.loses_disk || !self.survives_the_disk_of(process) {
+            return;
+        }
+        let Some(replica) = &mut self.processes[process].replica else {
+            return;
+        };
+        let keys = replica.disk().keys(TABLE);
+        if keys.is_empty() {
+            return;
+        }
+        let key = keys[self.rng.usize(..keys.len())].clone();
+        replica.disk().spoil(TABLE, key.clone());
+        replica.has_lost = true;
+        self.lost_disks += 1;
+        self.outcome.unreadable += 1;
+        self.note(|| format!("{process} cannot read {key:?}"));
     }
 
     /// Whether what was acknowledged is there if a disk is lost: another node has it that has not lost its own, or has had
@@ -151,8 +253,17 @@ impl World {
         let coordinator = self.new_coordinator(process);
         let restarted = &mut self.processes[process];
         (restarted.is_up, restarted.coordinator) = (true, coordinator);
-        if let Some(replica) = &mut restarted.replica {
-            replica.restart(&self.store);
+        self.start_replica(process, false);
+        self.go_on(process);
+    }
+
+    /// The replica of a process starts.
+    pub(super) fn start_replica(&mut self, process: usize, is_first: bool) {
+        let Some(replica) = &mut self.processes[process].replica else {
+            return;
+        };
+        if let Err(error) = replica.start(&self.store, is_first) {
+            self.violated(format!("{process} cannot start: {error}"));
         }
     }
 
@@ -166,12 +277,13 @@ impl World {
         for event in std::mem::take(&mut self.processes[process].waiting) {
             self.after(1, Happening::To { process, life, event });
         }
+        self.go_on(process);
     }
 
     /// A disk is full, or has room again.
     pub(super) fn set_full(&mut self, process: usize, is_full: bool) {
-        if let Some(replica) = &mut self.processes[process].replica {
-            replica.is_full = is_full;
+        if let Some(replica) = &self.processes[process].replica {
+            replica.disk().set_full(is_full);
         }
     }
 

@@ -1,11 +1,19 @@
 //! The end of a run: whether replicas have become equal, and whether what they hold can be.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
-use fondaco_model::versioned::{HashTree, Record, Resolution, resolve};
+use fondaco_model::PartitionId;
+use fondaco_model::versioned::{Record, Resolution, record_hash, resolve};
+use fondaco_protocol::replica::{RecordPart, ReplicaOperation, ReplicaReply};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::coordinator::{count, values};
 use super::replica::{Replica, decode};
 use super::world::World;
+
+/// Where the key begins in a key of the table: behind the partition and the hash.
+const KEY_AT: usize = 10;
 
 impl World {
     /// Why the end is not there yet; nothing if it is.
@@ -14,54 +22,66 @@ impl World {
             if !at.coordinator.is_idle() {
                 return Some(format!("{process} has operations under way"));
             }
-            let hints = at.replica.as_ref().map_or(0, |replica| replica.disk.hints().len());
-            if hints > 0 {
-                return Some(format!("{process} keeps {hints} hints"));
+            let life = at.replica.as_ref().and_then(|replica| replica.life.as_ref());
+            let hinted = life.map_or(0, |life| life.driven.hinted_nodes());
+            if hinted > 0 {
+                return Some(format!("{process} keeps hints for {hinted} nodes"));
             }
         }
         let moving = self.moving();
         if moving.is_some() {
             return moving;
         }
-        for partition in 0..self.scenario.partitions {
-            let owners: Vec<&Replica> = self.replicas_of(partition).collect();
-            let Some((first, others)) = owners.split_first() else {
-                continue;
-            };
-            for other in others {
-                let (here, there) = (records(first, partition), records(other, partition));
-                if here != there {
-                    let of = |records: &[(&Bytes, &Bytes)]| -> Vec<String> {
-                        let words = |(key, record): &(&Bytes, &Bytes)| format!("{key:?}: {:?}", decode(record));
-                        records.iter().map(words).collect()
-                    };
-                    return Some(format!(
-                        "nodes {} and {} differ in partition {partition}:\n{:#?}\n{:#?}",
-                        first.node,
-                        other.node,
-                        of(&here),
-                        of(&there)
-                    ));
+        for partition in self.store.partitions.partitions() {
+            let mut held = Vec::new();
+            for replica in self.replicas_of(partition) {
+                match replica.records(partition) {
+                    Some(records) => held.push((replica.node, records)),
+                    None => return Some(format!("node {} may lack some of partition {partition}", replica.node)),
                 }
             }
+            let Some(((first, here), others)) = held.split_first() else {
+                continue;
+            };
+            if let Some((other, there)) = others.iter().find(|(_, there)| there != here) {
+                return Some(format!(
+                    "nodes {first} and {other} differ in partition {partition}:\n{:#?}\n{:#?}",
+                    words(here),
+                    words(there)
+                ));
+            }
         }
-        None
+        self.check_trees().err()
+    }
+
+    /// Reads what cannot be read, as clients do now and then: so it is found.
+    pub(super) fn read_what_is_spoilt(&self) {
+        for replica in self.processes.iter().filter_map(|process| process.replica.as_ref()) {
+            for table_key in replica.disk().unreadable() {
+                let operation = ReplicaOperation::Get {
+                    part: RecordPart::Full,
+                    keys: vec![table_key.slice(KEY_AT..)],
+                };
+                // It says that it cannot.
+                replica.ask_now(self.store.request(operation));
+            }
+        }
     }
 
     /// Holds what there is in the end to what was promised.
     pub(super) fn judge(&mut self) {
-        let mut checked = self.check_trees();
+        let mut checked = Ok(());
         let keys: Vec<Bytes> = match self.scenario.counts() {
             true => self.sums.keys().cloned().collect(),
             false => self.history.keys().cloned().collect(),
         };
         for key in keys {
-            let (partition, ..) = self.store.place(&key);
-            let record = self
+            let partition = self.store.partition_of(&key);
+            let held = self
                 .replicas_of(partition)
                 .next()
-                .and_then(|replica| replica.record(&self.store, &key));
-            let record = record.and_then(|record| decode(record).ok()).unwrap_or_default();
+                .and_then(|replica| replica.records(partition));
+            let record = held.and_then(|held| decode(held.get(&key)?)).unwrap_or_default();
             let outcome = match self.scenario.settings.resolution {
                 Resolution::Counter => self.sums.settled(&key, count(&record, self.now_us / 1000)),
                 Resolution::Latest => {
@@ -80,30 +100,40 @@ impl World {
 
     /// Whether hash trees are those of what is there.
     fn check_trees(&self) -> Result<(), String> {
-        for replica in self.processes.iter().filter_map(|process| process.replica.as_ref()) {
-            for (&number, partition) in &replica.partitions {
-                let mut tree = HashTree::default();
-                let held = replica.disk.records().iter().filter(|((at, ..), _)| *at == number);
-                held.for_each(|((_, hash, _), record)| tree.replace(*hash, None, Some(Record::digest(record))));
-                if tree.root() != partition.tree.root() {
-                    return Err(format!(
-                        "node {}: the hash tree of {number} is not that of its records",
-                        replica.node
-                    ));
+        for partition in self.store.partitions.partitions() {
+            for replica in self.replicas_of(partition) {
+                let mut expected = [0; 16];
+                for (key, record) in replica.records(partition).unwrap_or_default() {
+                    let hash = xxh3_64(&key);
+                    expected[(hash >> 60) as usize] ^= record_hash(hash, Record::digest(&record));
+                }
+                let operation = ReplicaOperation::Tree {
+                    partition,
+                    depth: 0,
+                    nodes: vec![0],
+                };
+                match replica.ask_now(self.store.request(operation)) {
+                    Some(ReplicaReply::Hashes { nodes, .. }) if nodes == [expected] => {}
+                    other => {
+                        return Err(format!(
+                            "node {}: the hash tree of {partition} is not that of its records: {other:?}",
+                            replica.node
+                        ));
+                    }
                 }
             }
         }
         Ok(())
     }
 
-    fn replicas_of(&self, partition: u32) -> impl Iterator<Item = &Replica> {
-        let owners = self.owners(partition);
+    fn replicas_of(&self, partition: PartitionId) -> impl Iterator<Item = &Replica> {
+        let owners = self.table.owners(partition);
         let replicas = self.processes.iter().filter_map(|process| process.replica.as_ref());
         replicas.filter(move |replica| owners.contains(&replica.node))
     }
 }
 
-fn records(replica: &Replica, partition: u32) -> Vec<(&Bytes, &Bytes)> {
-    let held = replica.disk.records().iter().filter(|((at, ..), _)| *at == partition);
-    held.map(|((_, _, key), record)| (key, record)).collect()
+fn words(records: &BTreeMap<Bytes, Bytes>) -> Vec<String> {
+    let words = |(key, record): (&Bytes, &Bytes)| format!("{key:?}: {:?}", decode(record));
+    records.iter().map(words).collect()
 }

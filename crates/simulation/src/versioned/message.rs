@@ -21,7 +21,7 @@ pub(super) struct Asker {
 pub(super) enum Matter {
     /// A request of an operation.
     Operation { number: u64, ask: AskId },
-    /// A piece of work that a node does by itself.
+    /// A chore of a node's replica.
     Chore(u64),
 }
 
@@ -35,12 +35,12 @@ pub(super) enum Event {
         of: Matter,
         answer: Result<ReplicaReply, Failure>,
     },
-    /// What was written is on the disk: who waited for that is told.
-    Synced {
-        mark: u64,
-        asker: Asker,
-        reply: ReplicaReply,
-    },
+    /// A shard of the replica commits what waits.
+    Commit(usize),
+    /// What a shard has committed is on the disk.
+    Sync(usize),
+    /// The chores of the replica are to go on.
+    Poll,
     /// An operation is to look at the clock.
     Wake(u64),
     /// A chore has taken too long.

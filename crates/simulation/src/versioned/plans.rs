@@ -7,11 +7,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use fondaco_model::{Member, Placement, replan};
 use fondaco_model::{NodeId, PartitionId, RoutingTable};
 
 use super::message::{Event, Happening};
+use super::replica::STORE_ID;
 use super::scenario::Flaw;
-use super::topology::id;
+use super::topology::{id, member};
 use super::world::World;
 
 /// How often it is looked whether a plan can go on, in microseconds, about.
@@ -43,6 +45,18 @@ impl World {
         if self.table.is_in_plan() {
             return;
         }
+        let is_shuffled = self.scenario.placement == Placement::Ring && self.rng.bool();
+        let next = match is_shuffled {
+            true => Some(self.shuffled_owners()),
+            false => self.planned_owners(),
+        };
+        if let Some(next) = next {
+            self.change_table("begun", |table| table.with_plan(next).unwrap_or_else(|_| table.clone()));
+        }
+    }
+
+    /// Any nodes for some of the partitions.
+    fn shuffled_owners(&mut self) -> Vec<Vec<NodeId>> {
         let mut next = self.table.all_owners().to_vec();
         for owners in &mut next {
             if self.rng.bool() {
@@ -52,7 +66,19 @@ impl World {
                 *owners = nodes;
             }
         }
-        self.change_table("begun", |table| table.with_plan(next).unwrap_or_else(|_| table.clone()));
+        next
+    }
+
+    /// What the real plan makes of it that some nodes are to hold nothing, and others something again; `None` if too few
+    /// would be left.
+    fn planned_owners(&mut self) -> Option<Vec<Vec<NodeId>>> {
+        let members = (0..self.scenario.nodes).map(|process| member(process, &self.scenario));
+        let mut members: Vec<Member> = members.collect();
+        members.retain(|_| self.rng.u8(..3) > 0);
+        let replicas = self.scenario.replicas;
+        let plan = replan(self.scenario.placement, &self.table, replicas, &members).ok()?;
+        let is_enough = plan.owners.iter().all(|owners| owners.len() == replicas as usize);
+        (plan.changes && is_enough).then_some(plan.owners)
     }
 
     /// The plan under way goes on, if it is time for that.
@@ -87,7 +113,7 @@ impl World {
     pub(super) fn report(&mut self, process: usize) {
         let at = &self.processes[process];
         let Some(replica) = &at.replica else { return };
-        let has_all = replica.has_all_planned(&self.store, &at.coordinator.live());
+        let has_all = replica.has_all();
         self.reports.insert(replica.node, (replica.table.epoch(), has_all));
     }
 
@@ -124,9 +150,9 @@ impl World {
         let at = &mut self.processes[process];
         if at.replica_deaf_until_us <= now_us
             && let Some(replica) = &mut at.replica
+            && let Err(error) = replica.hear(&self.store, &table, live)
         {
-            let live = at.coordinator.live();
-            replica.adopt(&self.store, &table, &live);
+            self.violated(format!("{process} cannot take in how the cluster is: {error}"));
         }
         if self.processes[process].deaf_until_us <= now_us {
             self.learn(process, live, &table);
@@ -160,8 +186,10 @@ impl World {
             if replica.table.epoch() != self.table.epoch() {
                 return Some(format!("the replica of {process} has not heard of the end of a plan"));
             }
-            if let Some((number, _)) = replica.partitions.iter().find(|(_, partition)| !partition.is_held) {
-                return Some(format!("{process} still has partition {number}, which others own"));
+            let status = replica.life.as_ref().and_then(|life| life.driven.status(STORE_ID));
+            let surplus = status.map_or(0, |status| status.surplus);
+            if surplus > 0 {
+                return Some(format!("{process} still has {surplus} partitions, which others own"));
             }
         }
         None

@@ -1,26 +1,44 @@
-//! A simulated replica: what a node does with requests. Records, dots and hash trees are real; what is not is
-//! the disk under them, and that one thing happens after the other.
+//! The replica of a node: the real one, which the world drives, on a disk that outlives its processes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use fondaco_model::versioned::{
-    DotSource, HashTree, Horizon, Record, ReplicaId, Update, VectorClock, VersionedSettings, record_hash,
-};
+use fondaco_model::versioned::{Record, VersionedSettings};
 use fondaco_model::{NodeId, PartitionCount, PartitionId, RoutingTable, StoreName};
 use fondaco_protocol::WireKey;
-use fondaco_protocol::replica::{
-    Held, KeyRecord, Known, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaError, ReplicaErrorCode,
-    ReplicaOperation, ReplicaReply, ReplicaRequest,
-};
-use fondaco_replica::exchange::{Hashes, LeafEntry, STEP_BITS, differences, leaf_digest};
-use fondaco_replica::written;
-use xxhash_rust::xxh3::xxh3_64;
+use fondaco_protocol::replica::{OnReply, ReplicaOperation, ReplicaReply, ReplicaRequest};
+use fondaco_replica::{DrivenReplicas, Engines, Peers, ReplicaCounter, ReplicaOptions, ReplicaView, ReplicatedStore};
+use parking_lot::Mutex;
 
-use super::disk::{Disk, RecordKey};
+use super::disk::{Disk, DiskCopy};
+use super::machine::{Machine, Outbox};
+use super::message::Asker;
 use super::scenario::Flaw;
-use super::upkeep::Chore;
+
+/// The number of the store, and when it was created.
+pub(super) const STORE_ID: u16 = 1;
+const CREATED_UNIX_MS: u64 = 7;
+
+/// The name of its table.
+pub(super) const TABLE: &str = "store-1-7";
+
+/// How often a partition is compared, about.
+const EXCHANGE_PERIOD: Duration = Duration::from_secs(4);
+
+/// How often it is looked for hints to hand over.
+const HANDOFF_PERIOD: Duration = Duration::from_millis(500);
+
+/// How often a node looks for deletions to forget.
+const SWEEP_PERIOD: Duration = Duration::from_secs(3);
+
+/// How long another node may take for a request in the background.
+const PEER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How many threads a node would commit with.
+const SHARDS: usize = 2;
 
 /// What all replicas know of the store.
 #[derive(Debug)]
@@ -30,384 +48,321 @@ pub(super) struct Store {
     pub(super) settings: VersionedSettings,
     /// How many nodes hold each partition.
     pub(super) replicas: usize,
+    pub(super) nodes: usize,
     pub(super) flaw: Option<Flaw>,
 }
 
 impl Store {
-    /// Where the record of a key stands.
-    pub(super) fn place(&self, key: &Bytes) -> RecordKey {
-        let partition = WireKey::new(&self.name, key).map_or(0, |key| self.partitions.partition_of(key.slot()).get());
-        (partition, xxh3_64(key), key.clone())
+    /// The partition of a key.
+    pub(super) fn partition_of(&self, key: &[u8]) -> PartitionId {
+        let key = WireKey::new(&self.name, key);
+        key.map_or(PartitionId::new(0), |key| self.partitions.partition_of(key.slot()))
     }
 }
 
-/// A partition of a replica.
-#[derive(Debug)]
-pub(super) struct Partition {
-    pub(super) tree: HashTree,
-    /// When the last exchange with each other replica began that came to its end, in milliseconds.
-    pub(super) exchanged: BTreeMap<NodeId, u64>,
-    /// Those of them that had all that they ever acknowledged.
-    pub(super) whole: BTreeSet<NodeId>,
-    /// What sweeps found: digests of records, and when, in milliseconds.
-    pub(super) found: BTreeMap<RecordKey, (u64, u64)>,
-    pub(super) exchange_at_us: u64,
-    /// Whether requests may ask for it; else it is deleted once its owners have all that is in it.
-    pub(super) is_held: bool,
-    /// How often the routing table has changed what it is to the node: exchanges that this fell into do not count.
-    pub(super) turn: u64,
-    /// Whether what was acknowledged here may be on other nodes alone.
-    pub(super) is_behind: bool,
-}
-
-/// A replica.
-#[derive(Debug)]
+/// The replica of a node.
 pub(super) struct Replica {
     pub(super) node: NodeId,
-    pub(super) disk: Disk,
-    /// A copy of the disk, as it was at an earlier end of the process.
-    pub(super) copy: Option<Disk>,
-    pub(super) is_full: bool,
-    /// Whether what was on its disk may be lost, and has not been had from others yet, as it knows.
-    pub(super) is_behind: bool,
-    /// Whether its disk was lost, and something of what it holds, or is to own, has not been had from others yet.
+    pub(super) machine: Arc<Machine>,
+    /// A copy of the disk, as it was at an earlier end of the process, with the routing table that it knew.
+    pub(super) copy: Option<(DiskCopy, Arc<RoutingTable>)>,
+    /// Whether its disk was lost, or a part of it, and something of what it holds, or is to own, has not been had from
+    /// others yet.
     pub(super) has_lost: bool,
-    pub(super) partitions: BTreeMap<u32, Partition>,
-    pub(super) chores: BTreeMap<u64, Chore>,
-    pub(super) sweep_at_us: u64,
-    /// The routing table that it goes by. It remembers it for its next life.
+    /// The routing table that it goes by.
     pub(super) table: Arc<RoutingTable>,
-    incarnation: u32,
-    dots: DotSource,
-    /// For how many keys its hash trees are made.
-    pub(super) tree_keys: u64,
+    /// Whether the next process remembers that.
+    pub(super) remembers: bool,
+    /// What the next process is told to be lost.
+    pub(super) went_back: bool,
+    /// How often the machine was started.
+    pub(super) boots: u32,
+    /// The process that runs.
+    pub(super) life: Option<Life>,
+}
+
+/// A process.
+pub(super) struct Life {
+    pub(super) driven: DrivenReplicas,
+    pub(super) outbox: Arc<Outbox>,
+    /// The chores that are polled.
+    pub(super) chores: Vec<Chore>,
+    /// What chores wait for.
+    pub(super) asks: BTreeMap<u64, OnReply>,
+    /// Of each shard, whether the world knows already when it goes on.
+    pub(super) is_busy: Vec<bool>,
+    /// When chores are polled next, in microseconds.
+    pub(super) polled_at_us: u64,
+    /// The epoch of the table and the nodes that it was told to be there.
+    told: Option<(u64, BTreeSet<NodeId>)>,
+}
+
+/// A chore of the replicas.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chore {
+    pub(super) number: usize,
+    pub(super) name: &'static str,
+}
+
+/// The chores that are polled: all but the one that lets engines go on that have found a loss while they were in use, which
+/// the disk here does not.
+fn polled(driven: &DrivenReplicas, flaw: Option<Flaw>) -> Vec<Chore> {
+    let chores = driven.chores().into_iter().enumerate();
+    let all = chores.map(|(number, name)| Chore { number, name });
+    let never = |name| name == "go on" || name == "reconcile" && flaw == Some(Flaw::NeverCompares);
+    all.filter(|chore| !never(chore.name)).collect()
+}
+
+/// What a process has done.
+#[derive(Debug, Default)]
+pub(super) struct Deeds {
+    pub(super) exchanges: u64,
+    pub(super) forgotten: u64,
+    pub(super) commits: u64,
 }
 
 impl Replica {
-    pub(super) fn new(node: NodeId, table: &Arc<RoutingTable>, replicas: usize, tree_keys: u64) -> Self {
-        let partition = |id: PartitionId| (id.get(), Partition::new(tree_keys));
+    pub(super) fn new(node: NodeId, machine: Machine, table: &Arc<RoutingTable>) -> Self {
         Self {
             node,
-            disk: Disk::default(),
+            machine: Arc::new(machine),
             copy: None,
-            is_full: false,
-            is_behind: false,
             has_lost: false,
-            partitions: table.partitions_of(node, replicas).map(partition).collect(),
             table: Arc::clone(table),
-            chores: BTreeMap::new(),
-            sweep_at_us: 0,
-            incarnation: 1,
-            dots: dots(node, 1),
-            tree_keys,
+            remembers: true,
+            went_back: false,
+            boots: 0,
+            life: None,
         }
     }
 
-    /// The process starts again, with what is on the disk.
-    pub(super) fn restart(&mut self, store: &Store) {
-        if store.flaw != Some(Flaw::KeepsIncarnation) {
-            self.incarnation += 1;
-        }
-        self.dots = dots(self.node, self.incarnation);
-        self.chores.clear();
-        self.sweep_at_us = 0;
-        let held = self.table.partitions_of(self.node, store.replicas);
-        let is_behind = self.is_behind && store.flaw != Some(Flaw::AnswersForWhatItLost);
-        let partition = |id: PartitionId| Partition {
-            is_behind: is_behind && self.table.owners(id).contains(&self.node),
-            ..Partition::new(self.tree_keys)
+    pub(super) fn disk(&self) -> &Disk {
+        &self.machine.disk
+    }
+
+    /// The process starts. The first one is there before the store is.
+    pub(super) fn start(&mut self, store: &Store, is_first: bool) -> Result<(), String> {
+        let outbox = Arc::new(Outbox::default());
+        let options = ReplicaOptions {
+            shards: SHARDS,
+            reserve_bytes: 1,
+            exchange_period: EXCHANGE_PERIOD,
+            handoff_period: HANDOFF_PERIOD,
+            sweep_period: SWEEP_PERIOD,
+            handoff_bytes_per_second: None,
+            exchange_bytes_per_second: None,
+            scan_bytes_per_second: None,
+            peer_timeout: PEER_TIMEOUT,
+            boot_id: Some(self.boots.to_string()),
+            ..ReplicaOptions::default()
         };
-        self.partitions = held.map(|id| (id.get(), partition(id))).collect();
-        for ((number, hash, _), record) in self.disk.records() {
-            let partition = self.partitions.entry(*number).or_insert_with(|| Partition {
-                is_held: false,
-                ..Partition::new(self.tree_keys)
-            });
-            partition.tree.replace(*hash, None, Some(Record::digest(record)));
+        let engines = Engines::new(Arc::new(self.machine.disk.clone()));
+        let host = Arc::clone(&self.machine);
+        let peers = Arc::clone(&outbox) as Arc<dyn Peers>;
+        let driven = DrivenReplicas::open(host, &engines, peers, options).map_err(|error| error.to_string())?;
+        if std::mem::take(&mut self.went_back) {
+            driven
+                .went_back("an older copy was put back")
+                .map_err(|error| error.to_string())?;
         }
-    }
-
-    /// Does what it is asked. These are the nodes that it takes to be there.
-    pub(super) fn serve(
-        &mut self,
-        store: &Store,
-        request: ReplicaRequest,
-        live: &BTreeSet<NodeId>,
-        now_unix_ms: u64,
-    ) -> ReplicaReply {
-        let is_counted = request.epoch.is_some();
-        if let Err(error) = self.admit(store, &request, live) {
-            return ReplicaReply::Error(error);
+        let shards = driven.shards();
+        self.life = Some(Life {
+            chores: polled(&driven, store.flaw),
+            driven,
+            outbox,
+            asks: BTreeMap::new(),
+            is_busy: vec![false; shards],
+            polled_at_us: u64::MAX,
+            told: None,
+        });
+        if is_first {
+            return self.tell(store, &BTreeSet::from([self.node]), Said::WithoutStore);
         }
-        let done = match request.operation {
-            ReplicaOperation::Get { part, keys } => {
-                let records = keys.iter().map(|key| Ok(self.get(store, key, part).into())).collect();
-                Ok(ReplicaReply::Records(records))
-            }
-            ReplicaOperation::GetOther { keys } => {
-                let records = keys.iter().map(|known| Ok(self.get_other(store, known))).collect();
-                Ok(ReplicaReply::Records(records))
-            }
-            ReplicaOperation::Put {
-                over,
-                key,
-                context,
-                update,
-                ..
-            } => self.put(store, &key, over, &context, update),
-            ReplicaOperation::Merge { records } => self.merge_all(store, records, now_unix_ms, is_counted),
-            ReplicaOperation::Hint { target, records } => self.hint(target, records),
-            ReplicaOperation::Tree {
-                partition,
-                depth,
-                nodes,
-            } => {
-                let Hashes { leaf_depth, nodes } = self.hashes(partition.get(), depth, &nodes);
-                Ok(ReplicaReply::Hashes {
-                    leaf_depth,
-                    nodes,
-                    is_whole: self.is_whole(partition.get()),
-                })
-            }
-            ReplicaOperation::Sync {
-                partition,
-                depth,
-                leaves,
-            } => Ok(self.compare(store, partition.get(), depth, &leaves, now_unix_ms)),
-            ReplicaOperation::OldestHint => {
-                let records = self.disk.hints().values().filter_map(|record| decode(record).ok());
-                Ok(ReplicaReply::OldestHint {
-                    now_unix_ms,
-                    oldest_unix_ms: records.map(|record| record.oldest_unix_ms()).min(),
-                })
-            }
-        };
-        done.unwrap_or_else(ReplicaReply::Error)
-    }
-
-    fn get(&self, store: &Store, key: &Bytes, part: RecordPart) -> Option<Bytes> {
-        let record = self.disk.records().get(&store.place(key))?;
-        match part {
-            RecordPart::Full => Some(record.clone()),
-            RecordPart::Context if store.flaw == Some(Flaw::TellsNoContext) => None,
-            RecordPart::Context => Some(decode(record).ok()?.context().to_bytes().into()),
-        }
-    }
-
-    fn get_other(&self, store: &Store, KnownKey { key, known }: &KnownKey) -> Held {
-        let record = self.get(store, key, RecordPart::Full);
-        let digest = record.as_deref().map(Record::stated_digest);
-        match known {
-            Known::Digest(_) if store.flaw == Some(Flaw::AlwaysHasTheSame) => Held::Same,
-            Known::Digest(known) if digest == Some(*known) => Held::Same,
-            Known::Awaited => digest.map(|digest| digest.to_be_bytes().to_vec().into()).into(),
-            Known::Digest(_) | Known::Nothing => record.into(),
-        }
-    }
-
-    fn put(
-        &mut self,
-        store: &Store,
-        key: &Bytes,
-        over: PutOver,
-        context: &VectorClock,
-        update: Update,
-    ) -> Result<ReplicaReply, ReplicaError> {
-        self.check_room()?;
-        let place = store.place(key);
-        let local = self.disk.records().get(&place).map(decode).transpose()?;
-        let nothing = VectorClock::new();
-        let context = match over {
-            PutOver::Context if store.flaw == Some(Flaw::IgnoresClientContext) => &nothing,
-            _ => context,
-        };
-        let record = written(local, store.settings.resolution, &mut self.dots, over, context, update)?;
-        let record = Bytes::from(record.to_bytes());
-        self.set(place, Some(record.clone()));
-        Ok(ReplicaReply::Written(record))
-    }
-
-    /// Joins records with what is there. Whether a coordinator counts on them to be there then.
-    pub(super) fn merge_all(
-        &mut self,
-        store: &Store,
-        records: Vec<KeyRecord>,
-        now_unix_ms: u64,
-        is_counted: bool,
-    ) -> Result<ReplicaReply, ReplicaError> {
-        self.check_room()?;
-        for KeyRecord { key, record } in records {
-            self.merge(store, &key, record, now_unix_ms, is_counted)?;
-        }
-        Ok(ReplicaReply::Done)
-    }
-
-    fn merge(
-        &mut self,
-        store: &Store,
-        key: &Bytes,
-        record: Bytes,
-        now_unix_ms: u64,
-        is_counted: bool,
-    ) -> Result<(), ReplicaError> {
-        let place = store.place(key);
-        let theirs = decode(&record)?;
-        let after = match self.disk.records().get(&place) {
-            Some(local) if *local == record => return Ok(()),
-            None if !is_counted && horizon(store, now_unix_ms).is_past(&theirs) => return Ok(()),
-            None => theirs,
-            Some(local) => {
-                let local = decode(local)?;
-                match store.flaw {
-                    Some(Flaw::MergesByTime) if local.quiet_since_unix_ms() >= theirs.quiet_since_unix_ms() => local,
-                    Some(Flaw::MergesByTime) => theirs,
-                    _ => local.merge(&theirs),
-                }
-            }
-        };
-        self.set(place, Some(after.to_bytes().into()));
-        Ok(())
-    }
-
-    fn hint(&mut self, target: NodeId, records: Vec<KeyRecord>) -> Result<ReplicaReply, ReplicaError> {
-        self.check_room()?;
-        for KeyRecord { key, record } in records {
-            let place = (target, key);
-            let record = match self.disk.hints().get(&place) {
-                Some(before) => decode(before)?.merge(&decode(&record)?).to_bytes().into(),
-                None => record,
-            };
-            self.disk.set_hint(place, Some(record));
-        }
-        Ok(ReplicaReply::Done)
-    }
-
-    /// Replaces a record, in the disk and in the hash tree.
-    pub(super) fn set(&mut self, place: RecordKey, record: Option<Bytes>) {
-        let digest = |record: &Bytes| Record::digest(record);
-        let before = self.disk.records().get(&place);
-        if before == record.as_ref() {
-            return;
-        }
-        let (before, after) = (before.map(digest), record.as_ref().map(digest));
-        if let Some(partition) = self.partitions.get_mut(&place.0) {
-            partition.tree.replace(place.1, before, after);
-        }
-        self.disk.set_record(place, record);
-    }
-
-    fn check_room(&self) -> Result<(), ReplicaError> {
-        match self.is_full {
-            true => Err(ReplicaError::new(ReplicaErrorCode::DiskFull, "the disk is full")),
+        match self.remembers {
+            true => self.tell(store, &BTreeSet::new(), Said::Remembered),
             false => Ok(()),
         }
     }
 
-    /// The hashes below nodes of a partition's tree.
-    pub(super) fn hashes(&self, partition: u32, depth: u8, nodes: &[u32]) -> Hashes {
-        let tree = self.partitions.get(&partition).map(|partition| &partition.tree);
-        let children = |&node: &u32| {
-            let known = tree.and_then(|tree| tree.children(depth, node));
-            known.unwrap_or_else(|| {
-                let mut children = [0; 16];
-                for ((_, hash, _), record) in self.range(partition, depth, node) {
-                    children[(hash >> (64 - depth - STEP_BITS) & 15) as usize] ^=
-                        record_hash(*hash, Record::digest(record));
-                }
-                children
-            })
+    /// The process dies: who waited for it hears nothing more from it.
+    pub(super) fn die(&mut self) -> (Deeds, Vec<Asker>) {
+        let Some(life) = self.life.take() else {
+            return (Deeds::default(), Vec::new());
         };
-        Hashes {
-            leaf_depth: tree.map_or(STEP_BITS, HashTree::leaf_bits),
-            nodes: nodes.iter().map(children).collect(),
-        }
+        let deeds = life.deeds();
+        let outbox = Arc::clone(&life.outbox);
+        drop(life);
+        let replies = outbox.take_replies();
+        (deeds, replies.into_iter().map(|(asker, _)| asker).collect())
     }
 
-    fn range(&self, partition: u32, depth: u8, node: u32) -> impl Iterator<Item = (&RecordKey, &Bytes)> {
-        let bits = u32::from(64 - depth);
-        let first = u64::from(node).checked_shl(bits).unwrap_or(0);
-        let last = first | u64::MAX.checked_shr(depth.into()).unwrap_or(0);
-        let records = self.disk.records().range((partition, first, Bytes::new())..);
-        records.take_while(move |((at, hash, _), _)| *at == partition && *hash <= last)
-    }
-
-    /// What is held in a leaf.
-    pub(super) fn leaf(&self, store: &Store, partition: u32, depth: u8, leaf: u32, now_unix_ms: u64) -> Vec<LeafEntry> {
-        let entry = |((_, hash, key), record): (&RecordKey, &Bytes)| LeafEntry {
-            key: key.clone(),
-            digest: leaf_digest(*hash, Record::digest(record)),
-            is_past: decode(record).is_ok_and(|record| horizon(store, now_unix_ms).is_past(&record)),
+    /// The process ends in good order: what it has still answered.
+    pub(super) fn stop(&mut self) -> (Deeds, Vec<(Asker, ReplicaReply)>) {
+        let Some(life) = self.life.take() else {
+            return (Deeds::default(), Vec::new());
         };
-        self.range(partition, depth, leaf).map(entry).collect()
+        let deeds = life.deeds();
+        life.driven.close();
+        (deeds, life.outbox.take_replies())
     }
 
-    fn compare(
-        &self,
+    /// The file of incarnations says that the process has ended in good order.
+    pub(super) fn say_that_it_ended_well(&self) {
+        let file = self.disk().incarnation().unwrap_or_default();
+        let text = String::from_utf8_lossy(&file).replace("\"ended\":false", "\"ended\":true");
+        self.disk().set_incarnation(text.into_bytes());
+    }
+
+    /// The file of incarnations, as if something was lost, and nothing of the incarnation that lasts.
+    pub(super) fn kept_incarnation(&self) -> Option<Vec<u8>> {
+        let file = self.disk().incarnation()?;
+        let text = String::from_utf8_lossy(&file).replace("\"behind\":false", "\"behind\":true");
+        Some(text.into_bytes())
+    }
+
+    /// Hears how the cluster is, unless it knows. It never goes back.
+    pub(super) fn hear(
+        &mut self,
         store: &Store,
-        partition: u32,
-        depth: u8,
-        leaves: &[LeafDigests],
-        now_unix_ms: u64,
-    ) -> ReplicaReply {
-        let (mut records, mut contexts, mut lacking) = (Vec::new(), Vec::new(), Vec::new());
-        for LeafDigests { leaf, digests } in leaves {
-            let own = self.leaf(store, partition, depth, *leaf, now_unix_ms);
-            let found = differences(&own, digests);
-            let held = |key: Bytes| {
-                let record = self.disk.records().get(&store.place(&key))?.clone();
-                Some(KeyRecord { key, record })
-            };
-            records.extend(found.lacked_there.into_iter().filter_map(held));
-            let differing = found.differing.into_iter().filter_map(held);
-            contexts.extend(differing.filter_map(|pair| {
-                let record = decode(&pair.record).ok()?.context().to_bytes().into();
-                Some(KeyRecord { record, ..pair })
-            }));
-            lacking.extend(found.lacked_here);
+        table: &Arc<RoutingTable>,
+        live: &BTreeSet<NodeId>,
+    ) -> Result<(), String> {
+        let Some(life) = &self.life else { return Ok(()) };
+        let is_known = |(epoch, known): &(u64, BTreeSet<NodeId>)| *epoch == table.epoch() && known == live;
+        if life.told.as_ref().is_some_and(is_known) {
+            return Ok(());
         }
-        ReplicaReply::Differences {
-            records,
-            contexts,
-            lacking,
-            is_whole: self.is_whole(partition),
+        let is_new = table.epoch() > self.table.epoch();
+        if is_new {
+            self.table = Arc::clone(table);
+        }
+        self.remembers = true;
+        if is_new && store.flaw == Some(Flaw::OwnsWhatItLost) {
+            self.tell(store, live, Said::WithoutStore)?;
+        }
+        self.tell(store, live, Said::All)
+    }
+
+    fn tell(&mut self, store: &Store, live: &BTreeSet<NodeId>, said: Said) -> Result<(), String> {
+        let Some(life) = &mut self.life else { return Ok(()) };
+        let stores = match said {
+            Said::WithoutStore => Vec::new(),
+            Said::Remembered | Said::All => vec![store.replicated()],
+        };
+        let nodes = (0..store.nodes).map(super::topology::id);
+        let view = ReplicaView {
+            node: self.node,
+            table: Arc::clone(&self.table),
+            nodes: nodes.map(|node| (node, live.contains(&node))).collect(),
+            stores,
+            dropped: Vec::new(),
+            is_remembered: matches!(said, Said::Remembered),
+        };
+        if matches!(said, Said::All) {
+            life.told = Some((self.table.epoch(), live.clone()));
+        }
+        life.driven.set_view(&view).map_err(|error| error.to_string())
+    }
+
+    /// Whether it has what the plan under way gives it, and all that it ever had.
+    pub(super) fn has_all(&self) -> bool {
+        let status = self.life.as_ref().filter(|life| life.told.is_some());
+        let status = status.and_then(|life| life.driven.status(STORE_ID));
+        status.is_some_and(|status| status.held == status.synchronised)
+    }
+
+    /// Looks whether what was lost is here again.
+    pub(super) fn look_what_is_lost(&mut self) {
+        let is_behind = |life: &Life| life.driven.partitions_behind() > 0;
+        self.has_lost &=
+            !self.has_all() || self.life.as_ref().is_none_or(is_behind) || !self.disk().unreadable().is_empty();
+    }
+
+    /// Gives up what it has lost and no other node has.
+    pub(super) fn accept_losses(&self) -> Result<(), String> {
+        let Some(life) = &self.life else { return Ok(()) };
+        let losses = life.driven.losses().into_iter();
+        for loss in losses.filter(|loss| loss.partitions_alone > 0) {
+            life.driven.accept_loss(&loss.id).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Asks what is answered at once.
+    pub(super) fn ask_now(&self, request: ReplicaRequest) -> Option<ReplicaReply> {
+        let answer = Arc::new(Mutex::new(None));
+        let theirs = Arc::clone(&answer);
+        let life = self.life.as_ref()?;
+        life.driven.request(request, move |reply| *theirs.lock() = Some(reply));
+        answer.lock().take()
+    }
+
+    /// All that it can read of a partition that it owns; `None` while it may lack something.
+    pub(super) fn records(&self, partition: PartitionId) -> Option<BTreeMap<Bytes, Bytes>> {
+        let life = self.life.as_ref()?;
+        let page = life
+            .driven
+            .records_page(STORE_ID, partition, None, None, usize::MAX)
+            .ok()??;
+        // What cannot be read has no bytes.
+        let readable = page.records.into_iter().filter(|pair| !pair.record.is_empty());
+        Some(readable.map(|pair| (pair.key, pair.record)).collect())
+    }
+}
+
+/// What a replica is told.
+enum Said {
+    /// What an earlier process knew.
+    Remembered,
+    /// The cluster, before the store was created.
+    WithoutStore,
+    All,
+}
+
+impl Store {
+    /// A request of nobody who counts who answers it.
+    pub(super) fn request(&self, operation: ReplicaOperation) -> ReplicaRequest {
+        ReplicaRequest {
+            store_id: STORE_ID,
+            store: self.name.clone(),
+            timeout_ms: 1_000,
+            epoch: None,
+            operation,
         }
     }
 
-    /// The record under a key.
-    pub(super) fn record(&self, store: &Store, key: &Bytes) -> Option<&Bytes> {
-        self.disk.records().get(&store.place(key))
-    }
-}
-
-impl Partition {
-    pub(super) fn new(tree_keys: u64) -> Self {
-        Self {
-            tree: HashTree::for_keys(tree_keys),
-            exchanged: BTreeMap::new(),
-            whole: BTreeSet::new(),
-            found: BTreeMap::new(),
-            exchange_at_us: 0,
-            is_held: true,
-            turn: 0,
-            is_behind: false,
+    fn replicated(&self) -> ReplicatedStore {
+        let mut settings = self.settings;
+        if self.flaw == Some(Flaw::CollectsEarly) {
+            settings.tombstone_grace_ms = 0;
+        }
+        ReplicatedStore {
+            id: STORE_ID,
+            name: self.name.clone(),
+            created_unix_ms: CREATED_UNIX_MS,
+            replicas: self.replicas,
+            settings,
         }
     }
 }
 
-fn dots(node: NodeId, incarnation: u32) -> DotSource {
-    DotSource::new(ReplicaId { node, incarnation }, 0)
-}
-
-/// What a replica knows that has compared nothing, and of no hints.
-pub(super) fn horizon(store: &Store, now_unix_ms: u64) -> Horizon {
-    Horizon {
-        now_unix_ms,
-        grace_ms: store.settings.tombstone_grace_ms,
-        compared_ms: None,
-        oldest_hint_unix_ms: None,
+impl Life {
+    pub(super) fn deeds(&self) -> Deeds {
+        Deeds {
+            exchanges: self.driven.counter(ReplicaCounter::Exchanges),
+            forgotten: self.driven.counter(ReplicaCounter::Collected),
+            commits: self.driven.counter(ReplicaCounter::Commits),
+        }
     }
 }
 
-pub(super) fn decode(record: &Bytes) -> Result<Record, ReplicaError> {
-    Record::decode(record.clone()).map_err(|error| ReplicaError::new(ReplicaErrorCode::Corrupt, error.to_string()))
+impl fmt::Debug for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Replica of {}", self.node)
+    }
+}
+
+/// The record under a key; none if it cannot be understood.
+pub(super) fn decode(record: &Bytes) -> Option<Record> {
+    Record::decode(record.clone()).ok()
 }

@@ -1,7 +1,8 @@
 //! What is simulated: how large, with which settings, for how long, and what is wrong with it.
 
 use fastrand::Rng;
-use fondaco_model::versioned::{Durability, Handoff, Resolution, VersionedSettings};
+use fondaco_model::Placement;
+use fondaco_model::versioned::{Durability, EngineKind, Handoff, Resolution, VersionedSettings};
 
 use super::history::Promise;
 
@@ -23,6 +24,8 @@ pub struct Scenario {
     pub clients: usize,
     /// How many zones the nodes stand in.
     pub zones: usize,
+    /// How partitions get their nodes. Grouped, there are as many groups as replicas.
+    pub placement: Placement,
     /// How many partitions there are; a power of two.
     pub partitions: u32,
     /// How many nodes hold each.
@@ -54,16 +57,16 @@ pub struct Scenario {
 }
 
 /// A rule broken on purpose, to show that the simulation notices. None of them is in the real code: they falsify
-/// what it is told, or what becomes of what it says.
+/// what it is told, or what becomes of what it says, or what is on its disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
     /// Coordinators take a write for done when one replica fewer has it than W.
     CountsOneWriteTooFew,
     /// Coordinators take a read for done when one replica fewer has answered than R.
     CountsOneReadTooFew,
-    /// Of two records, the one with the newest write is kept, and not their join.
+    /// Of two records, a replica that is sent one keeps its own where that has the newer write, and does not join them.
     MergesByTime,
-    /// Deletions are forgotten when they are found.
+    /// Deletions are forgotten as soon as all have been compared: replicas are told of no time for which to remember them.
     CollectsEarly,
     /// Replicas say that they have seen nothing when they are asked for contexts.
     TellsNoContext,
@@ -77,7 +80,7 @@ pub enum Flaw {
     AlwaysHasTheSame,
     /// Replicas do not look at the context that a client has read.
     IgnoresClientContext,
-    /// A node that comes back goes on with its incarnation.
+    /// A node that comes back goes on with its incarnation, although it did not end in good order, or its disk was lost.
     KeepsIncarnation,
     /// Replicas of stores that sync acknowledge before.
     AcknowledgesUnsynced,
@@ -142,6 +145,7 @@ impl Scenario {
             nodes,
             clients: rng.usize(0..=2),
             zones: rng.usize(1..=2),
+            placement: Placement::Ring,
             partitions: 1 << rng.u32(0..=2),
             replicas,
             settings,
@@ -167,6 +171,7 @@ impl Scenario {
             (settings.preferred_reads, settings.preferred_writes) = (1, replicas);
             scenario.keys = rng.usize(8..=40);
         }
+        scenario.placement = [Placement::Ring, Placement::Zoned, Placement::Grouped][rng.usize(..3)];
         scenario
     }
 
@@ -198,6 +203,22 @@ impl Scenario {
     pub fn with_flaw(mut self, flaw: Flaw) -> Self {
         self.flaw = Some(flaw);
         self
+    }
+
+    /// Whether a flaw can make a difference here that is noticed: a cheap look, before a run.
+    pub fn may_show(&self, flaw: Flaw) -> bool {
+        let moves = self.plan_every_ms.is_some();
+        let promises = self.promise().reads_see_writes;
+        match flaw {
+            Flaw::AnswersForWhatItLost | Flaw::CountsWhoIsBehind => self.loses_disk && promises,
+            Flaw::OwnsWhatItLost => self.loses_disk && moves && promises,
+            Flaw::TakesAnyTable | Flaw::FinishesAtOnce => moves && promises,
+            Flaw::KeepsIncarnation => self.loses_disk || self.loses_power,
+            Flaw::AcknowledgesUnsynced => self.settings.durability == Durability::Fsync,
+            Flaw::AddsTwice => self.counts(),
+            Flaw::DropsHints => self.settings.handoff != Handoff::None,
+            _ => true,
+        }
     }
 
     /// What the store promises, given what happens to it.
@@ -256,5 +277,6 @@ fn settings(replicas: u32, nodes: usize, rng: &mut Rng) -> VersionedSettings {
         Resolution::Counter,
     ][rng.usize(..4)];
     settings.tombstone_grace_ms = GRACE_MS;
+    settings.engine = EngineKind::Disk;
     settings
 }

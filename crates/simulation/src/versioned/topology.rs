@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use fondaco_client::quorum::Home;
 use fondaco_model::cluster::{Topology, TopologyNode, TopologyStore};
-use fondaco_model::{Identity, NodeId, PartitionCount, PartitionId, RoutingTable, StoreKind, StoreName};
+use fondaco_model::{Identity, NodeId, PartitionCount, RoutingTable, StoreKind, StoreName};
+use fondaco_model::{Member, Placement, place};
 
 use super::coordinator::Coordinator;
+use super::scenario::Scenario;
 use super::world::World;
 
 impl World {
@@ -21,11 +23,6 @@ impl World {
         Coordinator::new(Home { node, zone }, self.topology(&all, table), Arc::clone(table))
     }
 
-    /// The owners of a partition, in the order of the routing table.
-    pub(super) fn owners(&self, partition: u32) -> &[NodeId] {
-        self.table.owners(PartitionId::new(partition))
-    }
-
     /// The topology in which these nodes are live, and partitions are where this table says.
     pub(super) fn topology(&self, live: &BTreeSet<NodeId>, table: &RoutingTable) -> Topology {
         let node = |place: usize| {
@@ -34,7 +31,7 @@ impl World {
                 resp: format!("10.0.0.{}:6500", place + 1),
                 http: String::new(),
                 zone: zone(place, self.scenario.zones),
-                group: None,
+                group: member(place, &self.scenario).group,
                 live: live.contains(&id(place)),
             };
             (id(place), node)
@@ -68,12 +65,23 @@ impl World {
 }
 
 /// The first routing table.
-pub(super) fn first_table(nodes: usize, replicas: u32, partitions: PartitionCount) -> RoutingTable {
-    let owner = |number: u32, place: u32| id((number + place) as usize % nodes);
-    let owners = |number: u32| (0..replicas).map(|place| owner(number, place)).collect();
-    let lists = (0..partitions.get()).map(owners).collect();
-    // There are at least as many nodes as replicas.
+pub(super) fn first_table(scenario: &Scenario, partitions: PartitionCount) -> RoutingTable {
+    let members: Vec<Member> = (0..scenario.nodes).map(|process| member(process, scenario)).collect();
+    let lists = place(scenario.placement, partitions, scenario.replicas, &members);
+    // There are at least as many nodes as replicas, and as many groups.
+    let lists = lists.unwrap_or_else(|error| unreachable!("{error}"));
     RoutingTable::first(partitions, lists).unwrap_or_else(|error| unreachable!("{error}"))
+}
+
+/// A node, as far as its place matters.
+pub(super) fn member(process: usize, scenario: &Scenario) -> Member {
+    Member {
+        id: id(process),
+        zone: zone(process, scenario.zones),
+        group: (scenario.placement == Placement::Grouped)
+            .then(|| format!("group-{}", process % scenario.replicas as usize)),
+        weight: 1,
+    }
 }
 
 /// The node that a process is.

@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use fondaco_model::{NodeId, RoutingTable};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::coordinator::Coordinator;
+use super::disk::Disk;
 use super::history::History;
+use super::machine::{self, Machine, WorldClock};
 use super::message::{Event, Happening, Matter};
 use super::network::Network;
-use super::replica::{Replica, Store};
-use super::scenario::Scenario;
+use super::replica::{Deeds, Life, Replica, Store};
+use super::scenario::{Flaw, Scenario};
 use super::sums::Sums;
 use super::topology::{first_table, id, name, partitions};
 use crate::outcome::Violation;
@@ -22,9 +25,6 @@ const TICK_US: u64 = 250_000;
 
 /// How long the coordination service waits for word of a node, in microseconds.
 const SESSION_US: u64 = 3_000_000;
-
-/// When the world begins by the clocks on its walls, in milliseconds since 1970.
-const BEGINS_UNIX_MS: u64 = 1_700_000_000_000;
 
 /// How often it is looked in the end whether all is well, in microseconds.
 const LOOK_US: u64 = 1_000_000;
@@ -52,7 +52,7 @@ pub fn simulate_traced(scenario: &Scenario) -> Result<Outcome, Violation> {
 }
 
 /// What came of a run.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Operations that did what they were to do.
     pub answered: u64,
@@ -62,16 +62,26 @@ pub struct Outcome {
     pub acknowledged: u64,
     /// Comparisons of two replicas that came to their end.
     pub exchanges: u64,
+    /// Groups of writes that were committed together.
+    pub commits: u64,
     /// Deletions that replicas have forgotten.
     pub forgotten: u64,
     /// Steps of plans that move partitions: that they began, were given up, switched or finished.
     pub steps_of_plans: u64,
     /// How often processes ended.
     pub deaths: u32,
+    /// How often they did so in good order.
+    pub stops: u64,
+    /// How many disks were lost, or replaced by older copies.
+    pub disks: u64,
+    /// How many records became unreadable.
+    pub unreadable: u64,
     /// How many events there were.
     pub events: u64,
     /// How long it took, in the world's milliseconds.
     pub took_ms: u64,
+    /// A hash of when what happened: that of another run of the scenario is the same.
+    pub trace: u64,
 }
 
 /// A node, or a client that is none.
@@ -106,6 +116,8 @@ pub(super) struct World {
     pub(super) table: Arc<RoutingTable>,
     pub(super) rng: Rng,
     pub(super) now_us: u64,
+    /// The same, for replicas.
+    pub(super) clock: Arc<WorldClock>,
     pub(super) network: Network,
     pub(super) processes: Vec<Process>,
     pub(super) history: History,
@@ -134,9 +146,10 @@ impl World {
             partitions: partitions(scenario.partitions),
             settings: scenario.settings,
             replicas: scenario.replicas as usize,
+            nodes: scenario.nodes,
             flaw: scenario.flaw,
         };
-        let table = first_table(scenario.nodes, scenario.replicas, store.partitions);
+        let table = first_table(scenario, store.partitions);
         let mut world = Self {
             scenario: scenario.clone(),
             table: Arc::new(table),
@@ -144,6 +157,7 @@ impl World {
             network: Network::new(&mut rng),
             rng,
             now_us: 1,
+            clock: WorldClock::new(),
             processes: Vec::new(),
             history: History::new(scenario.promise()),
             sums: Sums::new(scenario.promise()),
@@ -163,9 +177,7 @@ impl World {
         for process in 0..scenario.nodes + scenario.clients {
             let is_node = process < scenario.nodes;
             let coordinator = world.new_coordinator(process);
-            let tree_keys = world.rng.u64(..2_000);
-            let replica = || Replica::new(id(process), &world.table, scenario.replicas as usize, tree_keys);
-            let replica = is_node.then(replica);
+            let replica = is_node.then(|| world.new_replica(process));
             world.processes.push(Process {
                 life: 0,
                 is_up: true,
@@ -181,11 +193,26 @@ impl World {
             let first_us = world.rng.u64(..TICK_US);
             world.after(first_us, Happening::Tick(process));
         }
+        for process in 0..scenario.nodes {
+            world.start_replica(process, true);
+        }
         world.after(1, Happening::Operate);
         world.after(scenario.fault_every_ms * 1_000, Happening::Fault);
         world.begin_plans();
         world.after(scenario.busy_ms * 1_000, Happening::Calm);
         world
+    }
+
+    fn new_replica(&mut self, process: usize) -> Replica {
+        let never_syncs = self.scenario.flaw == Some(Flaw::AcknowledgesUnsynced);
+        let disk = Disk::new(self.rng.u64(1..), self.rng.u64(..2_000), never_syncs);
+        let machine = Machine {
+            clock: Arc::clone(&self.clock),
+            disk,
+            offset_ms: 0.into(),
+            rng: Rng::with_seed(self.rng.u64(..)).into(),
+        };
+        Replica::new(id(process), machine, &self.table)
     }
 
     fn run(mut self) -> Result<Outcome, Violation> {
@@ -195,6 +222,7 @@ impl World {
         while let Some(Reverse((at_us, number))) = self.agenda.pop() {
             if self.is_calm && at_us >= look_us {
                 look_us = at_us + LOOK_US;
+                self.read_what_is_spoilt();
                 let unsettled = self.unsettled();
                 if unsettled.is_none() {
                     self.judge();
@@ -206,10 +234,15 @@ impl World {
                 }
             }
             self.now_us = self.now_us.max(at_us);
+            self.clock.set(self.now_us);
             if let Some(happening) = self.happenings.remove(&number) {
                 self.happen(happening);
             }
             self.outcome.events += 1;
+            self.outcome.trace = xxh3_64_with_seed(
+                &[at_us.to_le_bytes(), number.to_le_bytes()].concat(),
+                self.outcome.trace,
+            );
             if self.outcome.events > EVENTS_MAX {
                 self.violated(format!("after {EVENTS_MAX} events there is no end"));
             }
@@ -218,6 +251,15 @@ impl World {
             }
         }
         let took_ms = self.now_us / 1_000;
+        for process in 0..self.processes.len() {
+            let life = self.processes[process]
+                .replica
+                .as_ref()
+                .and_then(|replica| replica.life.as_ref());
+            if let Some(deeds) = life.map(Life::deeds) {
+                self.count(&deeds);
+            }
+        }
         if let Some(what) = self.violation {
             return Err(Violation {
                 seed: self.scenario.seed,
@@ -236,12 +278,16 @@ impl World {
 
     fn happen(&mut self, happening: Happening) {
         match happening {
-            Happening::To { process, life, event } => self.happen_to(process, life, event),
+            Happening::To { process, life, event } => {
+                self.happen_to(process, life, event);
+                self.go_on(process);
+            }
             Happening::Tick(process) => {
                 let next_us = self.rng.u64(TICK_US / 2..TICK_US * 3 / 2);
                 self.after(next_us, Happening::Tick(process));
                 if self.processes[process].is_running(self.now_us) {
                     self.look_around(process);
+                    self.go_on(process);
                 }
             }
             Happening::Operate if !self.is_calm => {
@@ -274,7 +320,7 @@ impl World {
     fn happen_to(&mut self, process: usize, life: u32, event: Event) {
         let at = &mut self.processes[process];
         if !at.is_up || at.life != life {
-            if let Event::Request { asker, .. } | Event::Synced { asker, .. } = event {
+            if let Event::Request { asker, .. } = event {
                 self.connection_broke(asker);
             }
             return;
@@ -288,22 +334,15 @@ impl World {
                 Matter::Operation { number, ask } => self.operation_answered(process, number, ask, answer),
                 Matter::Chore(number) => self.chore_answered(process, number, answer),
             },
-            Event::Synced { mark, asker, reply } => {
-                if let Some(replica) = &mut at.replica {
-                    replica.disk.sync(mark);
-                }
-                self.answer(process, asker, reply);
-            }
+            Event::Commit(shard) => self.commit(process, shard),
+            Event::Sync(shard) => self.sync(process, shard),
+            Event::Poll => self.polled(process),
             Event::Wake(number) => self.wake_operation(process, number),
             Event::Told(table) => {
                 let live = at.coordinator.live();
                 self.learn(process, &live, &table);
             }
-            Event::ChoreEnds(number) => {
-                if let Some(replica) = &mut at.replica {
-                    replica.chores.remove(&number);
-                }
-            }
+            Event::ChoreEnds(number) => self.chore_ends(process, number),
         }
     }
 
@@ -319,6 +358,15 @@ impl World {
             self.hear(process, &live);
             self.report(process);
         }
+        if let Some(replica) = &mut self.processes[process].replica {
+            replica.look_what_is_lost();
+            // An operator gives up what no other node has: not at once.
+            if self.rng.u8(..16) == 0
+                && let Err(error) = replica.accept_losses()
+            {
+                self.violated(format!("{process} cannot give up what is lost: {error}"));
+            }
+        }
         for node in self.processes[process].coordinator.to_probe(now_us) {
             let place = node.get() as usize - 1;
             let is_there = self.processes[place].is_running(now_us)
@@ -326,7 +374,6 @@ impl World {
                 && self.network.reaches(place, process);
             self.processes[process].coordinator.probed(node, is_there, now_us);
         }
-        self.look_after(process);
     }
 
     /// Whether the coordination service takes a node to be there.
@@ -336,7 +383,7 @@ impl World {
 
     /// What time it is by the clock of a process, in milliseconds since 1970.
     pub(super) fn unix_ms(&self, process: usize) -> u64 {
-        (BEGINS_UNIX_MS + self.now_us / 1_000).saturating_add_signed(self.processes[process].offset_ms)
+        machine::unix_ms(self.now_us, self.processes[process].offset_ms)
     }
 
     /// Something is to happen in so many microseconds.
@@ -344,6 +391,13 @@ impl World {
         self.last_happening += 1;
         self.agenda.push(Reverse((self.now_us + after_us, self.last_happening)));
         self.happenings.insert(self.last_happening, happening);
+    }
+
+    /// What a process has done is counted when it ends.
+    pub(super) fn count(&mut self, deeds: &Deeds) {
+        self.outcome.exchanges += deeds.exchanges;
+        self.outcome.forgotten += deeds.forgotten;
+        self.outcome.commits += deeds.commits;
     }
 
     /// A promise is broken: the first is told.
