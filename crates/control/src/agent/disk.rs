@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_fetch::discard_leftovers;
-use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Version};
+use fondaco_format::{FormatError, MANIFEST_FILE, Manifest, Version};
 use fondaco_model::cluster::{LocalVersion, ReplicaKey};
 use fondaco_model::{PartitionId, PartitionSet, StoreName, VersionNumber};
 use fondaco_node::SharedCatalog;
@@ -227,7 +227,8 @@ impl Disk {
         found.problem = Some(error.to_string());
         if !matches!(error, FormatError::CorruptManifest { .. }) {
             let manifest = fs::read(complete.join(MANIFEST_FILE)).ok();
-            found.local.manifest_checksum = manifest.map(|bytes| Checksum::of(&bytes).to_string());
+            let identity = manifest.and_then(|bytes| Manifest::identity(&bytes).ok());
+            found.local.manifest_checksum = identity.map(|identity| identity.to_string());
         }
         found
     }
@@ -480,15 +481,9 @@ fn warn_of_mappings() {
 
 fn open(dir: &Path) -> Result<OnDisk, FormatError> {
     let version = Version::open(dir)?;
-    let path = dir.join(MANIFEST_FILE);
-    let manifest = fs::read(&path).map_err(|source| FormatError::Io {
-        action: "read",
-        path,
-        source,
-    })?;
     Ok(OnDisk {
         local: LocalVersion {
-            manifest_checksum: Some(Checksum::of(&manifest).to_string()),
+            manifest_checksum: Some(version.identity().to_string()),
             open: version.held().collect(),
             ..LocalVersion::default()
         },

@@ -125,7 +125,7 @@ fn names_offsets_and_lengths_that_the_manifest_does_not_have_are_refused() {
         "manifest.json",
         "given-away",
         "p00000-c0099.data",
-        "p00000-c0000.data.part",
+        "p00000-c0000-0123456789abcdef.data.part",
     ] {
         let (status, answer) = put(client, &upload, name, 0, b"x");
         assert_eq!((status, code(&answer)), (404, "file_not_found"), "{name}");

@@ -1,5 +1,7 @@
 //! Fetching versions, and parts of them, from sources that fail, lie, and are slow.
 
+#[path = "../../../format/tests/written/files.rs"]
+mod files;
 mod mounted;
 mod one_source;
 mod partitions;
