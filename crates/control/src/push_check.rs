@@ -11,6 +11,7 @@ use fondaco_model::cluster::{ClusterView, StoreRecord, VersionDetail};
 use fondaco_model::{NodeId, PartitionSet, StoreName};
 use fondaco_storage::Location;
 
+use crate::data_dir::version_dirs;
 use crate::error::ControlError;
 use crate::operator::Operator;
 use crate::status::DryRun;
@@ -127,6 +128,7 @@ impl PushCheck {
                     manifest_checksum: None,
                     fetching_dir: &dir,
                     version_dir: &dir,
+                    siblings: &version_dirs(&dir),
                     reserve_bytes: self.reserve_bytes,
                 };
                 let sources = Sources::new([Box::new(Arc::clone(&source)) as Box<dyn FetchSource>]);

@@ -12,6 +12,7 @@ use crate::error::FetchError;
 use crate::pace::FetchControl;
 use crate::pacer::Pacer;
 use crate::report::{FetchReport, Findings};
+use crate::siblings::Siblings;
 use crate::source::{FetchSource, PageCache, SourceError};
 use crate::sources::Sources;
 use crate::space::{self, Need};
@@ -41,6 +42,7 @@ pub struct FetchPlan {
     needed_bytes: u64,
     /// The source whose files need not be copied, as far as can be told before.
     shareable: Option<usize>,
+    siblings: Siblings,
 }
 
 impl FetchPlan {
@@ -60,9 +62,13 @@ impl FetchPlan {
         let wanted = |partition| target.wanted.is_none_or(|wanted| wanted.contains(partition));
         let chunks = || found.manifest.chunks.iter().filter(|chunk| wanted(chunk.partition));
         let others = chunks().flat_map(ChunkEntry::files_but_index);
+        let data: Vec<FileEntry> = others.chain(&found.manifest.dictionary).cloned().collect();
+        let indexes: Vec<FileEntry> = chunks().map(|chunk| chunk.index.clone()).collect();
+        let device = space::device_of(target.version_dir)?;
         let mut plan = Self {
-            data: others.chain(&found.manifest.dictionary).cloned().collect(),
-            indexes: chunks().map(|chunk| chunk.index.clone()).collect(),
+            siblings: Siblings::find(target.siblings, data.iter().chain(&indexes), device),
+            data,
+            indexes,
             found,
             adds: target.version_dir.is_dir(),
             brings_manifest,
@@ -139,19 +145,22 @@ impl FetchPlan {
             fondaco_durable::rename(dir, target.version_dir).map_err(FetchError::io("rename", dir))?;
         }
         drop((batch, reservation));
-        Ok(FetchReport {
-            bytes_from: sources.bytes(),
-            corrupt: findings.take(),
-        })
+        Ok(findings.report(sources))
     }
 
     pub(crate) fn shareable(&self) -> Option<usize> {
         self.shareable
     }
 
+    /// Where another version of the store has this file.
+    pub(crate) fn sibling_of(&self, file: &FileEntry) -> Option<&Path> {
+        self.siblings.of(file)
+    }
+
     /// What the files take in a directory: nothing if they are links or clones.
     pub(crate) fn need(&self, dir: &Path, links: bool) -> Result<Need, FetchError> {
-        Need::new(dir, self.files().filter(|_| !links))
+        let copied = |file: &&FileEntry| !links && self.sibling_of(file).is_none();
+        Need::new(dir, self.files().filter(copied))
     }
 
     fn files(&self) -> impl Iterator<Item = &FileEntry> {

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 use super::reaper::{Reaper, Remains};
 use super::trash::Trash;
-use crate::data_dir::{DataDir, VersionDir, delete_tree, leave_alone, list};
+use crate::data_dir::{DataDir, VersionDir, delete_tree, leave_alone, list, version_dirs};
 use crate::error::ControlError;
 
 /// How many directories may wait to be deleted before a node waits for that with what it fetches next.
@@ -118,6 +118,14 @@ impl Disk {
     /// The directories that files of a version may be in: where it is complete, and where it grows.
     pub(crate) fn dirs_of(&self, store: &StoreName, version: VersionNumber) -> [PathBuf; 2] {
         [self.dir.version(store, version), self.dir.fetching(store, version)]
+    }
+
+    /// The directories of the other versions of a store that are complete.
+    pub(crate) fn siblings(&self, store: &StoreName, version: VersionNumber) -> Vec<PathBuf> {
+        let own = self.dir.version(store, version);
+        let mut dirs = version_dirs(&self.dir.store(store));
+        dirs.retain(|dir| *dir != own);
+        dirs
     }
 
     /// Looks at a version again, of which a fetch has brought more, or has left something: reads its

@@ -10,5 +10,6 @@ mod place;
 mod remote;
 mod several;
 mod sharing;
+mod siblings;
 #[path = "../../../format/tests/written/mod.rs"]
 mod written;
