@@ -7,7 +7,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::harness::TestCluster;
-use crate::single::{Builds, names, wait_for};
+use crate::single::{Builds, eventually, names};
 use crate::version_files::{add_further, version_1};
 
 /// Stops a node, deletes its versions, and starts it again, so that it has to fetch them from its peers.
@@ -73,7 +73,7 @@ fn further_files_go_from_the_push_to_the_nodes_and_from_there_to_their_peers() {
         assert_eq!(of_kind(".inverted"), of_kind(".data"), "{files:?}");
     }
     lose_files(&cluster, "node-3");
-    wait_for("node 3 to have what it had", || {
+    eventually("node 3 to have what it had", || {
         (chunk_files(&version("node-3")) == held[2]).then_some(())
     });
     cluster.all_serve(1, 50);
