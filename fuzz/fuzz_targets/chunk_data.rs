@@ -8,8 +8,9 @@
 use std::path::Path;
 
 use fondaco_format::{
-    Checksum, ChunkEntry, Column, Compression, DATA_HEADER_BYTES, DataHeader, FORMAT_VERSION, FileEntry, MANIFEST_FILE,
-    Manifest, Schema, ValueEncoding, Version, data_file_name, index_file_name, search_records, verify,
+    Built, Checksum, ChunkEntry, Column, Compression, DATA_HEADER_BYTES, DATA_KIND, DataHeader, FORMAT_VERSION,
+    FileEntry, INDEX_KIND, MANIFEST_FILE, Manifest, Schema, ValueEncoding, ValueType, Version, chunk_file_name,
+    search_records, verify,
 };
 use fondaco_model::PartitionId;
 use libfuzzer_sys::fuzz_target;
@@ -76,12 +77,14 @@ fn seal(mut block: Vec<u8>) -> Vec<u8> {
     block
 }
 
-fn write(dir: &Path, name: String, bytes: &[u8]) -> FileEntry {
+fn write(dir: &Path, kind: &str, bytes: &[u8]) -> FileEntry {
+    let checksum = Checksum::of(bytes);
+    let name = chunk_file_name(PartitionId::new(0), 0, checksum, kind);
     std::fs::write(dir.join(&name), bytes).expect("room for a small file");
     FileEntry {
         name,
         bytes: bytes.len() as u64,
-        checksum: Checksum::of(bytes),
+        checksum,
     }
 }
 
@@ -91,25 +94,29 @@ fn manifest(data: FileEntry, index: FileEntry, records: u64, compression: Compre
         r#type: "binary".to_owned(),
     };
     Manifest {
+        format_version: FORMAT_VERSION,
         store: "fuzz".parse().expect("a name"),
         partitions: 1.try_into().expect("a power of two"),
+        value_type: ValueType::Bytes,
         compression,
         dictionary: None,
         records,
+        base: None,
+        cut_unix_ms: None,
         chunks: vec![ChunkEntry {
             partition: PartitionId::new(0),
             chunk: 0,
             records,
             data,
             index,
+            further: vec![],
         }],
         schema: Schema {
             key: column("key"),
             values: vec![column("value")],
             encoding: ValueEncoding::Raw,
         },
-        created_unix_ms: 0,
-        built_by: "fuzz".to_owned(),
+        built: Built::default(),
     }
 }
 
@@ -132,9 +139,8 @@ fuzz_target!(|input: (u8, Vec<u16>, bool, &[u8])| {
     let data = data_file(bytes);
     let _ = search_records(&data[DATA_HEADER_BYTES..], b"key");
     let index = index_file(&starts, records, data.len() as u64);
-    let partition = PartitionId::new(0);
-    let data = write(dir.path(), data_file_name(partition, 0), &data);
-    let index = write(dir.path(), index_file_name(partition, 0), &index);
+    let data = write(dir.path(), DATA_KIND, &data);
+    let index = write(dir.path(), INDEX_KIND, &index);
     let manifest = manifest(data, index, records, compression);
     std::fs::write(dir.path().join(MANIFEST_FILE), manifest.to_bytes()).expect("room for a small file");
     let _ = verify(dir.path());

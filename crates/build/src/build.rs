@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use fondaco_format::{Compression, MANIFEST_FILE, Manifest, train_dictionary};
+use fondaco_format::{Built, Compression, FORMAT_VERSION, MANIFEST_FILE, Manifest, ValueType, train_dictionary};
 use fondaco_storage::Location;
 
 use crate::error::BuildError;
@@ -114,17 +114,23 @@ pub fn build(options: &BuildOptions, progress: &Progress) -> Result<BuildReport,
         progress.enter(Phase::Finishing);
         progress.check()?;
         let manifest = Manifest {
+            format_version: FORMAT_VERSION,
             store: options.store.clone(),
             partitions: options.partitions,
+            value_type: ValueType::Bytes,
             compression: options.compression,
             dictionary: dictionary_entry,
             records: written.records,
+            base: None,
+            cut_unix_ms: None,
             chunks: std::mem::take(&mut written.entries),
             schema: input.schema,
-            created_unix_ms: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |since| since.as_millis() as u64),
-            built_by: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
+            built: Built {
+                created_unix_ms: SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .map_or(0, |since| since.as_millis() as u64),
+                built_by: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
+            },
         };
         options.output.write_atomically(MANIFEST_FILE, &manifest.to_bytes())?;
         begun.keep();

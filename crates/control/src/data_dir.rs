@@ -133,6 +133,16 @@ impl VersionDir {
     }
 }
 
+/// The directories of the complete versions in the directory of a store. One that cannot be read has none.
+pub(crate) fn version_dirs(store_dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(store_dir).into_iter().flatten().flatten();
+    let is_version = |entry: &fs::DirEntry| {
+        let kind = entry.file_name().to_str().and_then(VersionDir::parse);
+        matches!(kind, Some(VersionDir::Complete(_)))
+    };
+    entries.filter(is_version).map(|entry| entry.path()).collect()
+}
+
 fn lock(root: &Path) -> Result<File, ControlError> {
     let path = root.join("lock");
     let mut options = OpenOptions::new();

@@ -11,6 +11,7 @@ use fondaco_model::cluster::{ClusterView, StoreRecord, VersionDetail};
 use fondaco_model::{NodeId, PartitionSet, StoreName};
 use fondaco_storage::Location;
 
+use crate::data_dir::version_dirs;
 use crate::error::ControlError;
 use crate::operator::Operator;
 use crate::status::DryRun;
@@ -97,7 +98,7 @@ impl PushCheck {
                 None => error,
             }
         })?;
-        let manifest = Manifest::from_bytes(&bytes).map_err(|error| FetchError::Manifest {
+        let (manifest, identity) = Manifest::identified(&bytes).map_err(|error| FetchError::Manifest {
             location: source.name(),
             source: error,
         })?;
@@ -115,7 +116,7 @@ impl PushCheck {
                 found: manifest.partitions,
             }));
         }
-        let detail = detail(&*source, &manifest, &bytes);
+        let detail = detail(&*source, &manifest, identity);
         let (needed_bytes, links) = match &self.stores_dir {
             Some(dir) => {
                 let dir = dir.join(name.as_str());
@@ -127,6 +128,7 @@ impl PushCheck {
                     manifest_checksum: None,
                     fetching_dir: &dir,
                     version_dir: &dir,
+                    siblings: &version_dirs(&dir),
                     reserve_bytes: self.reserve_bytes,
                 };
                 let sources = Sources::new([Box::new(Arc::clone(&source)) as Box<dyn FetchSource>]);
@@ -186,15 +188,15 @@ fn read_manifest(source: &dyn FetchSource) -> Result<Vec<u8>, FetchError> {
         })
 }
 
-fn detail(source: &dyn FetchSource, manifest: &Manifest, bytes: &[u8]) -> VersionDetail {
+fn detail(source: &dyn FetchSource, manifest: &Manifest, identity: Checksum) -> VersionDetail {
     VersionDetail {
         source: source.name(),
-        manifest_checksum: Checksum::of(bytes).to_string(),
+        manifest_checksum: identity.to_string(),
         bytes: manifest.files_bytes(),
-        index_bytes: manifest.chunks.iter().map(|chunk| chunk.index.bytes).sum(),
+        index_bytes: manifest.index_bytes(),
         records: manifest.records,
         chunks: manifest.chunks.len() as u64,
-        built_unix_ms: manifest.created_unix_ms,
+        built_unix_ms: manifest.built.created_unix_ms,
         compression: manifest.compression.to_string(),
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Batch<'a> {
     settling: Settling<'a>,
     /// Space for copies, once it turned out that what should need none must be copied.
     for_copies: Mutex<Option<Reservation>>,
+    /// The same for single files that another version of the store was to have.
+    for_siblings: Mutex<Vec<Reservation>>,
 }
 
 impl<'a> Batch<'a> {
@@ -53,6 +55,7 @@ impl<'a> Batch<'a> {
             findings,
             settling: Settling::new(control),
             for_copies: Mutex::new(None),
+            for_siblings: Mutex::default(),
         }
     }
 
@@ -103,6 +106,12 @@ impl<'a> Batch<'a> {
             findings: self.findings,
             settling: &self.settling,
         };
+        if let Some(sibling) = self.plan.sibling_of(entry) {
+            if file.link(sibling)? {
+                return Ok(());
+            }
+            self.reserve_copy(entry)?;
+        }
         let Some(source) = self.plan.shareable() else {
             return file.copy(None);
         };
@@ -117,6 +126,14 @@ impl<'a> Batch<'a> {
                 file.copy(Some((source, error)))
             }
         }
+    }
+
+    /// It looked as if the file could be linked to that of another version.
+    fn reserve_copy(&self, entry: &FileEntry) -> Result<(), FetchError> {
+        let need = space::Need::new(self.dir, [entry])?;
+        let reservation = space::reserve(need, self.reserve_bytes)?;
+        self.for_siblings.lock().push(reservation);
+        Ok(())
     }
 
     /// It looked as if files need no copies, and so nobody asked whether copies fit.

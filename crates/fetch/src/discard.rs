@@ -46,7 +46,9 @@ pub fn move_partitions(version_dir: &Path, to: &Path, goes: impl Fn(PartitionId)
         source,
     })?;
     let chunks = manifest.chunks.iter().filter(|chunk| goes(chunk.partition));
-    let names = chunks.flat_map(|chunk| [&chunk.index.name, &chunk.data.name]);
+    // A partition is held no more once the first of its indexes is gone.
+    let names = chunks.flat_map(|chunk| [&chunk.index].into_iter().chain(chunk.files_but_index()));
+    let names = names.map(|file| &file.name);
     let names: Vec<&String> = names
         .filter(|name| version_dir.join(name).exists() && !to.join(name).exists())
         .collect();

@@ -101,6 +101,33 @@ impl From<SourceError> for StreamError {
 }
 
 impl FileFetch<'_> {
+    /// Links the file that another version of the store has on this disk, once it is verified. Whether it is in its place.
+    pub(crate) fn link(&self, sibling: &Path) -> Result<bool, FetchError> {
+        if self.keep_complete()? {
+            return Ok(true);
+        }
+        let link = self.dir.join(link_name(&self.entry.name));
+        remove(&link)?;
+        // It may be deleted at this moment, or have too many names.
+        if fs::hard_link(sibling, &link).is_err() {
+            return Ok(false);
+        }
+        match self.read_back(&link) {
+            Ok(seen) if self.matches(&seen) => {
+                let file = File::open(&link).map_err(FetchError::io("open", &link))?;
+                self.keep(file, link, None)?;
+                self.findings.linked(seen.bytes);
+                return Ok(true);
+            }
+            Ok(seen) => self.control.forget(seen.bytes),
+            Err(FetchError::Io { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        tracing::warn!(?sibling, "the file of another version is damaged: it is fetched");
+        remove(&link)?;
+        Ok(false)
+    }
+
     /// Puts the file of a local source into place without copying it, once it is verified.
     pub(crate) fn share(&self, source: usize) -> Result<Shared, FetchError> {
         if self.keep_complete()? {

@@ -24,11 +24,12 @@ mod priority;
 mod report;
 mod settling;
 mod share;
+mod siblings;
 mod source;
 mod sources;
 mod space;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fondaco_format::Checksum;
 use fondaco_model::{HistogramSnapshot, PartitionCount, PartitionSet, StoreName};
@@ -73,6 +74,9 @@ pub struct FetchTarget<'a> {
     pub fetching_dir: &'a Path,
     /// The directory of the version. What is in it is added to. On the same file system.
     pub version_dir: &'a Path,
+    /// The directories of other versions of the store on this disk. A file that one of them has under the same name is
+    /// linked, if the name is made of its content.
+    pub siblings: &'a [PathBuf],
     /// How much of the disk must stay free, in bytes.
     pub reserve_bytes: u64,
 }

@@ -5,13 +5,14 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
-use fondaco_format::{Checksum, FileEntry, FormatError, MANIFEST_FILE, Manifest};
+use fondaco_format::{Checksum, ChunkEntry, FileEntry, FormatError, MANIFEST_FILE, Manifest};
 
 use crate::batch::Batch;
 use crate::error::FetchError;
 use crate::pace::FetchControl;
 use crate::pacer::Pacer;
 use crate::report::{FetchReport, Findings};
+use crate::siblings::Siblings;
 use crate::source::{FetchSource, PageCache, SourceError};
 use crate::sources::Sources;
 use crate::space::{self, Need};
@@ -20,11 +21,18 @@ use crate::{FetchTarget, FetchTuning, discard_leftovers};
 /// The largest manifest that is read, in bytes: a million chunks.
 const MANIFEST_BYTES_MAX: u64 = 512 << 20;
 
+/// A manifest that may be fetched by.
+struct Found {
+    manifest: Manifest,
+    /// What identifies the version.
+    identity: Checksum,
+    bytes: Vec<u8>,
+}
+
 /// A fetch that was found possible.
 pub struct FetchPlan {
-    manifest: Manifest,
-    manifest_bytes: Vec<u8>,
-    /// Which files are wanted: data files and the dictionary, then indexes.
+    found: Found,
+    /// Which files are wanted: all but indexes, then indexes.
     data: Vec<FileEntry>,
     indexes: Vec<FileEntry>,
     /// Whether the version has its directory already.
@@ -34,6 +42,7 @@ pub struct FetchPlan {
     needed_bytes: u64,
     /// The source whose files need not be copied, as far as can be told before.
     shareable: Option<usize>,
+    siblings: Siblings,
 }
 
 impl FetchPlan {
@@ -46,22 +55,25 @@ impl FetchPlan {
     pub fn new(sources: &Sources, target: &FetchTarget<'_>) -> Result<Self, FetchError> {
         let own = own_manifest(target)?;
         let brings_manifest = own.is_none();
-        let (manifest, manifest_bytes) = match own {
+        let found = match own {
             Some(own) => own,
             None => manifest_of(sources, target)?,
         };
         let wanted = |partition| target.wanted.is_none_or(|wanted| wanted.contains(partition));
-        let chunks = || manifest.chunks.iter().filter(|chunk| wanted(chunk.partition));
-        let data = chunks().map(|chunk| &chunk.data).chain(&manifest.dictionary);
+        let chunks = || found.manifest.chunks.iter().filter(|chunk| wanted(chunk.partition));
+        let others = chunks().flat_map(ChunkEntry::files_but_index);
+        let data: Vec<FileEntry> = others.chain(&found.manifest.dictionary).cloned().collect();
+        let indexes: Vec<FileEntry> = chunks().map(|chunk| chunk.index.clone()).collect();
+        let device = space::device_of(target.version_dir)?;
         let mut plan = Self {
-            data: data.cloned().collect(),
-            indexes: chunks().map(|chunk| chunk.index.clone()).collect(),
-            manifest,
+            siblings: Siblings::find(target.siblings, data.iter().chain(&indexes), device),
+            data,
+            indexes,
+            found,
             adds: target.version_dir.is_dir(),
             brings_manifest,
             needed_bytes: 0,
             shareable: None,
-            manifest_bytes,
         };
         let dir = plan.dir(target);
         plan.shareable = space::shareable(sources, dir);
@@ -73,12 +85,12 @@ impl FetchPlan {
 
     /// The manifest of the version.
     pub fn manifest(&self) -> &Manifest {
-        &self.manifest
+        &self.found.manifest
     }
 
-    /// The checksum of the manifest's file: what tells this version from any other.
+    /// What tells this version from any other: see [`Manifest::identity`].
     pub fn manifest_checksum(&self) -> Checksum {
-        Checksum::of(&self.manifest_bytes)
+        self.found.identity
     }
 
     /// The length of all files that are wanted, in bytes.
@@ -133,19 +145,22 @@ impl FetchPlan {
             fondaco_durable::rename(dir, target.version_dir).map_err(FetchError::io("rename", dir))?;
         }
         drop((batch, reservation));
-        Ok(FetchReport {
-            bytes_from: sources.bytes(),
-            corrupt: findings.take(),
-        })
+        Ok(findings.report(sources))
     }
 
     pub(crate) fn shareable(&self) -> Option<usize> {
         self.shareable
     }
 
+    /// Where another version of the store has this file.
+    pub(crate) fn sibling_of(&self, file: &FileEntry) -> Option<&Path> {
+        self.siblings.of(file)
+    }
+
     /// What the files take in a directory: nothing if they are links or clones.
     pub(crate) fn need(&self, dir: &Path, links: bool) -> Result<Need, FetchError> {
-        Need::new(dir, self.files().filter(|_| !links))
+        let copied = |file: &&FileEntry| !links && self.sibling_of(file).is_none();
+        Need::new(dir, self.files().filter(copied))
     }
 
     fn files(&self) -> impl Iterator<Item = &FileEntry> {
@@ -162,39 +177,35 @@ impl FetchPlan {
     /// Puts the manifest beside files that are there.
     fn write_manifest(&self, dir: &Path) -> Result<(), FetchError> {
         let (manifest, part) = (dir.join(MANIFEST_FILE), dir.join("manifest.json.part"));
-        let written = fondaco_durable::replace_file(&manifest, &part, &self.manifest_bytes);
+        let written = fondaco_durable::replace_file(&manifest, &part, &self.found.bytes);
         written.map_err(FetchError::io("write", &manifest))
     }
 }
 
-/// The manifest in the version's own directory, and its bytes; none if there is no such file, or a damaged one.
-fn own_manifest(target: &FetchTarget<'_>) -> Result<Option<(Manifest, Vec<u8>)>, FetchError> {
+/// The manifest in the version's own directory; none if there is no such file, or a damaged one.
+fn own_manifest(target: &FetchTarget<'_>) -> Result<Option<Found>, FetchError> {
     let path = target.version_dir.join(MANIFEST_FILE);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(FetchError::io("read", path)(e)),
     };
-    let manifest = match parse(&bytes, target.version_dir.display().to_string(), target) {
+    let other = |expected, found| FetchError::OtherVersion {
+        path: target.version_dir.to_owned(),
+        expected,
+        found,
+    };
+    match read(bytes, target.version_dir.display().to_string(), target, other) {
         Err(FetchError::Manifest {
             source: FormatError::CorruptManifest { .. },
             ..
-        }) => return Ok(None),
-        manifest => manifest,
-    };
-    let found = Checksum::of(&bytes);
-    match target.manifest_checksum {
-        Some(expected) if expected != found => Err(FetchError::OtherVersion {
-            path: target.version_dir.to_owned(),
-            expected,
-            found,
-        }),
-        _ => Ok(Some((manifest?, bytes))),
+        }) => Ok(None),
+        found => found.map(Some),
     }
 }
 
 /// The manifest of the first source that has the right one.
-fn manifest_of(sources: &Sources, target: &FetchTarget<'_>) -> Result<(Manifest, Vec<u8>), FetchError> {
+fn manifest_of(sources: &Sources, target: &FetchTarget<'_>) -> Result<Found, FetchError> {
     let mut first_error = None;
     for (number, source) in sources.iter().enumerate() {
         let began = Instant::now();
@@ -210,7 +221,7 @@ fn manifest_of(sources: &Sources, target: &FetchTarget<'_>) -> Result<(Manifest,
     Err(first_error.unwrap_or(FetchError::NoSource))
 }
 
-fn manifest_from(source: &dyn FetchSource, target: &FetchTarget<'_>) -> Result<(Manifest, Vec<u8>), FetchError> {
+fn manifest_from(source: &dyn FetchSource, target: &FetchTarget<'_>) -> Result<Found, FetchError> {
     let location = source.name();
     let bytes = match source.read_whole(MANIFEST_FILE, MANIFEST_BYTES_MAX) {
         Ok(bytes) => bytes,
@@ -224,23 +235,29 @@ fn manifest_from(source: &dyn FetchSource, target: &FetchTarget<'_>) -> Result<(
             return Err(FetchError::Source { file, location, source });
         }
     };
-    let found = Checksum::of(&bytes);
-    match target.manifest_checksum {
-        Some(expected) if expected != found => Err(FetchError::SourceChanged {
-            location,
-            expected,
-            found,
-        }),
-        _ => Ok((parse(&bytes, location, target)?, bytes)),
-    }
+    let changed = |expected, found| FetchError::SourceChanged {
+        location: location.clone(),
+        expected,
+        found,
+    };
+    read(bytes, location.clone(), target, changed)
 }
 
-/// A manifest, if it is of a version that may be fetched.
-fn parse(bytes: &[u8], location: String, target: &FetchTarget<'_>) -> Result<Manifest, FetchError> {
-    let manifest = match Manifest::from_bytes(bytes) {
-        Ok(manifest) => manifest,
+/// A manifest, if it is of the version that is to be fetched. It is another version's if what identifies that is not what
+/// is expected: of two manifests of one version, the parts that say when it was built may differ.
+fn read(
+    bytes: Vec<u8>,
+    location: String,
+    target: &FetchTarget<'_>,
+    other: impl FnOnce(Checksum, Checksum) -> FetchError,
+) -> Result<Found, FetchError> {
+    let (manifest, identity) = match Manifest::identified(&bytes) {
+        Ok(read) => read,
         Err(source) => return Err(FetchError::Manifest { location, source }),
     };
+    if let Some(expected) = target.manifest_checksum.filter(|expected| *expected != identity) {
+        return Err(other(expected, identity));
+    }
     if manifest.store != *target.store {
         return Err(FetchError::WrongStore {
             location,
@@ -255,7 +272,11 @@ fn parse(bytes: &[u8], location: String, target: &FetchTarget<'_>) -> Result<Man
             found: manifest.partitions,
         });
     }
-    Ok(manifest)
+    Ok(Found {
+        manifest,
+        identity,
+        bytes,
+    })
 }
 
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), FetchError> {

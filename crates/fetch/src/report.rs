@@ -1,6 +1,10 @@
 //! What a fetch has to say when it is done.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use parking_lot::Mutex;
+
+use crate::sources::Sources;
 
 /// How many corrupt files are remembered by name.
 const CORRUPT_MAX: usize = 100;
@@ -10,6 +14,10 @@ const CORRUPT_MAX: usize = 100;
 pub struct FetchReport {
     /// How many bytes each source gave, in the order in which they are asked. A link counts none.
     pub bytes_from: Vec<(String, u64)>,
+    /// How many files were linked that another version of the store had on this disk.
+    pub linked_files: u64,
+    /// How many bytes those files have, none of which was fetched.
+    pub linked_bytes: u64,
     /// Files that a source has, and that are not what the manifest says. They came from another one. The
     /// first hundred.
     pub corrupt: Vec<CorruptFile>,
@@ -24,14 +32,18 @@ pub struct CorruptFile {
     pub file: String,
 }
 
-/// Corrupt files, as they are found.
+/// What files have to say, as they are fetched.
 #[derive(Default)]
-pub(crate) struct Findings(Mutex<Vec<CorruptFile>>);
+pub(crate) struct Findings {
+    corrupt: Mutex<Vec<CorruptFile>>,
+    linked_files: AtomicU64,
+    linked_bytes: AtomicU64,
+}
 
 impl Findings {
     pub(crate) fn corrupt(&self, location: String, file: &str) {
         tracing::error!(%location, file, "a source has a corrupt file");
-        let mut found = self.0.lock();
+        let mut found = self.corrupt.lock();
         if found.len() < CORRUPT_MAX {
             found.push(CorruptFile {
                 location,
@@ -40,9 +52,20 @@ impl Findings {
         }
     }
 
-    pub(crate) fn take(&self) -> Vec<CorruptFile> {
-        let mut found = std::mem::take(&mut *self.0.lock());
-        found.sort();
-        found
+    /// Notes that a file of another version was linked.
+    pub(crate) fn linked(&self, bytes: u64) {
+        self.linked_files.fetch_add(1, Relaxed);
+        self.linked_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn report(&self, sources: &Sources) -> FetchReport {
+        let mut corrupt = std::mem::take(&mut *self.corrupt.lock());
+        corrupt.sort();
+        FetchReport {
+            bytes_from: sources.bytes(),
+            linked_files: self.linked_files.load(Relaxed),
+            linked_bytes: self.linked_bytes.load(Relaxed),
+            corrupt,
+        }
     }
 }

@@ -31,10 +31,8 @@ pub(crate) struct Need {
 impl Need {
     /// The need of these files in a directory, which need not exist yet.
     pub(crate) fn new<'f>(dir: &Path, files: impl IntoIterator<Item = &'f FileEntry>) -> Result<Self, FetchError> {
-        let existing = existing_ancestor(dir);
-        let found = fs::metadata(existing).map_err(FetchError::io("look at", existing))?;
         Ok(Self {
-            device: found.dev(),
+            device: device_of(dir)?,
             dir: dir.to_owned(),
             files: files.into_iter().map(|file| (file.name.clone(), file.bytes)).collect(),
         })
@@ -124,6 +122,13 @@ pub(crate) fn shareable(sources: &Sources, dir: &Path) -> Option<usize> {
             .local_dir()
             .is_some_and(|from| device(from) == Some(device_here) && share::is_possible(from, here))
     })
+}
+
+/// The number of the file system of a directory, which need not exist yet.
+pub(crate) fn device_of(dir: &Path) -> Result<u64, FetchError> {
+    let existing = existing_ancestor(dir);
+    let found = fs::metadata(existing).map_err(FetchError::io("look at", existing))?;
+    Ok(found.dev())
 }
 
 /// What a file takes on the disk, if there is one; a link belongs to someone else.

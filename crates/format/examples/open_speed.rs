@@ -12,8 +12,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fondaco_format::{
-    ChunkEntry, ChunkPlan, ChunkWriter, Column, Compression, Encoder, MANIFEST_FILE, Manifest, Schema, ValueEncoding,
-    Version, chunk_of_hash, data_file_name, index_file_name, key_hash,
+    Built, ChunkEntry, ChunkPlan, ChunkWriter, Column, Compression, DATA_KIND, Encoder, FORMAT_VERSION, INDEX_KIND,
+    MANIFEST_FILE, Manifest, Schema, ValueEncoding, ValueType, Version, chunk_of_hash, key_hash, unnamed_chunk_file,
 };
 use fondaco_model::{PartitionId, StoreName};
 
@@ -66,7 +66,8 @@ fn write(dir: &Path, chunks: u32, mib_each: u64) -> Result<(), Box<dyn std::erro
             records_expected: mib_each * 9500,
             bytes_expected: mib_each << 20,
         };
-        let data = File::create(dir.join(data_file_name(partition, chunk)))?;
+        let path = |kind| dir.join(unnamed_chunk_file(partition, chunk, kind));
+        let data = File::create(path(DATA_KIND))?;
         let mut writer = ChunkWriter::new(plan, data)?;
         let is_in_chunk = |key: &[u8; 8]| chunk_of_hash(key_hash(key), each) == chunk;
         let key = (0..u64::MAX)
@@ -76,27 +77,33 @@ fn write(dir: &Path, chunks: u32, mib_each: u64) -> Result<(), Box<dyn std::erro
         for _ in 0..mib_each {
             writer.append(key_hash(&key), &key, encoder.encode(&value)?)?;
         }
-        let index = File::create(dir.join(index_file_name(partition, chunk)))?;
-        entries.push(writer.finish(index)?.0);
+        let index = File::create(path(INDEX_KIND))?;
+        let (entry, ..) = writer.finish(index)?;
+        std::fs::rename(path(DATA_KIND), dir.join(&entry.data.name))?;
+        std::fs::rename(path(INDEX_KIND), dir.join(&entry.index.name))?;
+        entries.push(entry);
     }
     let column = |name: &str| Column {
         name: name.into(),
         r#type: "binary".into(),
     };
     let manifest = Manifest {
+        format_version: FORMAT_VERSION,
         store: "pymk".parse::<StoreName>()?,
         partitions: PARTITIONS.try_into()?,
+        value_type: ValueType::Bytes,
         compression: Compression::None,
         dictionary: None,
         records: entries.iter().map(|entry| entry.records).sum(),
+        base: None,
+        cut_unix_ms: None,
         chunks: entries,
         schema: Schema {
             key: column("key"),
             values: vec![column("value")],
             encoding: ValueEncoding::Raw,
         },
-        created_unix_ms: 0,
-        built_by: "open_speed".into(),
+        built: Built::default(),
     };
     std::fs::write(dir.join(MANIFEST_FILE), manifest.to_bytes())?;
     Ok(())

@@ -14,9 +14,6 @@ use zstd::zstd_safe::{self, CCtx, CDict, DCtx, DDict};
 
 use crate::error::FormatError;
 
-/// The name of the file that holds the dictionary, where there is one.
-pub const DICTIONARY_FILE: &str = "dictionary.zstd";
-
 const LENGTH_BYTES: usize = 4;
 const DICTIONARY_BYTES_MAX: usize = 110 * 1024;
 const SAMPLES_MIN: usize = 100;

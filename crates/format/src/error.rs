@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use fondaco_model::{PartitionCount, PartitionId};
 
+use crate::manifest::ValueType;
+
 /// An error of the format.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
@@ -33,14 +35,24 @@ pub enum FormatError {
         path: PathBuf,
     },
     /// The version was written in a format that this program does not know.
-    #[error("{path:?} has format version {found}, and this program reads version {known}: use a matching release")]
+    #[error(
+        "{path:?} has format version {found}, and this program reads versions {first} to {last}: use a matching release",
+        first = crate::FORMAT_VERSIONS_READ.start(), last = crate::FORMAT_VERSIONS_READ.end()
+    )]
     UnknownFormat {
         /// The file.
         path: PathBuf,
         /// Its format version.
         found: u64,
-        /// The one that is known here.
-        known: u32,
+    },
+    /// The version has values of a type that this program does not know.
+    #[error(
+        "the version has values of type {found:?}, and this program knows {}: use a matching release",
+        known_types()
+    )]
+    UnknownValueType {
+        /// The name of the type.
+        found: String,
     },
     /// A file does not hold what was written.
     #[error("{path:?} is corrupt: {reason}; fetch or build the version again")]
@@ -125,6 +137,11 @@ pub enum FormatError {
     /// The compression library refused.
     #[error("compression failed: {0}")]
     Compression(String),
+}
+
+fn known_types() -> String {
+    let names: Vec<&str> = ValueType::ALL.iter().map(|known| known.name()).collect();
+    names.join(", ")
 }
 
 /// Why a file does not count as being there.

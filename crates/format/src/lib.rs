@@ -22,6 +22,7 @@ mod fault;
 mod hash;
 mod manifest;
 mod mapping;
+mod names;
 mod record;
 mod residency;
 mod room;
@@ -32,13 +33,16 @@ pub use checksum::{Checksum, Checksummer};
 pub use chunk::data::{DATA_HEADER_BYTES, DataHeader};
 pub use chunk::index::{IndexHeader, check_index};
 pub use chunk::writer::{ChunkPlan, ChunkWriter};
-pub use compression::{Compression, DICTIONARY_FILE, EncodedValue, Encoder, train_dictionary};
+pub use compression::{Compression, EncodedValue, Encoder, train_dictionary};
 pub use error::{FileDefect, FormatError};
 pub use fault::unreadable_pages;
 pub use hash::{chunk_of_hash, key_hash};
 pub use manifest::{
-    ChunkEntry, Column, FileEntry, GIVEN_AWAY_FILE, MANIFEST_FILE, Manifest, Schema, ValueEncoding, data_file_name,
-    index_file_name,
+    Built, ChunkEntry, Column, FileEntry, FurtherFile, GIVEN_AWAY_FILE, Manifest, Schema, ValueEncoding, ValueType,
+};
+pub use names::{
+    DATA_KIND, INDEX_KIND, MANIFEST_FILE, chunk_file_name, dictionary_file_name, is_named_by_content, is_version_file,
+    unnamed_chunk_file,
 };
 pub use record::{RECORD_HEADER_BYTES, RecordSearch, search_records};
 pub use room::mappings;
@@ -46,5 +50,8 @@ pub use verify::{VerifyReport, verify};
 pub use version::scan::{Record, Scan, ScanPosition};
 pub use version::{ColdRead, ColdStep, Lookup, Probe, Value, Version};
 
-/// The number of the format that this library writes, and the only one that it reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// The number of the format that this library writes.
+pub const FORMAT_VERSION: u32 = 2;
+
+/// The numbers of the formats that it reads.
+const FORMAT_VERSIONS_READ: std::ops::RangeInclusive<u32> = 1..=FORMAT_VERSION;

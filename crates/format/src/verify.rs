@@ -38,8 +38,9 @@ pub fn verify(dir: &Path) -> Result<VerifyReport, FormatError> {
         verify_file(dir, dictionary)?;
     }
     for chunk in manifest.chunks_of(&held) {
-        verify_file(dir, &chunk.data)?;
-        verify_file(dir, &chunk.index)?;
+        for file in chunk.files() {
+            verify_file(dir, file)?;
+        }
         let path = dir.join(&chunk.index.name);
         let bytes = std::fs::read(&path).map_err(FormatError::io("read", &path))?;
         check_index(&bytes).map_err(|reason| FormatError::corrupt(path, reason))?;
@@ -73,7 +74,7 @@ pub fn verify(dir: &Path) -> Result<VerifyReport, FormatError> {
 fn held_partitions(dir: &Path, manifest: &Manifest) -> Result<PartitionSet, FormatError> {
     let mut held: PartitionSet = manifest.partitions.partitions().collect();
     for chunk in &manifest.chunks {
-        for file in [&chunk.data, &chunk.index] {
+        for file in chunk.files() {
             let path = dir.join(&file.name);
             if !path.try_exists().map_err(FormatError::io("inspect", &path))? {
                 held.remove(chunk.partition);

@@ -3,11 +3,14 @@
 //!
 //! The seed is fixed; `FONDACO_SEED` gives another.
 
+#[path = "written/files.rs"]
+mod files;
 mod written;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use files::add_further;
 use fondaco_format::{Compression, DataHeader, Manifest, Version, check_index, search_records, verify};
 use written::{Shape, write};
 
@@ -84,6 +87,7 @@ fn changed_files_are_refused_or_harmless() {
         compression: Compression::Lz4,
     };
     write(dir.path(), &records(), &shape);
+    add_further(dir.path(), "inverted");
     let mut files: Vec<_> = std::fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().path())

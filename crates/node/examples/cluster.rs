@@ -132,8 +132,8 @@ fn store(whole: &Path, own: &Path, id: NodeId, topology: &Topology) -> Result<Se
     std::fs::copy(whole.join(MANIFEST_FILE), own.join(MANIFEST_FILE))?;
     for chunk in &manifest.chunks {
         if topology.owners[chunk.partition.get() as usize].contains(&id) {
-            for file in [&chunk.data.name, &chunk.index.name] {
-                std::fs::hard_link(whole.join(file), own.join(file))?;
+            for file in chunk.files() {
+                std::fs::hard_link(whole.join(&file.name), own.join(&file.name))?;
             }
         }
     }

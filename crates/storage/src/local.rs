@@ -39,6 +39,14 @@ impl LocalFile {
         self.bytes
     }
 
+    /// Gives it another name in the same directory.
+    pub(crate) fn rename(&mut self, name: &str) -> Result<(), StorageError> {
+        let path = self.path.with_file_name(name);
+        fs::rename(&self.path, &path).map_err(|e| StorageError::io("rename", &self.path, e))?;
+        self.path = path;
+        Ok(())
+    }
+
     /// Waits until all is on the disk, and closes the file.
     pub(crate) fn finish(self) -> Result<(), StorageError> {
         let written = self

@@ -269,7 +269,7 @@ impl Location {
 }
 
 /// A name that is one path component, and so leads nowhere else.
-fn check_name(name: &str) -> Result<(), StorageError> {
+pub(crate) fn check_name(name: &str) -> Result<(), StorageError> {
     if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
         return Err(StorageError::InvalidName {
             name: name.chars().take(200).collect(),

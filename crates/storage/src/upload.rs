@@ -24,6 +24,8 @@ pub(crate) struct Upload {
     store: Arc<dyn ObjectStore>,
     object: ObjectPath,
     path: PathBuf,
+    /// The name that it gets in the end, if that is another one.
+    renamed: Option<ObjectPath>,
     part: BytesMut,
     bytes: u64,
     /// There once the file has more than one part.
@@ -36,6 +38,7 @@ impl Upload {
             store,
             object,
             path,
+            renamed: None,
             part: BytesMut::new(),
             bytes: 0,
             parts: None,
@@ -44,6 +47,16 @@ impl Upload {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Has it get another name in the same directory.
+    pub(crate) fn rename(&mut self, name: &str) -> Result<(), StorageError> {
+        let invalid = |_| StorageError::InvalidName { name: name.to_owned() };
+        let last = ObjectPath::parse(name).map_err(invalid)?;
+        let mut parts: Vec<_> = self.object.parts().collect();
+        parts.pop();
+        self.renamed = Some(parts.into_iter().chain(last.parts()).collect());
+        Ok(())
     }
 
     fn request(&self) -> Request {
@@ -77,14 +90,20 @@ impl Upload {
     pub(crate) fn finish(mut self) -> Result<(), StorageError> {
         let last = std::mem::take(&mut self.part).freeze();
         let request = self.request();
+        let (store, object) = (Arc::clone(&self.store), self.object.clone());
+        let renamed = self.renamed.take();
         match self.parts.take() {
             None => {
-                let (store, object) = (Arc::clone(&self.store), self.object.clone());
+                let object = renamed.unwrap_or(object);
                 request.run(async move { store.put(&object, last.into()).await.map(|_| ()) })
             }
             Some(mut parts) => request.run(async move {
                 parts.put(last);
-                parts.finish().await.map(|_| ())
+                parts.finish().await?;
+                match renamed {
+                    Some(renamed) => store.rename(&object, &renamed).await,
+                    None => Ok(()),
+                }
             }),
         }
     }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use crate::error::StorageError;
 use crate::local::LocalFile;
+use crate::location::check_name;
 use crate::upload::Upload;
 
 /// A file being written, from start to end. Dropped without [`finish`](Self::finish), it is incomplete:
@@ -21,6 +22,20 @@ impl FileWriter {
         match &self.0 {
             Writing::Local(file) => file.bytes(),
             Writing::Remote(upload) => upload.bytes(),
+        }
+    }
+
+    /// Changes the name of the file, within its directory. There must be no file of that name. On local disks the file has
+    /// its new name at once, durably with [`finish`](Self::finish). In S3, a file of one part is stored under its new name
+    /// only; one of several parts is copied there by S3 when it is finished.
+    ///
+    /// # Errors
+    /// [`StorageError::InvalidName`] unless `name` is a single path component, or what the storage says.
+    pub fn rename(&mut self, name: &str) -> Result<(), StorageError> {
+        check_name(name)?;
+        match &mut self.0 {
+            Writing::Local(file) => file.rename(name),
+            Writing::Remote(upload) => upload.rename(name),
         }
     }
 

@@ -1,6 +1,8 @@
 //! Writes the chunks of one unit, one after the other, from records that come in their order.
 
-use fondaco_format::{ChunkPlan, ChunkWriter, Encoder, chunk_of_hash, data_file_name, index_file_name};
+use fondaco_format::{
+    ChunkPlan, ChunkWriter, DATA_KIND, Encoder, FileEntry, INDEX_KIND, chunk_of_hash, unnamed_chunk_file,
+};
 use fondaco_storage::FileWriter;
 
 use super::{Finished, Written, chunk_error};
@@ -65,18 +67,11 @@ impl<'a> ChunkSequence<'a> {
     fn next_chunk(&mut self) -> Result<bool, BuildError> {
         let output = &self.options.output;
         if let Some((plan, Some(writer))) = self.current.take() {
-            let index = output.create_file(&index_file_name(plan.partition, plan.chunk))?;
+            let index = output.create_file(&unnamed_chunk_file(plan.partition, plan.chunk, INDEX_KIND))?;
             let (entry, data, index) = writer.finish(index).map_err(|e| chunk_error(self.options, e))?;
+            self.end_file(data, &entry.data)?;
+            self.end_file(index, &entry.index)?;
             self.written.entries.push(entry);
-            for file in [data, index] {
-                if output.local_path().is_none() {
-                    // What waits to be sent is in memory: it must not pile up.
-                    file.finish()?;
-                    continue;
-                }
-                // The thread that syncs takes until it is told to end, which is after this one.
-                let _ = self.finished.send(Some(file));
-            }
         }
         let Some(plan) = self.plans.next() else {
             return Ok(false);
@@ -84,7 +79,7 @@ impl<'a> ChunkSequence<'a> {
         let writer = if self.options.dry_run {
             None
         } else {
-            let data = output.create_file(&data_file_name(plan.partition, plan.chunk))?;
+            let data = output.create_file(&unnamed_chunk_file(plan.partition, plan.chunk, DATA_KIND))?;
             let writer = ChunkWriter::new(*plan, data).map_err(|e| chunk_error(self.options, e))?;
             Some(match plan.records_expected > RECORDS_WITHOUT_FILE_MAX {
                 true => writer.with_table_in(temporary_file(&self.options.temporary)?),
@@ -94,6 +89,19 @@ impl<'a> ChunkSequence<'a> {
         self.written.chunks += 1;
         self.current = Some((*plan, writer));
         Ok(true)
+    }
+
+    /// Gives a file the name that its content has, and sees to it that it becomes durable.
+    fn end_file(&self, mut file: FileWriter, entry: &FileEntry) -> Result<(), BuildError> {
+        file.rename(&entry.name)?;
+        if self.options.output.local_path().is_none() {
+            // What waits to be sent is in memory: it must not pile up.
+            file.finish()?;
+        } else {
+            // The thread that syncs takes until it is told to end, which is after this one.
+            let _ = self.finished.send(Some(file));
+        }
+        Ok(())
     }
 
     /// Ends the last chunk, and writes those that have no record.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use fondaco_format::{Checksummer, ChunkEntry, DICTIONARY_FILE, FileEntry, FormatError};
+use fondaco_format::{Checksum, ChunkEntry, FileEntry, FormatError, dictionary_file_name};
 use fondaco_storage::{FileWriter, StorageError};
 use parking_lot::Mutex;
 
@@ -137,16 +137,16 @@ type Finished = Sender<Option<FileWriter>>;
 
 /// Writes the dictionary of the compression, durably.
 pub(crate) fn write_dictionary(options: &BuildOptions, dictionary: &[u8]) -> Result<FileEntry, BuildError> {
-    let mut file = options.output.create_file(DICTIONARY_FILE)?;
+    let checksum = Checksum::of(dictionary);
+    let name = dictionary_file_name(checksum);
+    let mut file = options.output.create_file(&name)?;
     file.write_all(dictionary)
         .map_err(|e| chunk_error(options, FormatError::Write(e)))?;
     file.finish()?;
-    let mut checksum = Checksummer::new();
-    checksum.update(dictionary);
     Ok(FileEntry {
-        name: DICTIONARY_FILE.to_owned(),
+        name,
         bytes: dictionary.len() as u64,
-        checksum: checksum.finish(),
+        checksum,
     })
 }
 

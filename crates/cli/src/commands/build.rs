@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use fondaco_build::{BuildOptions, BuildReport, InputFormat, OnDuplicate, Phase, Progress, ValueSelection};
-use fondaco_format::Compression;
+use fondaco_format::{Compression, Manifest};
 use fondaco_model::{PartitionCount, StoreName};
 use fondaco_storage::Location;
 use serde::Serialize;
@@ -257,7 +257,7 @@ impl BuildResult {
             chunks: report.chunks,
             spilled_bytes: report.spilled_bytes,
             files_bytes: manifest.map(|manifest| manifest.files_bytes()),
-            index_bytes: manifest.map(|manifest| manifest.chunks.iter().map(|chunk| chunk.index.bytes).sum()),
+            index_bytes: manifest.map(Manifest::index_bytes),
             reading_ms: report.reading.as_millis() as u64,
             writing_ms: report.writing.as_millis() as u64,
         }

@@ -1,12 +1,16 @@
 //! `fondaco inspect`: what is in a version or a chunk, read from its files, without a node.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use fondaco_format::{Checksum, Checksummer, ChunkEntry, MANIFEST_FILE, Manifest, Version, check_index, verify};
+use fondaco_format::{
+    Built, Checksum, Checksummer, ChunkEntry, DATA_KIND, FileEntry, INDEX_KIND, MANIFEST_FILE, Manifest, Version,
+    check_index, verify,
+};
 use serde::Serialize;
 
 use crate::output::{self, Output, table};
@@ -16,9 +20,9 @@ use crate::output::{self, Output, table};
 #[command(after_help = "\
 Example:
   fondaco inspect /data/pymk-1 --verify --keys 5
-  fondaco inspect /data/pymk-1/p00003-c0000.index")]
+  fondaco inspect /data/pymk-1/p00003-c0000-0123456789abcdef.index")]
 pub struct InspectOptions {
-    /// The directory of a version, or a data or index file of it
+    /// The directory of a version, or a file of one of its chunks
     path: PathBuf,
 
     /// Read every byte, and check every checksum and every record
@@ -37,10 +41,14 @@ pub struct InspectOptions {
 #[derive(Serialize)]
 struct Inspected {
     directory: String,
+    /// What identifies the version.
+    checksum: Checksum,
     manifest: Manifest,
+    built: Built,
     files_bytes: u64,
     data_bytes: u64,
     index_bytes: u64,
+    further_bytes: u64,
     verified: bool,
     keys: Vec<SampleKey>,
 }
@@ -54,6 +62,7 @@ struct SampleKey {
 #[derive(Serialize)]
 struct InspectedFile {
     file: String,
+    kind: String,
     store: String,
     partition: u32,
     partitions: u32,
@@ -66,18 +75,23 @@ struct InspectedFile {
 /// Shows a version or a chunk.
 pub fn inspect(options: &InspectOptions, output: &Output) -> anyhow::Result<()> {
     let path = &options.path;
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some("data" | "index") if path.is_file() => inspect_file(path, output),
-        _ if path.file_name().is_some_and(|name| name == MANIFEST_FILE) => {
-            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            inspect_version(directory.unwrap_or(Path::new(".")), options, output)
-        }
-        _ => inspect_version(path, options, output),
+    if !path.is_file() {
+        return inspect_version(path, options, output);
+    }
+    match path.file_name().is_some_and(|name| name == MANIFEST_FILE) {
+        true => inspect_version(directory_of(path), options, output),
+        false => inspect_file(path, output),
     }
 }
 
+/// The directory that a file is in.
+fn directory_of(path: &Path) -> &Path {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    directory.unwrap_or(Path::new("."))
+}
+
 fn inspect_version(directory: &Path, options: &InspectOptions, output: &Output) -> anyhow::Result<()> {
-    let manifest = Manifest::read(directory)?;
+    let (manifest, checksum) = Manifest::read_identified(directory)?;
     if options.verify {
         output.note(&format!("reading {} …", output::bytes(manifest.files_bytes())));
         verify(directory)?;
@@ -95,14 +109,23 @@ fn inspect_version(directory: &Path, options: &InspectOptions, output: &Output) 
     }
     let inspected = Inspected {
         directory: directory.display().to_string(),
+        checksum,
         files_bytes: manifest.files_bytes(),
-        data_bytes: manifest.chunks.iter().map(|chunk| chunk.data.bytes).sum(),
-        index_bytes: manifest.chunks.iter().map(|chunk| chunk.index.bytes).sum(),
+        data_bytes: manifest.data_bytes(),
+        index_bytes: manifest.index_bytes(),
+        further_bytes: further_files(&manifest).map(|(_, file)| file.bytes).sum(),
+        built: manifest.built.clone(),
         manifest,
         verified: options.verify,
         keys,
     };
     output.result(&inspected, |inspected| version_text(inspected, options))
+}
+
+/// The further files of all chunks, and their kinds.
+fn further_files(manifest: &Manifest) -> impl Iterator<Item = (&str, &FileEntry)> {
+    let further = manifest.chunks.iter().flat_map(|chunk| &chunk.further);
+    further.map(|further| (&*further.kind, &further.file))
 }
 
 fn version_text(inspected: &Inspected, options: &InspectOptions) -> String {
@@ -114,11 +137,22 @@ fn version_text(inspected: &Inspected, options: &InspectOptions) -> String {
         .iter()
         .map(|column| format!("{} ({})", column.name, column.r#type))
         .collect();
-    let lines = [
-        ("version", format!("of store {}", manifest.store)),
+    let mut lines = vec![
+        (
+            "version",
+            format!(
+                "of store {}, format version {}",
+                manifest.store, manifest.format_version
+            ),
+        ),
+        ("checksum", inspected.checksum.to_string()),
         (
             "built",
-            format!("{} by {}", output::moment(manifest.created_unix_ms), manifest.built_by),
+            format!(
+                "{} by {}",
+                output::moment(inspected.built.created_unix_ms),
+                inspected.built.built_by
+            ),
         ),
         ("records", output::count(manifest.records)),
         ("partitions", manifest.partitions.to_string()),
@@ -158,7 +192,8 @@ fn version_text(inspected: &Inspected, options: &InspectOptions) -> String {
         (
             "value",
             format!(
-                "{} of {}",
+                "{}, {} of {}",
+                manifest.value_type.name(),
                 format!("{:?}", manifest.schema.encoding).to_lowercase(),
                 values.join(", ")
             ),
@@ -173,6 +208,20 @@ fn version_text(inspected: &Inspected, options: &InspectOptions) -> String {
             .to_owned(),
         ),
     ];
+    if let Some(base) = manifest.base {
+        lines.push(("base", format!("the version with checksum {base}")));
+    }
+    if let Some(cut) = manifest.cut_unix_ms {
+        lines.push(("cut", format!("it has the events up to {}", output::moment(cut))));
+    }
+    let further: BTreeSet<&str> = further_files(manifest).map(|(kind, _)| kind).collect();
+    if !further.is_empty() {
+        let kinds: Vec<&str> = further.into_iter().collect();
+        lines.push((
+            "further",
+            format!("{} of {}", output::bytes(inspected.further_bytes), kinds.join(", ")),
+        ));
+    }
     let mut text: String = lines
         .iter()
         .map(|(name, value)| format!("{name:<12}{value}\n"))
@@ -183,7 +232,7 @@ fn version_text(inspected: &Inspected, options: &InspectOptions) -> String {
             .iter()
             .map(|chunk| {
                 vec![
-                    chunk.data.name.trim_end_matches(".data").to_owned(),
+                    format!("p{:05}-c{:04}", chunk.partition.get(), chunk.chunk),
                     output::count(chunk.records),
                     output::count(chunk.data.bytes),
                     chunk.data.checksum.to_string(),
@@ -204,17 +253,17 @@ fn version_text(inspected: &Inspected, options: &InspectOptions) -> String {
     text
 }
 
-/// A data or index file: what its manifest says of it, and whether that is so.
+/// A file of a chunk: what its manifest says of it, and whether that is so.
 fn inspect_file(path: &Path, output: &Output) -> anyhow::Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let manifest = Manifest::read(directory.unwrap_or(Path::new(".")))?;
+    let manifest = Manifest::read(directory_of(path))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let of_file = |chunk: &&ChunkEntry| [chunk.data.name.as_str(), &chunk.index.name].contains(&&*name);
-    let Some(chunk) = manifest.chunks.iter().find(of_file) else {
-        bail!("{path:?} belongs to no version: the manifest beside it does not name it");
+    let found = manifest.chunks.iter().find_map(|chunk| {
+        let (kind, entry) = files_of(chunk).find(|(_, file)| file.name == *name)?;
+        Some((chunk, kind, entry))
+    });
+    let Some((chunk, kind, entry)) = found else {
+        bail!("{path:?} belongs to no chunk: the manifest beside it does not name it as a file of one");
     };
-    let is_index = chunk.index.name == name;
-    let entry = if is_index { &chunk.index } else { &chunk.data };
     let found = checksum_of(path)?;
     if found != entry.checksum {
         bail!(
@@ -222,12 +271,13 @@ fn inspect_file(path: &Path, output: &Output) -> anyhow::Result<()> {
             entry.checksum
         );
     }
-    if is_index {
+    if kind == INDEX_KIND {
         let bytes = fs::read(path).with_context(|| format!("cannot read {path:?}"))?;
         check_index(&bytes).map_err(|reason| anyhow!("{path:?} is corrupt: {reason}"))?;
     }
     let inspected = InspectedFile {
         file: path.display().to_string(),
+        kind: kind.to_owned(),
         store: manifest.store.to_string(),
         partition: chunk.partition.get(),
         partitions: manifest.partitions.get(),
@@ -239,7 +289,7 @@ fn inspect_file(path: &Path, output: &Output) -> anyhow::Result<()> {
     output.result(&inspected, |file| {
         format!(
             "{} of store {}: partition {} of {}, chunk {}, {} records, {} bytes, checksum {}, intact\n",
-            if is_index { "index" } else { "data" },
+            file.kind,
             file.store,
             file.partition,
             file.partitions,
@@ -249,6 +299,14 @@ fn inspect_file(path: &Path, output: &Output) -> anyhow::Result<()> {
             file.checksum
         )
     })
+}
+
+/// The files of a chunk, and their kinds.
+fn files_of(chunk: &ChunkEntry) -> impl Iterator<Item = (&str, &FileEntry)> {
+    let further = chunk.further.iter().map(|further| (&*further.kind, &further.file));
+    [(DATA_KIND, &chunk.data), (INDEX_KIND, &chunk.index)]
+        .into_iter()
+        .chain(further)
 }
 
 fn checksum_of(path: &Path) -> anyhow::Result<Checksum> {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use fondaco_control::http::{NodeList, NodeStatus, RoleName, UploadFileResource, UploadResource};
-use fondaco_format::{Checksum, MANIFEST_FILE};
+use fondaco_format::{MANIFEST_FILE, Manifest};
 use fondaco_model::StoreName;
 use serde::Serialize;
 
@@ -126,8 +126,8 @@ pub fn send(
 
 /// Has the node delete what it has of the version. If it cannot be asked, it does so by itself in time.
 pub fn give_up(client: &Client, name: &StoreName, dir: &Path) {
-    if let Ok(manifest) = fs::read(dir.join(MANIFEST_FILE)) {
-        let _ = client.delete(&format!("/v1/stores/{name}/uploads/{}", Checksum::of(&manifest)));
+    if let Ok((_, id)) = Manifest::read_identified(dir) {
+        let _ = client.delete(&format!("/v1/stores/{name}/uploads/{id}"));
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use fondaco_format::Checksum;
+use fondaco_format::Manifest;
 use fondaco_testing::Proxy;
 use serde_json::{Value, json};
 
@@ -21,8 +21,8 @@ const LATE: Duration = Duration::from_millis(200);
 
 /// What a node knows of the upload of a build; `None` if it has none of it.
 fn upload(cluster: &Cluster, name: &str, build: &Path) -> Option<Value> {
-    let manifest = fs::read(build.join("manifest.json")).unwrap();
-    let path = format!("/v1/stores/{STORE}/uploads/{}", Checksum::of(&manifest));
+    let (_, id) = Manifest::read_identified(build).unwrap();
+    let path = format!("/v1/stores/{STORE}/uploads/{id}");
     cluster.try_get(cluster.get(name), &path)
 }
 

@@ -7,6 +7,7 @@ mod cold;
 mod commands;
 mod crashes;
 mod documents;
+mod inspected;
 mod journey;
 mod limits;
 mod losses;
@@ -18,4 +19,6 @@ mod security;
 mod starts;
 mod swaps;
 mod told;
+#[path = "../../../format/tests/written/files.rs"]
+mod version_files;
 mod versioned_stores;

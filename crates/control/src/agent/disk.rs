@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fondaco_fetch::discard_leftovers;
-use fondaco_format::{Checksum, FormatError, MANIFEST_FILE, Version};
+use fondaco_format::{FormatError, MANIFEST_FILE, Manifest, Version};
 use fondaco_model::cluster::{LocalVersion, ReplicaKey};
 use fondaco_model::{PartitionId, PartitionSet, StoreName, VersionNumber};
 use fondaco_node::SharedCatalog;
@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 use super::reaper::{Reaper, Remains};
 use super::trash::Trash;
-use crate::data_dir::{DataDir, VersionDir, delete_tree, leave_alone, list};
+use crate::data_dir::{DataDir, VersionDir, delete_tree, leave_alone, list, version_dirs};
 use crate::error::ControlError;
 
 /// How many directories may wait to be deleted before a node waits for that with what it fetches next.
@@ -118,6 +118,14 @@ impl Disk {
     /// The directories that files of a version may be in: where it is complete, and where it grows.
     pub(crate) fn dirs_of(&self, store: &StoreName, version: VersionNumber) -> [PathBuf; 2] {
         [self.dir.version(store, version), self.dir.fetching(store, version)]
+    }
+
+    /// The directories of the other versions of a store that are complete.
+    pub(crate) fn siblings(&self, store: &StoreName, version: VersionNumber) -> Vec<PathBuf> {
+        let own = self.dir.version(store, version);
+        let mut dirs = version_dirs(&self.dir.store(store));
+        dirs.retain(|dir| *dir != own);
+        dirs
     }
 
     /// Looks at a version again, of which a fetch has brought more, or has left something: reads its
@@ -227,7 +235,8 @@ impl Disk {
         found.problem = Some(error.to_string());
         if !matches!(error, FormatError::CorruptManifest { .. }) {
             let manifest = fs::read(complete.join(MANIFEST_FILE)).ok();
-            found.local.manifest_checksum = manifest.map(|bytes| Checksum::of(&bytes).to_string());
+            let identity = manifest.and_then(|bytes| Manifest::identity(&bytes).ok());
+            found.local.manifest_checksum = identity.map(|identity| identity.to_string());
         }
         found
     }
@@ -480,15 +489,9 @@ fn warn_of_mappings() {
 
 fn open(dir: &Path) -> Result<OnDisk, FormatError> {
     let version = Version::open(dir)?;
-    let path = dir.join(MANIFEST_FILE);
-    let manifest = fs::read(&path).map_err(|source| FormatError::Io {
-        action: "read",
-        path,
-        source,
-    })?;
     Ok(OnDisk {
         local: LocalVersion {
-            manifest_checksum: Some(Checksum::of(&manifest).to_string()),
+            manifest_checksum: Some(version.identity().to_string()),
             open: version.held().collect(),
             ..LocalVersion::default()
         },

@@ -276,6 +276,7 @@ impl Inner {
             })?),
             fetching_dir: &fetching_dir,
             version_dir: &version_dir,
+            siblings: &self.parts.disk.siblings(store, *version),
             reserve_bytes: self.parts.reserve_bytes,
         };
         let plan = FetchPlan::new(&sources, &target)?;
@@ -295,6 +296,10 @@ impl Inner {
         }
         for (location, bytes) in report.bytes_from.iter().filter(|(_, bytes)| *bytes > 0) {
             tracing::info!(%store, %version, %location, bytes, "fetched from");
+        }
+        if report.linked_files > 0 {
+            let (files, bytes) = (report.linked_files, report.linked_bytes);
+            tracing::info!(%store, %version, files, bytes, "linked from other versions");
         }
         Ok(())
     }

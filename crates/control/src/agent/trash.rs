@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use fondaco_fetch::move_partitions;
-use fondaco_format::{Checksum, MANIFEST_FILE};
+use fondaco_format::{MANIFEST_FILE, Manifest};
 use fondaco_model::{PartitionId, PartitionSet, StoreName, VersionNumber};
 use parking_lot::Mutex;
 
@@ -158,7 +158,8 @@ impl Trash {
     ) -> Result<bool, ControlError> {
         let has_manifest = |path: &Path| {
             let manifest = fs::read(path.join(MANIFEST_FILE)).ok();
-            manifest.is_some_and(|bytes| Checksum::of(&bytes).to_string() == manifest_checksum)
+            let identity = manifest.and_then(|bytes| Manifest::identity(&bytes).ok());
+            identity.is_some_and(|identity| identity.to_string() == manifest_checksum)
         };
         let mut items = self.items.lock();
         let mut taken = false;
@@ -227,6 +228,8 @@ fn is_taken(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use fondaco_format::Checksum;
+
     use super::*;
 
     fn version(number: u64) -> VersionNumber {
@@ -235,6 +238,16 @@ mod tests {
 
     fn store(name: &str) -> StoreName {
         name.parse().unwrap()
+    }
+
+    /// A manifest of a format that is not known, and what identifies its version.
+    fn manifest(content: &str) -> (String, String) {
+        let inner = format!("{{\"format_version\": 9, \"content\": {content:?}}}");
+        let identity = Checksum::of(inner.as_bytes()).to_string();
+        (
+            format!("{{\"manifest\": {inner}, \"checksum\": {identity:?}}}"),
+            identity,
+        )
     }
 
     struct Kept {
@@ -253,10 +266,10 @@ mod tests {
             Trash::open(&self.data, grace).unwrap().0
         }
 
-        fn give_up(&self, trash: &Trash, name: &str, number: u64, manifest: &str) {
+        fn give_up(&self, trash: &Trash, name: &str, number: u64, content: &str) {
             let dir = self.dir.path().join("given-up");
             fs::create_dir(&dir).unwrap();
-            fs::write(dir.join(MANIFEST_FILE), manifest).unwrap();
+            fs::write(dir.join(MANIFEST_FILE), manifest(content).0).unwrap();
             trash.keep(&dir, &store(name), version(number)).unwrap();
         }
     }
@@ -272,7 +285,7 @@ mod tests {
         fs::create_dir(kept.data.trash().join("deleting-0")).unwrap();
         let (trash, others) = Trash::open(&kept.data, DAY).unwrap();
         assert_eq!(others, [kept.data.trash().join("deleting-0")]);
-        let checksum = |text: &str| Checksum::of(text.as_bytes()).to_string();
+        let checksum = |content: &str| manifest(content).1;
         let to = kept.dir.path().join("stores/a.version-2/version-1");
         let take = |checksum: &str| {
             trash
@@ -281,7 +294,7 @@ mod tests {
         };
         assert!(!take(&checksum("a third")));
         assert!(take(&checksum("one")));
-        assert_eq!(fs::read(to.join(MANIFEST_FILE)).unwrap(), b"one");
+        assert_eq!(fs::read_to_string(to.join(MANIFEST_FILE)).unwrap(), manifest("one").0);
         assert_eq!(trash.len(), 1);
     }
 

@@ -18,8 +18,8 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use fondaco_format::{DICTIONARY_FILE, MANIFEST_FILE, data_file_name, index_file_name};
-use fondaco_model::{PartitionId, StoreName, VersionNumber};
+use fondaco_format::is_version_file;
+use fondaco_model::{StoreName, VersionNumber};
 use futures_core::Stream;
 use rustix::fs::{Advice, fadvise};
 use tokio::sync::mpsc;
@@ -80,7 +80,7 @@ pub(super) async fn send_from(
 ) -> Result<Response, ApiError> {
     let not_found = format!("no file {name:?} of {what} is here");
     let not_found = || ApiError::new("file_not_found", not_found.clone());
-    if !is_file_name(&name) {
+    if !is_version_file(&name) {
         return Err(not_found());
     }
     let Ok(permit) = Arc::clone(&app.files).try_acquire_owned() else {
@@ -125,21 +125,6 @@ pub(super) async fn send_from(
         headers.insert(header::CONTENT_RANGE, range);
     }
     Ok(response)
-}
-
-/// Whether a version can have a file of this name.
-fn is_file_name(name: &str) -> bool {
-    if name == MANIFEST_FILE || name == DICTIONARY_FILE {
-        return true;
-    }
-    let numbers = || {
-        let (partition, rest) = name.strip_prefix('p')?.split_once("-c")?;
-        let (chunk, _) = rest.split_once('.')?;
-        Some((PartitionId::new(partition.parse().ok()?), chunk.parse().ok()?))
-    };
-    let own =
-        |(partition, chunk)| name == data_file_name(partition, chunk) || name == index_file_name(partition, chunk);
-    numbers().is_some_and(own)
 }
 
 fn open(path: &std::path::Path) -> io::Result<(File, u64)> {
@@ -196,30 +181,6 @@ impl Stream for Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_names_that_a_version_has_are_names() {
-        for name in [
-            "manifest.json",
-            "p00003-c0001.data",
-            "p16383-c0000.index",
-            DICTIONARY_FILE,
-        ] {
-            assert!(is_file_name(name), "{name}");
-        }
-        for name in [
-            "",
-            "..",
-            "../manifest.json",
-            "p00003-c0001.part",
-            "p3-c1.data",
-            "p00003-c0001.data/..",
-            "lock",
-            "p+0003-c0001.data",
-        ] {
-            assert!(!is_file_name(name), "{name}");
-        }
-    }
 
     #[test]
     fn ranges_lie_within_the_file() {

@@ -2,7 +2,7 @@
 //! with the nodes.
 //!
 //! ```text
-//! DATA/uploads/ID/manifest.json    names the files that are sent; ID is the checksum of this one
+//! DATA/uploads/ID/manifest.json    names the files that are sent; ID is what identifies the version
 //! DATA/uploads/ID/given-away       the node may link the files into its version
 //! DATA/uploads/ID/NAME.part        a file of which a part has arrived: as much as it is long
 //! DATA/uploads/ID/NAME             a file that has arrived whole, verified and durable
@@ -95,8 +95,7 @@ impl Uploads {
         manifest: &[u8],
         make_room: impl FnOnce(u64) -> Result<(), ControlError>,
     ) -> Result<Arc<Upload>, ControlError> {
-        let parsed = parse(manifest, store, partitions)?;
-        let id = Checksum::of(manifest);
+        let (parsed, id) = parse(manifest, store, partitions)?;
         let before = self.get(store, id);
         make_room(before.map_or_else(|_| parsed.files_bytes(), |upload| upload.bytes_missing()))?;
         let mut uploads = self.uploads.lock();
@@ -220,9 +219,9 @@ pub(crate) fn is_pushing(record: &StoreRecord, source: UploadSource) -> bool {
     matches!(fate(Some(record), &source.to_string(), 0), Fate::Pushing)
 }
 
-fn parse(bytes: &[u8], store: &StoreName, partitions: PartitionCount) -> Result<Manifest, ControlError> {
+fn parse(bytes: &[u8], store: &StoreName, partitions: PartitionCount) -> Result<(Manifest, Checksum), ControlError> {
     let location = || "the request's body".to_owned();
-    let manifest = Manifest::from_bytes(bytes).map_err(|source| FetchError::Manifest {
+    let (manifest, id) = Manifest::identified(bytes).map_err(|source| FetchError::Manifest {
         location: location(),
         source,
     })?;
@@ -240,7 +239,7 @@ fn parse(bytes: &[u8], store: &StoreName, partitions: PartitionCount) -> Result<
             found: manifest.partitions,
         }));
     }
-    Ok(manifest)
+    Ok((manifest, id))
 }
 
 /// Makes the directory of an upload: it is one once the manifest is there.

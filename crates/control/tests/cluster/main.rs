@@ -8,11 +8,14 @@ mod harness;
     reason = "of the harness of single nodes, only builds and clients are used"
 )]
 mod single;
+#[path = "../../../format/tests/written/files.rs"]
+mod version_files;
 #[path = "../../../format/tests/written/mod.rs"]
 mod written;
 
 mod admission;
 mod failures;
+mod formats;
 mod lost;
 mod outages;
 mod plans;

@@ -93,7 +93,9 @@ fn partitions_that_moved_away_are_kept_aside_and_taken_back_when_they_return() {
         let first_chunks = |node: &&str| {
             let trash = cluster.data(node).join("trash");
             let files = names(&trash).into_iter().flat_map(|item| names(&trash.join(item)));
-            files.filter(|name| name.ends_with("-c0000.data")).count()
+            files
+                .filter(|name| name.contains("-c0000-") && name.ends_with(".data"))
+                .count()
         };
         (both.iter().map(first_chunks).sum::<usize>() == moved).then_some(())
     });

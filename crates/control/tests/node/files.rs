@@ -7,6 +7,7 @@ use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
 use crate::harness::{Builds, TestNode, eventually, names};
+use crate::version_files::file_name;
 
 #[test]
 fn files_are_sent_whole_or_from_any_byte_and_nothing_else_is() {
@@ -55,8 +56,13 @@ fn peers_that_are_too_many_are_told_to_come_back() {
     client.create(1);
     // Files of about 18 MB: more than the buffers below, and those of the sender, hold.
     let builds = Builds::elsewhere(300_000);
-    client.push(&builds.build(1));
-    let file = "/v1/stores/pymk/versions/1/files/p00000-c0000.data";
+    let build = builds.build(1);
+    client.push(&build);
+    let path = |kind| {
+        let name = file_name(&build, "p00000-c0000", kind);
+        format!("/v1/stores/pymk/versions/1/files/{name}")
+    };
+    let (file, index) = (path("data"), path("index"));
     let request = format!("GET {file} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let slow: Vec<TcpStream> = (0..SENT_AT_ONCE)
         .map(|_| {
@@ -71,7 +77,6 @@ fn peers_that_are_too_many_are_told_to_come_back() {
             stream
         })
         .collect();
-    let index = file.replace(".data", ".index");
     assert_eq!(client.refused("GET", &index, Value::Null, 503), "busy");
     drop(slow);
     eventually("room to be there again", || {

@@ -67,22 +67,32 @@ impl Builds {
     }
 
     pub fn build_of(&self, build: u64, partitions: u32) -> PathBuf {
-        let dir = self.dir.path().join(format!("build-{build}-{partitions}"));
+        self.write(&format!("build-{build}-{partitions}"), &self.records(build), partitions)
+    }
+
+    /// Writes a build in which one key has another value.
+    pub fn build_changed(&self, build: u64, number: usize, changed: &str) -> PathBuf {
+        let mut records = self.records(build);
+        records.insert(key(number).into_bytes(), changed.into());
+        self.write(&format!("build-{build}-changed-{number}"), &records, PARTITIONS)
+    }
+
+    fn records(&self, build: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let value = |number| value(build, number, self.padding).into_bytes();
+        (0..KEYS)
+            .map(|number| (key(number).into_bytes(), value(number)))
+            .collect()
+    }
+
+    fn write(&self, name: &str, records: &BTreeMap<Vec<u8>, Vec<u8>>, partitions: u32) -> PathBuf {
+        let dir = self.dir.path().join(name);
         std::fs::create_dir(&dir).unwrap();
-        let records: BTreeMap<_, _> = (0..KEYS)
-            .map(|number| {
-                (
-                    key(number).into_bytes(),
-                    value(build, number, self.padding).into_bytes(),
-                )
-            })
-            .collect();
         let shape = Shape {
             partitions,
             chunks: 2,
             compression: Compression::None,
         };
-        written::write(&dir, &records, &shape);
+        written::write(&dir, records, &shape);
         dir
     }
 }

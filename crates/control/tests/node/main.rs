@@ -12,5 +12,7 @@ mod security;
 mod stores;
 mod swaps;
 mod uploads;
+#[path = "../../../format/tests/written/files.rs"]
+mod version_files;
 #[path = "../../../format/tests/written/mod.rs"]
 mod written;

@@ -100,6 +100,37 @@ fn a_file_changed_at_the_source_fails_the_push_and_leaves_the_old_version() {
 }
 
 #[test]
+fn of_a_push_that_changes_one_chunk_only_that_is_fetched() {
+    let node = TestNode::start();
+    let builds = Builds::elsewhere(50);
+    let client = &node.client;
+    client.create(1);
+    client.push(&builds.build(1));
+    let changed = builds.build_changed(1, 7, "another value");
+    let (status, dry_run) = client.call("POST", PUSHES, json!({"source": changed, "dry_run": true}));
+    assert_eq!(status, 200, "{dry_run}");
+    assert_eq!(client.push(&changed), 2);
+    let dir = |version: u64| node.dir.path().join(format!("stores/pymk/version-{version}"));
+    let inode = |version, name: &str| fs::metadata(dir(version).join(name)).map(|found| found.ino()).ok();
+    let files = names(&dir(2)).into_iter().filter(|name| name.starts_with('p'));
+    let (linked, fetched): (Vec<_>, Vec<_>) = files.partition(|name| inode(1, name) == inode(2, name));
+    assert_eq!((linked.len(), fetched.len()), (14, 2), "{fetched:?}");
+    let bytes = |name: &String| fs::metadata(dir(2).join(name)).unwrap().len();
+    let needed: u64 = fetched.iter().map(bytes).sum();
+    assert_eq!(dry_run["needed_bytes"], needed, "{dry_run}");
+    let (_, answer) = client.call(
+        "POST",
+        "/v1/lookup",
+        json!({"keys": ["pymk:member-7", "pymk:member-8"]}),
+    );
+    assert_eq!(answer["values"][0]["utf8"], "another value", "{answer}");
+    assert_eq!(answer["values"][1]["utf8"], value(1, 8, 50), "{answer}");
+    let (status, _) = client.call("POST", "/v1/stores/pymk/swap", json!({"version": 1}));
+    assert_eq!(status, 200);
+    assert_eq!(client.served_build(50), 1);
+}
+
+#[test]
 fn a_missing_or_longer_file_fails_the_push() {
     let node = TestNode::start();
     let client = &node.client;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::{Builds, Client, KEYS, NodeProcess, PARTITIONS, TestNode, config, eventually, names};
+use crate::version_files::{add_further, version_1};
 
 const UPLOADS: &str = "/v1/stores/pymk/uploads";
 
@@ -75,6 +76,7 @@ fn a_version_is_sent_in_parts_and_pushed_and_then_nothing_of_the_upload_is_left(
     client.create(1);
     let builds = Builds::elsewhere(50);
     let build = builds.build(1);
+    add_further(&build, "inverted");
     let upload = begin(client, &build);
     assert_eq!(
         (&upload["complete"], &upload["bytes_arrived"]),
@@ -108,6 +110,22 @@ fn a_version_is_sent_in_parts_and_pushed_and_then_nothing_of_the_upload_is_left(
         "upload_not_found"
     );
     node.wait_for_dirs(&["version-1"]);
+    let further = names(&node.dir.path().join("stores/pymk/version-1"));
+    let further = further.iter().filter(|name| name.ends_with(".inverted"));
+    assert_eq!(further.count(), 8, "of each chunk");
+}
+
+#[test]
+fn a_version_of_the_former_format_is_sent_and_pushed() {
+    let dir = TempDir::new().unwrap();
+    let mut two_partitions = config(dir.path());
+    two_partitions.partitions = 2.try_into().unwrap();
+    let node = TestNode::start_with(dir, two_partitions);
+    let client = &node.client;
+    client.create(1);
+    send_rest(client, &version_1());
+    push(client, &begin(client, &version_1()));
+    assert_eq!(client.served_build(0), 1);
 }
 
 #[test]
@@ -125,7 +143,7 @@ fn names_offsets_and_lengths_that_the_manifest_does_not_have_are_refused() {
         "manifest.json",
         "given-away",
         "p00000-c0099.data",
-        "p00000-c0000.data.part",
+        "p00000-c0000-0123456789abcdef.data.part",
     ] {
         let (status, answer) = put(client, &upload, name, 0, b"x");
         assert_eq!((status, code(&answer)), (404, "file_not_found"), "{name}");

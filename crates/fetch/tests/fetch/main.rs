@@ -1,5 +1,7 @@
 //! Fetching versions, and parts of them, from sources that fail, lie, and are slow.
 
+#[path = "../../../format/tests/written/files.rs"]
+mod files;
 mod mounted;
 mod one_source;
 mod partitions;
@@ -8,5 +10,6 @@ mod place;
 mod remote;
 mod several;
 mod sharing;
+mod siblings;
 #[path = "../../../format/tests/written/mod.rs"]
 mod written;

@@ -10,6 +10,7 @@ use fondaco_fetch::{FetchError, discard_leftovers, move_partitions};
 use fondaco_format::{Checksum, MANIFEST_FILE, Manifest, Version};
 use fondaco_model::PartitionId;
 
+use crate::files::file_name;
 use crate::place::{Place, Source, Tuning, control, hurried};
 
 #[test]
@@ -35,7 +36,9 @@ fn partitions_are_added_beside_those_that_are_there() {
         place
             .fetch(Arc::clone(&source), &control(), &Tuning::default())
             .unwrap();
-        let first = place.version().join("p00000-c0000.data");
+        let first = place
+            .version()
+            .join(file_name(&place.version(), "p00000-c0000", "data"));
         let before = fs::metadata(&first).unwrap().ino();
         // The manifest is here: the source need not have one any more.
         fs::remove_file(source.dir.path().join(MANIFEST_FILE)).unwrap();
@@ -76,7 +79,9 @@ fn an_interrupted_addition_leaves_what_was_held_and_goes_on_later() {
         .fetch(Arc::clone(&source), &control(), &Tuning::default())
         .unwrap();
     place.assert_whole();
-    let whole = fs::metadata(place.version().join("p00001-c0000.data")).unwrap().len();
+    let whole = fs::metadata(source.dir.path().join(file_name(source.dir.path(), "p00001", "data")))
+        .unwrap()
+        .len();
     assert!(source.bytes_read.load(Relaxed) < whole, "what was there was read again");
 }
 
@@ -86,8 +91,9 @@ fn leftovers_are_discarded_and_nothing_else() {
     place
         .fetch(Arc::clone(&source), &control(), &Tuning::default())
         .unwrap();
-    for name in ["p00001-c0000.data.part", "p00001-c0000.index.link"] {
-        fs::write(place.version().join(name), "x").unwrap();
+    for (kind, ending) in [("data", "part"), ("index", "link")] {
+        let name = file_name(&place.version(), "p00001-c0000", kind);
+        fs::write(place.version().join(format!("{name}.{ending}")), "x").unwrap();
     }
     assert_eq!(place.leftovers().len(), 2);
     discard_leftovers(&place.version()).unwrap();
@@ -127,12 +133,15 @@ fn what_is_there_of_other_partitions_stays_also_if_they_are_not_whole() {
     place
         .fetch(Arc::clone(&source), &control(), &Tuning::default())
         .unwrap();
-    fs::remove_file(place.version().join("p00001-c0000.index")).unwrap();
+    fs::remove_file(place.version().join(file_name(&place.version(), "p00001", "index"))).unwrap();
     let aside = place.dir.path().join("aside");
     move_partitions(&place.version(), &aside, |partition| partition == PartitionId::new(0)).unwrap();
-    let there = |name: &str| place.version().join(name).exists();
+    let there = |(chunk, kind)| {
+        let name = file_name(source.dir.path(), chunk, kind);
+        place.version().join(name).exists()
+    };
     assert_eq!(
-        ["p00000-c0000.data", "p00000-c0000.index", "p00001-c0000.data"].map(there),
+        [("p00000", "data"), ("p00000", "index"), ("p00001", "data")].map(there),
         [false, false, true]
     );
 }

@@ -33,14 +33,15 @@ pub struct Source {
 
 impl Source {
     pub fn new(linkable: bool) -> Arc<Self> {
+        Self::with_value(linkable, 0, "")
+    }
+
+    /// A source in which the value of one key ends so.
+    pub fn with_value(linkable: bool, key: u32, end: &str) -> Arc<Self> {
         let dir = TempDir::new().unwrap();
+        let value = |n| format!("value {n} {}{}", "x".repeat(1000), if n == key { end } else { "" });
         let records: BTreeMap<_, _> = (0..2000u32)
-            .map(|n| {
-                (
-                    n.to_string().into_bytes(),
-                    format!("value {n} {}", "x".repeat(1000)).into_bytes(),
-                )
-            })
+            .map(|n| (n.to_string().into_bytes(), value(n).into_bytes()))
             .collect();
         let shape = written::Shape {
             partitions: 2,
@@ -149,6 +150,7 @@ pub struct Place {
     pub partitions: u32,
     pub wanted: Option<PartitionSet>,
     pub manifest_checksum: Option<Checksum>,
+    pub siblings: Vec<PathBuf>,
     pub reserve_bytes: u64,
 }
 
@@ -160,6 +162,7 @@ impl Place {
             partitions: 2,
             wanted: None,
             manifest_checksum: None,
+            siblings: Vec::new(),
             reserve_bytes: 0,
         }
     }
@@ -191,6 +194,7 @@ impl Place {
             manifest_checksum: self.manifest_checksum,
             fetching_dir: &fetching,
             version_dir: &version,
+            siblings: &self.siblings,
             reserve_bytes: self.reserve_bytes,
         };
         let plan = FetchPlan::new(&sources, &target)?;

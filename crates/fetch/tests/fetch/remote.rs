@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use fondaco_build::{BuildError, BuildOptions, BuildReport, OnDuplicate, Progress, ValueSelection, build};
 use fondaco_fetch::{FetchError, FetchSource, LocationSource, PageCache, SourceError, Sources};
-use fondaco_format::{Checksum, Compression, MANIFEST_FILE, Version, verify};
+use fondaco_format::{Checksum, Compression, MANIFEST_FILE, Manifest, Version, verify};
 use fondaco_model::PartitionCount;
 use fondaco_storage::{Location, S3Options, Secret, StorageOptions};
 use fondaco_testing::{Hdfs, S3};
 use parking_lot::Mutex;
 
+use crate::files::file_name;
 use crate::place::{Place, Tuning, control};
 
 const ROWS: u32 = 60_000;
@@ -22,7 +23,7 @@ const PARTITIONS: u32 = 4;
 /// Builds a version of some 12 MB with several chunks to each partition.
 fn build_into(output: &Location) -> Checksum {
     build_rows(output, 0..ROWS).unwrap();
-    Checksum::of(&output.read_whole(MANIFEST_FILE, 1 << 30).unwrap())
+    Manifest::identity(&output.read_whole(MANIFEST_FILE, 1 << 30).unwrap()).unwrap()
 }
 
 fn build_rows(output: &Location, keys: impl Iterator<Item = u32>) -> Result<BuildReport, BuildError> {
@@ -144,11 +145,14 @@ fn a_corrupt_and_a_truncated_object_are_made_up_for_by_another_source() {
         fs::write(good.path().join(&file.name), bytes).unwrap();
     }
     let objects = server.objects().join("pymk-1");
-    let (flipped, cut) = ("p00000-c0000.data", "p00001-c0001.data");
-    let mut bytes = fs::read(objects.join(flipped)).unwrap();
+    let (flipped, cut) = (
+        file_name(good.path(), "p00000-c0000", "data"),
+        file_name(good.path(), "p00001-c0001", "data"),
+    );
+    let mut bytes = fs::read(objects.join(&flipped)).unwrap();
     bytes[5000] ^= 1;
-    fs::write(objects.join(flipped), bytes).unwrap();
-    let cut_file = fs::File::options().write(true).open(objects.join(cut)).unwrap();
+    fs::write(objects.join(&flipped), bytes).unwrap();
+    let cut_file = fs::File::options().write(true).open(objects.join(&cut)).unwrap();
     cut_file.set_len(1000).unwrap();
 
     let remote = || Box::new(LocationSource::new(location.clone())) as Box<dyn FetchSource>;
@@ -166,7 +170,7 @@ fn a_corrupt_and_a_truncated_object_are_made_up_for_by_another_source() {
         .unwrap();
     assert_served(&place.version());
     let corrupt: Vec<_> = report.corrupt.iter().map(|corrupt| &corrupt.file).collect();
-    assert_eq!(corrupt, [flipped, cut]);
+    assert_eq!(corrupt, [&flipped, &cut]);
     assert!(
         report
             .corrupt

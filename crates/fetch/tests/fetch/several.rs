@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fondaco_fetch::{CorruptFile, FetchError, FetchSource, Sources};
-use fondaco_format::{Checksum, MANIFEST_FILE};
+use fondaco_format::{Built, MANIFEST_FILE, Manifest};
 
 use crate::place::{Place, Source, Tuning, hurried, several};
 
@@ -101,11 +101,14 @@ fn a_source_is_not_blamed_for_what_another_gave() {
 #[test]
 fn another_version_under_the_same_name_is_not_taken() {
     let (changed, right, mut place) = (Source::new(false), Source::new(false), Place::new());
-    let manifest = fs::read_to_string(right.dir.path().join(MANIFEST_FILE)).unwrap();
-    place.manifest_checksum = Some(Checksum::of(manifest.as_bytes()));
+    let (manifest, identity) = Manifest::read_identified(right.dir.path()).unwrap();
+    place.manifest_checksum = Some(identity);
     // As valid as before, and not the same.
-    let path = changed.dir.path().join(MANIFEST_FILE);
-    fs::write(path, format!("{manifest}\n")).unwrap();
+    let other = Manifest {
+        cut_unix_ms: Some(1),
+        ..manifest
+    };
+    fs::write(changed.dir.path().join(MANIFEST_FILE), other.to_bytes()).unwrap();
     let error = place
         .fetch(several([&changed]), &hurried(), &Tuning::default())
         .unwrap_err();
@@ -114,6 +117,24 @@ fn another_version_under_the_same_name_is_not_taken() {
         .fetch(several([&changed, &right]), &hurried(), &Tuning::default())
         .unwrap();
     place.assert_whole();
+}
+
+#[test]
+fn a_manifest_that_was_built_at_another_time_is_of_the_same_version() {
+    let (rebuilt, mut place) = (Source::new(false), Place::new());
+    let (manifest, identity) = Manifest::read_identified(rebuilt.dir.path()).unwrap();
+    place.manifest_checksum = Some(identity);
+    let built = Built {
+        created_unix_ms: 7,
+        built_by: "another".into(),
+    };
+    let bytes = Manifest { built, ..manifest }.to_bytes();
+    fs::write(rebuilt.dir.path().join(MANIFEST_FILE), &bytes).unwrap();
+    place
+        .fetch(several([&rebuilt]), &hurried(), &Tuning::default())
+        .unwrap();
+    place.assert_whole();
+    assert_eq!(fs::read(place.version().join(MANIFEST_FILE)).unwrap(), bytes);
 }
 
 #[test]

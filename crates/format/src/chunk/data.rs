@@ -10,11 +10,11 @@
 //!     64      …  records, without gaps, to the end of the file
 //! ```
 //!
-//! All numbers are little-endian. Nothing in it depends on a node or a replica.
+//! Format versions 1 and 2 have this layout. All numbers are little-endian. Nothing in it depends on a node or a replica.
 
 use super::{ChunkIdentity, u32_at};
-use crate::FORMAT_VERSION;
 use crate::checksum::short_checksum;
+use crate::{FORMAT_VERSION, FORMAT_VERSIONS_READ};
 
 /// The length of the header, in bytes.
 pub const DATA_HEADER_BYTES: usize = 64;
@@ -71,7 +71,7 @@ pub(crate) fn check_start(header: &[u8], magic: &[u8; 8], checksum_at: usize) ->
     }
     // Before the checksum: a later format may have moved it.
     let format = u32_at(header, 8);
-    if format != FORMAT_VERSION {
+    if !FORMAT_VERSIONS_READ.contains(&format) {
         return Err(HeaderError::UnknownFormat(format));
     }
     if u32_at(header, checksum_at) != short_checksum(&header[..checksum_at]) {

@@ -25,7 +25,7 @@
 //!   4092           4  checksum: low half of XXH3-64 of the bytes before
 //! ```
 //!
-//! All numbers are little-endian. In the last block the places of missing buckets hold the length of
+//! Format versions 1 and 2 have this layout. All numbers are little-endian. In the last block the places of missing buckets hold the length of
 //! the data file. Buckets follow each other without gaps: one ends where the next begins.
 
 use std::io;

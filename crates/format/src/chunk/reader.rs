@@ -283,7 +283,6 @@ pub(crate) fn header_error(path: &Path, error: HeaderError) -> FormatError {
         HeaderError::UnknownFormat(found) => FormatError::UnknownFormat {
             path: path.into(),
             found: u64::from(found),
-            known: crate::FORMAT_VERSION,
         },
         HeaderError::Damaged(reason) => FormatError::corrupt(path, reason),
     }

@@ -16,7 +16,8 @@ use crate::checksum::Checksummer;
 use crate::compression::EncodedValue;
 use crate::error::FormatError;
 use crate::hash::{bucket_of_hash, chunk_of_hash};
-use crate::manifest::{ChunkEntry, FileEntry, data_file_name, index_file_name};
+use crate::manifest::{ChunkEntry, FileEntry};
+use crate::names::{DATA_KIND, INDEX_KIND, chunk_file_name};
 use crate::record::{RECORD_BYTES_MAX, write_record};
 
 const BUFFER_BYTES: usize = 1024 * 1024;
@@ -81,13 +82,14 @@ impl<W: Write> Sink<W> {
         Ok(())
     }
 
-    fn finish(mut self, name: String) -> Result<(FileEntry, W), FormatError> {
+    fn finish(mut self, plan: &ChunkPlan, kind: &str) -> Result<(FileEntry, W), FormatError> {
         self.flush()?;
         self.writer.flush().map_err(FormatError::Write)?;
+        let checksum = self.checksum.finish();
         let entry = FileEntry {
-            name,
+            name: chunk_file_name(plan.partition, plan.chunk, checksum, kind),
             bytes: self.bytes_flushed,
-            checksum: self.checksum.finish(),
+            checksum,
         };
         Ok((entry, self.writer))
     }
@@ -165,14 +167,15 @@ impl<W: Write> ChunkWriter<W> {
     }
 
     /// Ends the chunk: the rest of the data is written, then the index to `index`. Returns the
-    /// chunk's entry for the manifest, and both writers for the caller to sync and close.
+    /// chunk's entry for the manifest, and both writers for the caller to sync and close. The caller gives the
+    /// files the names that the entry says: they follow from their contents.
     pub fn finish<I: Write>(mut self, index: I) -> Result<(ChunkEntry, W, I), FormatError> {
         let data_bytes = self.data.position();
         let filled = self.starts.fill(self.bucket_count as usize, data_bytes as u32);
         filled.map_err(FormatError::Table)?;
         let joined = self.joined_buckets();
         let ChunkIdentity { partition, chunk, .. } = self.identity;
-        let (data_entry, data) = self.data.finish(data_file_name(partition, chunk))?;
+        let (data_entry, data) = self.data.finish(&self.plan, DATA_KIND)?;
         debug_assert!(data_entry.bytes == data_bytes && data_bytes >= DATA_HEADER_BYTES as u64);
         let header = IndexHeader {
             identity: self.identity,
@@ -188,13 +191,14 @@ impl<W: Write> ChunkWriter<W> {
                 sink.flush()?;
             }
         }
-        let (index_entry, index) = sink.finish(index_file_name(partition, chunk))?;
+        let (index_entry, index) = sink.finish(&self.plan, INDEX_KIND)?;
         let entry = ChunkEntry {
             partition,
             chunk,
             records: self.records,
             data: data_entry,
             index: index_entry,
+            further: Vec::new(),
         };
         Ok((entry, data, index))
     }

@@ -30,8 +30,8 @@ pub use lookup::{Lookup, Probe, Value};
 use crate::checksum::Checksum;
 use crate::chunk::reader::Chunk;
 use crate::compression::Decoder;
-use crate::error::FormatError;
-use crate::manifest::{ChunkEntry, Manifest};
+use crate::error::{FileDefect, FormatError};
+use crate::manifest::{ChunkEntry, FileEntry, FurtherFile, Manifest};
 use crate::mapping::Mapping;
 use damage::Damage;
 use lookup::NOT_HELD;
@@ -41,6 +41,7 @@ use resident::ResidentIndex;
 pub struct Version {
     dir: PathBuf,
     manifest: Manifest,
+    identity: Checksum,
     slots: SlotPrefix,
     /// Where the chunks of each partition begin in `chunks`; one more entry ends the last. A partition
     /// that is empty, or not held, has none.
@@ -65,7 +66,7 @@ impl Version {
     /// # Errors
     /// No manifest, an unknown format, files that do not fit the manifest.
     pub fn open(dir: &Path) -> Result<Self, FormatError> {
-        Self::open_with(dir, Manifest::read(dir)?, |_| false)
+        Self::open_with(dir, Manifest::read_identified(dir)?, |_| false)
     }
 
     /// Opens what a directory holds of a version, if it holds these partitions.
@@ -74,7 +75,7 @@ impl Version {
     /// As [`Version::open`], and [`FormatError::MissingFile`] if one of these partitions is not held, or
     /// [`FormatError::NoPartition`] if the version does not have it.
     pub fn open_required(dir: &Path, partitions: impl IntoIterator<Item = PartitionId>) -> Result<Self, FormatError> {
-        let manifest = Manifest::read(dir)?;
+        let (manifest, identity) = Manifest::read_identified(dir)?;
         let mut required = vec![false; manifest.partitions.get() as usize];
         for partition in partitions {
             match required.get_mut(partition.get() as usize) {
@@ -88,12 +89,14 @@ impl Version {
                 }
             }
         }
-        Self::open_with(dir, manifest, |partition| required[partition.get() as usize])
+        Self::open_with(dir, (manifest, identity), |partition| {
+            required[partition.get() as usize]
+        })
     }
 
     fn open_with(
         dir: &Path,
-        manifest: Manifest,
+        (manifest, identity): (Manifest, Checksum),
         is_required: impl Fn(PartitionId) -> bool,
     ) -> Result<Self, FormatError> {
         let decoder = Decoder::new(manifest.compression, read_dictionary(dir, &manifest)?.as_deref())?;
@@ -133,12 +136,18 @@ impl Version {
             resident: OnceLock::new(),
             damage: Damage::default(),
             manifest,
+            identity,
         })
     }
 
     /// The manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// What identifies the version: see [`Manifest::identity`].
+    pub fn identity(&self) -> Checksum {
+        self.identity
     }
 
     /// How many records the partitions have that are held.
@@ -205,10 +214,8 @@ impl Version {
 
     /// The length of all files that are held, in bytes.
     pub fn files_bytes(&self) -> u64 {
-        let chunks: u64 = self
-            .held_chunks()
-            .map(|chunk| chunk.data.bytes + chunk.index.bytes)
-            .sum();
+        let files = self.held_chunks().flat_map(ChunkEntry::files);
+        let chunks: u64 = files.map(|file| file.bytes).sum();
         let dictionary = self.manifest.dictionary.as_ref();
         chunks + dictionary.map_or(0, |dictionary| dictionary.bytes)
     }
@@ -237,6 +244,28 @@ fn read_dictionary(dir: &Path, manifest: &Manifest) -> Result<Option<Vec<u8>>, F
 fn open_chunks(dir: &Path, entries: &[ChunkEntry], chunks: &mut Vec<Chunk>) -> Result<(), FormatError> {
     for entry in entries {
         chunks.push(Chunk::open(dir, entry, entries.len() as u32)?);
+        for FurtherFile { file, .. } in &entry.further {
+            check_file(dir, file, entry.partition)?;
+        }
     }
     Ok(())
+}
+
+/// Checks that a file is there which is not opened here.
+fn check_file(dir: &Path, entry: &FileEntry, partition: PartitionId) -> Result<(), FormatError> {
+    let path = dir.join(&entry.name);
+    let defect = match std::fs::metadata(&path) {
+        Ok(found) if found.len() == entry.bytes => return Ok(()),
+        Ok(found) => FileDefect::Length {
+            found_bytes: found.len(),
+            expected_bytes: entry.bytes,
+        },
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => FileDefect::Absent,
+        Err(e) => return Err(FormatError::io("inspect", path)(e)),
+    };
+    Err(FormatError::MissingFile {
+        partition,
+        path,
+        defect,
+    })
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-use fondaco_format::{ChunkPlan, ChunkWriter, DICTIONARY_FILE};
 use fondaco_format::{
-    Column, Compression, Encoder, FileEntry, MANIFEST_FILE, Manifest, Schema, ValueEncoding, chunk_of_hash,
-    data_file_name, index_file_name, key_hash, train_dictionary,
+    Built, Checksum, ChunkPlan, ChunkWriter, Column, Compression, DATA_KIND, Encoder, FORMAT_VERSION, FileEntry,
+    INDEX_KIND, MANIFEST_FILE, Manifest, Schema, ValueEncoding, ValueType, chunk_of_hash, dictionary_file_name,
+    key_hash, train_dictionary, unnamed_chunk_file,
 };
 use fondaco_model::{PartitionCount, StoreName, slot_of_key};
 
@@ -54,20 +54,26 @@ pub fn write(dir: &Path, records: &BTreeMap<Vec<u8>, Vec<u8>>, shape: &Shape) {
                 .map(|(_, key, value)| (key.len() + value.len()) as u64)
                 .sum(),
         };
-        let data = File::create(dir.join(data_file_name(partition, chunk))).unwrap();
+        let path = |kind| dir.join(unnamed_chunk_file(partition, chunk, kind));
+        let data = File::create(path(DATA_KIND)).unwrap();
         let mut writer = ChunkWriter::new(plan, data).unwrap();
         for (hash, key, value) in records {
             writer.append(hash, key, encoder.encode(value).unwrap()).unwrap();
         }
-        let index = File::create(dir.join(index_file_name(partition, chunk))).unwrap();
-        chunks.push(writer.finish(index).unwrap().0);
+        let index = File::create(path(INDEX_KIND)).unwrap();
+        let (entry, ..) = writer.finish(index).unwrap();
+        std::fs::rename(path(DATA_KIND), dir.join(&entry.data.name)).unwrap();
+        std::fs::rename(path(INDEX_KIND), dir.join(&entry.index.name)).unwrap();
+        chunks.push(entry);
     }
     let dictionary = dictionary.map(|bytes| {
-        std::fs::write(dir.join(DICTIONARY_FILE), &bytes).unwrap();
+        let checksum = Checksum::of(&bytes);
+        let name = dictionary_file_name(checksum);
+        std::fs::write(dir.join(&name), &bytes).unwrap();
         FileEntry {
-            name: DICTIONARY_FILE.into(),
+            name,
             bytes: bytes.len() as u64,
-            checksum: fondaco_format::Checksum::of(&bytes),
+            checksum,
         }
     });
     let column = |name: &str| Column {
@@ -75,19 +81,25 @@ pub fn write(dir: &Path, records: &BTreeMap<Vec<u8>, Vec<u8>>, shape: &Shape) {
         r#type: "binary".into(),
     };
     let manifest = Manifest {
+        format_version: FORMAT_VERSION,
         store,
         partitions,
+        value_type: ValueType::Bytes,
         compression: shape.compression,
         dictionary,
         records: records.len() as u64,
+        base: None,
+        cut_unix_ms: None,
         chunks,
         schema: Schema {
             key: column("key"),
             values: vec![column("value")],
             encoding: ValueEncoding::Raw,
         },
-        created_unix_ms: 0,
-        built_by: "test".into(),
+        built: Built {
+            created_unix_ms: 0,
+            built_by: "test".into(),
+        },
     };
     std::fs::write(dir.join(MANIFEST_FILE), manifest.to_bytes()).unwrap();
 }

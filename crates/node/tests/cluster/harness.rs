@@ -223,8 +223,8 @@ impl Cluster {
             std::fs::copy(whole.join(MANIFEST_FILE), own.join(MANIFEST_FILE)).unwrap();
             let owned = |partition: PartitionId| self.topology.owners[partition.get() as usize].contains(&id);
             for chunk in manifest.chunks.iter().filter(|chunk| owned(chunk.partition)) {
-                for file in [&chunk.data.name, &chunk.index.name] {
-                    std::fs::hard_link(whole.join(file), own.join(file)).unwrap();
+                for file in chunk.files() {
+                    std::fs::hard_link(whole.join(&file.name), own.join(&file.name)).unwrap();
                 }
             }
             let open = Version::open(&own).unwrap();

@@ -1,6 +1,6 @@
 //! The promises that hold everywhere.
 
-use std::io::Read;
+use std::io::{Read, Write};
 
 use fondaco_storage::{Location, StorageError};
 
@@ -33,6 +33,7 @@ on_every_storage!(
     a_list_is_sorted_and_holds_files_only,
     what_is_missing_is_said_so,
     a_file_is_never_overwritten_by_create,
+    a_file_may_get_its_name_after_it_was_written,
     a_file_that_was_not_finished_is_no_file_elsewhere,
     a_deleted_tree_leaves_the_place_vacant,
     a_location_is_found_again_by_what_it_prints,
@@ -135,6 +136,24 @@ fn a_file_is_never_overwritten_by_create(location: &Location) {
         Err(StorageError::AlreadyExists { .. })
     ));
     assert_eq!(read(location, "x", 0), b"first");
+}
+
+fn a_file_may_get_its_name_after_it_was_written(location: &Location) {
+    location.create_directory().unwrap();
+    // A part of an upload, and several.
+    for (name, bytes) in [("short", 1000), ("long", 20_000_000)] {
+        let content = content(bytes);
+        let mut file = location.create_file("unnamed").unwrap();
+        file.write_all(&content).unwrap();
+        for invalid in ["", "..", "a/b"] {
+            let refused = file.rename(invalid).unwrap_err();
+            assert!(matches!(refused, StorageError::InvalidName { .. }), "{invalid:?}");
+        }
+        file.rename(name).unwrap();
+        file.finish().unwrap();
+        assert!(read(location, name, 0) == content, "{name}");
+    }
+    assert_eq!(names(location), ["long", "short"]);
 }
 
 fn a_file_that_was_not_finished_is_no_file_elsewhere(location: &Location) {

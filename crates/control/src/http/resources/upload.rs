@@ -8,7 +8,7 @@ use crate::uploads::UploadedFile;
 /// A version that is being sent to a node, or has been.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct UploadResource {
-    /// Its name: the checksum of the manifest.
+    /// Its name: what identifies the version, which is the checksum that stands in its manifest.
     #[schema(example = "0123456789abcdef")]
     pub id: String,
     /// The source to push it from, once it is complete, at this node.
@@ -28,7 +28,7 @@ pub struct UploadResource {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UploadFileResource {
     /// Its name, by the manifest.
-    #[schema(example = "p00000-c0000.data")]
+    #[schema(example = "p00000-c0000-0123456789abcdef.data")]
     pub name: String,
     /// Its length.
     pub bytes: u64,

@@ -1,0 +1,170 @@
+//! The manifest as bytes.
+//!
+//! It is JSON: `{"manifest": {…}, "checksum": "…", "built": {…}}`. The checksum is of the exact bytes of the inner object,
+//! so that a changed byte in it is noticed. It identifies the version: two builds of the same input have the same
+//! checksum, and differ in `built` only, which the checksum does not cover. Nothing may depend on what is in there.
+//!
+//! In version 1 of the format the inner object held what is now in `built`, and the checksum of all bytes of the file
+//! identifies a version. Records of clusters name versions so, and so it stays.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::{Built, Manifest, ValueType};
+use crate::checksum::Checksum;
+use crate::error::FormatError;
+use crate::names::MANIFEST_FILE;
+use crate::{FORMAT_VERSION, FORMAT_VERSIONS_READ};
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    manifest: &'a RawValue,
+    checksum: Checksum,
+    /// Left out by version 1.
+    #[serde(default)]
+    built: Built,
+}
+
+/// What is read before all else: it says whether the rest can be.
+#[derive(Deserialize)]
+struct Prelude {
+    format_version: u64,
+    /// Left out by version 1.
+    value_type: Option<String>,
+}
+
+impl Manifest {
+    /// The bytes of the manifest file.
+    ///
+    /// # Panics
+    /// If it is not of the format that this library writes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        #[derive(Serialize)]
+        struct Outer<'a> {
+            built: &'a Built,
+        }
+        assert_eq!(self.format_version, FORMAT_VERSION, "former formats are not written");
+        // Plain data with text keys: serialising it into memory cannot fail.
+        let inner = serde_json::to_string_pretty(self).expect("a manifest is plain data");
+        let built = serde_json::to_string(&Outer { built: &self.built }).expect("it is plain data");
+        let built = built.trim_start_matches('{');
+        let checksum = Checksum::of(inner.as_bytes());
+        format!("{{\"manifest\": {inner},\n\"checksum\": \"{checksum}\",\n{built}\n").into_bytes()
+    }
+
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    /// An unknown format version or type of values, a checksum that does not match, or contents that no builder writes.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        Ok(Self::identified(bytes)?.0)
+    }
+
+    /// Reads a manifest, and what identifies its version: see [`Manifest::identity`].
+    ///
+    /// # Errors
+    /// As [`Manifest::from_bytes`].
+    pub fn identified(bytes: &[u8]) -> Result<(Self, Checksum), FormatError> {
+        let envelope = Envelope::parse(bytes)?;
+        let inner = envelope.manifest.get();
+        let prelude = envelope.prelude()?;
+        let format = u32::try_from(prelude.format_version).ok();
+        let Some(format) = format.filter(|format| FORMAT_VERSIONS_READ.contains(format)) else {
+            return Err(FormatError::UnknownFormat {
+                path: MANIFEST_FILE.into(),
+                found: prelude.format_version,
+            });
+        };
+        let identity = envelope.identity(format.into(), bytes)?;
+        if let Some(found) = prelude.value_type.filter(|name| ValueType::from_name(name).is_none()) {
+            return Err(FormatError::UnknownValueType { found });
+        }
+        let manifest = match format {
+            1 => parse_version_1(inner),
+            _ => serde_json::from_str(inner).map(|manifest| Self {
+                built: envelope.built,
+                ..manifest
+            }),
+        };
+        let manifest: Self = manifest.map_err(|e| corrupt(e.to_string()))?;
+        manifest.check().map_err(corrupt)?;
+        Ok((manifest, identity))
+    }
+
+    /// What identifies the version of a manifest's file, and tells it from any other: the checksum that stands in the file,
+    /// if the file is as it was written. Of version 1 of the format it is the checksum of the whole file. The rest of the
+    /// manifest is not looked at, which may be of a format that is not known here.
+    ///
+    /// # Errors
+    /// Bytes that are not a manifest, or not as it was written.
+    pub fn identity(bytes: &[u8]) -> Result<Checksum, FormatError> {
+        let envelope = Envelope::parse(bytes)?;
+        let format = envelope.prelude()?.format_version;
+        envelope.identity(format, bytes)
+    }
+
+    /// Reads the manifest of a version's directory.
+    ///
+    /// # Errors
+    /// As [`Manifest::from_bytes`], and if there is none.
+    pub fn read(dir: &Path) -> Result<Self, FormatError> {
+        Ok(Self::read_identified(dir)?.0)
+    }
+
+    /// Reads the manifest of a version's directory, and what identifies the version.
+    ///
+    /// # Errors
+    /// As [`Manifest::read`].
+    pub fn read_identified(dir: &Path) -> Result<(Self, Checksum), FormatError> {
+        let path = dir.join(MANIFEST_FILE);
+        match std::fs::read(&path) {
+            Ok(bytes) => Self::identified(&bytes),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(FormatError::NoManifest { path: dir.into() }),
+            Err(e) => Err(FormatError::io("read", path)(e)),
+        }
+    }
+}
+
+impl<'a> Envelope<'a> {
+    fn parse(bytes: &'a [u8]) -> Result<Self, FormatError> {
+        serde_json::from_slice(bytes).map_err(|e| corrupt(e.to_string()))
+    }
+
+    fn prelude(&self) -> Result<Prelude, FormatError> {
+        serde_json::from_str(self.manifest.get()).map_err(|e| corrupt(e.to_string()))
+    }
+
+    fn identity(&self, format: u64, bytes: &[u8]) -> Result<Checksum, FormatError> {
+        if Checksum::of(self.manifest.get().as_bytes()) != self.checksum {
+            return Err(corrupt("its checksum does not match".into()));
+        }
+        Ok(match format {
+            1 => Checksum::of(bytes),
+            _ => self.checksum,
+        })
+    }
+}
+
+/// Version 1: what is now outside was inside, and there was one type of values.
+fn parse_version_1(inner: &str) -> Result<Manifest, serde_json::Error> {
+    let mut value: Value = serde_json::from_str(inner)?;
+    let mut outer = Value::Object(serde_json::Map::new());
+    if let Some(object) = value.as_object_mut() {
+        for name in ["created_unix_ms", "built_by"] {
+            outer[name] = object.remove(name).unwrap_or_default();
+        }
+        object.insert("value_type".into(), ValueType::Bytes.name().into());
+    }
+    Ok(Manifest {
+        built: serde_json::from_value(outer)?,
+        ..serde_json::from_value(value)?
+    })
+}
+
+fn corrupt(reason: String) -> FormatError {
+    FormatError::CorruptManifest { reason }
+}

@@ -1,0 +1,377 @@
+//! The manifest: the file that makes a directory a complete version. It is written last.
+
+mod check;
+mod file;
+
+use fondaco_model::{PartitionCount, PartitionId, PartitionSet, StoreName};
+use serde::{Deserialize, Serialize};
+
+use crate::checksum::Checksum;
+use crate::compression::Compression;
+use crate::names::chunk_file_name;
+
+/// The name of an empty file that says: who made this directory never changes its files, and needs them no
+/// more. So they may be linked by who may have them.
+pub const GIVEN_AWAY_FILE: &str = "given-away";
+
+/// One file of a version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileEntry {
+    /// Its name in the directory.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// The checksum of all its bytes.
+    pub checksum: Checksum,
+}
+
+/// One chunk of a version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChunkEntry {
+    /// The partition that it belongs to.
+    pub partition: PartitionId,
+    /// Its number in the partition, from 0.
+    pub chunk: u32,
+    /// How many records it has.
+    pub records: u64,
+    /// Its data file.
+    pub data: FileEntry,
+    /// Its index file.
+    pub index: FileEntry,
+    /// What else belongs to it, in the order of kinds, each of which it has once at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<FurtherFile>,
+}
+
+/// A file of a chunk that look-ups of keys do not need, for instance an inverted index. It is fetched, verified, linked,
+/// counted and deleted as the others are, also by readers that do not know its kind: they do not open it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FurtherFile {
+    /// What it is: 1 to 32 of the characters a to z, 0 to 9 and `-`.
+    pub kind: String,
+    /// The file.
+    pub file: FileEntry,
+}
+
+impl FurtherFile {
+    /// The entry of a file of this kind for a chunk, and so the name that the file must have.
+    pub fn new(partition: PartitionId, chunk: u32, kind: &str, bytes: u64, checksum: Checksum) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            file: FileEntry {
+                name: chunk_file_name(partition, chunk, checksum, kind),
+                bytes,
+                checksum,
+            },
+        }
+    }
+}
+
+impl ChunkEntry {
+    /// All its files, in the order in which they are fetched: the index last.
+    pub fn files(&self) -> impl Iterator<Item = &FileEntry> {
+        self.files_but_index().chain([&self.index])
+    }
+
+    /// All its files but the index.
+    pub fn files_but_index(&self) -> impl Iterator<Item = &FileEntry> {
+        let further = self.further.iter().map(|further| &further.file);
+        [&self.data].into_iter().chain(further)
+    }
+}
+
+/// What values are, beyond bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ValueType {
+    /// Bytes, of which nothing is known.
+    Bytes,
+}
+
+impl ValueType {
+    /// All that are known.
+    pub const ALL: &[Self] = &[Self::Bytes];
+
+    /// Its name in manifests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+        }
+    }
+
+    /// The type of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|known| known.name() == name)
+    }
+}
+
+/// How a version came to be. It is no part of what identifies the version: two copies of one version may differ in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Built {
+    /// When it was built, in milliseconds since 1970.
+    pub created_unix_ms: u64,
+    /// The program that built it.
+    pub built_by: String,
+}
+
+/// Where keys and values came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schema {
+    /// The column that keys were made of.
+    pub key: Column,
+    /// The columns that values were made of.
+    pub values: Vec<Column>,
+    /// How they became values.
+    pub encoding: ValueEncoding,
+}
+
+/// One column of the input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type, as the input calls it.
+    pub r#type: String,
+}
+
+/// What a value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ValueEncoding {
+    /// One column, as it is.
+    Raw,
+    /// A JSON object of several columns.
+    Json,
+}
+
+/// All that is to be known of a version before its files are opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The format of the version: [`FORMAT_VERSION`](crate::FORMAT_VERSION), unless a former release built it.
+    pub format_version: u32,
+    /// The store that it was built for: slots depend on its name.
+    pub store: StoreName,
+    /// How many partitions the records were divided into.
+    pub partitions: PartitionCount,
+    /// What values are.
+    pub value_type: ValueType,
+    /// How values are compressed.
+    pub compression: Compression,
+    /// The file of the compression dictionary, if there is one.
+    pub dictionary: Option<FileEntry>,
+    /// How many records there are.
+    pub records: u64,
+    /// Of an incremental version: what identifies the version that it was built on. Nothing acts upon it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Checksum>,
+    /// Events of streams up to this time, inclusive, are in the version, in milliseconds since 1970. Nothing acts upon it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut_unix_ms: Option<u64>,
+    /// The chunks, in the order of partition and number. An empty partition has none.
+    pub chunks: Vec<ChunkEntry>,
+    /// Where keys and values came from.
+    pub schema: Schema,
+    /// How it came to be.
+    #[serde(skip)]
+    pub built: Built,
+}
+
+impl Manifest {
+    /// The length of all files together, without the manifest itself.
+    pub fn files_bytes(&self) -> u64 {
+        // Each is bounded by `check`, and there are fewer of them than would be needed to overflow.
+        self.files().map(|file| file.bytes).fold(0, u64::saturating_add)
+    }
+
+    /// The length of all data files together.
+    pub fn data_bytes(&self) -> u64 {
+        self.chunks
+            .iter()
+            .map(|chunk| chunk.data.bytes)
+            .fold(0, u64::saturating_add)
+    }
+
+    /// The length of all index files together, which should be in memory.
+    pub fn index_bytes(&self) -> u64 {
+        self.chunks
+            .iter()
+            .map(|chunk| chunk.index.bytes)
+            .fold(0, u64::saturating_add)
+    }
+
+    /// All files, in the order in which they are fetched: data first and indexes last, so that the
+    /// indexes are what is freshest in memory.
+    pub fn files(&self) -> impl Iterator<Item = &FileEntry> {
+        let others = self.chunks.iter().flat_map(ChunkEntry::files_but_index);
+        let indexes = self.chunks.iter().map(|chunk| &chunk.index);
+        others.chain(&self.dictionary).chain(indexes)
+    }
+
+    /// The chunks of some partitions, in order.
+    pub fn chunks_of(&self, partitions: &PartitionSet) -> impl Iterator<Item = &ChunkEntry> {
+        self.chunks.iter().filter(|chunk| partitions.contains(chunk.partition))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::FormatError;
+    use crate::names::{DATA_KIND, INDEX_KIND};
+
+    fn manifest() -> Manifest {
+        let partition = PartitionId::new(1);
+        let checksum = Checksum::of(b"");
+        let file = |kind| FurtherFile::new(partition, 0, kind, 4096, checksum).file;
+        Manifest {
+            format_version: crate::FORMAT_VERSION,
+            store: "pymk".parse().unwrap(),
+            partitions: 4.try_into().unwrap(),
+            value_type: ValueType::Bytes,
+            compression: Compression::None,
+            dictionary: None,
+            records: 5,
+            base: Some(Checksum::of(b"base")),
+            cut_unix_ms: Some(1_700_000_000_000),
+            chunks: vec![ChunkEntry {
+                partition,
+                chunk: 0,
+                records: 5,
+                data: file(DATA_KIND),
+                index: file(INDEX_KIND),
+                further: ["inverted", "inverted-2"]
+                    .map(|kind| FurtherFile::new(partition, 0, kind, 7, checksum))
+                    .into(),
+            }],
+            schema: Schema {
+                key: Column {
+                    name: "member".into(),
+                    r#type: "int64".into(),
+                },
+                values: vec![],
+                encoding: ValueEncoding::Json,
+            },
+            built: Built {
+                created_unix_ms: 1,
+                built_by: "test".into(),
+            },
+        }
+    }
+
+    /// The file of a manifest in which a text is replaced, with the right checksum.
+    fn replaced(from: &str, to: &str) -> Vec<u8> {
+        let text = String::from_utf8(manifest().to_bytes()).unwrap();
+        let (inner, outer) = text.split_once(",\n\"checksum\"").unwrap();
+        let inner = inner.strip_prefix("{\"manifest\": ").unwrap();
+        assert!(inner.contains(from), "{inner}");
+        let (inner, before) = (inner.replace(from, to), Checksum::of(inner.as_bytes()));
+        let outer = outer.replace(&before.to_string(), &Checksum::of(inner.as_bytes()).to_string());
+        format!("{{\"manifest\": {inner},\n\"checksum\"{outer}").into_bytes()
+    }
+
+    #[test]
+    fn a_manifest_reads_as_it_was_written() {
+        assert_eq!(Manifest::from_bytes(&manifest().to_bytes()).unwrap(), manifest());
+        assert_eq!(Manifest::from_bytes(&replaced("pymk", "pymk")).unwrap(), manifest());
+    }
+
+    #[test]
+    fn any_flipped_bit_is_an_error_or_changes_only_how_it_was_built() {
+        let bytes = manifest().to_bytes();
+        let identity = Manifest::identity(&bytes).unwrap();
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 1 << bit;
+                if let Ok((read, found)) = Manifest::identified(&flipped) {
+                    let built = manifest().built;
+                    assert_eq!(Manifest { built, ..read }, manifest(), "byte {at} bit {bit}");
+                    assert_eq!(found, identity);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn builds_of_the_same_input_are_the_same_version_whenever_and_by_whichever_program() {
+        let later = Manifest {
+            built: Built {
+                created_unix_ms: 2,
+                built_by: "another".into(),
+            },
+            ..manifest()
+        };
+        let identity = |manifest: &Manifest| Manifest::identity(&manifest.to_bytes()).unwrap();
+        assert_ne!(later.to_bytes(), manifest().to_bytes());
+        assert_eq!(identity(&later), identity(&manifest()));
+        let other = Manifest {
+            cut_unix_ms: None,
+            ..manifest()
+        };
+        assert_ne!(identity(&other), identity(&manifest()));
+    }
+
+    #[test]
+    fn a_later_format_is_named_and_its_versions_are_told_apart() {
+        let later = replaced("\"format_version\": 2", "\"format_version\": 9");
+        let error = Manifest::from_bytes(&later).unwrap_err().to_string();
+        assert!(
+            error.contains("format version 9") && error.contains("reads versions 1 to 2"),
+            "{error}"
+        );
+        assert_ne!(
+            Manifest::identity(&later).unwrap(),
+            Manifest::identity(&manifest().to_bytes()).unwrap()
+        );
+    }
+
+    #[test]
+    fn an_unknown_type_of_values_is_refused_by_its_name() {
+        let unknown = replaced(
+            "\"value_type\": \"bytes\"",
+            "\"value_type\": \"ids\", \"ids_packed\": true",
+        );
+        let error = Manifest::from_bytes(&unknown).unwrap_err();
+        assert!(
+            matches!(&error, FormatError::UnknownValueType { found } if found == "ids"),
+            "{error}"
+        );
+        assert!(
+            error.to_string().contains("\"ids\"") && !error.is_corruption(),
+            "{error}"
+        );
+        for &known in ValueType::ALL {
+            let name = serde_json::to_value(known).unwrap();
+            assert_eq!(name, known.name());
+        }
+    }
+
+    #[test]
+    fn what_no_builder_writes_is_refused() {
+        let refused = |change: &dyn Fn(&mut Manifest)| {
+            let mut changed = manifest();
+            change(&mut changed);
+            let error = Manifest::from_bytes(&changed.to_bytes()).unwrap_err();
+            assert!(error.is_corruption(), "{error}");
+        };
+        let further = |kind: &str| FurtherFile::new(PartitionId::new(1), 0, kind, 7, Checksum::of(b""));
+        refused(&|manifest| manifest.chunks[0].data.name = "../../etc/passwd".into());
+        refused(&|manifest| manifest.chunks[0].data.name = "p00001-c0000.data".into());
+        refused(&|manifest| manifest.chunks[0].data.checksum = Checksum::of(b"other"));
+        refused(&|manifest| manifest.chunks[0].further[0].file.checksum = Checksum::of(b"other"));
+        refused(&|manifest| manifest.chunks[0].further.swap(0, 1));
+        refused(&|manifest| manifest.chunks[0].further[1] = further("inverted"));
+        for kind in ["", "data", "index", "part", "link", "a/b", "..", "A", &"a".repeat(33)] {
+            refused(&|manifest| manifest.chunks[0].further = vec![further(kind)]);
+        }
+        // Microseconds.
+        refused(&|manifest| manifest.cut_unix_ms = Some(1_700_000_000_000_000));
+        refused(&|manifest| manifest.records = 6);
+    }
+}
