@@ -1,8 +1,8 @@
-//! How many connections to a node are worth having: throughput and latency of single look-ups by the
-//! number of connections and of tasks that share a client, on one thread and on several.
+//! Measures how many connections to a node are worthwhile: throughput and latency of single look-ups by the number of
+//! connections and of tasks that share a client, on one thread and on several.
 //!
-//! The nodes are small servers in this process that answer from nothing, so that what is measured is the
-//! client: its queues, its system calls, its contention.
+//! The nodes are small servers in this process with trivial answers, so that the client is measured: its queues, its
+//! system calls, its contention.
 //!
 //! `cargo run --release -p fondaco-client --example connections -- [SECONDS-PER-RUN]`
 
@@ -58,7 +58,7 @@ fn runtime(threads: usize) -> std::io::Result<Runtime> {
     }
 }
 
-/// Look-ups a second, and how long each took in microseconds.
+/// Look-ups a second, and the latency of each in microseconds.
 async fn run(
     topology: Arc<Topology>,
     connections: usize,
@@ -101,7 +101,7 @@ async fn run(
     Ok((latencies.len() as f64 / began.elapsed().as_secs_f64(), latencies))
 }
 
-/// Starts a node on a thread of its own, for as long as the process lives.
+/// Starts a node on a thread of its own, which runs as long as the process.
 fn start_node() -> Result<String, Box<dyn std::error::Error>> {
     let (told, address) = oneshot::channel();
     std::thread::spawn(move || {

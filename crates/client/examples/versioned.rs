@@ -1,6 +1,6 @@
 //! Writes, reads and changes a key of a versioned store: `cargo run --example versioned -- 127.0.0.1:6500 STORE`.
 //!
-//! It shows what the library does, and measures nothing.
+//! It demonstrates the library, and measures nothing.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store: StoreName = store.parse()?;
     let client = Client::builder().seeds([seed]).connect().await?;
 
-    // A value, for an hour.
+    // A value with a time to live of an hour.
     let options = PutOptions {
         ttl: Some(Duration::from_secs(3600)),
         ..PutOptions::default()
@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let first = client.put(&store, b"greeting", "hello", &options).await?;
     println!("written, with the context {:02x?}", first.to_bytes());
 
-    // Two writers who have seen the same: both values stay, until somebody writes over both.
+    // Two writers with the same context: both values stay, until a write replaces both.
     let over = |context| PutOptions {
         context: Some(context),
         ..PutOptions::default()
@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .put(&store, b"greeting", "ciao, salve", &over(siblings.context))
         .await?;
 
-    // Read, change, write if nobody else did meanwhile; else again.
+    // Read, change, write if nothing was written meanwhile; else again.
     let changed = client
         .update(&store, b"greeting", |value| {
             let mut value = value.unwrap_or_default().to_vec();

@@ -1,13 +1,12 @@
-//! Wakes requests when their time has come, to some microseconds.
+//! Wakes requests at their deadlines, to within some microseconds.
 //!
-//! The timers of the runtime are a millisecond coarse, which is longer than healthy answers take, and to
-//! arm one that is the earliest costs a system call for each request. Here all requests of a client share
-//! one timer of the kernel. It is set when somebody waits for an earlier time than it is set to, and never
-//! taken back: a request that ends before its time leaves it to go off for nothing, at most once for each
-//! time that it was set.
+//! The runtime's timers have a resolution of a millisecond, which is longer than healthy answers take, and arming an
+//! earliest timer costs a system call for each request. Here all requests of a client share one kernel timer. It is set
+//! only when a request waits for an earlier time, and never cancelled: if a request ends before its time, the timer
+//! still fires, at most once for each time that it was set.
 //!
-//! It is no clock and keeps no promise about the past. The invariant: while anybody waits, the timer is
-//! set to the earliest time waited for, or to an earlier one.
+//! It is not a clock and promises nothing about the past. The invariant: while any request waits, the timer is set to
+//! the earliest time waited for, or to an earlier one.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,10 +26,9 @@ use tokio::io::unix::AsyncFd;
 
 use crate::clock::Clock;
 
-/// No such time.
+/// The timer is not set.
 const NEVER: u64 = u64::MAX;
-/// The heap is cleared of times that nobody waits for any more when it is this much longer than twice the
-/// number of those who wait.
+/// Stale times are removed from the heap when it is this much longer than twice the number of waiting requests.
 const STALE_MAX: usize = 64;
 
 /// The timer of one client.
@@ -43,12 +41,12 @@ pub(crate) struct Alarm {
 
 #[derive(Debug)]
 struct Waiting {
-    /// Times, the earliest first, each with the place of who waits for it, or once did.
+    /// Times, the earliest first, each with the slot of the request that waits for it, or once did.
     times: BinaryHeap<Reverse<(u64, u32)>>,
     sleepers: Vec<Sleeper>,
-    /// Places of sleepers that nobody uses.
+    /// Unused slots.
     free: Vec<u32>,
-    /// When the timer goes off.
+    /// When the timer fires.
     armed_us: u64,
 }
 
@@ -58,7 +56,7 @@ struct Sleeper {
     waker: Option<Waker>,
 }
 
-/// A request's way to be woken. Nothing until it first waits.
+/// Wakes one request. It occupies no slot until it first waits.
 #[derive(Debug)]
 pub(crate) struct Sleep<'a> {
     alarm: &'a Alarm,
@@ -68,7 +66,7 @@ pub(crate) struct Sleep<'a> {
 }
 
 impl Alarm {
-    /// To be called within a tokio runtime.
+    /// Must be called within a tokio runtime.
     ///
     /// # Errors
     /// The process may have no further timer, or the runtime does no I/O.
@@ -77,7 +75,7 @@ impl Alarm {
             TimerfdClockId::Monotonic,
             TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
         )?;
-        // SAFETY: the descriptor is open and owned by what is made of it here, which never exchanges it.
+        // SAFETY: the descriptor is open, and owned by the value made of it here, which never exchanges it.
         #[allow(unsafe_code)]
         let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?;
         Ok(Self {
@@ -92,7 +90,7 @@ impl Alarm {
         })
     }
 
-    /// A way to be woken.
+    /// A handle through which one request is woken.
     pub(crate) fn sleep(&self) -> Sleep<'_> {
         Sleep {
             alarm: self,
@@ -102,24 +100,24 @@ impl Alarm {
         }
     }
 
-    /// Wakes whoever is due, for ever.
+    /// Wakes requests when they are due, for ever.
     pub(crate) async fn ring(self: Arc<Self>) {
         loop {
             match self.timer.readable().await {
                 Ok(mut ready) => {
-                    // It says how often it went off: once, or not at all if it was set anew meanwhile.
+                    // The value read is how often the timer fired: once, or zero if it was set again meanwhile.
                     let _ = ready.try_io(|timer| Ok(rustix::io::read(timer, &mut [0; 8])?));
                 }
                 Err(error) => return tracing::error!(%error, "requests of a client are no longer woken in time"),
             }
-            // Answers that came at the same moment go first: nobody is late whose answer is here.
+            // Answers that arrived at the same moment go first: a request is not late if its answer is here.
             tokio::task::yield_now().await;
             let due = self.due();
             due.into_iter().for_each(Waker::wake);
         }
     }
 
-    /// Those whose time has come; the timer is set to the next.
+    /// The requests that are due; sets the timer to the next time.
     fn due(&self) -> SmallVec<[Waker; 8]> {
         let now_us = self.clock.now_us();
         let mut due = SmallVec::new();
@@ -144,7 +142,7 @@ impl Alarm {
     }
 
     fn arm(&self, waiting: &mut Waiting, due_us: u64, now_us: u64) {
-        // Zero would stop it.
+        // Zero would disarm it.
         let after = Duration::from_micros(due_us.saturating_sub(now_us).max(1));
         let time = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
@@ -161,7 +159,7 @@ impl Alarm {
 }
 
 impl Sleep<'_> {
-    /// Has this waker woken at this time, or earlier if it was to be before.
+    /// Wakes this waker at this time, or earlier if an earlier time was set before.
     #[inline]
     pub(crate) fn until(&mut self, due_us: u64, now_us: u64, waker: &Waker) {
         let is_set = now_us < self.due_us && self.due_us <= due_us;
@@ -201,7 +199,7 @@ impl Drop for Sleep<'_> {
 }
 
 impl Waiting {
-    /// A place for one more.
+    /// A slot for one more request.
     fn place(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.sleepers.push(Sleeper {
@@ -235,7 +233,7 @@ mod tests {
         alarm
     }
 
-    /// Waits for a time, and says when it was woken.
+    /// Waits until a time, and returns when it was woken.
     async fn woken_at(alarm: &Alarm, due_us: u64) -> u64 {
         let mut sleep = alarm.sleep();
         poll_fn(|context| {
@@ -250,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everybody_is_woken_at_his_time_whatever_the_order_and_nobody_before() {
+    async fn everyone_is_woken_on_time_in_any_order() {
         let alarm = alarm();
         let now_us = alarm.clock.now_us();
         let due = [9_000, 300, 5_000, 300, 12_000].map(|after_us| now_us + after_us);
@@ -266,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_who_went_away_leave_nothing_behind() {
+    async fn dropped_sleepers_leave_nothing_behind() {
         let alarm = alarm();
         let waker = Waker::noop();
         for round in 0..10_000 {
@@ -279,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_later_time_is_found_out_when_the_earlier_one_has_come() {
+    async fn a_later_time_is_noticed_when_the_earlier_one_fires() {
         let alarm = alarm();
         let mut sleep = alarm.sleep();
         let mut polls = 0;
@@ -293,7 +291,7 @@ mod tests {
             if polls == 1 {
                 sleep.until(now_us + 500, now_us, context.waker());
             }
-            // The first time the timer stays as it is, and when it goes off, this is not forgotten.
+            // The first time, the timer stays as it is; the later time must still be remembered when it fires.
             sleep.until(later_us, now_us, context.waker());
             Poll::Pending
         });

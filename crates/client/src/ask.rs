@@ -1,4 +1,4 @@
-//! One question to one node, over a connection of its own: for what is rare, and no look-up.
+//! A single request to one node over a connection of its own: for rare commands, not for look-ups.
 
 use std::time::Duration;
 
@@ -11,14 +11,13 @@ use crate::error::ClientError;
 use crate::link::call;
 
 impl Client {
-    /// Sends a command to one node, and returns the reply with the items that it is made of.
+    /// Sends a command to one node, and returns the reply with the items it consists of.
     ///
-    /// It is neither retried nor hedged, and each call makes a connection: look-ups go through
-    /// [`Client::read`].
+    /// It is neither retried nor hedged, and each call makes a connection; use [`Client::read`] for look-ups.
     ///
     /// # Errors
-    /// [`ClientError::NoTopology`], or [`ClientError::Unavailable`]: the node is unknown or cannot be
-    /// reached, it answers with an error, or not in time.
+    /// [`ClientError::NoTopology`], or [`ClientError::Unavailable`]: the node is unknown or unreachable, answers with
+    /// an error, or does not answer in time.
     pub async fn ask(
         &self,
         node: NodeId,

@@ -1,7 +1,7 @@
-//! The requests that one operation has under way, of whichever kind: when they were sent, when they are late, how they end.
+//! The outstanding requests of one operation, of any kind: when they were sent, when they are late, how they end.
 //!
-//! What they are for is the operation's business. Here is what is the same for all: timers, and what a node's
-//! health learns from them. The invariant: an ask ends once, and whatever comes for it after that is not heard.
+//! The operation knows their purpose. This module holds what is the same for all: timers, and what a node's health
+//! learns from them. The invariant: an ask ends once, and anything that arrives for it later is ignored.
 
 use fondaco_model::NodeId;
 use smallvec::SmallVec;
@@ -9,17 +9,17 @@ use smallvec::SmallVec;
 use crate::operation::{AskId, Moment};
 use crate::read::{Directory, Failure};
 
-/// No such time: a timer that is not set.
+/// A timer that is not set.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// Where an ask stands.
+/// The state of an ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// To be sent.
     Planned,
-    /// Sent, its answer awaited.
+    /// Sent, and waiting for its answer.
     Pending,
-    /// Sent, and no longer counted on; an answer is still taken.
+    /// Timed out: it no longer counts, but an answer is still accepted.
     GivenUp,
     /// Answered, or failed.
     Ended,
@@ -32,7 +32,7 @@ pub(crate) struct Ask<P> {
     pub(crate) purpose: P,
     pub(crate) stage: Stage,
     pub(crate) sent_us: u64,
-    /// It took longer than such requests do.
+    /// It took longer than such requests usually do.
     pub(crate) is_late: bool,
     /// How long it may take before it is late; [`NEVER`] if it never is.
     late_after_us: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Ask<P> {
 }
 
 impl<P> Ask<P> {
-    /// Whether its answer is still waited for, and not given up.
+    /// Whether its answer is still expected.
     pub(crate) fn is_counted_on(&self) -> bool {
         matches!(self.stage, Stage::Planned | Stage::Pending)
     }
@@ -51,34 +51,34 @@ impl<P> Ask<P> {
 #[derive(Debug)]
 pub(crate) struct Asks<P> {
     list: SmallVec<[Ask<P>; 4]>,
-    /// The first that may still have to be sent.
+    /// The first that may still be unsent.
     unsent: usize,
-    /// How many are sent, and counted on.
+    /// The number of asks that are sent and still expected.
     pending: usize,
     attempt_us: u64,
     suspended: SmallVec<[NodeId; 1]>,
 }
 
-/// What the time has brought.
+/// A timer that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// This one takes longer than such requests do: another node may be asked besides.
+    /// This ask takes longer than usual: another node may be asked as well.
     Late(AskId),
-    /// This one is counted on no more.
+    /// This ask is no longer expected.
     GivenUp(AskId),
 }
 
-/// What an answer says of the node that gave it.
+/// What an answer shows about the node that gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Conduct {
-    /// It does its work.
+    /// It works.
     Well,
     /// It does not answer as it should.
     Failed,
 }
 
 impl<P> Asks<P> {
-    /// None yet. Each may take so long before it is counted on no more.
+    /// No asks. Each is expected for at most `attempt_us`.
     pub(crate) fn new(attempt_us: u64) -> Self {
         Self {
             list: SmallVec::new(),
@@ -89,7 +89,7 @@ impl<P> Asks<P> {
         }
     }
 
-    /// Plans to ask a node. It is late when it takes longer than `late_after_us`.
+    /// Plans to ask a node. The ask is late when it takes longer than `late_after_us`.
     pub(crate) fn plan(&mut self, node: NodeId, purpose: P, late_after_us: Option<u64>) {
         self.list.push(Ask {
             node,
@@ -103,7 +103,7 @@ impl<P> Asks<P> {
         });
     }
 
-    /// The next one to send, which then is sent.
+    /// The next ask to send; it counts as sent from now on.
     pub(crate) fn next(&mut self, now_us: u64) -> Option<AskId> {
         loop {
             let id = self.unsent;
@@ -124,32 +124,32 @@ impl<P> Asks<P> {
         &self.list[id as usize]
     }
 
-    /// What one is for, to be added to.
+    /// The purpose of an ask, to be extended.
     pub(crate) fn purpose_mut(&mut self, id: AskId) -> &mut P {
         &mut self.list[id as usize].purpose
     }
 
-    /// All of them.
+    /// All asks.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Ask<P>> {
         self.list.iter()
     }
 
-    /// Those that something may still come for.
+    /// The asks that may still be answered.
     pub(crate) fn open(&self) -> impl Iterator<Item = &Ask<P>> {
         self.list.iter().filter(|ask| ask.stage != Stage::Ended)
     }
 
-    /// How many there are: the number of the next one.
+    /// The number of asks, which is the id of the next one.
     pub(crate) fn len(&self) -> AskId {
         self.list.len() as AskId
     }
 
-    /// Ends one that was answered. Returns where it stood; nothing if it had ended.
+    /// Ends an ask that was answered. Returns its state before; `None` if it had ended.
     pub(crate) fn answered(&mut self, id: AskId, conduct: Conduct, moment: &Moment<'_>) -> Option<Stage> {
         let stage = self.end(id)?;
         let node = self.get(id).node;
         match conduct {
-            // Who was late has been told so already.
+            // A late node's health was told already.
             _ if stage != Stage::Pending => {}
             Conduct::Well => {
                 if let Some(member) = moment.latest.member(node) {
@@ -161,7 +161,7 @@ impl<P> Asks<P> {
         Some(stage)
     }
 
-    /// Ends one that will not be answered. Returns where it stood; nothing if it had ended.
+    /// Ends an ask that will not be answered. Returns its state before; `None` if it had ended.
     pub(crate) fn lost(&mut self, id: AskId, failure: &Failure, moment: &Moment<'_>) -> Option<Stage> {
         let stage = self.end(id)?;
         if stage == Stage::Pending && matches!(failure, Failure::Lost(_)) {
@@ -171,13 +171,13 @@ impl<P> Asks<P> {
         Some(stage)
     }
 
-    /// Ends all that something may still come for: nothing of it will be heard.
+    /// Ends all asks that may still be answered; their answers are ignored.
     pub(crate) fn end_all(&mut self) {
         self.list.iter_mut().for_each(|ask| ask.stage = Stage::Ended);
         self.pending = 0;
     }
 
-    /// Ends those that are to be sent yet, and are of no use any more.
+    /// Ends asks that are unsent and no longer needed.
     pub(crate) fn cancel_planned(&mut self, is_useless: impl Fn(&P) -> bool) {
         let planned = self.list[self.unsent..].iter_mut();
         for ask in planned.filter(|ask| ask.stage == Stage::Planned && is_useless(&ask.purpose)) {
@@ -185,12 +185,12 @@ impl<P> Asks<P> {
         }
     }
 
-    /// How many are sent, and counted on.
+    /// The number of asks that are sent and still expected.
     pub(crate) fn pending(&self) -> usize {
         self.pending
     }
 
-    /// What is due by now, one at a time.
+    /// The timers that are due by now, one at a time.
     pub(crate) fn due(&mut self, moment: &Moment<'_>) -> Option<Due> {
         let now_us = moment.now_us;
         let due = |ask: &Ask<P>| ask.stage == Stage::Pending && now_us >= ask.late_at_us.min(ask.give_up_at_us);
@@ -207,7 +207,7 @@ impl<P> Asks<P> {
         Some(Due::GivenUp(id as AskId))
     }
 
-    /// When something is due; [`NEVER`] if nothing will be.
+    /// When the next timer is due; [`NEVER`] if there is none.
     pub(crate) fn due_at_us(&self) -> u64 {
         let pending = self.list.iter().filter(|ask| ask.stage == Stage::Pending);
         let timers = pending.map(|ask| ask.late_at_us.min(ask.give_up_at_us));
@@ -232,7 +232,7 @@ impl<P> Asks<P> {
     }
 }
 
-/// A node failed. Whether it is suspended for it.
+/// Records that a node failed. Returns whether the node is suspended for it.
 fn suspend_for_failure(directory: &Directory, node: NodeId, now_us: u64) -> bool {
     let member = directory.member(node);
     member.is_some_and(|member| member.health.failed(now_us))

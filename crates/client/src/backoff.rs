@@ -1,13 +1,13 @@
-//! The wait of an operation that nobody can answer as the topology is: until there is a newer one, or until nodes
-//! may have caught up with it.
+//! The backoff of an operation that no node can answer under the current topology: it ends when a newer topology
+//! arrives, or when nodes may have caught up.
 
 use crate::asks::NEVER;
 
-/// How long it waits at first: a topology is on its way.
+/// The first backoff: a topology is on its way.
 const FIRST_US: u64 = 10_000;
 const LAST_US: u64 = 160_000;
 
-/// A wait that is longer each time.
+/// A backoff, longer each time.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     ends_at_us: u64,
@@ -26,7 +26,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Begins to wait, unless it does already. A newer topology is wanted.
+    /// Begins the backoff, unless it has begun already, and requests a newer topology.
     pub(crate) fn begin(&mut self, now_us: u64) {
         if self.ends_at_us == NEVER {
             self.ends_at_us = now_us.saturating_add(self.next_us);
@@ -35,27 +35,27 @@ impl Backoff {
         }
     }
 
-    /// It waits no longer.
+    /// Ends the backoff.
     pub(crate) fn end(&mut self) {
         self.ends_at_us = NEVER;
     }
 
-    /// Whether it waits.
+    /// Whether the backoff is under way.
     pub(crate) fn is_on(&self) -> bool {
         self.ends_at_us != NEVER
     }
 
-    /// Whether it has waited long enough.
+    /// Whether the backoff has run out.
     pub(crate) fn is_over(&self, now_us: u64) -> bool {
         self.is_on() && now_us >= self.ends_at_us
     }
 
-    /// When to try again without one; [`NEVER`] if it does not wait.
+    /// When to try again without a newer topology; [`NEVER`] if there is no backoff.
     pub(crate) fn ends_at_us(&self) -> u64 {
         self.ends_at_us
     }
 
-    /// A newer topology is wanted.
+    /// Requests a newer topology.
     pub(crate) fn want_refresh(&mut self) {
         self.refresh = true;
     }

@@ -1,4 +1,4 @@
-//! How a client is made: where its cluster is, and how it is to behave.
+//! How to make a client: where its cluster is, and how the client behaves.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
@@ -24,7 +24,7 @@ use crate::topology::TopologySource;
 /// How long [`ClientBuilder::connect`] waits for the first topology.
 const FIRST_TOPOLOGY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A client to be made. See [`Client::builder`].
+/// Makes a client. See [`Client::builder`].
 #[derive(Debug)]
 pub struct ClientBuilder {
     source: Option<TopologySource>,
@@ -68,93 +68,93 @@ impl ClientBuilder {
         }
     }
 
-    /// Counts there what operations on versioned stores do, and not in counters of its own.
+    /// Counts operations on versioned stores in these counters, instead of the client's own.
     pub fn quorum_counters(mut self, counters: Arc<QuorumCounters>) -> Self {
         self.counters = counters;
         self
     }
 
-    /// Learns the topology from these nodes or routers, each host and port. One that answers is enough.
+    /// Learns the topology from these nodes or routers, each given as host and port. One that answers is enough.
     pub fn seeds<S: Into<String>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
         self.source = Some(TopologySource::Seeds(seeds.into_iter().map(Into::into).collect()));
         self
     }
 
-    /// Takes the topology from whoever else knows it, as a server does from the coordination service.
+    /// Takes the topology from another source, as a server does from the coordination service.
     pub fn topology(mut self, topology: watch::Receiver<Option<Arc<Topology>>>) -> Self {
         self.source = Some(TopologySource::Given(topology));
         self
     }
 
-    /// Notifies of requests that found the topology to be old, for whoever can have a newer one. With
-    /// [`ClientBuilder::follow`] it is the other way round: when notified, it asks at once.
+    /// Notifies the source of the topology when a request found the topology to be old. With [`ClientBuilder::follow`]
+    /// it is the other way round: when notified, it asks at once.
     pub fn topology_wanted(mut self, wanted: Arc<Notify>) -> Self {
         self.wanted = wanted;
         self
     }
 
-    /// What holds for requests that say nothing else.
+    /// The options of requests that set none themselves.
     pub fn options(mut self, options: ReadOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// The zone that the client stands in, as nodes name theirs: it asks the nodes there first, and other zones
-    /// that must answer are those beside it. Without one, or in one without nodes, no node is nearer than others,
-    /// and other zones are those beside that of the first replica that answers.
+    /// The client's zone, named as nodes name theirs. The client asks nodes in this zone first, and counts zones other
+    /// than this one where other zones must answer. If it is unset, or the zone has no nodes, no node is nearer than
+    /// others, and other zones are those other than that of the first replica that answers.
     pub fn zone(mut self, zone: impl Into<String>) -> Self {
         self.zone = Some(zone.into());
         self
     }
 
-    /// What the node holds itself that the client is in: it is asked without a connection.
+    /// The replica of the node that contains this client: it is asked without a connection.
     pub fn replica(mut self, replica: Arc<dyn LocalReplica>) -> Self {
         self.replica = Some(replica);
         self
     }
 
-    /// Says that whatever is written was charged to the quotas of stores before, as nodes and routers do for their clients.
-    /// What others write is charged by the nodes that take it.
+    /// Declares that all writes were charged to the quotas of stores before, as nodes and routers do for their clients.
+    /// Writes of other clients are charged by the nodes that take them.
     pub fn charges_quotas(mut self) -> Self {
         self.charges_quotas = true;
         self
     }
 
-    /// The user and the password that nodes ask for.
+    /// The user and the password for nodes that require them.
     pub fn credentials(mut self, user: Option<String>, password: String) -> Self {
         self.transport.credentials = Some(Credentials { user, password });
         self
     }
 
-    /// Speaks TLS, as this configuration says; [`trusting`](crate::trusting) makes one from a PEM file. Nodes are known by
-    /// the host of their address.
+    /// Speaks TLS with this configuration; [`trusting`](crate::trusting) makes one from a PEM file. Nodes are verified
+    /// by the host of their address.
     pub fn tls(mut self, config: Arc<rustls::ClientConfig>) -> Self {
         self.transport.tls = Some(config);
         self
     }
 
-    /// How many connections to each node, each shared by many requests; 1 unless said. More help where
-    /// many threads share one client.
+    /// The number of connections to each node, each shared by many requests; 1 by default. More help where many threads
+    /// share one client.
     pub fn connections_per_node(mut self, connections: usize) -> Self {
         self.transport.connections_per_node = connections;
         self
     }
 
-    /// How many sub-requests may be under way on one connection; 4096 unless said. Beyond, other nodes
+    /// The number of sub-requests that may be outstanding on one connection; 4096 by default. Beyond that, other nodes
     /// are asked, and then requests fail as [`ClientError::Overloaded`].
     pub fn in_flight_max(mut self, in_flight: usize) -> Self {
         self.transport.in_flight_max = in_flight;
         self
     }
 
-    /// How long making a connection, or a probe, may take; 500 ms unless said.
+    /// How long making a connection, or a probe, may take; 500 ms by default.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.transport.connect_timeout = timeout;
         self
     }
 
-    /// How long a node may say nothing while it owes answers before it is probed; 500 ms unless said.
-    /// One that does not answer the probe is suspended.
+    /// How long a node that owes answers may be silent before it is probed; 500 ms by default. A node that does not
+    /// answer the probe is suspended.
     pub fn silence(mut self, silence: Duration) -> Self {
         self.transport.silence = silence;
         self
@@ -172,19 +172,19 @@ impl ClientBuilder {
         self
     }
 
-    /// Keeps the client's own tasks on the `LocalSet` that it is made in, where its requests are made, too. To
-    /// wake a task of a local set from outside of it costs system calls: for each request, they are saved.
+    /// Runs the client's own tasks on the `LocalSet` in which it is made; its requests must be made there, too. This
+    /// saves the system calls that each request would pay to wake a task of a local set from outside.
     pub fn local(mut self) -> Self {
         self.transport.is_local = true;
         self
     }
 
-    /// Makes the client, at once; requests fail until the first topology is there. To be called within a
-    /// tokio runtime, which from then on does the client's work.
+    /// Makes the client at once; requests fail until the first topology arrives. Must be called within a tokio runtime,
+    /// which then does the client's work.
     ///
     /// # Errors
-    /// [`ClientError::Configuration`]: neither seeds nor a topology were given, or the process may have no
-    /// further timer.
+    /// [`ClientError::Configuration`]: neither seeds nor a topology were given, or the process may have no further
+    /// timer.
     pub fn build(mut self) -> Result<Client, ClientError> {
         let source = self.take_source()?;
         let clock = Clock::new();
@@ -234,9 +234,8 @@ impl ClientBuilder {
         Ok(Client::of(inner))
     }
 
-    /// Follows the topology alone, and makes no look-ups: asks the seeds and the nodes that it learns of for it,
-    /// one after the other, for as long as the receiver lives. To be called within a tokio runtime, which does
-    /// the asking.
+    /// Follows the topology only, without look-ups: polls the seeds and the nodes it learns of, one after the other,
+    /// for as long as the receiver lives. Must be called within a tokio runtime, which does the polling.
     ///
     /// # Errors
     /// As [`ClientBuilder::build`].

@@ -1,4 +1,4 @@
-//! The client: what applications and servers hold.
+//! The client, as applications and servers use it.
 
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
@@ -26,18 +26,18 @@ use crate::stats::ClientStats;
 
 /// A client of one cluster. Cheap to clone; all clones share connections and what was learnt.
 ///
-/// It may be used from any task. What it spawned runs on the runtime that it was made in, and ends when
-/// the last clone is dropped.
+/// It may be used from any task. Its background tasks run on the runtime in which it was made, and end when the last
+/// clone is dropped.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
 }
 
-/// What the clones of a client share.
+/// State shared by the clones of a client.
 pub(crate) struct Inner {
-    /// What requests begin with; nothing before the first topology.
+    /// The snapshot with which requests begin; `None` before the first topology.
     pub(crate) current: ArcSwapOption<Snapshot>,
-    /// The same, for those who wait for the next.
+    /// The same, for tasks that wait for the next snapshot.
     pub(crate) changed: watch::Sender<Option<Arc<Snapshot>>>,
     pub(crate) steering: Steering,
     pub(crate) clock: Clock,
@@ -48,26 +48,26 @@ pub(crate) struct Inner {
     pub(crate) transport: Arc<Transport>,
     pub(crate) zone: Option<String>,
     pub(crate) health: HealthPolicy,
-    /// What the node that the client is in holds itself.
+    /// The replica of the node that contains the client.
     pub(crate) replica: Option<Arc<dyn LocalReplica>>,
-    /// Whether quotas were charged with what it writes.
+    /// Whether quotas were charged for its writes before.
     pub(crate) charges_quotas: bool,
     pub(crate) counters: Arc<QuorumCounters>,
-    /// How many operations on versioned stores go on though they were answered.
+    /// The number of operations on versioned stores that go on after they were answered.
     pub(crate) background: AtomicUsize,
-    /// Ended with the client.
+    /// Aborted with the client.
     pub(crate) tasks: OnceLock<Vec<JoinHandle<()>>>,
 }
 
-/// A topology, and the ways to its nodes.
+/// A topology, and the links to its nodes.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) directory: Arc<Directory>,
-    /// Where the client stands in it.
+    /// The client's place in it.
     pub(crate) home: Arc<Home>,
     /// Whether there are versioned stores.
     pub(crate) has_versioned: bool,
-    /// One for each member, in their order.
+    /// One for each member, in the order of members.
     links: Vec<Arc<Link>>,
 }
 
@@ -80,7 +80,7 @@ impl Snapshot {
 }
 
 impl Client {
-    /// A client to be made.
+    /// A builder for a client.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::new()
     }
@@ -97,23 +97,23 @@ impl Client {
         &self.inner.transport
     }
 
-    /// The value of one key, with the client's own options. Of several values of a key of a versioned store, the
-    /// one that the store's settings resolve them to, or the latest.
+    /// The value of one key, with the client's own options. If a key of a versioned store has several values, returns
+    /// the one that the store's settings resolve them to, or the latest.
     ///
     /// # Errors
-    /// Whatever keeps it from being read: see [`ClientError`].
+    /// Any reason why it cannot be read: see [`ClientError`].
     pub async fn get(&self, store: &StoreName, key: &[u8]) -> Result<Option<Bytes>, ClientError> {
         let keys = vec![WireKey::new(store, key)?];
         let mut reply = self.read(keys, &self.inner.options).await?;
-        // One key has one value: there is no request that yields fewer than it has keys.
+        // One key has one value: a request yields as many values as it has keys.
         reply.values.pop().unwrap_or(Ok(None))
     }
 
-    /// The values of many keys, of one store or of several. All values of a store are from one version.
+    /// The values of many keys, of one or several stores. All values of a store are from one version.
     ///
     /// # Errors
-    /// An invalid key. Otherwise, unless [`Partial::PerKey`](crate::Partial::PerKey) is asked for,
-    /// whatever keeps one of them from being read.
+    /// An invalid key. Unless [`Partial::PerKey`](crate::Partial::PerKey) is set, also any reason why one of them
+    /// cannot be read.
     pub async fn get_many<K: AsRef<[u8]>>(
         &self,
         keys: &[(StoreName, K)],
@@ -131,8 +131,8 @@ impl Client {
         self.read(wire_keys, options).await
     }
 
-    /// The values of keys that are ready for the wire: what [`Client::get`] and [`Client::get_many`] rest
-    /// on, for servers that forward.
+    /// The values of keys that are encoded for the wire, for servers that forward. [`Client::get`] and
+    /// [`Client::get_many`] are built on it.
     ///
     /// # Errors
     /// As [`Client::get_many`].
@@ -143,10 +143,10 @@ impl Client {
         }
     }
 
-    /// Waits until the cluster is known.
+    /// Waits until the topology is known.
     ///
     /// # Errors
-    /// [`ClientError::NoTopology`], when it is not known in time.
+    /// [`ClientError::NoTopology`], if it is not known in time.
     pub async fn ready(&self, timeout: Duration) -> Result<(), ClientError> {
         let mut changed = self.inner.changed.subscribe();
         let known = changed.wait_for(Option::is_some);
@@ -156,13 +156,13 @@ impl Client {
         }
     }
 
-    /// The topology that requests go by now; `None` before there was one.
+    /// The topology that requests use now; `None` before the first one.
     pub fn topology(&self) -> Option<Arc<Topology>> {
         let current = self.inner.current.load();
         current.as_ref().map(|current| Arc::clone(current.directory.topology()))
     }
 
-    /// What was done so far, and how the nodes fare.
+    /// Counters, and the state of the nodes.
     pub fn stats(&self) -> ClientStats {
         let current = self.inner.current.load();
         let snapshot = current.as_deref();
@@ -182,7 +182,7 @@ impl Client {
 }
 
 impl Inner {
-    /// Takes a newer topology, for all requests that begin from now on, and those that wait for it.
+    /// Takes a newer topology, for all requests that begin from now on or wait for it.
     pub(crate) fn adopt(&self, topology: Arc<Topology>) {
         let former = self.current.load_full();
         let former = former.as_deref();

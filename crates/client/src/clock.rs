@@ -1,4 +1,4 @@
-//! The client's clock: microseconds since it was made, which is how the logic of reads counts.
+//! The client's clock: microseconds since it was made, the unit of the read logic.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ impl Clock {
         self.0.elapsed().as_micros() as u64
     }
 
-    /// The moment when this clock shows so much.
+    /// The instant at which this clock shows `us`.
     pub(crate) fn at(self, us: u64) -> Instant {
-        // A century from now will do for what is never.
+        // A century from now serves as never.
         self.0 + Duration::from_micros(us.min(100 * 365 * 86_400 * 1_000_000))
     }
 }

@@ -1,8 +1,8 @@
-//! The driver of all operations: it stands between their logic and the connections, or the replica in the process, with
-//! the client's clock and alarm.
+//! The driver of all operations: it connects their logic to the connections, or the replica in the process, with the
+//! client's clock and alarm.
 //!
-//! The caller waits until an operation is answered. What a write or a read of a versioned store does after that, for
-//! replicas that were slow or had less, goes on in a task of its own; how many there are is bounded.
+//! The caller waits until an operation is answered. A write or read of a versioned store may then go on in a task of
+//! its own, for replicas that were slow or had less; the number of such tasks is bounded.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -23,12 +23,13 @@ use crate::operation::{Moment, Operation, Outgoing};
 use crate::options::ReadOptions;
 use crate::read::{BatchReply, BatchRequest, Failure, Read};
 
-/// How many operations may go on after they were answered.
+/// The number of operations that may go on after they were answered.
 const BACKGROUND_MAX: usize = 4096;
 
 /// A request, as the driver sends it.
 pub(crate) trait Sendable: Request {
-    /// Carries the request out within the process, if its node is this one; else gives it back, ready for a connection.
+    /// Carries the request out within the process if its node is the local one; else returns it, ready for a
+    /// connection.
     fn carry_out_here(
         outgoing: Outgoing<Self>,
         inner: &Inner,
@@ -70,7 +71,7 @@ struct Run<O: Operation<Request: Sendable<Reply = O::Reply>>> {
     newer: Option<watch::Receiver<Option<Arc<Snapshot>>>>,
 }
 
-/// The inbox of an operation, closed when the operation is over or given up.
+/// The inbox of an operation, closed when the operation is over or abandoned.
 struct OwnInbox<R>(Arc<Inbox<R>>);
 
 impl<R> Drop for OwnInbox<R> {
@@ -86,7 +87,7 @@ enum Wake<R> {
     Time,
 }
 
-/// An operation counts as one in the background until it ends, however it does.
+/// Counts an operation as a background one until it ends in any way.
 struct InBackground(Arc<Inner>);
 
 impl Drop for InBackground {
@@ -107,7 +108,7 @@ impl Inner {
         run.operation.finish()
     }
 
-    /// Carries out an operation, and takes its answer. It goes on until it is over, without the caller.
+    /// Carries out an operation, and takes its answer. The operation goes on until it is over, without the caller.
     pub(crate) async fn coordinate<O, T>(
         self: &Arc<Self>,
         start: impl FnOnce(&Snapshot, &Moment<'_>) -> Result<O, ClientError>,
@@ -128,8 +129,8 @@ impl Inner {
         answer
     }
 
-    /// Carries out an operation until it is over, and tells its answer when that is there: for callers with a task
-    /// of their own for it.
+    /// Carries out an operation until it is over, and sends its answer as soon as that is there: for callers with a
+    /// task of their own for it.
     pub(crate) async fn coordinate_to_the_end<O, T>(
         self: &Arc<Self>,
         start: impl FnOnce(&Snapshot, &Moment<'_>) -> Result<O, ClientError>,
@@ -163,7 +164,7 @@ impl Inner {
         })
     }
 
-    /// Whether an operation that is answered is to go on in the background: it is not over, and not too many do.
+    /// Whether an answered operation goes on in the background: it is not over, and not too many others do.
     fn left_to_do(self: &Arc<Self>, operation: &impl Operation) -> Option<InBackground> {
         if operation.is_over() {
             return None;
@@ -199,7 +200,7 @@ impl Inner {
 }
 
 impl<O: Operation<Request: Sendable<Reply = O::Reply>>> Run<O> {
-    /// Goes on until the operation is that far.
+    /// Runs the operation until `is_there` holds.
     async fn until(&mut self, is_there: impl Fn(&O) -> bool) {
         let inner = Arc::clone(&self.inner);
         let mut sleep = inner.alarm.sleep();
@@ -240,7 +241,7 @@ impl<O: Operation<Request: Sendable<Reply = O::Reply>>> Run<O> {
                     let moment = inner.moment(&self.snapshot);
                     self.operation.on_time(&moment);
                     if self.operation.wake_at_us() <= moment.now_us {
-                        // What it waits for may need this thread.
+                        // The awaited result may need this thread.
                         tokio::task::yield_now().await;
                     }
                 }
@@ -248,7 +249,7 @@ impl<O: Operation<Request: Sendable<Reply = O::Reply>>> Run<O> {
         }
     }
 
-    /// Tells the operation what came back.
+    /// Passes results to the operation.
     fn hear(&mut self, outcomes: Outcomes<O::Reply>) {
         let moment = self.inner.moment(&self.snapshot);
         for (id, outcome) in outcomes {
@@ -259,7 +260,7 @@ impl<O: Operation<Request: Sendable<Reply = O::Reply>>> Run<O> {
         }
     }
 
-    /// Sends what the operation wants sent, and does what else it asks for.
+    /// Sends the operation's requests, and carries out its other wishes.
     fn send(&mut self) {
         loop {
             let moment = self.inner.moment(&self.snapshot);
@@ -269,7 +270,7 @@ impl<O: Operation<Request: Sendable<Reply = O::Reply>>> Run<O> {
             let inbox = &self.inbox.0;
             match O::Request::carry_out_here(outgoing, &self.inner, inbox) {
                 Some(outgoing) => self.inner.send(outgoing, &self.snapshot, inbox),
-                // What the replica has in memory it has told already, and others need not.
+                // The replica answered from memory already; the other outcomes need no wake-up.
                 None => {
                     let outcomes = inbox.take();
                     self.hear(outcomes);
@@ -291,7 +292,7 @@ impl<O: Operation<Request: Sendable<Reply = O::Reply>>> Run<O> {
     }
 }
 
-/// The next snapshot; never, where none is waited for.
+/// The next snapshot; pending for ever if none is waited for.
 async fn next_snapshot(newer: Option<&mut watch::Receiver<Option<Arc<Snapshot>>>>) -> Arc<Snapshot> {
     if let Some(newer) = newer {
         while newer.changed().await.is_ok() {
@@ -305,12 +306,12 @@ async fn next_snapshot(newer: Option<&mut watch::Receiver<Option<Arc<Snapshot>>>
 }
 
 impl Client {
-    /// Asks one replica one thing, and waits for the answer: for comparing replicas, and handing over hints.
-    /// It is neither retried nor hedged.
+    /// Sends one request to one replica, and waits for the answer: for anti-entropy and hinted handoff. It is neither
+    /// retried nor hedged.
     ///
     /// # Errors
     /// [`ClientError::NoTopology`], [`ClientError::Unavailable`], [`ClientError::Overloaded`],
-    /// [`ClientError::Timeout`]. What the replica says, errors included, is an answer.
+    /// [`ClientError::Timeout`]. An error that the replica answers is an answer.
     pub async fn ask_replica(
         &self,
         node: NodeId,
@@ -340,7 +341,7 @@ impl Client {
             Some((_, Err(Failure::Unsent(reason) | Failure::Lost(reason)))) => {
                 Err(ClientError::Unavailable { node, reason })
             }
-            // What wakes has brought something.
+            // A wake-up always brings an outcome.
             None => Err(ClientError::Timeout { deadline_ms: 0 }),
         }
     }

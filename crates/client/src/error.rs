@@ -1,4 +1,4 @@
-//! What can go wrong, for a whole request or for one key of it.
+//! The errors of a whole request, or of one of its keys.
 
 use std::sync::Arc;
 
@@ -11,31 +11,31 @@ use crate::quorum::NoQuorum;
 /// Why a request, or one key of it, has no answer. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ClientError {
-    /// The client was not told where to find the cluster, or how to reach it.
+    /// The client was not configured with where the cluster is, or how to reach it.
     #[error("the client cannot be made: {reason}")]
     Configuration {
         /// What is missing or wrong.
         reason: Arc<str>,
     },
-    /// Nobody told the topology of the cluster.
+    /// No server gave the topology of the cluster.
     #[error(
         "the topology of the cluster could not be had within {waited_ms} ms, last: {reason}; are the seeds right, and does the cluster have its first nodes?"
     )]
     NoTopology {
-        /// How long it was waited for.
+        /// How long the client waited.
         waited_ms: u64,
-        /// What was heard last.
+        /// The last error.
         reason: Arc<str>,
     },
     /// A key that no store can hold.
     #[error(transparent)]
     InvalidKey(#[from] InvalidKey),
-    /// More keys than one request may have.
+    /// One request has more keys than allowed.
     #[error("a request of {keys} keys is over the limit of {keys_max}: ask for them in parts")]
     TooManyKeys {
-        /// How many it has.
+        /// The number of keys.
         keys: usize,
-        /// How many it may have.
+        /// The limit.
         keys_max: usize,
     },
     /// No store has this name. One that was created a moment ago is known within a second.
@@ -50,7 +50,7 @@ pub enum ClientError {
         /// The store.
         store: StoreName,
     },
-    /// No node that may be asked holds the partition.
+    /// No node that may be asked has the partition.
     #[error("no node has partition {partition} of store {store:?} now: see fondaco nodes, and try again")]
     NoReplica {
         /// The store.
@@ -58,7 +58,7 @@ pub enum ClientError {
         /// The partition that the key lies in.
         partition: PartitionId,
     },
-    /// The store changed its version again and again while it was asked.
+    /// The version of the store changed again and again during the request.
     #[error("version {version} of store {store:?} was gone before it was read, and so were those after it: try again")]
     VersionGone {
         /// The store.
@@ -72,7 +72,7 @@ pub enum ClientError {
         /// The deadline of the request.
         deadline_ms: u64,
     },
-    /// A node could not be reached or gave no answer, and nobody else was there to ask.
+    /// A node could not be reached or gave no answer, and no other node was left to ask.
     #[error("node {node} cannot be read from, and no other replica could be asked: {reason}")]
     Unavailable {
         /// The node that was asked last.
@@ -80,23 +80,22 @@ pub enum ClientError {
         /// What happened.
         reason: Arc<str>,
     },
-    /// Too much is under way already: to be tried again later, and less often.
+    /// Too many requests are outstanding: try again later, and less often.
     #[error("node {node} has {in_flight} requests under way, which is the limit: send fewer at a time")]
     Overloaded {
         /// The node.
         node: NodeId,
-        /// How many.
+        /// The number of outstanding requests.
         in_flight: usize,
     },
-    /// The values of all requests together are more than may be held: to be tried again later, or for
-    /// fewer keys.
+    /// The values of all requests together exceed the memory limit: try again later, or with fewer keys.
     #[error("values of {bytes_max} bytes may be held at a time, and are: ask for fewer keys, or at another time")]
     NoRoom {
-        /// How many bytes of values may be held.
+        /// The limit, in bytes of values.
         bytes_max: u64,
     },
-    /// Fewer replicas of a versioned store did their part than its settings ask for. A write that fails so may
-    /// be on some of them nevertheless.
+    /// Fewer replicas of a versioned store did their part than its settings require. A failed write may be on some of
+    /// them nevertheless.
     #[error("{0}")]
     NoQuorum(Arc<NoQuorum>),
     /// A key of a versioned store was written by others between each of its reads and the write.
@@ -105,7 +104,8 @@ pub enum ClientError {
         /// The store.
         store: StoreName,
     },
-    /// A write over what was read, to a store of counters: it would have to know how far each sum had come.
+    /// A write with a context to a store of counters: it would need each sum as it was read, which a context does not
+    /// contain.
     #[error("store {store:?} counts, and takes no context: set it, delete it, or add to it without one")]
     ContextOfCounter {
         /// The store.
@@ -117,18 +117,18 @@ pub enum ClientError {
         /// The store.
         store: StoreName,
     },
-    /// A node refused, and others would as well.
+    /// A node refused; the others would refuse as well.
     #[error("node {node} refused: {message}")]
     Refused {
         /// The node.
         node: NodeId,
-        /// What it said.
+        /// Its message.
         message: Arc<str>,
     },
 }
 
 impl ClientError {
-    /// The code that a server puts before the message when it answers with this error over RESP.
+    /// The code that a server puts before the message when it returns this error over RESP.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Configuration { .. } | Self::TooManyKeys { .. } | Self::ContextOfCounter { .. } => "ERR",

@@ -1,4 +1,4 @@
-//! What all operations have in common, look-ups and those on versioned stores: how they are driven.
+//! The interface of all operations, look-ups and those on versioned stores, to their driver.
 
 use std::sync::Arc;
 
@@ -13,50 +13,49 @@ pub type AskId = u32;
 /// A request to a node, to be sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outgoing<R> {
-    /// Its number within the operation: what comes back is told with it.
+    /// Its number within the operation: the outcome carries it.
     pub id: AskId,
     /// The node to ask.
     pub node: NodeId,
-    /// From then on the answer is in vain.
+    /// An answer after this time is useless.
     pub deadline_us: u64,
     /// What to ask.
     pub request: R,
 }
 
-/// What an operation may look at whenever it is told something: the time, and what operations share.
+/// The context of each event of an operation: the time, and state shared by operations.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment<'a> {
-    /// The time, by a clock that is never set, in microseconds.
+    /// The monotonic time, in microseconds.
     pub now_us: u64,
-    /// The time by the clock on the wall, in milliseconds since 1970: what expires does so by it. No answer rests
-    /// on its being right.
+    /// The wall-clock time, in milliseconds since 1970, which decides on expiry. No answer's correctness depends on it.
     pub now_unix_ms: u64,
     /// The newest directory.
     pub latest: &'a Arc<Directory>,
-    /// Budgets, and what was learnt.
+    /// Budgets, and learnt thresholds.
     pub steering: &'a Steering,
-    /// What operations on versioned stores count.
+    /// Counters of operations on versioned stores.
     pub counts: &'a QuorumCounters,
 }
 
 /// An operation, as its driver sees it.
 ///
-/// The driver sends what [`next_send`](Self::next_send) gives, tells what comes back and what time it is, and
-/// sends again, until the operation is over. It may be answered before that: then the caller need wait no
-/// longer, and what is left goes on without it.
+/// The driver sends what [`next_send`](Self::next_send) returns, reports outcomes and the time, and sends again, until
+/// the operation is over. The operation may be answered before that: then the caller need not wait longer, and the rest
+/// goes on without it.
 pub trait Operation {
-    /// What it asks of nodes.
+    /// A request to a node.
     type Request;
-    /// What they answer.
+    /// A node's answer.
     type Reply;
 
-    /// What to send next; nothing until something comes back, or its time has come.
+    /// The next request to send; `None` until an outcome arrives or a timer is due.
     fn next_send(&mut self, moment: &Moment<'_>) -> Option<Outgoing<Self::Request>>;
 
     /// A node answered.
     fn on_reply(&mut self, id: AskId, reply: Self::Reply, moment: &Moment<'_>);
 
-    /// Nothing will come back for a request.
+    /// A request will not be answered.
     fn on_failure(&mut self, id: AskId, failure: Failure, moment: &Moment<'_>);
 
     /// There is a newer directory.
@@ -71,16 +70,16 @@ pub trait Operation {
     /// Whether [`on_directory`](Self::on_directory) is worth calling when there is a newer one.
     fn wants_directory(&self) -> bool;
 
-    /// Whether a newer topology is wanted: answered once for each time that it is.
+    /// Whether a newer topology is wanted; true once for each time that it is.
     fn take_refresh(&mut self) -> bool;
 
-    /// A node that was suspended for what this operation saw of it, to be probed from now on. To be asked until
-    /// there is none.
+    /// A node that was suspended because of this operation, and must be probed from now on. The driver calls this until
+    /// it returns `None`.
     fn take_suspended(&mut self) -> Option<NodeId>;
 
-    /// Whether its answer is there.
+    /// Whether its answer is available.
     fn is_answered(&self) -> bool;
 
-    /// Whether nothing is left to be done.
+    /// Whether no work is left.
     fn is_over(&self) -> bool;
 }

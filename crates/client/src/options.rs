@@ -1,4 +1,4 @@
-//! How one request is to be carried out.
+//! Options of one request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use fondaco_model::versioned::VectorClock;
 
 use crate::read::{NodeChoice, Sticky, ValueBudget};
 
-/// What happens to a request of which some keys have no answer.
+/// What happens to a request if some of its keys have no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Partial {
-    /// It fails, with the error of one of them, at once.
+    /// It fails at once, with the error of one of them.
     #[default]
     Fail,
-    /// It yields what there is, and an error for each other key.
+    /// It returns the values that were found, and an error for each other key.
     PerKey,
 }
 
-/// How one request is to be carried out.
+/// Options of one look-up.
 #[derive(Debug, Clone)]
 pub struct ReadOptions {
-    /// How long all of it may take. What is left of it is passed on to the nodes. 1 s unless said.
+    /// How long the whole request may take; 1 s by default. The time left is passed on to the nodes.
     pub deadline: Duration,
-    /// How long one node may take before another is asked instead; half of the deadline unless said.
+    /// How long one node may take before another is asked instead; half of the deadline by default.
     pub attempt: Option<Duration>,
     /// What happens when some keys have no answer.
     pub partial: Partial,
@@ -30,22 +30,21 @@ pub struct ReadOptions {
     pub hedge: bool,
     /// Which replica is asked first.
     pub choice: Arc<dyn NodeChoice>,
-    /// What bounds the values of all requests that share it, in bytes; nothing unless said. A key whose
-    /// value finds no room fails with [`ClientError::NoRoom`](crate::ClientError::NoRoom).
+    /// A limit on the values of all requests that share it, in bytes; none by default. A key whose value exceeds it
+    /// fails with [`ClientError::NoRoom`](crate::ClientError::NoRoom).
     pub room: Option<Arc<ValueBudget>>,
 }
 
-/// How a key of a versioned store is to be written.
+/// Options of a write of one key of a versioned store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PutOptions {
-    /// What the write takes the place of: what was read with this context. Of all that was acknowledged before,
-    /// unless said.
+    /// The write replaces what was read with this context; by default, all that was acknowledged before.
     pub context: Option<VectorClock>,
-    /// How long the value is there; as the settings of the store say, unless said.
+    /// The value's time to live; by default, that of the store's settings.
     pub ttl: Option<Duration>,
-    /// How long it may take until the write is acknowledged. 1 s unless said.
+    /// How long it may take until the write is acknowledged; 1 s by default.
     pub deadline: Duration,
-    /// How long one replica may take before it is counted on no more; a quarter of the deadline unless said.
+    /// How long one replica may take before it no longer counts; a quarter of the deadline by default.
     pub attempt: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! What a client has done, and how it sees its nodes: for metrics and for people.
+//! Counters of a client, and its view of the nodes: for metrics and for people.
 
 use std::sync::Arc;
 
@@ -17,8 +17,7 @@ pub struct ClientStats {
     pub quorums: QuorumCounts,
     /// The epoch of the routing table in use; `None` before there is a topology.
     pub topology_epoch: Option<u64>,
-    /// After how long a second node is asked for a single key, in microseconds; `None` before that is
-    /// learnt.
+    /// After what time a second node is asked for a single key, in microseconds; `None` before that is learnt.
     pub hedge_after_us: Option<u64>,
     /// All nodes of the topology, in the order of their numbers.
     pub nodes: Vec<NodeStats>,
@@ -31,7 +30,7 @@ pub struct NodeStats {
     pub id: NodeId,
     /// Where it serves RESP: host and port.
     pub address: Arc<str>,
-    /// Whether others are asked rather than this one.
+    /// Whether other nodes are preferred to this one.
     pub suspended: bool,
     /// How many connections to it are there.
     pub connections: usize,

@@ -18,13 +18,12 @@ use crate::quorum::{
 };
 use crate::read::{BatchReply, HeldBudget};
 
-/// All values of a key: several, if they were written at the same time and none knew of the others.
+/// All values of a key: several, if they were written concurrently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Siblings {
-    /// What has been seen of the key's writes: a write with this context takes the place of all values here, and
-    /// of nothing that was written meanwhile.
+    /// The context: a write with it replaces all values here, and nothing that was written meanwhile.
     pub context: VectorClock,
-    /// The values, the latest first; none if the key is not there.
+    /// The values, the latest first; empty if the key does not exist.
     pub values: Vec<Bytes>,
 }
 
@@ -32,11 +31,11 @@ impl Client {
     /// All values of a key of a versioned store, with the context to write over them.
     ///
     /// # Errors
-    /// [`ClientError::NoQuorum`], [`ClientError::NotVersioned`], and whatever else keeps it from being read.
+    /// [`ClientError::NoQuorum`], [`ClientError::NotVersioned`], and any other reason why it cannot be read.
     pub async fn get_siblings(&self, store: &StoreName, key: &[u8]) -> Result<Siblings, ClientError> {
         let keys = vec![WireKey::new(store, key)?];
         let (mut records, _room) = self.get_records(keys, &self.inner().options).await?;
-        // One key has one record: there is no read that yields fewer than it has keys.
+        // One key has one record: a read yields as many as it has keys.
         let record = records.pop().unwrap_or_else(|| Ok(Record::default()))?;
         let values = resolve(&record, Resolution::All, now_unix_ms()).values;
         Ok(Siblings {
@@ -45,11 +44,11 @@ impl Client {
         })
     }
 
-    /// Gives a key of a versioned store a value. Without a context it takes the place of all that was acknowledged
-    /// before. Answers the context after it.
+    /// Writes a key of a versioned store. Without a context it replaces all that was acknowledged before. Returns the
+    /// new context.
     ///
     /// # Errors
-    /// [`ClientError::NoQuorum`]: then the value may be on some replicas nevertheless, and come to the others.
+    /// [`ClientError::NoQuorum`]: the value may be on some replicas nevertheless, and spread to the others.
     pub async fn put(
         &self,
         store: &StoreName,
@@ -65,8 +64,8 @@ impl Client {
             .await
     }
 
-    /// Deletes a key of a versioned store. Without a context, all that was acknowledged before is gone. Answers the
-    /// context after it.
+    /// Deletes a key of a versioned store. Without a context, all that was acknowledged before is deleted. Returns the
+    /// new context.
     ///
     /// # Errors
     /// As [`Client::put`].
@@ -79,12 +78,12 @@ impl Client {
         self.replace(WireKey::new(store, key)?, Edit::Delete, options).await
     }
 
-    /// Changes a key of a versioned store: reads it, asks `change` what it is to be, and writes that if nobody else
-    /// wrote meanwhile; else again. `change` gets the value, none if the key is not there, and answers the value
-    /// that is to be, none for none. Answers that. A value that is changed ends when it would have ended.
+    /// Changes a key of a versioned store: reads it, calls `change`, and writes the result if nothing was written
+    /// meanwhile; else tries again. `change` gets the value, `None` if the key does not exist, and returns the new
+    /// value, `None` to delete the key. Returns the new value. The changed value keeps its expiry.
     ///
     /// # Errors
-    /// [`ClientError::NoQuorum`]; [`ClientError::Conflict`] when others were faster again and again.
+    /// [`ClientError::NoQuorum`]; [`ClientError::Conflict`] after too many conflicts.
     pub async fn update(
         &self,
         store: &StoreName,
@@ -118,8 +117,8 @@ impl Client {
         Ok(decided)
     }
 
-    /// The records of keys of versioned stores, in the order of the keys, and the room that they take, to be dropped
-    /// with them: what [`Client::get_siblings`] rests on, for servers.
+    /// The records of keys of versioned stores, in the order of the keys, and their share of the memory limit, to be
+    /// dropped with them. For servers; [`Client::get_siblings`] is built on it.
     ///
     /// # Errors
     /// As [`Client::get_many`].
@@ -137,7 +136,7 @@ impl Client {
             .await
     }
 
-    /// Writes a key of a versioned store: what [`Client::put`] and [`Client::delete`] rest on, for servers.
+    /// Writes a key of a versioned store. For servers; [`Client::put`] and [`Client::delete`] are built on it.
     ///
     /// # Errors
     /// As [`Client::put`]; with [`Intent::Unchanged`] also [`ClientError::Conflict`].
@@ -157,8 +156,8 @@ impl Client {
             .await
     }
 
-    /// Writes a key as [`write`](Self::write) does, and tells what came of it when that is known. It returns later:
-    /// when nothing is left to be done for replicas that were slow. For servers that have a task for each write.
+    /// Writes a key like [`write`](Self::write), and sends the result as soon as it is known. It returns later: when no
+    /// work is left for slow replicas. For servers that have a task for each write.
     pub async fn write_to_the_end(
         &self,
         key: WireKey,
@@ -177,8 +176,8 @@ impl Client {
             .await;
     }
 
-    /// Changes a key of a versioned store as `decide` says, which may be asked several times: what
-    /// [`Client::update`] rests on, for servers.
+    /// Changes a key of a versioned store by `decide`, which may be called several times. For servers;
+    /// [`Client::update`] is built on it.
     ///
     /// # Errors
     /// As [`Client::update`].
@@ -201,10 +200,10 @@ impl Client {
             .await
     }
 
-    /// Writes without having read.
+    /// Writes without reading first.
     async fn replace(&self, key: WireKey, edit: Edit, options: &PutOptions) -> Result<VectorClock, ClientError> {
         let times = WriteTimes::from(options);
-        // To set a counter, one must know what has been added, which a context does not say.
+        // Setting a counter requires the additions so far, which a context does not contain.
         if self.inner().resolution(key.store())? == Resolution::Counter {
             if options.context.is_some() {
                 let store = key.store().into();
@@ -263,8 +262,8 @@ impl Inner {
             .ok_or_else(|| ClientError::NotVersioned { store: name.clone() })
     }
 
-    /// Reads keys of which some are of versioned stores: these at their quorums, the others at their versions, both
-    /// at once.
+    /// Reads keys of both kinds of stores at once: those of versioned stores at their quorums, the others at their
+    /// versions.
     pub(crate) async fn read_mixed(
         self: &Arc<Self>,
         keys: Vec<WireKey>,

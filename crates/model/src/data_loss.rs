@@ -1,7 +1,7 @@
-//! Whether a node's data directory may lack writes that the node has acknowledged, as what is noted in it and elsewhere
-//! says. The records themselves do not show it: an older copy of them is as intact as the newest one.
+//! Whether a node's data directory may lack acknowledged writes, judged by notes in it and elsewhere. The records
+//! themselves do not show it: an older copy of them is as intact as the newest one.
 
-/// What the process before this one noted in the data directory.
+/// The notes of the previous process in the data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastProcess<'a> {
     /// Whether it ended in good order: everything that it had written was on the disk then.
@@ -24,9 +24,9 @@ impl LastProcess<'_> {
 /// never behind, whenever the process is killed, unless it is an older copy of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectoryCounts {
-    /// What the directory says; `None` if it is new.
+    /// The directory's number; `None` if it is new.
     pub directory: Option<u64>,
-    /// What the coordination service says; `None` if it knows nothing of the node.
+    /// The coordination service's number; `None` if it does not know the node.
     pub coordination: Option<u64>,
 }
 
@@ -36,7 +36,7 @@ impl DirectoryCounts {
         matches!((self.directory, self.coordination), (Some(directory), Some(known)) if directory < known)
     }
 
-    /// What both are to say next. A service that went back is raised with it.
+    /// The next number for both. A service that went back is raised with it.
     pub fn next(self) -> u64 {
         self.directory
             .max(self.coordination)
@@ -87,7 +87,7 @@ mod tests {
         }
     }
 
-    /// What happens to a node.
+    /// An event at a node.
     #[derive(Debug, Clone, Copy)]
     enum Event {
         Raise,

@@ -1,4 +1,4 @@
-//! What an operator says of a store.
+//! An operator's definition of a store.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,23 +24,23 @@ pub struct StoreDefinition {
     pub kind: StoreKind,
     /// How many versions besides the current one are kept for rollback.
     pub backups: u32,
-    /// How many nodes hold each partition; as many as the cluster's placement gives, unless said.
+    /// How many nodes have each partition; by default, as many as the cluster's placement gives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
-    /// How many nodes may be late, or absent, when a version is swapped in; as many as leave a ready replica of each
-    /// partition, unless said.
+    /// How many nodes may be late, or absent, when a version is swapped in; by default, as many as leave a ready
+    /// replica of each partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerate_failures: Option<u32>,
-    /// How many keys a second may be read through all routers, and through all nodes; no limit unless said.
+    /// How many keys a second may be read through all routers, and through all nodes; no limit by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_keys_per_second: Option<u64>,
-    /// What else is said of a versioned store; `None` for others.
+    /// The settings of a versioned store; `None` for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versioned: Option<VersionedSettings>,
 }
 
 impl StoreDefinition {
-    /// How many backups a store keeps unless its operator says otherwise.
+    /// How many backups a store keeps by default.
     pub const BACKUPS_DEFAULT: u32 = 1;
     /// The most backups that a store may keep.
     pub const BACKUPS_MAX: u32 = 100;

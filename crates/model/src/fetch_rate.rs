@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How much slower reads may be with a fetch than without: less is not told from chance.
+/// How much slower reads may be with a fetch than without: smaller differences cannot be told from chance.
 const SLOWDOWN_MAX: f64 = 1.2;
 
 /// A difference in latency that is noise, whatever the ratio.
@@ -119,7 +119,7 @@ pub struct AdaptiveRate {
     limit: Option<u64>,
     /// The slowest that it makes itself.
     floor: u64,
-    /// The rate of its own, `None` when it holds nothing back.
+    /// Its own rate; `None` when it does not throttle.
     rate: Option<u64>,
     /// The logarithms of how much slower reads were with the fetch, since the rate changed last.
     slowdowns: VecDeque<f64>,
@@ -186,7 +186,7 @@ impl AdaptiveRate {
     fn speed_up(&mut self, fetched: u64) {
         let Some(rate) = self.rate else { return };
         let next = (rate as f64 * INCREASE) as u64 + 1;
-        // Twice what the disks gave holds nothing back any more.
+        // Twice the disks' throughput does not throttle any more.
         let holds_back = self.limit.is_none_or(|limit| next < limit) && next / 2 <= fetched;
         self.rate = holds_back.then_some(next);
     }
@@ -211,7 +211,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     const FLOOR: u64 = 16 * MIB;
-    /// What the disk of the simulated reader gives.
+    /// The throughput of the simulated reader's disk.
     const DISK: u64 = 800 * MIB;
 
     fn reads(with_us: u64, without_us: u64) -> ReadLatencies {
@@ -221,8 +221,8 @@ mod tests {
         }
     }
 
-    /// A reader whose latency varies by itself, from one moment to the next and over time, and grows with what a
-    /// fetch takes of the disk.
+    /// A reader whose latency varies by itself, from one moment to the next and over time, and grows with the fetch's
+    /// share of the disk.
     struct Reader {
         seed: u64,
         /// By how much the logarithm of the latency scatters.

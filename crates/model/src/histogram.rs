@@ -16,7 +16,7 @@ pub struct Histogram {
     sum_ns: AtomicU64,
 }
 
-/// What a [`Histogram`] holds at one moment; or the sum, or the difference, of such.
+/// The contents of a [`Histogram`] at one moment; or the sum, or the difference, of such.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistogramSnapshot {
     counts: [u64; BUCKETS],
@@ -41,7 +41,7 @@ impl Histogram {
         add(&self.sum_ns, ns.saturating_mul(count));
     }
 
-    /// What it holds now.
+    /// The contents now.
     pub fn snapshot(&self) -> HistogramSnapshot {
         HistogramSnapshot {
             counts: std::array::from_fn(|at| self.counts[at].load(Relaxed)),

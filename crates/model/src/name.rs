@@ -1,4 +1,4 @@
-//! Store names: what stands before the colon of a wire key, and names a directory.
+//! Store names: the part before the colon of a wire key, and the name of a directory.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The name of a store: 1 to 64 characters from `a-z A-Z 0-9 _ - .`, the first a letter, digit or
-/// underscore. It never holds the colon that ends it on the wire, nor anything that a path would
-/// give a meaning to. Cheap to clone.
+/// The name of a store: 1 to 64 characters from `a-z A-Z 0-9 _ - .`, the first a letter, digit or underscore. It never
+/// contains the colon that ends it on the wire, nor anything with a meaning in a path. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct StoreName(Arc<str>);

@@ -1,4 +1,4 @@
-//! Who is in a cluster: nodes, by number and by identity.
+//! The members of a cluster: nodes, by number and by identity.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -55,8 +55,8 @@ pub struct NodeIdError {
     text: String,
 }
 
-/// Who a process or a cluster is, for ever: 128 random bits as 32 hexadecimal digits. A node's is made
-/// with its data directory, and stays in there; it tells two nodes apart that claim one number.
+/// The permanent identity of a process or a cluster: 128 random bits as 32 hexadecimal digits. A node's is made with
+/// its data directory, and stays in there; it distinguishes two nodes that claim one number.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Identity(String);

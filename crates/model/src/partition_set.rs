@@ -63,7 +63,7 @@ impl PartitionSet {
         self.trim();
     }
 
-    /// What it has and another has not.
+    /// The partitions that it has and another set has not.
     pub fn without(&self, other: &Self) -> Self {
         let theirs = other.words.iter().copied().chain(std::iter::repeat(0));
         let words = self.words.iter().zip(theirs).map(|(mine, theirs)| mine & !theirs);
@@ -72,7 +72,7 @@ impl PartitionSet {
         set
     }
 
-    /// What it or another has.
+    /// The partitions that it or another set has.
     pub fn with(&self, other: &Self) -> Self {
         let (long, short) = match self.words.len() >= other.words.len() {
             true => (self, other),

@@ -1,7 +1,7 @@
-//! The life of a push: fetching → ready → swapped, or failed, or cancelled.
+//! The states of a push: fetching → ready → swapped, or failed, or cancelled.
 //!
-//! It holds no files and does no work: whoever does the work says what happened, and this says
-//! whether that may happen now. Invariant: a push that ended never moves again.
+//! It holds no files and does no work: the code that does the work reports events, and this decides whether they may
+//! happen now. Invariant: a push that ended never changes again.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub enum PushState {
     Cancelled,
 }
 
-/// What can happen to a push.
+/// The events of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PushEvent {
     /// All files are there and verified.
@@ -32,7 +32,7 @@ pub enum PushEvent {
     Swapped,
     /// Something went wrong.
     Failed,
-    /// Someone asked to stop.
+    /// An operator cancelled it.
     Cancelled,
 }
 

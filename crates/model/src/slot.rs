@@ -41,7 +41,7 @@ pub fn slot_of_key(store: &StoreName, key: &[u8]) -> Slot {
     SlotPrefix::of(store).slot(key)
 }
 
-/// What all wire keys of one store begin with, already digested: for many slots of one store.
+/// The common prefix of all wire keys of one store, already digested: for many slots of one store.
 #[derive(Debug, Clone, Copy)]
 pub struct SlotPrefix(u16);
 
@@ -64,7 +64,7 @@ impl SlotPrefix {
     }
 }
 
-/// What stands between the first `{` and the first `}` after it, if that is not empty.
+/// The text between the first `{` and the first `}` after it, if it is not empty.
 #[inline]
 fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     let open = memchr::memchr(b'{', key)?;
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(crc16(0, b"123456789"), 0x31C3);
     }
 
-    /// What `CLUSTER KEYSLOT` of Redis 7.0.15 answers.
+    /// The answers of `CLUSTER KEYSLOT` of Redis 7.0.15.
     #[test]
     fn slots_are_those_of_redis_cluster() {
         let answers = [

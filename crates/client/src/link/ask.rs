@@ -1,6 +1,6 @@
-//! A request on its way to a node, and the inbox of the operation that waits for what comes back.
+//! A request on its way to a node, and the inbox of the operation that waits for the result.
 //!
-//! One inbox an operation. Its lock is held as long as it takes to move an outcome in or out.
+//! Each operation has one inbox. Its lock is held only to move an outcome in or out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -18,13 +18,13 @@ use crate::read::{Answer, BatchRequest, Failure};
 
 /// What a connection carries.
 pub(crate) trait Request: Sized {
-    /// What comes back.
+    /// The reply to it.
     type Reply;
 
     /// Whether it need not be sent once the operation is over.
     const ENDS_WITH_OPERATION: bool;
 
-    /// The request, as a connection is told it.
+    /// The request, as a message to a connection.
     fn message(ask: Ask<Self>) -> Message;
 }
 
@@ -42,16 +42,15 @@ impl Request for ReplicaRequest {
     const ENDS_WITH_OPERATION: bool = false;
 
     fn message(ask: Ask<Self>) -> Message {
-        // Few are: the queue is not to be as wide as they are.
+        // Boxed, since they are rare: the queue's entries should not be as wide as they are.
         Message::Replica(Box::new(ask))
     }
 }
 
-/// What came back for the requests of one operation: mostly one.
+/// The outcomes for the requests of one operation: mostly one.
 pub(crate) type Outcomes<R> = SmallVec<[(AskId, Result<R, Failure>); 1]>;
 
-/// Where what comes back for the requests of one operation arrives, from connections and from the replica within the
-/// process.
+/// Receives the outcomes for the requests of one operation, from connections and from the replica within the process.
 #[derive(Debug)]
 pub(crate) struct Inbox<R> {
     arrived: Mutex<Arrived<R>>,
@@ -77,7 +76,7 @@ impl<R> Default for Inbox<R> {
 }
 
 impl<R> Inbox<R> {
-    /// Takes what has come, if anything has.
+    /// Takes the outcomes that have arrived, if any.
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Outcomes<R>> {
         let mut arrived = self.arrived.lock();
         if !arrived.outcomes.is_empty() {
@@ -90,12 +89,12 @@ impl<R> Inbox<R> {
         Poll::Pending
     }
 
-    /// Takes what has come by now.
+    /// Takes the outcomes that have arrived by now.
     pub(crate) fn take(&self) -> Outcomes<R> {
         std::mem::take(&mut self.arrived.lock().outcomes)
     }
 
-    /// Something came back.
+    /// Adds an outcome.
     pub(crate) fn push(&self, id: AskId, outcome: Result<R, Failure>) {
         let waker = {
             let mut arrived = self.arrived.lock();
@@ -107,17 +106,17 @@ impl<R> Inbox<R> {
         }
     }
 
-    /// Nothing is waited for any more.
+    /// Discards all further outcomes.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Relaxed);
     }
 }
 
-/// A request on its way. However it ends, its operation hears of it, once.
+/// A request on its way. Its operation gets exactly one outcome for it.
 pub(crate) struct Ask<Q: Request> {
     pub(super) request: Q,
     pub(super) deadline_us: u64,
-    /// None once the operation has heard.
+    /// `None` once the outcome was delivered.
     inbox: Option<Arc<Inbox<Q::Reply>>>,
     id: AskId,
     in_flight: Option<Arc<AtomicUsize>>,
@@ -135,13 +134,13 @@ impl<Q: Request> Ask<Q> {
         }
     }
 
-    /// It counts in this number until it ends.
+    /// Counts it in this number until it ends.
     pub(super) fn counted(mut self, in_flight: &Arc<AtomicUsize>) -> Self {
         self.in_flight = Some(Arc::clone(in_flight));
         self
     }
 
-    /// How much time is left, in microseconds; nothing if it is not to be sent any more.
+    /// The time left, in microseconds; `None` if it is not to be sent any more.
     pub(super) fn left_us(&self, now_us: u64) -> Option<u64> {
         let is_over = |inbox: &Arc<Inbox<_>>| Q::ENDS_WITH_OPERATION && inbox.is_closed.load(Relaxed);
         let left_us = self.deadline_us.saturating_sub(now_us);
@@ -156,7 +155,7 @@ impl<Q: Request> Ask<Q> {
         self.tell(Err(failure));
     }
 
-    /// It was not sent in time.
+    /// Ends it: it was not sent in time.
     pub(super) fn expire(self) {
         self.fail(Failure::Unsent("its time was over before it could be sent".into()));
     }
@@ -169,11 +168,11 @@ impl<Q: Request> Ask<Q> {
 }
 
 impl Ask<ReplicaRequest> {
-    /// Hands over what a received reply says; false if it is no reply to this request.
+    /// Delivers a received reply; false if it is no reply to this request.
     pub(super) fn answer_received(self, reply: &Bytes, items: &[ReplyItem]) -> bool {
         let reply = ReplicaReply::parse(self.request.operation.command(), reply, items);
         let is_one = reply.is_some();
-        // Dropped without an answer, it is lost, as all behind it are: the connection ends.
+        // Without an answer it is dropped and thereby lost, like all requests behind it: the connection ends.
         if let Some(reply) = reply {
             self.answer(reply);
         }

@@ -1,10 +1,10 @@
-//! Requests that go out as one, and their answer divided among them.
+//! Combines requests into one on the wire, and divides the answer among them.
 //!
-//! Of the requests that a connection takes from its queue at a time, those next to each other that ask for
-//! the same version, with the same time left, are one request on the wire: so a node that many ask for a
-//! key each is asked once for many keys, and what it does for a request, and what is done here for an
-//! answer, is done once for all of them. The requests themselves know nothing of it. The invariant: answers
-//! are divided in the order and by the numbers of keys that were asked for.
+//! A connection takes several requests from its queue at a time. Neighbours that ask for the same version with the same
+//! time left become one request on the wire. A node that many requests ask for one key each is thus asked once for many
+//! keys, and the cost per request at the node, and per answer here, is paid once for all of them. The requests
+//! themselves do not notice. The invariant: answers are divided in the order and by the numbers of keys of the
+//! requests.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use smallvec::SmallVec;
 use super::ask::Ask;
 use crate::read::{Answer, BatchRequest, Element, Failure};
 
-/// Requests go out as one while they have no more keys together: as many as a node looks up side by side.
-/// With more, the first would wait longer than behind each other.
+/// The most keys of a combined request: as many as a node looks up side by side. With more, the first request would
+/// wait longer than behind the others.
 const KEYS_MAX: usize = 64;
 
-/// Requests that are to go out as one.
+/// Requests to be combined.
 #[derive(Default)]
 pub(super) struct Coalesced {
     asks: Vec<Ask<BatchRequest>>,
@@ -30,7 +30,7 @@ pub(super) struct Coalesced {
     timeout_ms: u64,
 }
 
-/// Requests that went out and were not answered, in their order.
+/// Requests that were sent and not answered, in their order.
 #[derive(Default)]
 pub(super) struct Owed {
     sent: VecDeque<Sent>,
@@ -39,14 +39,15 @@ pub(super) struct Owed {
 enum Sent {
     Coalesced {
         ask: Ask<BatchRequest>,
-        /// Whether it is the last of those that went out as one.
+        /// Whether it is the last of a combined request.
         is_last: bool,
     },
-    /// One that is never joined with others. Few are: the queue is not to be as wide as they are.
+    /// A request that is never combined. Boxed, since they are rare: the queue's entries should not be as wide as they
+    /// are.
     Alone(Box<Ask<ReplicaRequest>>),
 }
 
-/// What a node answers to requests that went out as one.
+/// A node's answer to a combined request.
 enum Whole<'a> {
     /// One item for each key.
     Elements(&'a [ReplyItem]),
@@ -55,7 +56,7 @@ enum Whole<'a> {
 }
 
 impl Coalesced {
-    /// Whether a request with so much time left may go out with those that are here.
+    /// Whether a request with this timeout may be combined with those that are here.
     pub(super) fn fits(&self, ask: &Ask<BatchRequest>, timeout_ms: u64) -> bool {
         let Some(first) = self.asks.first() else { return true };
         self.keys + ask.request.keys().len() <= KEYS_MAX
@@ -71,7 +72,7 @@ impl Coalesced {
         self.asks.push(ask);
     }
 
-    /// Writes the requests to the output, if there are any, and counts them as owed:
+    /// Writes the combined request to the output, if it is not empty, and adds its parts to the owed ones:
     /// `FONDACO.READ envelope store-id version store key …`.
     pub(super) fn encode(&mut self, output: &mut Vec<u8>, owed: &mut Owed) {
         let Some(first) = self.asks.first() else { return };
@@ -105,13 +106,12 @@ impl Owed {
         self.sent.is_empty()
     }
 
-    /// Another one went out.
+    /// Adds a request that was sent alone.
     pub(super) fn push_alone(&mut self, ask: Box<Ask<ReplicaRequest>>) {
         self.sent.push_back(Sent::Alone(ask));
     }
 
-    /// Gives those that went out first what this reply says to them; false if it says nothing that was
-    /// asked.
+    /// Delivers this reply to the oldest requests; false if it answers none of them.
     pub(super) fn answer(&mut self, reply: &Bytes, items: &[ReplyItem]) -> bool {
         if let Some(Sent::Alone(ask)) = self.sent.pop_front_if(|sent| matches!(sent, Sent::Alone(_))) {
             return ask.answer_received(reply, items);
@@ -134,7 +134,7 @@ impl Owed {
             }
         }
         for sent in self.sent.drain(..=last) {
-            // What goes out as one goes out without anything between.
+            // The parts of a combined request are contiguous.
             let Sent::Coalesced { ask, .. } = sent else {
                 return false;
             };
@@ -144,7 +144,8 @@ impl Owed {
                     let (own, others) = rest.split_at(ask.request.keys().len());
                     *rest = others;
                     let own: Option<SmallVec<[Element; 1]>> = own.iter().map(|item| element(reply, item)).collect();
-                    // Dropped without an answer, it is lost, as all behind it are: the connection ends.
+                    // Without an answer it is dropped and thereby lost, like all requests behind it: the connection
+                    // ends.
                     let Some(own) = own else { return false };
                     ask.answer(Answer::Elements(own));
                 }
@@ -153,7 +154,7 @@ impl Owed {
         true
     }
 
-    /// Nothing will come any more.
+    /// Fails all requests: the connection is over.
     pub(super) fn fail(&mut self, reason: &Arc<str>) {
         for sent in self.sent.drain(..) {
             let failure = Failure::Lost(Arc::clone(reason));
@@ -166,7 +167,7 @@ impl Owed {
 }
 
 impl Sent {
-    /// How many keys it asks for, if it may be joined with others.
+    /// The number of its keys, if it may be combined with others.
     fn keys(&self) -> usize {
         match self {
             Self::Coalesced { ask, .. } => ask.request.keys().len(),
@@ -175,7 +176,7 @@ impl Sent {
     }
 }
 
-/// What an item says of its key; nothing if it is none of an answer to `FONDACO.READ`.
+/// Parses one element of a `FONDACO.READ` reply; `None` if it is malformed.
 #[inline]
 fn element(reply: &Bytes, item: &ReplyItem) -> Option<Element> {
     Some(match item {

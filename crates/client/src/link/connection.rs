@@ -1,8 +1,8 @@
-//! One connection while it lasts: requests out, in the order they come, and answers in, in that order.
+//! One live connection: sends requests in order, and receives the answers in that order.
 //!
-//! All requests that are there when it is its turn go out in one write, [coalesced](super::joined) where they
-//! can be. A node that is silent while it owes answers is probed over a connection of its own: a slow one
-//! answers that, a dead one does not.
+//! All requests that are there when its turn comes go out in one write, [combined](super::coalescing) where possible. A
+//! node that is silent while it owes answers is probed over a separate connection: a slow node answers the probe, a
+//! dead one does not.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -24,40 +24,40 @@ use super::connection_loop::ConnectionLoop;
 use super::transport::Stream;
 use crate::read::BatchRequest;
 
-/// Requests are taken from the queue while less than this waits to be written.
+/// Requests are taken from the queue while fewer bytes than this wait to be written.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
-/// After a larger request the memory goes back.
+/// A larger buffer is freed after use.
 const OUTPUT_BYTES_KEPT_MAX: usize = 64 * 1024;
 const INPUT_CHUNK_BYTES: usize = 32 * 1024;
-/// Requests taken from the queue at a time.
+/// The number of requests taken from the queue at a time.
 const TAKEN_MAX: usize = 256;
 
-/// Why a connection is over.
+/// Why a connection ended.
 pub(super) enum End {
-    /// Nobody will use it any more.
+    /// The client no longer uses it.
     Unused,
     /// It broke.
     Broken(Arc<str>),
 }
 
-/// A connection that is there.
+/// A live connection.
 pub(super) struct Connection<'a> {
     owner: &'a mut ConnectionLoop,
     stream: Stream,
     taken: Vec<Message>,
-    /// Requests that go out as one.
+    /// Requests to be combined.
     coalesced: Coalesced,
     output: Vec<u8>,
     written: usize,
     unflushed: bool,
     input: BytesMut,
-    /// Parsing before there are so many bytes is in vain.
+    /// The number of input bytes needed before parsing can succeed.
     needed: usize,
     items: ReplyItems,
     owed: Owed,
-    /// When a byte last came, or the first answer began to be owed.
+    /// When a byte last arrived, or the first outstanding answer began to be owed.
     heard_us: u64,
-    /// The node is suspended, and it is on us to probe it.
+    /// The node is suspended, and this connection must probe it.
     watching: bool,
     unused: bool,
     timer: Pin<Box<Sleep>>,
@@ -89,7 +89,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Carries requests until the connection is over. Those not answered then are lost.
+    /// Carries requests until the connection is over. Unanswered requests are lost then.
     pub(super) async fn serve(mut self) -> End {
         let end = poll_fn(|context| self.poll(context)).await;
         let reason: Arc<str> = match &end {
@@ -123,7 +123,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Takes requests from the queue, as long as what they make is written away.
+    /// Takes requests from the queue, as long as their bytes can be written.
     fn take_requests(&mut self, context: &mut Context<'_>) -> bool {
         if self.unused || self.output.len() - self.written >= OUTPUT_BYTES_MAX {
             return false;
@@ -150,7 +150,7 @@ impl<'a> Connection<'a> {
         true
     }
 
-    /// Takes a request among those to go out as one, or sends these and begins anew.
+    /// Combines a request with the pending ones, or sends those and begins anew.
     fn join(&mut self, ask: Ask<BatchRequest>, now_us: u64) {
         let Some(left_us) = ask.left_us(now_us) else {
             return ask.expire();
@@ -162,7 +162,7 @@ impl<'a> Connection<'a> {
         self.coalesced.push(ask, timeout_ms);
     }
 
-    /// Writes joined requests to the output.
+    /// Writes the combined request to the output.
     fn encode(&mut self, now_us: u64) {
         if self.owed.is_empty() {
             self.heard_us = now_us;
@@ -170,7 +170,7 @@ impl<'a> Connection<'a> {
         self.coalesced.encode(&mut self.output, &mut self.owed);
     }
 
-    /// Sends what was joined, and then a request that is never joined.
+    /// Sends the combined request, then a request that is never combined.
     fn encode_alone(&mut self, ask: Box<Ask<ReplicaRequest>>, now_us: u64) {
         let Some(left_us) = ask.left_us(now_us) else {
             return ask.expire();
@@ -234,17 +234,17 @@ impl<'a> Connection<'a> {
         Ok(true)
     }
 
-    /// Reads once, into the room behind what was read before.
+    /// Reads once, into the space behind earlier input.
     fn fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let wanted = self.needed.saturating_sub(self.input.len()).max(INPUT_CHUNK_BYTES / 8);
         if self.input.capacity() - self.input.len() < wanted {
             self.input.reserve(wanted.max(INPUT_CHUNK_BYTES));
         }
-        // It holds nothing that would be lost by polling it once only.
+        // Polling it only once loses nothing: it has no state.
         pin!(self.stream.read_buf(&mut self.input)).poll(context)
     }
 
-    /// Probes the node when it owes answers and is silent, or when it is suspended and its time has come.
+    /// Probes the node when it owes answers and is silent, or when it is suspended and its probe is due.
     fn mind_silence(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         loop {
             if let Some(probe) = &mut self.probe {
@@ -287,14 +287,14 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// When the node is to be probed, as things stand.
+    /// When the node is to be probed.
     fn probe_due_us(&mut self) -> Option<u64> {
         let suspended = self.watching.then(|| self.owner.health.probe_at_us()).flatten();
         self.watching = suspended.is_some();
         [self.silent_from_us(), suspended].into_iter().flatten().min()
     }
 
-    /// When the node has been silent for too long, if it goes on so.
+    /// When the node will have been silent for too long.
     fn silent_from_us(&self) -> Option<u64> {
         let silence_us = self.owner.transport.silence.as_micros() as u64;
         (!self.owed.is_empty()).then(|| self.heard_us.saturating_add(silence_us))

@@ -1,7 +1,7 @@
-//! The life of a connection: made, used until it breaks, made again, with a growing pause in between.
+//! The loop of a connection: connect, use it until it breaks, connect again with growing backoff.
 //!
-//! While there is none and none is being made, requests fail at once, so that they can go elsewhere. That
-//! a connection was made is what brings a suspended node back.
+//! While there is no connection and none is being made, requests fail at once, so that they can go to other nodes. A
+//! successful connection is what brings a suspended node back.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,10 +17,10 @@ use crate::read::{Failure, NodeHealth};
 
 const PAUSE_FIRST: Duration = Duration::from_millis(25);
 const PAUSE_LAST: Duration = Duration::from_secs(1);
-/// A connection that broke sooner than this was none.
+/// A connection that lived shorter than this counts as a failed attempt.
 const LIVED_US_MIN: u64 = 1_000_000;
 
-/// What keeps one connection to one node.
+/// Maintains one connection to one node.
 pub(super) struct ConnectionLoop {
     pub(super) requests: mpsc::UnboundedReceiver<Message>,
     pub(super) shared: Arc<LineState>,
@@ -31,7 +31,7 @@ pub(super) struct ConnectionLoop {
 }
 
 impl ConnectionLoop {
-    /// Keeps the connection until nobody can use it any more.
+    /// Maintains the connection until the client no longer uses it.
     pub(super) async fn run(mut self) {
         let mut pause = PAUSE_FIRST;
         while !self.requests.is_closed() {
@@ -76,7 +76,7 @@ impl ConnectionLoop {
                 message = self.requests.recv() => match message {
                     Some(Message::Read(ask)) => ask.fail(Failure::Unsent(Arc::clone(reason))),
                     Some(Message::Replica(ask)) => ask.fail(Failure::Unsent(Arc::clone(reason))),
-                    // Making the connection is the probe.
+                    // The attempt to connect is the probe.
                     Some(Message::Watch) => {}
                     None => return,
                 },

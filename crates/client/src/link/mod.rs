@@ -1,8 +1,8 @@
-//! The way to one node: a few connections, each shared by many requests at a time.
+//! The link to one node: a few connections, each shared by many requests at a time.
 //!
-//! Not a pool to borrow from: a request is put in a connection's queue and its answer comes back to the
-//! operation's [`Inbox`], so that no request waits for a connection to be free. The invariant: each request
-//! that [`Link::submit`] is given gets exactly one outcome, an answer or a failure.
+//! It is not a pool to borrow from: a request is put in a connection's queue and its answer comes back to the
+//! operation's [`Inbox`], so that no request waits for a free connection. The invariant: each request given to
+//! [`Link::submit`] gets exactly one outcome, an answer or a failure.
 
 mod ask;
 mod coalescing;
@@ -22,7 +22,7 @@ pub(crate) use transport::{Credentials, Stream, Transport, call, first_bulks};
 use crate::clock::Clock;
 use crate::read::{BatchRequest, Failure, Member};
 
-/// Where a connection stands.
+/// The state of a connection.
 const CONNECTING: u8 = 0;
 const CONNECTED: u8 = 1;
 const DOWN: u8 = 2;
@@ -34,14 +34,14 @@ pub(crate) struct Link {
     in_flight_max: usize,
 }
 
-/// A connection, from the side of those who use it.
+/// The client's side of a connection.
 #[derive(Debug)]
 struct Line {
     requests: mpsc::UnboundedSender<Message>,
     shared: Arc<LineState>,
 }
 
-/// What both sides of a connection know of it.
+/// State shared by both sides of a connection.
 #[derive(Debug, Default)]
 struct LineState {
     stage: AtomicU8,
@@ -49,19 +49,19 @@ struct LineState {
     in_flight: Arc<AtomicUsize>,
 }
 
-/// What a connection is told.
+/// A message to a connection.
 pub(crate) enum Message {
     /// Keys to be looked up.
     Read(Ask<BatchRequest>),
-    /// Something to be asked of a replica.
+    /// A request to a replica.
     Replica(Box<Ask<ReplicaRequest>>),
-    /// Its node was suspended: to be probed until it answers.
+    /// Its node was suspended: probe it until it answers.
     Watch,
 }
 
 impl Link {
-    /// Makes connections to a node, now and whenever they break, until the link is dropped. To be called
-    /// within a tokio runtime.
+    /// Makes connections to a node, now and whenever they break, until the link is dropped. Must be called within a
+    /// tokio runtime.
     pub(crate) fn new(member: &Member, transport: &Arc<Transport>, clock: Clock) -> Self {
         let line = |_| {
             let (requests, received) = mpsc::unbounded_channel();
@@ -83,19 +83,19 @@ impl Link {
         }
     }
 
-    /// Queues a request. Its operation hears of its end in any case, maybe at once.
+    /// Queues a request. Its operation gets an outcome in any case, maybe at once.
     pub(crate) fn submit<Q: Request>(&self, ask: Ask<Q>) {
         match self.room() {
             Ok(line) => {
                 let ask = ask.counted(&line.shared.in_flight);
-                // If the other side is gone, the drop of the request tells so.
+                // If the other side is gone, dropping the request reports the failure.
                 let _ = line.requests.send(Q::message(ask));
             }
             Err(failure) => ask.fail(failure),
         }
     }
 
-    /// A connection with room for a request, in which it is counted already.
+    /// A connection with capacity for a request; the request is counted already.
     fn room(&self) -> Result<&Line, Failure> {
         let Some(line) = self.best() else {
             return Err(Failure::Unsent("there is no connection".into()));
@@ -110,7 +110,7 @@ impl Link {
         Ok(line)
     }
 
-    /// The connection with the fewest requests under way, of those that are there, or else will be.
+    /// The connection with the fewest outstanding requests, of those that are connected, or else are connecting.
     fn best(&self) -> Option<&Line> {
         if let [line] = &self.lines[..] {
             return (line.shared.stage.load(Relaxed) != DOWN).then_some(line);
@@ -126,19 +126,19 @@ impl Link {
             .or_else(|| at(CONNECTING).min_by_key(fewest))
     }
 
-    /// The node was suspended: it is to be probed until it answers.
+    /// The node was suspended: probe it until it answers.
     pub(crate) fn watch(&self) {
         if let Some(line) = self.lines.first() {
             let _ = line.requests.send(Message::Watch);
         }
     }
 
-    /// How many requests are queued, or sent and not answered.
+    /// The number of requests that are queued, or sent and not answered.
     pub(crate) fn in_flight(&self) -> usize {
         self.lines.iter().map(|line| line.shared.in_flight.load(Relaxed)).sum()
     }
 
-    /// How many connections are there.
+    /// The number of open connections.
     pub(crate) fn connected(&self) -> usize {
         let there = |line: &&Line| line.shared.stage.load(Relaxed) == CONNECTED;
         self.lines.iter().filter(there).count()

@@ -1,4 +1,4 @@
-//! Making connections, plain or over TLS, and asking one thing at a time over them.
+//! Making connections, plain or over TLS, and single calls over them.
 
 use std::fmt;
 use std::io;
@@ -18,7 +18,7 @@ use tokio_rustls::client::TlsStream;
 
 use fondaco_protocol::proof::{self, DEFAULT_USER, End, Introduction, ProofKey};
 
-/// Who the client is to the nodes.
+/// The client's identity towards the nodes.
 #[derive(Clone)]
 pub(crate) struct Credentials {
     pub(crate) user: Option<String>,
@@ -39,23 +39,23 @@ pub(crate) struct Transport {
     pub(crate) connections_per_node: usize,
     pub(crate) in_flight_max: usize,
     pub(crate) connect_timeout: Duration,
-    /// How long a node may be silent, while it owes answers, before it is probed.
+    /// How long a node that owes answers may be silent before it is probed.
     pub(crate) silence: Duration,
     pub(crate) credentials: Option<Credentials>,
     pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
     pub(crate) limits: Limits,
-    /// Whether the client's tasks run in the local set that it was made in.
+    /// Whether the client's tasks run in the local set in which it was made.
     pub(crate) is_local: bool,
 }
 
-/// A connection, plain or not.
+/// A connection, plain or over TLS.
 pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Transport {
-    /// Runs something beside requests: where the requests are, if the client is local.
+    /// Runs a background task: on the local set of the requests, if the client is local.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         match self.is_local {
             true => tokio::task::spawn_local(task),
@@ -63,7 +63,7 @@ impl Transport {
         }
     }
 
-    /// A connection to a node that accepts who we are and answers.
+    /// Connects to a node, authenticates, and waits until it answers.
     pub(crate) async fn connect(&self, address: &str) -> io::Result<Stream> {
         let connected = tokio::time::timeout(self.connect_timeout, self.introduce(address)).await;
         connected.unwrap_or_else(|_| {
@@ -98,7 +98,7 @@ impl Transport {
 }
 
 impl Transport {
-    /// Proves to a server that this knows the user's password, and has it prove the same.
+    /// Proves knowledge of the user's password to a server, and has the server prove the same.
     async fn prove(&self, stream: &mut Stream, address: &str, user: &[u8], password: &[u8]) -> io::Result<()> {
         let challenge: &[&[u8]] = &[b"FONDACO.NONCE"];
         let (reply, items) = call(stream, challenge, &self.limits).await?;
@@ -107,7 +107,7 @@ impl Transport {
                 "the answer is no challenge: is this a fondaco of the same version?",
             ));
         };
-        // By TLS it has shown a certificate of the name that was connected to.
+        // With TLS it has shown a certificate for the connected name.
         if self.tls.is_none() && advertised != address.as_bytes() {
             let advertised = String::from_utf8_lossy(advertised);
             return Err(io::Error::other(format!(
@@ -137,10 +137,10 @@ impl Transport {
     }
 }
 
-/// Asks one thing, over a connection that nobody else uses. Returns the reply and what it is made of.
+/// Sends one command over a connection that has no other user. Returns the reply and its items.
 ///
 /// # Errors
-/// The connection breaks, or the node answers with an error, which is then the message.
+/// The connection breaks, or the node answers with an error, which becomes the message.
 pub(crate) async fn call(
     stream: &mut Stream,
     arguments: &[&[u8]],
@@ -171,7 +171,7 @@ pub(crate) async fn call(
     }
 }
 
-/// The elements of a reply that is an array of `N` strings; nothing if it is not.
+/// The elements of a reply that is an array of `N` strings; `None` for any other reply.
 pub(crate) fn first_bulks<'a, const N: usize>(reply: &'a Bytes, items: &[ReplyItem]) -> Option<[&'a [u8]; N]> {
     let (ReplyItem::Array(length), elements) = items.split_first()? else {
         return None;

@@ -1,17 +1,17 @@
-//! What operations on versioned stores have done, counted.
+//! Counters of operations on versioned stores.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counts {
     ($(#[doc = $doc:literal] $name:ident),* $(,)?) => {
-        /// What the operations of a client on versioned stores have done, since it was made.
+        /// Counts of a client's operations on versioned stores, since it was made.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub struct QuorumCounts {
             $(#[doc = $doc] pub $name: u64,)*
         }
 
         impl QuorumCounts {
-            /// Each with its name, and what it counts.
+            /// Each count with its name and description.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
                 let all = [$((stringify!($name), $doc, self.$name)),*];
                 let plain = |(name, doc, count): (_, &'static str, _)| (name, doc.trim().trim_end_matches('.'), count);
@@ -25,19 +25,20 @@ macro_rules! counts {
             }
         }
 
-        /// The same, as it is counted. Takes no lock.
+        /// The live counters. Takes no lock.
         #[derive(Debug, Default)]
         pub struct QuorumCounters {
             $(pub(crate) $name: AtomicU64,)*
         }
 
         impl QuorumCounters {
-            /// What was counted so far.
+            /// The current counts.
             pub fn read(&self) -> QuorumCounts {
                 QuorumCounts { $($name: self.$name.load(Relaxed),)* }
             }
 
-            /// Counts writes that a node made of keys that it has alone: at a quorum of one, without an operation.
+            /// Counts writes that a node made alone, without an operation: of keys of which it is the only replica, at
+            /// a quorum of one.
             pub fn count_alone(&self, written: u64, failed: u64) {
                 self.writes.fetch_add(written + failed, Relaxed);
                 self.no_quorum.fetch_add(failed, Relaxed);

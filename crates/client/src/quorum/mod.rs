@@ -1,9 +1,9 @@
 //! Versioned stores: reads and writes that several replicas must answer.
 //!
-//! As [`read`](crate::read), this is the logic without sockets, clock or runtime. An [`Operation`](crate::operation::Operation), be it a
-//! [`Get`], a [`Write`] or an [`Update`], says what to send to whom, is told what came back, and yields an answer.
-//! What it asks of a replica is a [`ReplicaRequest`], over the wire or, on the node itself, of a [`LocalReplica`].
-//! The client drives it with tokio, a simulation from a seed.
+//! Like [`read`](crate::read), this is the logic without sockets, clock or runtime. An
+//! [`Operation`](crate::operation::Operation), i.e. a [`Get`], a [`Write`] or an [`Update`], says what to send to which
+//! node, is given the outcomes, and yields an answer. Its requests to replicas are [`ReplicaRequest`]s, sent over the
+//! wire or passed to a [`LocalReplica`] on the node itself. The client drives it with tokio, a simulation from a seed.
 
 mod counts;
 mod get;
@@ -21,7 +21,7 @@ pub use replicas::Home;
 pub use update::{AddedMeanwhile, Decide, Edit, EditOptions, Expiry, Update, Updated};
 pub use write::{Intent, Write, WriteTimes, Written};
 
-/// How long replicas are waited for that are preferred and not required.
+/// How long to wait for replicas that are preferred but not required.
 const PREFERRED_WAIT_US: u64 = 10_000;
 
 fn micros(duration: Duration) -> u64 {

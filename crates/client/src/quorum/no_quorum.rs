@@ -1,4 +1,5 @@
-//! What is said when a quorum cannot be had: what was wanted, what came, and who was missing, and why.
+//! The error when a quorum is not reached: what was required, what was reached, and which replicas were missing, and
+//! why.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,35 +11,34 @@ use smallvec::SmallVec;
 use crate::error::ClientError;
 use crate::read::{Directory, Failure, Member};
 
-/// Fewer replicas did their part than the settings of the store ask for.
+/// Fewer replicas did their part than the settings of the store require.
 ///
-/// A write that fails so may nevertheless be on some replicas, and then comes to the others: it may be read
-/// from then on.
+/// A failed write may nevertheless be on some replicas, and spread to the others: it may be read from then on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoQuorum {
-    /// What was wanted.
+    /// What was required of replicas.
     pub part: QuorumPart,
     /// How many replicas did it, or had been asked and could still do it when the operation failed: it fails as soon as
     /// these cannot be enough.
     pub had: u32,
-    /// How many were to do it.
+    /// How many replicas had to do it.
     pub required: u32,
-    /// In how many other zones these replicas are.
+    /// The number of other zones that these replicas are in.
     pub zones_had: u32,
-    /// In how many other zones replicas were to do it.
+    /// The number of other zones that were required.
     pub zones_required: u32,
-    /// The other zones with replicas of which none did it, by name.
+    /// The names of other zones in which no replica did it.
     pub zones_missing: Vec<Arc<str>>,
-    /// The replicas that did not.
+    /// The replicas that did not do it.
     pub missing: Vec<MissingReplica>,
 }
 
-/// What replicas were to do.
+/// What replicas had to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuorumPart {
-    /// To tell what they hold.
+    /// Answer with their records.
     Reads,
-    /// To take a write.
+    /// Take a write.
     Writes,
 }
 
@@ -47,9 +47,9 @@ pub enum QuorumPart {
 pub struct MissingReplica {
     /// The node.
     pub node: NodeId,
-    /// Where it serves RESP, if that is known.
+    /// Its RESP address, if known.
     pub address: Option<Arc<str>>,
-    /// What happened: it follows the node's name.
+    /// What happened, in words that follow the node's name.
     pub why: Arc<str>,
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for NoQuorum {
     }
 }
 
-/// Why nodes did not do their part, as far as was heard: the last of each.
+/// Why nodes did not do their part, as far as is known: the last failure of each.
 #[derive(Debug, Default)]
 pub(super) struct ReplicaFailures {
     list: SmallVec<[(NodeId, ReplicaFailure); 2]>,
@@ -103,20 +103,20 @@ pub(super) enum ReplicaFailure {
     NotThere,
     /// It serves, and was not asked.
     NotAsked,
-    /// Nothing came back.
+    /// The request failed without an answer.
     Failure(Failure),
-    /// It said so.
+    /// It answered this error.
     Error(ReplicaError),
-    /// It answered something else than it was asked.
+    /// Its answer does not fit the request.
     Nonsense,
-    /// It answered a record that is none.
+    /// Its answer is not a valid record.
     Unreadable,
-    /// Another one had to be asked instead of one that failed, and too many such retries were made already.
+    /// It was to be asked instead of a failed node, and the retry budget was used up.
     NoBudget,
 }
 
 impl ReplicaFailure {
-    /// Whether the topology is old, or the node is: a newer one may help.
+    /// Whether the topology is old, or the node is: a newer topology may help.
     pub(super) fn is_elsewhere(&self) -> bool {
         matches!(
             self,
@@ -127,23 +127,23 @@ impl ReplicaFailure {
         )
     }
 
-    /// Whether the node has to catch up first: others are asked instead, and it says nothing against them.
+    /// Whether the node has to catch up first: others are asked instead, and its health is not affected.
     pub(super) fn is_behind(&self) -> bool {
         matches!(self, Self::Error(error) if error.code == ReplicaErrorCode::Behind)
     }
 
-    /// Whether the node cannot store a write, for a reason of its own that no other node has.
+    /// Whether the node cannot store a write, for a reason that concerns only this node.
     pub(super) fn is_unable(&self) -> bool {
         use ReplicaErrorCode::{Corrupt, DiskFull, KeysFull};
         matches!(self, Self::Error(error) if matches!(error.code, DiskFull | KeysFull | Corrupt))
     }
 
-    /// Whether the node is a replica all the same, and would have done it by a newer topology.
+    /// Whether the node is a replica all the same, and would accept the request under a newer topology.
     pub(super) fn is_old_table(&self) -> bool {
         matches!(self, Self::Error(error) if error.code == ReplicaErrorCode::OldTable)
     }
 
-    /// Whether no other node is to be asked instead: it would refuse as well, or would pay for this one.
+    /// Whether no other node is to be asked instead: it would refuse as well, or would bear the cost of this one.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -154,7 +154,7 @@ impl ReplicaFailure {
         )
     }
 
-    /// Whether the node may have done what it was asked nevertheless.
+    /// Whether the node may have carried out the request nevertheless.
     pub(super) fn is_ambiguous(&self) -> bool {
         match self {
             Self::TimedOut | Self::Nonsense | Self::Unreadable => true,
@@ -164,12 +164,12 @@ impl ReplicaFailure {
         }
     }
 
-    /// Whether what is held is not what the writer has seen.
+    /// Whether the stored record is not the one that the writer has seen.
     pub(super) fn is_conflict(&self) -> bool {
         matches!(self, Self::Error(error) if error.code == ReplicaErrorCode::Conflict)
     }
 
-    /// What is said of the node, behind its name.
+    /// The words that follow the node's name.
     pub(super) fn words(&self) -> Arc<str> {
         match self {
             Self::TimedOut => "timed out".into(),
@@ -188,7 +188,7 @@ impl ReplicaFailure {
 }
 
 impl ReplicaFailures {
-    /// Something is wrong with a node.
+    /// Records a failure of a node.
     pub(super) fn add(&mut self, node: NodeId, failure: ReplicaFailure) {
         match self.list.iter_mut().find(|(known, _)| *known == node) {
             Some((_, known)) => *known = failure,
@@ -196,7 +196,7 @@ impl ReplicaFailures {
         }
     }
 
-    /// The node is asked anew: what was is forgotten.
+    /// Forgets all failures: the nodes are asked again.
     pub(super) fn clear(&mut self) {
         self.list.clear();
     }
@@ -212,7 +212,7 @@ impl ReplicaFailures {
         damaged.map(|(node, _)| *node)
     }
 
-    /// What a refusal said, if there was one.
+    /// The message of a refusal, if there was one.
     pub(super) fn refusal(&self) -> Option<ClientError> {
         let (node, failure) = self.list.iter().find(|(_, failure)| failure.is_refusal())?;
         match failure {
@@ -224,8 +224,8 @@ impl ReplicaFailures {
         }
     }
 
-    /// Why these nodes did not do their part. A node that was not heard of has timed out if `asked` says so; else it was
-    /// not asked, or is not there.
+    /// Why these nodes did not do their part. A node without a recorded failure has timed out if it is in `asked`; else
+    /// it was not asked, or is down.
     pub(super) fn missing(
         &self,
         nodes: impl Iterator<Item = NodeId>,

@@ -1,4 +1,4 @@
-//! Who has a key of a versioned store, in the order in which one coordinator asks.
+//! The replicas of a key of a versioned store, in the order in which a coordinator asks them.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use crate::read::{Directory, Member};
 /// Nodes, of which there are mostly three.
 pub(super) type Nodes = SmallVec<[NodeId; 4]>;
 
-/// Where a coordinator stands: it asks whoever is nearest first.
+/// A coordinator's place in the cluster: it asks the nearest nodes first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Home {
-    /// The node in whose process it is, if it is in one's that has partitions.
+    /// The local node, if this process owns partitions.
     pub node: Option<NodeId>,
-    /// Its zone, if it is known and has nodes. Other zones are those that are not this one.
+    /// Its zone, if it is known and has nodes. All zones but this one are other zones.
     pub zone: Option<String>,
 }
 
@@ -60,8 +60,8 @@ impl Store {
             .collect()
     }
 
-    /// The nodes that take the writes of a partition besides, while a plan changes its owners: those that are to own
-    /// it, or did before; nothing if those are the same as now.
+    /// The other nodes that take the writes of a partition while a plan changes its owners: the next or the former
+    /// owners; `None` if they are the current ones.
     pub(super) fn joint_owners(&self, directory: &Directory, partition: PartitionId) -> Option<Nodes> {
         let topology = directory.topology();
         topology.joint.get(&partition)?;
@@ -75,10 +75,10 @@ impl Store {
 }
 
 impl Home {
-    /// Where a coordinator stands in a cluster: in the zone that it was told of, or else in that of its node.
+    /// A coordinator's place in a cluster: in the configured zone, or else in that of its node.
     ///
-    /// A zone without any node is none to count from. All replicas would be in other ones, and two in the same
-    /// zone would pass for what is to be in two.
+    /// A zone without nodes does not count. All replicas would then be in other zones, and two in one zone would pass
+    /// for two zones.
     pub fn of(topology: &Topology, node: Option<NodeId>, zone: Option<&str>) -> Self {
         let has_nodes = |zone: &&str| topology.nodes.values().any(|node| node.zone == *zone);
         let of_node = || Some(topology.nodes.get(&node?)?.zone.as_str());
@@ -88,8 +88,8 @@ impl Home {
         }
     }
 
-    /// Sorts nodes by how soon they are asked: those that are well before the others, the one at home before
-    /// its zone, and its zone before other zones; else as they were.
+    /// Sorts nodes by the order of asking: healthy nodes first, then the local node, then its zone, then other zones;
+    /// ties keep their order.
     pub(super) fn nearest_first(&self, nodes: &mut Nodes, directory: &Directory) {
         nodes.sort_by_key(|&node| {
             let member = directory.member(node);
@@ -99,17 +99,16 @@ impl Home {
         });
     }
 
-    /// In how many zones other than the own one these nodes are. Who knows of no own zone has that of the first
-    /// node.
+    /// The number of zones of these nodes, other than the own zone, or the zone of the first node if the own one is
+    /// unknown.
     pub(super) fn other_zones(&self, nodes: impl IntoIterator<Item = NodeId>, directory: &Directory) -> u32 {
         let is_of_home = usize::from(self.zone.is_some());
         let zones = self.zones_covered(nodes, directory).len();
-        // Without any node there is no zone of the first one either.
+        // Without any node, there is no first node's zone to subtract either.
         zones.saturating_sub(is_of_home.max(1)) as u32
     }
 
-    /// The zones in which a further copy would be one in no further zone, where these nodes have one: the own zone,
-    /// and theirs.
+    /// The zones that a further copy would not add to those of these nodes: the own zone, and theirs.
     pub(super) fn zones_covered<'a>(
         &'a self,
         nodes: impl IntoIterator<Item = NodeId>,
@@ -126,7 +125,7 @@ impl Home {
         zones
     }
 
-    /// The other zones of these nodes that are to blame, but for those that other nodes of the key stand in.
+    /// The other zones of these failed nodes, except those in which other nodes of the key are.
     pub(super) fn zones_missing(&self, blamed: &[NodeId], others: &[NodeId], directory: &Directory) -> Vec<Arc<str>> {
         let covered = self.zones_covered(others.iter().copied(), directory);
         let mut missing: Vec<Arc<str>> = Vec::new();
@@ -143,8 +142,8 @@ fn zone_of(directory: &Directory, node: NodeId) -> Option<&str> {
     Some(directory.topology().nodes.get(&node)?.zone.as_str())
 }
 
-/// The nodes that may keep a hint for one that did not take a write, in the order in which they are asked; none
-/// where the store wants no hints. If it is to count for one more zone, `zones_covered` are those in which it would not.
+/// The nodes that may keep a hint for a replica that missed a write, in the order of asking; empty if the store has no
+/// hinted handoff. If the hint must count for one more zone, `zones_covered` are the zones in which it would not.
 pub(super) fn hint_keepers(
     store: &Store,
     key: &WireKey,

@@ -1,9 +1,9 @@
-//! Changing what is there: read at a quorum, decide, write on condition that nobody else wrote meanwhile; again,
-//! if somebody did.
+//! Read-modify-write: read at a quorum, decide, and write on condition that nothing was written meanwhile; if something
+//! was, try again.
 //!
-//! All coordinators ask one replica to take the write, the first of the routing table that is well, and that one
-//! lets one of several pass. It is no lock: while coordinators do not see alike who is well, two changes may both
-//! pass, and then are siblings, as two writes would be that knew nothing of each other. None is lost.
+//! All coordinators ask one replica to take the write, the first healthy one of the routing table, which accepts one of
+//! several concurrent changes. It is not a lock: while coordinators disagree about which nodes are healthy, two changes
+//! may both pass. They are then siblings, like two concurrent writes. None is lost.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use crate::operation::{AskId, Moment, Operation, Outgoing};
 use crate::options::ReadOptions;
 use crate::read::{Failure, HeldBudget, ValueBudget};
 
-/// How often a change is tried, each time on what was written meanwhile.
+/// How often a change is tried, each time on the newest record.
 const TRIES_MAX: u32 = 16;
-/// How long it rests at first when another was faster; each time up to twice as long.
+/// The first backoff after a conflict; each further one is up to twice as long.
 const REST_FIRST_US: u64 = 500;
 const REST_LAST_US: u64 = 32_000;
 
-/// What is to become of a key.
+/// The decision about a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
     /// It stays as it is: nothing is written.
@@ -38,33 +38,33 @@ pub enum Edit {
     Put {
         /// The value.
         value: Bytes,
-        /// When that ends to be there.
+        /// When the value expires.
         expiry: Expiry,
     },
     /// It is gone.
     Delete,
 }
 
-/// What becomes of what others add to a counter between the read and the write. Of other stores, whatever is written
-/// meanwhile is a conflict.
+/// What happens to additions to a counter between the read and the write. In other stores, any write meanwhile is a
+/// conflict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AddedMeanwhile {
-    /// It is a conflict: for what depends on the number.
+    /// They are a conflict: for changes that depend on the number.
     #[default]
     Conflicts,
-    /// It stays, on top of what is written: for what is to be whatever the number is, and is not to fail for others who
-    /// add.
+    /// They stay, on top of what is written: for changes that do not depend on the number, and should not fail because
+    /// of additions.
     Stays,
 }
 
-/// How a change is to be carried out.
+/// Options of a change.
 #[derive(Debug, Clone)]
 pub struct EditOptions {
-    /// How long it may take, reading included.
+    /// How long it may take, including the read.
     pub times: WriteTimes,
-    /// What becomes of what is added to a counter meanwhile.
+    /// What happens to concurrent additions to a counter.
     pub added: AddedMeanwhile,
-    /// What bounds the values that are read for it, with those of all requests that share it.
+    /// The memory limit for the values read, shared with other requests.
     pub room: Option<Arc<ValueBudget>>,
 }
 
@@ -78,10 +78,10 @@ impl From<WriteTimes> for EditOptions {
     }
 }
 
-/// When a value ends to be there.
+/// When a value expires.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Expiry {
-    /// When the settings of the store say.
+    /// As the settings of the store say.
     #[default]
     Store,
     /// Never.
@@ -93,17 +93,16 @@ pub enum Expiry {
     },
 }
 
-/// What came of a change.
+/// The result of a change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Updated {
-    /// What was there before.
+    /// The record before the change.
     pub before: Record,
-    /// What has been seen of the key's writes, this one included; nothing if none was made.
+    /// The context after the change, which covers it; `None` if nothing was written.
     pub context: Option<VectorClock>,
 }
 
-/// Decides what is to become of a key, given what is there and the time in milliseconds since 1970. It may be
-/// asked several times.
+/// Decides the change, given the record and the time in milliseconds since 1970. It may be called several times.
 pub type Decide = Box<dyn FnMut(&Record, u64) -> Edit + Send>;
 
 /// A change of one key.
@@ -114,19 +113,19 @@ pub struct Update {
     decide: Decide,
     deadline_us: u64,
     phase: Phase,
-    /// The number of the phase's first request among all.
+    /// The id of the phase's first request.
     base: AskId,
     tries: u32,
-    /// What the rests are drawn from.
+    /// Source of the random backoff.
     random: fastrand::Rng,
     before: Option<Record>,
-    /// What that takes.
+    /// The record's share of the memory limit.
     room: HeldBudget,
     outcome: Option<Result<Updated, ClientError>>,
     is_answered: bool,
 }
 
-/// What it is at.
+/// The current phase.
 enum Phase {
     Reading(Box<Get>),
     Writing(Box<Write>),
@@ -134,8 +133,7 @@ enum Phase {
 }
 
 impl Expiry {
-    /// The time that it means for a value written now, in milliseconds since 1970, where the settings of the store
-    /// say this; none for never.
+    /// The expiry of a value written now, in milliseconds since 1970, given the store's time to live; `None` for never.
     pub(crate) fn unix_ms(self, ttl_ms: Option<u64>, now_unix_ms: u64) -> Option<u64> {
         match self {
             Self::Store => ttl_ms.map(|ttl_ms| now_unix_ms.saturating_add(ttl_ms)),
@@ -146,10 +144,10 @@ impl Expiry {
 }
 
 impl Update {
-    /// Begins to change a key. Rests between tries are drawn from `seed`.
+    /// Begins to change a key. The backoff between tries is drawn from `seed`.
     ///
     /// # Errors
-    /// Whatever is wrong with the key's store.
+    /// Any error of the key's store.
     pub fn start(
         key: WireKey,
         decide: Decide,
@@ -177,10 +175,10 @@ impl Update {
         })
     }
 
-    /// What came of it. To be taken once, when the operation is answered.
+    /// The result. To be taken once, when the operation is answered.
     ///
     /// # Errors
-    /// [`ClientError::NoQuorum`]; [`ClientError::Conflict`] when others were faster again and again.
+    /// [`ClientError::NoQuorum`]; [`ClientError::Conflict`] after too many conflicts.
     pub fn take_answer(&mut self) -> Result<Updated, ClientError> {
         debug_assert!(self.is_answered);
         let early = Err(ClientError::Timeout { deadline_ms: 0 });
@@ -192,7 +190,7 @@ impl Update {
         self.is_answered = true;
     }
 
-    /// How long the rest of it may take.
+    /// The time left for the rest of it.
     fn times_left(&self, moment: &Moment<'_>) -> WriteTimes {
         let left_us = self.deadline_us.saturating_sub(moment.now_us);
         WriteTimes {
@@ -201,14 +199,14 @@ impl Update {
         }
     }
 
-    /// Goes on to the next phase, if the present one has done its part.
+    /// Enters the next phase, if the present one is done.
     fn advance(&mut self, moment: &Moment<'_>) {
         while !self.is_answered {
             let next = match &mut self.phase {
                 Phase::Reading(get) if get.is_answered() => {
                     let read = get.take_answer().map(|mut records| records.pop());
                     self.room = get.take_room();
-                    // One key has one answer: there is no read that yields fewer than it has keys.
+                    // One key has one answer: a read yields as many as it has keys.
                     match read.and_then(|record| record.unwrap_or_else(|| Ok(Record::default()))) {
                         Ok(record) => self.write(record, moment),
                         Err(error) => Err(error),
@@ -245,7 +243,7 @@ impl Update {
         }
     }
 
-    /// Writes what follows from what was read; nothing, if nothing is to be written.
+    /// Writes the decision about the record; `None` if nothing is to be written.
     fn write(&mut self, record: Record, moment: &Moment<'_>) -> Result<Option<Phase>, ClientError> {
         let now_unix_ms = moment.now_unix_ms;
         let edit = (self.decide)(&record, now_unix_ms);
@@ -280,7 +278,7 @@ impl Update {
         Ok(Some(Phase::Writing(Box::new(write))))
     }
 
-    /// Begins a phase: what comes for the former one is no longer heard.
+    /// Enters a phase: outcomes for the former one are ignored from now on.
     fn enter(&mut self, phase: Phase) {
         self.base += match &self.phase {
             Phase::Reading(get) => get.requests(),
@@ -307,8 +305,8 @@ impl Update {
     }
 }
 
-/// Reads a key to be changed. The replica that will be asked to take the write is asked first: what that one has
-/// not seen nobody can be in conflict with.
+/// Reads a key to be changed. The replica that will take the write is asked first: a write that it has not seen cannot
+/// cause a conflict.
 fn read(
     key: &WireKey,
     options: &EditOptions,

@@ -1,11 +1,11 @@
-//! What a node says to a sub-request, and what follows from its errors.
+//! A node's answer to a sub-request, and the meaning of its errors.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-/// What came back for one sub-request.
+/// The answer to one sub-request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// One element for each key, in their order.
@@ -14,7 +14,7 @@ pub enum Answer {
     Error(Bytes),
 }
 
-/// What came back for one key.
+/// The answer for one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Element {
     /// Its value, or none.
@@ -23,12 +23,12 @@ pub enum Element {
     Error(Bytes),
 }
 
-/// Why nothing came back for a sub-request.
+/// Why a sub-request got no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// It never left: there is no connection. Costs the cluster nothing, so a retry is free.
+    /// It was not sent: there is no connection. It cost the cluster nothing, so a retry is free.
     Unsent(Arc<str>),
-    /// It never left: the node has its fill of requests already.
+    /// It was not sent: too many requests to the node are outstanding.
     Full {
         /// How many.
         in_flight: usize,
@@ -37,21 +37,21 @@ pub enum Failure {
     Lost(Arc<str>),
 }
 
-/// What an error of a node means for the keys it is about.
+/// The meaning of a node's error for its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The version or the keys are not there: the topology is old, or the node is.
+    /// The node lacks the version or the keys: the topology is old, or the node is.
     Elsewhere,
-    /// The node cannot answer this now; another one may. It says nothing against the node.
+    /// The node cannot answer now; another one may. The node's health is not affected.
     KeysFailed,
     /// The node does not answer as it should; another one may.
     NodeFailed,
-    /// Nobody will answer this.
+    /// No node will answer this.
     Refused,
 }
 
 impl Verdict {
-    /// What an error means, by its code. An unknown one is a failure: another node may know better.
+    /// The meaning of an error, by its code. An unknown code is a failure: another node may answer.
     pub(super) fn of(error: &[u8]) -> Self {
         match error.split(|&byte| byte == b' ').next().unwrap_or_default() {
             b"VERSIONGONE" | b"NOTHERE" | b"NOSTORE" | b"NOVERSION" => Self::Elsewhere,

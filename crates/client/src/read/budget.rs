@@ -1,8 +1,8 @@
-//! Budgets for extra requests: so many for each ordinary one, and a bounded stock for bursts.
+//! Budgets for extra requests: a share of the ordinary ones, and a bounded reserve for bursts.
 //!
-//! A token bucket that requests fill, not time: whoever sends nothing saves nothing up, and a cluster in
-//! trouble gets a fixed share more work, never a multiple. The invariant: over any number of requests at
-//! most `share × requests + stock` are taken. Shared by all requests of a client; takes no lock.
+//! A token bucket filled by requests, not by time: an idle client saves nothing up, and a cluster in trouble gets a
+//! fixed share of extra load, never a multiple. The invariant: over any number of requests at most `share × requests +
+//! stock` are taken. Shared by all requests of a client; takes no lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -33,12 +33,12 @@ impl Budget {
     pub fn deposit(&self) {
         let tokens = self.tokens.load(Relaxed);
         if tokens < self.stock_max {
-            // Two at once may pass the brim by one deposit each; no harm is done by that.
+            // Two threads may each exceed the limit by one deposit, which is harmless.
             self.tokens.fetch_add(self.deposit, Relaxed);
         }
     }
 
-    /// Takes leave to send an extra one.
+    /// Takes a token for an extra request.
     pub fn take(&self) -> bool {
         let taken = self
             .tokens
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_saved_up_is_bounded() {
+    fn savings_are_bounded() {
         let budget = Budget::new(0.1, 0, 5);
         (0..1000).for_each(|_| budget.deposit());
         let taken = (0..1000).filter(|_| budget.take()).count();

@@ -1,8 +1,7 @@
-//! Which replica a key is asked of.
+//! The choice of the replica for a key.
 //!
-//! A choice is between nodes that are all able to answer, and well: who is suspended, late, or was asked
-//! already is not among them. It knows one key at a time; keys for which it picks the same node go in one
-//! request.
+//! The candidates are all able to answer, and healthy: suspended nodes, late nodes and nodes that were asked already
+//! are excluded. A choice sees one key at a time; keys for which it picks the same node go in one request.
 
 use std::fmt::Debug;
 
@@ -13,9 +12,8 @@ use fondaco_protocol::WireKey;
 
 /// A rule for choosing among replicas.
 pub trait NodeChoice: Debug + Send + Sync {
-    /// The place among `candidates` of the node to ask for this key. There are two or more of them, in
-    /// the order of preference of the key's partition. `turn` is the number of the request, the same for
-    /// all its keys.
+    /// The index in `candidates` of the node to ask for this key. There are two or more candidates, in the order of
+    /// preference of the key's partition. `turn` is the number of the request, the same for all its keys.
     fn choose(&self, key: &WireKey, turn: u64, candidates: &[Candidate]) -> usize;
 }
 
@@ -71,7 +69,7 @@ impl NodeChoice for PreferenceOrder {
     }
 }
 
-/// The place of the candidate with the highest weight for this key.
+/// The index of the candidate with the highest weight for this key.
 fn highest(key: &WireKey, candidates: &[Candidate], eligible: impl Fn(&Candidate) -> bool) -> usize {
     let hash = xxh3_64(key.as_bytes());
     let weight = |candidate: &Candidate| mixed(hash ^ u64::from(candidate.node.get()).wrapping_mul(ODD));

@@ -1,7 +1,7 @@
-//! A topology made ready for look-ups, with what was learnt of its nodes.
+//! A topology prepared for look-ups, with the health of its nodes.
 //!
-//! Made anew with every topology; nodes keep their health from one to the next as long as their address
-//! stays. Immutable but for that health: a request takes one and keeps it until it must have a newer.
+//! Made anew with every topology; a node keeps its health as long as its address does not change. Immutable except for
+//! health: a request takes one directory and keeps it until it needs a newer one.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use fondaco_model::{NodeId, PartitionId, StoreName};
 
 use super::health::{HealthPolicy, NodeHealth};
 
-/// Where keys are, and how those who have them fare.
+/// Where keys are, and the health of the nodes that have them.
 #[derive(Debug)]
 pub struct Directory {
     topology: Arc<Topology>,
     /// In the order of their numbers.
     members: Vec<Member>,
-    /// For each partition the places of its owners among the members.
+    /// For each partition, the indices of its owners among the members.
     owners: Vec<Box<[u32]>>,
 }
 
@@ -31,12 +31,12 @@ pub struct Member {
     pub near: bool,
     /// Whether the cluster saw it.
     pub live: bool,
-    /// How its requests fare.
+    /// The outcomes of its requests.
     pub health: Arc<NodeHealth>,
 }
 
 impl Member {
-    /// Whether it may be expected to answer.
+    /// Whether it is expected to answer.
     #[inline]
     pub fn is_well(&self) -> bool {
         self.live && !self.health.is_suspended()
@@ -60,7 +60,7 @@ impl Directory {
         }
         let place = |id: &NodeId| members.binary_search_by_key(id, |member| member.id).ok();
         let places = |owners: &Vec<NodeId>| {
-            // An owner without an entry is one that this client has not heard of: nobody can ask it.
+            // This client has not learnt of an owner without an entry: it cannot be asked.
             owners.iter().filter_map(place).map(|place| place as u32).collect()
         };
         let owners = topology.owners.iter().map(places).collect();
@@ -93,8 +93,8 @@ impl Directory {
         self.topology.stores.get_key_value(name)
     }
 
-    /// The places among [`Self::members`] of the nodes that hold a partition of a store, in the order of
-    /// preference. As [`Topology::replicas`], without a look-up for each.
+    /// The indices in [`Self::members`] of the nodes that have a partition of a store, in the order of preference. Like
+    /// [`Topology::replicas`], but without a look-up for each.
     #[inline]
     pub fn replicas<'a>(
         &'a self,

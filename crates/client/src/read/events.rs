@@ -1,4 +1,4 @@
-//! What comes back from outside: answers, failures, newer topologies, the time.
+//! The events of a read: answers, failures, newer topologies, the time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -157,7 +157,7 @@ impl Operation for Read {
 }
 
 impl Read {
-    /// What follows from the errors that came for some keys.
+    /// Handles the errors of some keys.
     fn settle_errors(&mut self, came: Came, part: usize, node: NodeId, moment: &Moment<'_>) {
         let Came {
             refused,
@@ -182,7 +182,7 @@ impl Read {
             }
             let generation = self.parts[part].generation;
             self.adopt(moment);
-            // Unless all of the store is asked for at another version by now, or given up.
+            // Unless the whole store is being read at another version by now, or was abandoned.
             if self.parts[part].generation == generation {
                 let elsewhere = self.to_be_settled(elsewhere);
                 self.retry(elsewhere, Purpose::Redirect, moment, unavailable);
@@ -192,7 +192,7 @@ impl Read {
         self.retry(failed, Purpose::Retry, moment, unavailable);
     }
 
-    /// A node takes longer than such requests do.
+    /// A node takes longer than usual.
     fn late(&mut self, id: AskId, moment: &Moment<'_>) {
         let ask = self.asks.get(id);
         let (node, sent_us, keys) = (ask.node, ask.sent_us, ask.purpose.keys.len());
@@ -209,7 +209,7 @@ impl Read {
         }
     }
 
-    /// A node took too long: it is counted on no more, though its answer would still do.
+    /// A node timed out: it is no longer expected, though its answer would still be accepted.
     fn give_up(&mut self, id: AskId, moment: &Moment<'_>) {
         if self.is_of_now(id) {
             let keys = self.asks.get(id).purpose.keys.clone();
@@ -226,7 +226,7 @@ impl Read {
             if state.answer.is_some() {
                 continue;
             }
-            // Whether it waits at this moment, or is being asked for once more, is chance.
+            // Whether the key waits at this moment, or is being asked for again, is chance.
             let error = match state.stranded {
                 false => ClientError::Timeout { deadline_ms },
                 true => ClientError::NoReplica {
@@ -239,13 +239,13 @@ impl Read {
         }
     }
 
-    /// Whether a sub-request is about the version that its keys are asked at now.
+    /// Whether a sub-request is for the version that its keys are read at now.
     fn is_of_now(&self, id: AskId) -> bool {
         let sub = &self.asks.get(id).purpose;
         sub.generation == self.parts[usize::from(sub.part)].generation
     }
 
-    /// A sub-request was answered: what its latency teaches.
+    /// Records the latency of an answered sub-request.
     fn learn(&mut self, id: AskId, moment: &Moment<'_>) {
         let sent_us = self.asks.get(id).sent_us;
         let sub = self.asks.purpose_mut(id);
@@ -255,7 +255,7 @@ impl Read {
         }
     }
 
-    /// Takes the keys of a sub-request that stood there when it ended; none if nothing follows for them.
+    /// Takes the keys of a sub-request that ended in this stage; `None` if nothing follows for them.
     fn end(&mut self, id: AskId, stage: Stage) -> Option<KeyPlaces> {
         let keys = std::mem::take(&mut self.asks.purpose_mut(id).keys);
         let is_of_now = self.is_of_now(id);
@@ -278,7 +278,7 @@ impl Read {
         keys.iter().copied().filter(unanswered)
     }
 
-    /// Those keys that no other node is being asked for.
+    /// The keys that no other node is being asked for.
     fn to_be_settled(&self, keys: KeyPlaces) -> KeyPlaces {
         let open = |key: &u32| {
             let state = &self.states[*key as usize];
@@ -288,7 +288,7 @@ impl Read {
     }
 }
 
-/// What came for the keys of one sub-request.
+/// The outcomes for the keys of one sub-request.
 #[derive(Default)]
 struct Came {
     values: usize,

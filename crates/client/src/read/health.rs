@@ -1,26 +1,24 @@
-//! Whether a node is worth asking: judged by how its requests fare, recovered by probing.
+//! The health of a node: judged by its requests, recovered by probes (a circuit breaker).
 //!
-//! A node is *suspended* when it cannot be reached, when too many of its requests failed in a row, or
-//! when the share of those that succeeded over a window falls below a threshold. A suspended node is
-//! probed, at first soon, then ever less often; one answered probe brings it back. Suspension is advice:
-//! where nobody else is left, a suspended node is asked.
+//! A node is *suspended* when it cannot be reached, when too many of its requests failed in a row, or when the share of
+//! successes over a window falls below a threshold. A suspended node is probed, at first soon, then ever less often;
+//! one answered probe brings it back. Suspension is advice: if no other node is left, a suspended node is asked.
 //!
-//! Slowness is no failure: hedging answers that. But a node that owes an answer for longer than it usually
-//! takes, and has not said a word to anybody since it was asked, as one that collects garbage, is *late*:
-//! until it says something, new requests go elsewhere, so that a pause delays only those that it began
-//! with.
+//! Slowness is not failure: hedging handles that. But a node that owes an answer for longer than usual, and has sent
+//! nothing to any request since, e.g. during a garbage collection, is *late*: until it sends something, new requests go
+//! elsewhere, so that a pause delays only the requests that it began with.
 //!
-//! Time is passed in. All numbers are atomics of their own, read and written without order: two requests
-//! at once may lose a count, never a suspension.
+//! Time is passed in. All numbers are independent atomics, read and written without order: two concurrent requests may
+//! lose a count, never a suspension.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// When a node is suspended, and when it is probed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HealthPolicy {
-    /// The window, in microseconds. What counts is the last half to whole of it.
+    /// The window, in microseconds. Judgement covers the last half to whole of it.
     pub window_us: u64,
-    /// Fewer requests than these in the window say nothing.
+    /// With fewer requests in the window, there is no judgement.
     pub requests_min: u32,
     /// The share of successes below which a node is suspended.
     pub success_ratio_min: f64,
@@ -28,10 +26,10 @@ pub struct HealthPolicy {
     pub failures_in_row_max: u32,
     /// How soon a suspended node is first probed, in microseconds.
     pub probe_first_us: u64,
-    /// How often it is probed in the end, in microseconds.
+    /// The longest time between probes, in microseconds.
     pub probe_last_us: u64,
-    /// How long a node may be late, in microseconds: it is then asked again, whether or not it has said
-    /// anything, since nobody may have heard it.
+    /// How long a node may be late, in microseconds. It is then asked again even if it has sent nothing, since there
+    /// may have been no request to receive it.
     pub late_us_max: u64,
 }
 
@@ -56,23 +54,23 @@ pub struct NodeHealth {
     suspended: AtomicBool,
     /// When the next probe is due, while suspended.
     probe_at_us: AtomicU64,
-    /// When it last said anything.
+    /// When it last sent anything.
     heard_at_us: AtomicU64,
-    /// Until when it is taken to be late.
+    /// Until when it is considered late.
     late_until_us: AtomicU64,
-    /// How long the next rest is.
+    /// The next time between probes.
     rest_us: AtomicU64,
     resumed_at_us: AtomicU64,
     failures_in_row: AtomicU32,
     half_began_us: AtomicU64,
     successes: [AtomicU32; 2],
     failures: [AtomicU32; 2],
-    /// Which half is being counted into.
+    /// The half of the window that is being counted.
     half: AtomicU32,
 }
 
 impl NodeHealth {
-    /// A node of which nothing bad is known.
+    /// A healthy node.
     pub fn new(policy: HealthPolicy) -> Self {
         Self {
             policy,
@@ -90,23 +88,22 @@ impl NodeHealth {
         }
     }
 
-    /// Whether others are to be asked rather than this one.
+    /// Whether other nodes are preferred to this one.
     #[inline]
     pub fn is_suspended(&self) -> bool {
         self.suspended.load(Relaxed)
     }
 
-    /// Whether others are to be asked rather than this one, since it has not answered in its time and
-    /// says nothing.
+    /// Whether other nodes are preferred to this one because it owes an answer and is silent.
     #[inline]
     pub fn is_late(&self, now_us: u64) -> bool {
         now_us < self.late_until_us.load(Relaxed)
     }
 
-    /// It has said something, whatever that was.
+    /// The node has sent something.
     ///
-    /// To be called by whoever carries answers, also for those to reads that are over: these are told of
-    /// nothing any more, and a node that was overtaken answers late.
+    /// To be called by the connection, also for answers to reads that are over: these reads get no events any more, and
+    /// a node that lost to a hedge answers late.
     #[inline]
     pub fn heard(&self, now_us: u64) {
         self.heard_at_us.store(now_us, Relaxed);
@@ -115,8 +112,7 @@ impl NodeHealth {
         }
     }
 
-    /// A request that was sent at `sent_us` should have been answered by now. Returns whether the node is
-    /// late for it, and was not before.
+    /// A request sent at `sent_us` should have been answered by now. Returns whether the node has become late by it.
     pub fn overdue(&self, sent_us: u64, now_us: u64) -> bool {
         if self.heard_at_us.load(Relaxed) >= sent_us || self.is_late(now_us) {
             return false;
@@ -136,7 +132,7 @@ impl NodeHealth {
         }
     }
 
-    /// A request failed, or was not answered in its time. Returns whether the node is suspended for it.
+    /// A request failed, or timed out. Returns whether the node is suspended for it.
     pub fn failed(&self, now_us: u64) -> bool {
         self.turn_window(now_us);
         self.failures[self.half.load(Relaxed) as usize & 1].fetch_add(1, Relaxed);
@@ -148,7 +144,7 @@ impl NodeHealth {
         (in_row >= self.policy.failures_in_row_max || (enough && few)) && self.suspend(now_us)
     }
 
-    /// No connection could be made, or one has gone silent. Returns whether the node is suspended for it.
+    /// A connection could not be made, or went silent. Returns whether the node is suspended for it.
     pub fn unreachable(&self, now_us: u64) -> bool {
         self.suspend(now_us)
     }
@@ -158,7 +154,7 @@ impl NodeHealth {
         self.is_suspended().then(|| self.probe_at_us.load(Relaxed))
     }
 
-    /// A probe was answered, or a connection made: it may be asked again, and is judged afresh.
+    /// A probe was answered, or a connection made: it may be asked again, and its window starts empty.
     pub fn probe_succeeded(&self, now_us: u64) {
         if self.is_suspended() {
             self.forget_window(now_us);
@@ -178,7 +174,7 @@ impl NodeHealth {
         if self.suspended.swap(true, Relaxed) {
             return false;
         }
-        // Who was well for long begins again with short rests; who comes and goes does not.
+        // A node that was healthy for long starts again with short probe intervals; a flapping one does not.
         let well_us = now_us.saturating_sub(self.resumed_at_us.load(Relaxed));
         if well_us >= self.policy.probe_last_us.saturating_mul(5) {
             self.rest_us.store(self.policy.probe_first_us, Relaxed);
@@ -235,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_in_a_row_suspend_and_a_success_between_them_does_not() {
+    fn only_uninterrupted_failures_suspend() {
         let health = NodeHealth::new(policy());
         for now in 0..4 {
             assert!(!health.failed(now));
@@ -250,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_low_ratio_over_the_window_suspends_and_old_successes_do_not_save() {
+    fn a_low_success_ratio_suspends_despite_old_successes() {
         let health = NodeHealth::new(policy());
         (0..100_000).for_each(|_| health.succeeded(0));
         let mut now = 10 * policy().window_us;
@@ -270,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_brings_it_back_and_rests_grow_to_their_limit() {
+    fn a_probe_recovers_it_and_intervals_grow_to_a_limit() {
         let health = NodeHealth::new(policy());
         assert_eq!(health.probe_at_us(), None);
         assert!(health.unreachable(1_000));
@@ -302,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_late_when_it_owes_an_answer_and_says_nothing_and_until_it_does() {
+    fn a_silent_node_is_late_until_it_sends_something() {
         let health = NodeHealth::new(policy());
         health.heard(100);
         assert!(!health.overdue(100, 900), "it answered somebody since");

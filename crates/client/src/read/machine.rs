@@ -1,8 +1,8 @@
-//! One request as a state machine: begun, asked what to send, in the end turned into its answer.
+//! One request as a state machine: begun, asked what to send, finally turned into its answer.
 //!
-//! What comes back from outside is in `events`, which nodes are asked in `plan`. The invariants: all values of a
-//! store are from one version; a node is asked for a key once, until a newer topology makes it worth
-//! asking again; every request ends at its deadline.
+//! `events` takes what comes from outside, `plan` chooses the nodes. The invariants: all values of a store are from one
+//! version; a node is asked for a key once, until a newer topology makes it worth asking again; every request ends at
+//! its deadline.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,10 +25,10 @@ use crate::options::{Partial, ReadOptions};
 
 /// The most keys of one request.
 pub const KEYS_MAX: usize = 1 << 20;
-/// The most keys of one sub-request: more are divided, so that others on the same connection do not wait
-/// for all of them.
+/// The most keys of one sub-request: more are divided, so that other requests on the same connection need not wait for
+/// all of them.
 pub const SUB_REQUEST_KEYS_MAX: usize = 1024;
-/// The most sub-requests of one request that are under way at a time.
+/// The most outstanding sub-requests of one request.
 pub const SUB_REQUESTS_UNDER_WAY_MAX: usize = 64;
 
 /// One request.
@@ -43,25 +43,25 @@ pub struct Read {
     pub(super) parts: SmallVec<[Part; 1]>,
     pub(super) asks: Asks<Sub>,
     pub(super) unanswered: usize,
-    /// How many keys wait.
+    /// The number of waiting keys.
     pub(super) waiting: usize,
-    /// How long keys that wait do so.
+    /// The backoff of waiting keys.
     pub(super) backoff: Backoff,
     pub(super) repins: u32,
-    /// What the values take of the room that there is for them.
+    /// The values' share of the memory limit.
     pub(super) room: HeldBudget,
     /// The error that the whole request fails with.
     pub(super) failed: Option<ClientError>,
 }
 
-/// What a node is asked: `FONDACO.READ envelope store-id version store key …`.
+/// A request to a node: `FONDACO.READ envelope store-id version store key …`.
 #[derive(Debug, Clone)]
 pub struct BatchRequest {
-    /// The number of the store to ask for: its name may be another's by now.
+    /// The number of the store: its name may be another store's by now.
     pub store_id: u16,
     /// The version to ask for.
     pub version: VersionNumber,
-    /// Which keys of the operation. They are of one store.
+    /// Indices of its keys in the operation. They are of one store.
     pub places: KeyPlaces,
     /// All keys of the operation.
     all: Arc<Vec<WireKey>>,
@@ -83,7 +83,7 @@ impl Read {
     /// Begins a request for these keys.
     ///
     /// # Errors
-    /// [`ClientError::TooManyKeys`]; and with [`Partial::Fail`] whatever is wrong with a key's store.
+    /// [`ClientError::TooManyKeys`]; and with [`Partial::Fail`] any error of a key's store.
     pub fn start(keys: Arc<Vec<WireKey>>, options: ReadOptions, moment: &Moment<'_>) -> Result<Self, ClientError> {
         if keys.len() > KEYS_MAX {
             return Err(ClientError::TooManyKeys {
@@ -172,7 +172,7 @@ impl Read {
         Ok(self.parts.len() as u16 - 1)
     }
 
-    /// What a request to a node says, and what is counted of it.
+    /// Builds a request to a node, and counts it.
     pub(super) fn request(&self, id: AskId, moment: &Moment<'_>) -> Outgoing<BatchRequest> {
         let ask = self.asks.get(id);
         let sub = &ask.purpose;
@@ -213,7 +213,7 @@ impl Read {
             return Err(error);
         }
         let unanswered = || {
-            // Unless it is asked for too early, there is none.
+            // Called too early: there is no answer yet.
             Err(ClientError::Timeout { deadline_ms: 0 })
         };
         let sent = |purposes: &[Purpose]| {
@@ -239,7 +239,7 @@ impl Read {
         })
     }
 
-    /// A key has its value. It fails if there is no room for that.
+    /// A key has its value. It fails if the value exceeds the memory limit.
     pub(super) fn answer(&mut self, key: usize, value: Option<Bytes>, moment: &Moment<'_>) {
         if let Some(value) = &value
             && let Err(bytes_max) = self.room.take(value.len())

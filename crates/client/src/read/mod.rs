@@ -1,9 +1,9 @@
 //! The logic of look-ups: pure, without sockets, clock or runtime.
 //!
-//! A [`Read`] is one request, an [`Operation`](crate::operation::Operation). It says what to send, is told what came
-//! back, and in the end yields a [`BatchReply`]. Its driver owns time and transport: in the client that is
-//! tokio, in a simulation a seed. What requests share, [`Steering`] and the [`NodeHealth`] in a
-//! [`Directory`], is as free of both.
+//! A [`Read`] is one request, an [`Operation`](crate::operation::Operation). It says what to send, is given the
+//! outcomes, and finally yields a [`BatchReply`]. Its driver owns time and transport: in the client that is tokio, in a
+//! simulation a seed. State shared by requests, [`Steering`] and the [`NodeHealth`] in a [`Directory`], is free of
+//! both, too.
 
 mod answer;
 mod budget;

@@ -1,5 +1,4 @@
-//! Which nodes are asked for which keys: the plan of a whole request, or of what is left of one, and what budgets allow
-//! of it.
+//! The plan of a whole request, or of the rest of one: which nodes are asked for which keys, within the budgets.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,17 +14,17 @@ use super::state::{KeyPlaces, Purpose, Sub};
 use crate::error::ClientError;
 use crate::operation::{AskId, Moment};
 
-/// How often the versions of stores may change under one request before it gives up.
+/// How often the versions of stores may change under one request before it fails.
 const REPINS_MAX: u32 = 16;
 
-/// Keys that one node is to be asked for.
+/// Keys to be read from one node.
 struct Group {
     member: u32,
     part: u16,
     keys: KeyPlaces,
 }
 
-/// Which nodes are to be asked for which keys. A value: nothing has happened yet.
+/// Which nodes to ask for which keys. A plain value: making it has no effect.
 #[derive(Default)]
 struct Plan {
     /// At most one open group for each store and node; full ones besides.
@@ -35,8 +34,7 @@ struct Plan {
 }
 
 impl Read {
-    /// Asks for keys that are not answered. Those that no node can be asked for fail, or,
-    /// where a newer topology may help, wait.
+    /// Asks for unanswered keys. Keys that no node can be asked for fail, or wait where a newer topology may help.
     pub(super) fn ask_for(&mut self, keys: KeyPlaces, purpose: Purpose, moment: &Moment<'_>) {
         let plan = self.plan(keys, purpose, moment);
         for key in plan.nowhere {
@@ -47,8 +45,8 @@ impl Read {
         }
     }
 
-    /// As [`Read::ask_for`], for keys that have just failed with this error, which is theirs if they cannot
-    /// be asked for again. Without an error they then wait for the deadline: something may still come.
+    /// Like [`Read::ask_for`], for keys that have just failed with this error, which they keep if they cannot be asked
+    /// for again. Without an error they then wait for the deadline: an answer may still arrive.
     pub(super) fn retry(
         &mut self,
         keys: KeyPlaces,
@@ -83,7 +81,7 @@ impl Read {
         }
     }
 
-    /// Asks other nodes besides for keys that one node takes long for.
+    /// Asks other nodes as well for the keys of a slow sub-request.
     pub(super) fn hedge(&mut self, id: AskId, moment: &Moment<'_>) {
         let unanswered = |&&key: &&u32| self.states[key as usize].answer.is_none();
         let keys = self.asks.get(id).purpose.keys.iter();
@@ -95,7 +93,7 @@ impl Read {
         }
     }
 
-    /// Divides keys by the nodes to ask for them. A group may be as large as a sub-request, no larger.
+    /// Groups keys by node. A group is no larger than a sub-request.
     fn plan(&self, keys: KeyPlaces, purpose: Purpose, moment: &Moment<'_>) -> Plan {
         let members = self.directory.members().len();
         let Plan {
@@ -147,8 +145,8 @@ impl Read {
         Plan { groups, nowhere }
     }
 
-    /// The place among the members of the node to ask for a key: of those not asked yet, one that is well,
-    /// and not late if another is not; in need one that is late, and, unless it is a hedge, one that is ill.
+    /// The index of the member to ask for a key. Of the nodes not asked yet: a healthy one, not late if possible; else
+    /// a late one; and, unless it is a hedge, an unhealthy one.
     fn choose(&self, key: usize, store: &TopologyStore, purpose: Purpose, now_us: u64) -> Option<usize> {
         let state = &self.states[key];
         let members = self.directory.members();
@@ -205,7 +203,7 @@ impl Read {
         self.asks.plan(node, sub, late_us.flatten());
     }
 
-    /// No node is left to be asked for a key. It waits if its store is in flux, else it fails.
+    /// No node is left to ask for a key. It waits if its store is in flux, else it fails.
     fn strand(&mut self, key: usize, moment: &Moment<'_>) {
         let state = &mut self.states[key];
         let part = &self.parts[usize::from(state.part)];
@@ -226,14 +224,14 @@ impl Read {
         self.fail(key, error);
     }
 
-    /// Begins to wait, if keys do.
+    /// Begins the backoff, if keys wait.
     pub(super) fn rest(&mut self, moment: &Moment<'_>) {
         if self.waiting > 0 {
             self.backoff.begin(moment.now_us);
         }
     }
 
-    /// Asks again for the keys that wait, of the nodes that are to have them by now.
+    /// Asks again for the waiting keys, from the nodes that should have them by now.
     pub(super) fn resume(&mut self, moment: &Moment<'_>) {
         self.backoff.end();
         let mut keys = KeyPlaces::new();
@@ -247,14 +245,14 @@ impl Read {
         self.ask_for(keys, Purpose::Redirect, moment);
     }
 
-    /// Takes a newer directory. Stores in flux whose version it changes are asked for anew, all of them.
+    /// Takes a newer directory. Stores in flux whose version it changes are read anew as a whole.
     pub(super) fn adopt(&mut self, moment: &Moment<'_>) {
         let directory = moment.latest;
         let is_newer = !Arc::ptr_eq(&self.directory, directory);
         if is_newer {
             self.directory = Arc::clone(directory);
         }
-        // Also when it is not newer: a store that was not in flux when it was taken may be now.
+        // Also if it is not newer: a store that was not in flux when it was taken may be now.
         for place in 0..self.parts.len() {
             let part = &mut self.parts[place];
             if !part.in_flux {
@@ -280,7 +278,7 @@ impl Read {
         }
     }
 
-    /// Asks for all keys of a part anew, at another version, or of another store of the name.
+    /// Reads all keys of a part anew, at another version, or from another store of the name.
     fn repin(&mut self, place: usize, (id, version): (u16, VersionNumber), moment: &Moment<'_>) {
         self.repins += 1;
         moment.steering.counts.repins.fetch_add(1, Relaxed);
@@ -317,7 +315,7 @@ impl Read {
         self.ask_for(keys, Purpose::Redirect, moment);
     }
 
-    /// Nothing more is asked of a store. What was answered stays: it is all from one version.
+    /// Stops reading a store. Its answered keys stay: they are all from one version.
     fn give_up_part(&mut self, place: usize, error: &ClientError, moment: &Moment<'_>) {
         let part = &mut self.parts[place];
         part.in_flux = false;

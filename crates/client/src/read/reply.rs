@@ -1,4 +1,4 @@
-//! What a request yields.
+//! The result of a request.
 
 use bytes::Bytes;
 use fondaco_model::{StoreName, VersionNumber};
@@ -9,13 +9,13 @@ use crate::error::ClientError;
 
 /// A store of a request, and the version that it was read at.
 ///
-/// A name alone would not tell which store it was: one may be dropped, and another created under its name,
-/// whose versions begin at 1 again.
+/// The name alone does not identify the store: it may be dropped, and another one created under its name, with versions
+/// from 1 again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinnedStore {
     /// Its name.
     pub name: StoreName,
-    /// Its number, given when it was created and never to another.
+    /// Its number, which is never reused.
     pub id: u16,
     /// The version that all values are from.
     pub version: VersionNumber,
@@ -23,13 +23,13 @@ pub struct PinnedStore {
 
 /// The answer to a request.
 ///
-/// Values are parts of the buffer that they were received in, which lives as long as one of them: who
-/// keeps a small value for long should copy it.
+/// Values are slices of the buffer in which they were received, which lives as long as any of them: copy a small value
+/// that is kept for long.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BatchReply {
-    /// For each key, in order, its value, or none, or why that is not known.
+    /// For each key, in order, its value, `None` if it does not exist, or an error.
     pub values: Vec<Result<Option<Bytes>, ClientError>>,
-    /// For each store that was asked the version that all its values are from.
+    /// For each store of the request, the version that all its values are from.
     pub stores: SmallVec<[PinnedStore; 1]>,
     /// How many sub-requests were sent.
     pub sub_requests: u32,
@@ -37,6 +37,6 @@ pub struct BatchReply {
     pub retried: u32,
     /// How many of these were hedges.
     pub hedged: u32,
-    /// The room that the values take: to be dropped with them.
+    /// The values' share of the memory limit: drop it with them.
     pub room: HeldBudget,
 }

@@ -7,20 +7,20 @@ use smallvec::SmallVec;
 
 use crate::error::ClientError;
 
-/// Places of keys in a request.
+/// Indices of keys in a request.
 pub type KeyPlaces = SmallVec<[u32; 6]>;
 
-/// What is known of one key.
+/// The state of one key.
 #[derive(Debug)]
 pub(super) struct KeyState {
-    /// Which part it belongs to; nothing when its store is unknown, and its answer final.
+    /// Its part; meaningless when its store is unknown, and its answer final.
     pub(super) part: u16,
     pub(super) partition: PartitionId,
     /// Sub-requests under way that may answer it.
     pub(super) pending: u8,
     /// It waits for a newer topology, or for nodes to catch up.
     pub(super) waiting: bool,
-    /// It had to wait, at this version: all who should have it were asked in vain.
+    /// It had to wait, at this version: all nodes that should have it were asked in vain.
     pub(super) stranded: bool,
     /// Nodes that were asked for it, at this version, since it last waited.
     pub(super) asked: SmallVec<[NodeId; 3]>,
@@ -37,7 +37,7 @@ pub(super) struct Part {
     pub(super) version: VersionNumber,
     /// Raised whenever the store or the version changes: answers to what was asked before do not count.
     pub(super) generation: u32,
-    /// A node said that it has not what the topology says: a newer one may change the version.
+    /// A node contradicted the topology: a newer topology may change the version.
     pub(super) in_flux: bool,
 }
 
@@ -60,19 +60,19 @@ pub(super) enum Purpose {
     First,
     /// Another one failed.
     Retry,
-    /// Another one never left, or its node did not have the keys.
+    /// Another one was not sent, or its node lacked the keys.
     Redirect,
     /// Another one takes long.
     Hedge,
 }
 
-/// What one node is asked for: some keys of one store.
+/// A request to one node: some keys of one store.
 #[derive(Debug)]
 pub(super) struct Sub {
     pub(super) part: u16,
     pub(super) generation: u32,
     pub(super) keys: KeyPlaces,
     pub(super) purpose: Purpose,
-    /// Whether what its latency teaches has been learnt.
+    /// Whether its latency was recorded.
     pub(super) learnt: bool,
 }

@@ -10,16 +10,15 @@ use super::threshold::Thresholds;
 pub struct SteeringPolicy {
     /// Retries after failures, as a share of sub-requests.
     pub retry_share: f64,
-    /// How many retries may be saved up: that many failures at once, as when a connection breaks, are
-    /// made good.
+    /// How many retries may be saved up: that many failures at once, as when a connection breaks, can be retried.
     pub retry_stock_max: u32,
     /// Hedges, as a share of sub-requests.
     pub hedge_share: f64,
-    /// How many hedges may be saved up: a pause of a node comes all at once.
+    /// How many hedges may be saved up: a pause of a node affects many requests at once.
     pub hedge_stock_max: u32,
     /// The quantile of latencies that the threshold of hedging is a multiple of.
     pub hedge_quantile: f64,
-    /// Which multiple.
+    /// The multiple.
     pub hedge_margin: f64,
 }
 
@@ -47,8 +46,8 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Nothing learnt, and stocks for a start: all the retries, since a client may begin when a node has
-    /// just died, and a few hedges.
+    /// No samples yet, and an initial reserve: all retries, since a client may start when a node has just died, and a
+    /// few hedges.
     pub fn new(policy: &SteeringPolicy) -> Self {
         Self {
             retries: Budget::new(policy.retry_share, policy.retry_stock_max, policy.retry_stock_max),
@@ -64,7 +63,7 @@ impl Steering {
         self.counts.read()
     }
 
-    /// When a second node is asked for so many keys, in microseconds; `None` before that is known.
+    /// When a second node is asked for this many keys, in microseconds; `None` before that is known.
     pub fn hedge_threshold_us(&self, keys: usize) -> Option<u64> {
         self.thresholds.threshold_us(keys)
     }
@@ -83,26 +82,26 @@ impl Steering {
         self.hedges.deposit();
     }
 
-    /// Takes leave to ask another node because one failed.
+    /// Takes a token for a retry.
     pub(crate) fn take_retry(&self) -> bool {
         let may = self.retries.take();
         self.counts.retries_denied.fetch_add(u64::from(!may), Relaxed);
         may
     }
 
-    /// Takes leave to ask another node because one takes long.
+    /// Takes a token for a hedge.
     pub(crate) fn take_hedge(&self) -> bool {
         let may = self.hedges.take();
         self.counts.hedges_denied.fetch_add(u64::from(!may), Relaxed);
         may
     }
 
-    /// So many keys were read in so long.
+    /// Records that this many keys were read in this time.
     pub(crate) fn note_answered(&self, keys: usize, took_us: u64) {
         self.thresholds.answered(keys, took_us);
     }
 
-    /// So many keys were not read within the threshold.
+    /// Records that this many keys were not read within the threshold.
     pub(crate) fn note_exceeded(&self, keys: usize) {
         self.thresholds.exceeded(keys);
     }

@@ -1,20 +1,20 @@
-//! After how long an answer is late enough to ask someone else: learned from how long answers take.
+//! The threshold for hedging, learned from latencies.
 //!
-//! One quantile for each class of sizes (by powers of four of the keys asked for), because a thousand
-//! keys take longer than one. It is estimated by steps: up a little when a sample is above it, down a
-//! little when it is below, in the proportion that leaves the wanted share above. That needs one number
-//! a class, follows changes, and, unlike a histogram, only asks *whether* an answer took longer: what is
-//! still unanswered at the threshold is a whole sample.
+//! One quantile for each class of sizes (by powers of four of the number of keys), because a thousand keys take longer
+//! than one. It is estimated by steps: up a little when a sample is above it, down a little when it is below, in the
+//! proportion that leaves the wanted share above. This needs one number a class, follows changes, and, unlike a
+//! histogram, only asks *whether* an answer took longer: a request that is unanswered at the threshold is a whole
+//! sample.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Classes: 1, up to 4, 16, 64, 256, and more keys.
 const CLASSES: usize = 6;
-/// Fewer samples than these teach nothing.
+/// The number of samples before the threshold is used.
 const SAMPLES_MIN: u32 = 64;
 /// The share of a step, once there are many samples.
 const GAIN: f64 = 0.05;
-/// What takes no longer is not worth a second request: that costs as much.
+/// Faster answers are not worth a second request, which costs as much.
 const THRESHOLD_MIN_US: u64 = 100;
 const QUANTILE_MAX_NS: f64 = 60e9;
 
@@ -45,7 +45,7 @@ impl Thresholds {
         }
     }
 
-    /// The threshold for so many keys, in microseconds; `None` before enough was observed.
+    /// The threshold for this many keys, in microseconds; `None` before enough samples.
     #[inline]
     pub fn threshold_us(&self, keys: usize) -> Option<u64> {
         let class = self.class(keys);
@@ -56,7 +56,7 @@ impl Thresholds {
         Some((threshold as u64).max(THRESHOLD_MIN_US))
     }
 
-    /// So many keys were answered after so long.
+    /// Records that this many keys were answered in this time.
     #[inline]
     pub fn answered(&self, keys: usize, elapsed_us: u64) {
         let class = self.class(keys);
@@ -70,13 +70,14 @@ impl Thresholds {
         self.step(class, quantile, elapsed > quantile);
     }
 
-    /// So many keys were not answered within the threshold. Instead of [`Self::answered`], not besides.
+    /// Records that this many keys were not answered within the threshold. Call this instead of [`Self::answered`], not
+    /// as well.
     pub fn exceeded(&self, keys: usize) {
         let class = self.class(keys);
         self.step(class, class.quantile_ns.load(Relaxed) as f64, true);
     }
 
-    /// Two at once may lose a step; the next ones make up for it.
+    /// Two concurrent samples may lose a step; the next ones make up for it.
     #[inline]
     fn step(&self, class: &Class, quantile: f64, above: bool) {
         let samples = class.samples.load(Relaxed);
@@ -107,7 +108,7 @@ impl Thresholds {
 mod tests {
     use super::*;
 
-    /// What a seeded generator gives: latencies from 100 to 1100 µs, evenly.
+    /// A seeded generator of latencies: uniform, from 100 to 1100 µs.
     fn even(random: &mut fastrand::Rng) -> u64 {
         random.u64(100..1100)
     }
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_answered_raises_it() {
+    fn unanswered_requests_raise_it() {
         let thresholds = Thresholds::new(0.95, 1.0);
         (0..100).for_each(|_| thresholds.answered(1, 2_000));
         let before = thresholds.threshold_us(1).unwrap();

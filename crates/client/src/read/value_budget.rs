@@ -1,20 +1,20 @@
-//! How many bytes of values may be held at a time, by all requests that share a room.
+//! A memory limit for the values of all requests that share it, in bytes.
 //!
-//! A request takes room for each value as it comes, and keeps it until its answer is dropped, so that
-//! nobody has to know beforehand how large values are. What finds no room is not held: its key fails. The
-//! invariant: what all have taken is never more than what the room had when they took it, but for one who has all of it.
+//! A request takes memory for each value as it arrives, and keeps it until its answer is dropped, so that sizes need
+//! not be known beforehand. A value beyond the limit is not kept: its key fails. The invariant: the total taken never
+//! exceeded the limit at the time of taking, except for a request that has all of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Room for values, shared by requests.
+/// A limit on bytes of values, shared by requests.
 #[derive(Debug)]
 pub struct ValueBudget {
     bytes_max: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// What a request has taken of a room. It goes back when this is dropped.
+/// A request's share of a limit. It is returned on drop.
 #[derive(Debug, Default)]
 pub struct HeldBudget {
     room: Option<Arc<ValueBudget>>,
@@ -22,7 +22,7 @@ pub struct HeldBudget {
 }
 
 impl ValueBudget {
-    /// Room for so many bytes.
+    /// A limit of this many bytes.
     pub fn new(bytes_max: u64) -> Self {
         Self {
             bytes_max: AtomicU64::new(bytes_max),
@@ -30,17 +30,17 @@ impl ValueBudget {
         }
     }
 
-    /// How many bytes there is room for.
+    /// The limit in bytes.
     pub fn bytes_max(&self) -> u64 {
         self.bytes_max.load(Relaxed)
     }
 
-    /// Changes how many bytes there is room for. What was taken stays taken.
+    /// Changes the limit. Shares that were taken stay.
     pub fn resize(&self, bytes_max: u64) {
         self.bytes_max.store(bytes_max, Relaxed);
     }
 
-    /// How many bytes are taken.
+    /// The bytes that are taken.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
@@ -60,12 +60,12 @@ impl ValueBudget {
 }
 
 impl HeldBudget {
-    /// Nothing of this room; where there is none, there is room for everything.
+    /// An empty share of this limit; without a limit there is memory for everything.
     pub(crate) fn of(room: Option<Arc<ValueBudget>>) -> Self {
         Self { room, bytes: 0 }
     }
 
-    /// Takes over what another request has taken of the same room.
+    /// Takes over another request's share of the same limit.
     pub fn join(&mut self, mut other: Self) {
         match (&self.room, &other.room) {
             (None, _) => *self = other,
@@ -77,10 +77,10 @@ impl HeldBudget {
         }
     }
 
-    /// Takes room for a value.
+    /// Takes memory for a value.
     ///
     /// # Errors
-    /// How many bytes there is room for, when there is not enough left.
+    /// The limit in bytes, if not enough is left.
     #[inline]
     pub(crate) fn take(&mut self, bytes: usize) -> Result<(), u64> {
         let Some(room) = &self.room else { return Ok(()) };
@@ -91,7 +91,7 @@ impl HeldBudget {
         Ok(())
     }
 
-    /// Takes room for a value that is not done without: also if there is too little, when nobody else has any.
+    /// Takes memory for an indispensable value: also beyond the limit, if no other request has a share.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -107,7 +107,7 @@ impl HeldBudget {
         }
     }
 
-    /// A value that room was taken for is no longer held.
+    /// Returns the memory of a value.
     pub(super) fn give_back(&mut self, bytes: usize) {
         if let Some(room) = &self.room {
             debug_assert!(bytes as u64 <= self.bytes, "more goes back than was taken");
@@ -117,7 +117,7 @@ impl HeldBudget {
     }
 }
 
-/// As much, of whichever room.
+/// Compares bytes, of any limit.
 impl PartialEq for HeldBudget {
     fn eq(&self, other: &Self) -> bool {
         self.bytes == other.bytes
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_is_alone_has_as_much_as_it_takes() {
+    fn a_lone_request_may_exceed_the_limit() {
         let room = Arc::new(ValueBudget::new(100));
         let [mut one, mut other] = [(); 2].map(|()| HeldBudget::of(Some(Arc::clone(&room))));
         one.take_alone(150).unwrap();

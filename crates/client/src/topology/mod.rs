@@ -1,4 +1,4 @@
-//! How a client learns where keys are: told by its process, or by asking the cluster itself.
+//! How a client learns the topology: from its process, or by asking the cluster itself.
 
 mod seeds;
 
@@ -13,7 +13,7 @@ use crate::link::Transport;
 /// Where topologies come from.
 #[derive(Debug)]
 pub(crate) enum TopologySource {
-    /// From whoever made the client, who knows them from the coordination service.
+    /// From the code that made the client, which has them from the coordination service.
     Given(watch::Receiver<Option<Arc<Topology>>>),
     /// From any node or router, these at first.
     Seeds(Vec<String>),
@@ -23,17 +23,17 @@ pub(crate) enum TopologySource {
 #[derive(Debug)]
 pub(crate) struct Topologies {
     pub(crate) latest: watch::Receiver<Option<Arc<Topology>>>,
-    /// Why there is none, if there is none.
+    /// Why there is no topology, if there is none.
     pub(crate) trouble: watch::Receiver<Arc<str>>,
-    /// Asks for a newer one, where that can be asked for.
+    /// Requests a newer one, where the source allows it.
     pub(crate) wanted: Arc<Notify>,
     /// What must be ended with the client.
     pub(crate) task: Option<JoinHandle<()>>,
 }
 
 impl TopologySource {
-    /// Begins to follow the source. To be called within a tokio runtime. Who roams asks another server each
-    /// time.
+    /// Begins to follow the source. Must be called within a tokio runtime. With `roams`, each request goes to another
+    /// server.
     pub(crate) fn follow(self, transport: &Arc<Transport>, wanted: Arc<Notify>, roams: bool) -> Topologies {
         let (trouble, heard) = watch::channel(Arc::from("nothing was heard yet"));
         match self {

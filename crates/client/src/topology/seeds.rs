@@ -1,11 +1,10 @@
-//! Topologies from the cluster itself: `FONDACO.TOPOLOGY [tag]`, asked of one node or router at a time.
+//! Topologies from the cluster itself: `FONDACO.TOPOLOGY [tag]`, sent to one node or router at a time.
 //!
-//! The answer is an array of two strings, a tag and the topology as JSON, or null when the tag that was
-//! sent is still that of the latest. One server is asked once a second, and soon after a request found
-//! the topology to be old; the next one when it does not answer, or keeps telling what is old. Servers
-//! that are not among the seeds are learnt from the topologies. What is known never goes back: of what a
-//! server tells that is behind, only what is newer is taken. A server of another cluster is believed if it
-//! is a seed: then that is where the cluster is now.
+//! The answer is an array of two strings, a tag and the topology as JSON, or null if the tag in the request is the
+//! latest. One server is asked once a second, and soon after a request found the topology to be old. The next server is
+//! asked when this one does not answer, or keeps answering an old topology. Further servers are learnt from the
+//! topologies. Known state never goes back: of an older answer, only the newer parts are taken. A server of another
+//! cluster is believed if it is a seed: then the cluster has moved there.
 
 use std::io;
 use std::sync::Arc;
@@ -18,27 +17,27 @@ use tokio::sync::{Notify, watch};
 use crate::link::{Stream, Transport, call, first_bulks};
 
 const PERIOD: Duration = Duration::from_secs(1);
-/// The least time between two questions, however many requests want to know.
+/// The least time between two requests, however many operations want a newer topology.
 const SPACING: Duration = Duration::from_millis(10);
 /// The pause after all servers were asked in vain.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Asks for topologies until nobody wants them.
+/// Asks for topologies until the client is dropped.
 pub(super) struct Seeds {
     seeds: Vec<String>,
     transport: Arc<Transport>,
     found: watch::Sender<Option<Arc<Topology>>>,
     trouble: watch::Sender<Arc<str>>,
     wanted: Arc<Notify>,
-    /// Where the next question goes, and the connection that is there already.
+    /// The server of the next request, and the open connection to it.
     turn: usize,
-    /// Whether each question goes to another server.
+    /// Whether each request goes to another server.
     pub(super) roams: bool,
     connection: Option<Stream>,
     tag: Vec<u8>,
 }
 
-/// What a server said.
+/// A server's answer.
 enum Told {
     Newer,
     Unchanged,
@@ -53,7 +52,7 @@ impl Seeds {
         wanted: Arc<Notify>,
     ) -> Self {
         Self {
-            // So that many clients do not all ask the first.
+            // A random start, so that many clients do not all ask the first server.
             turn: fastrand::usize(..seeds.len().max(1)),
             seeds,
             transport,
@@ -74,7 +73,8 @@ impl Seeds {
             match self.ask().await {
                 Ok(told) => {
                     failures = 0;
-                    // A server that knows no more than we do, when a node did, is behind itself.
+                    // The client knew the topology to be old, from a node, and this server knows no newer one: it is
+                    // behind.
                     if self.roams || urgent && matches!(told, Told::Unchanged) {
                         self.next_server();
                     }
@@ -133,13 +133,13 @@ impl Seeds {
         Ok(if changed { Told::Newer } else { Told::Unchanged })
     }
 
-    /// The tag stays: whichever server knows the same calls it the same.
+    /// The tag stays: all servers give the same topology the same tag.
     fn next_server(&mut self) {
         self.connection = None;
         self.turn = self.turn.wrapping_add(1);
     }
 
-    /// Whom to ask: the seeds first, then the nodes of the last topology.
+    /// The server to ask: the seeds first, then the nodes of the last topology.
     fn server(&self) -> String {
         let turn = self.turn % self.servers();
         if let Some(seed) = self.seeds.get(turn) {

@@ -9,7 +9,7 @@ use crate::node::{Identity, NodeId};
 /// What a node knows of itself, from its data directory and its configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
     /// The cluster that its data directory belongs to; `None` if it is new.
     pub cluster: Option<Identity>,
@@ -39,7 +39,7 @@ pub enum AdmissionError {
     NumberTaken {
         /// The number.
         id: NodeId,
-        /// Whose it is.
+        /// The node that has the claim.
         owner: Identity,
     },
     /// The node has another number.

@@ -16,9 +16,9 @@ use crate::routing::RoutingTable;
 /// Writes that belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// What is written.
+    /// The writes.
     pub writes: Vec<Write>,
-    /// What must not have changed meanwhile, although it is not written: entries with their revisions.
+    /// Entries that must not have changed meanwhile, although they are not written, with their revisions.
     pub unchanged: Vec<(RecordPath, u64)>,
 }
 
@@ -29,7 +29,7 @@ pub struct Write {
     pub path: RecordPath,
     /// The revision that it must have; `None` if it must not exist.
     pub expected: Option<u64>,
-    /// What it shall be; `None` deletes it.
+    /// The new record; `None` deletes the entry.
     pub record: Option<Record>,
 }
 
@@ -52,7 +52,7 @@ impl Change {
         self
     }
 
-    /// What a store becomes by this change, if it is about one.
+    /// The new state of a store, if the change is about one.
     pub fn store(&self) -> Option<&StoreRecord> {
         self.writes.iter().find_map(|write| match &write.record {
             Some(Record::Store(store)) => Some(&**store),
@@ -60,7 +60,7 @@ impl Change {
         })
     }
 
-    /// What the routing table becomes by this change, if it is about it.
+    /// The new routing table, if the change is about it.
     pub fn routing(&self) -> Option<&RoutingTable> {
         self.writes.iter().find_map(|write| match &write.record {
             Some(Record::Routing(table)) => Some(table),
@@ -72,7 +72,7 @@ impl Change {
 /// The name of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RecordPath {
-    /// What is true of the cluster for ever.
+    /// The constant properties of the cluster.
     Cluster,
     /// The routing table.
     Routing,
@@ -82,7 +82,7 @@ pub enum RecordPath {
     Node(NodeId),
     /// A node that is there.
     Announcement(Identity),
-    /// What a node says of its replicas.
+    /// A node's report about its replicas.
     Report(NodeId),
     /// A router that is there.
     Router(Identity),
@@ -93,7 +93,7 @@ pub enum RecordPath {
 }
 
 impl RecordPath {
-    /// The entry at a path as [`Display`](fmt::Display) writes it; `None` if it is none of these.
+    /// The entry at a path as [`Display`](fmt::Display) writes it; `None` for other paths.
     pub fn parse(path: &str) -> Option<Self> {
         match path.split_once('/') {
             None => match path {

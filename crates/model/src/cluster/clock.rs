@@ -9,9 +9,8 @@ pub struct Moment {
     pub unix_ms: u64,
 }
 
-/// The time that somebody has watched go by: of the time between two looks, no more counts than
-/// [`GAP_MS_MAX`](Self::GAP_MS_MAX). So nobody is late because the one who judges was stopped for a
-/// while, and a clock that jumps changes little.
+/// The time that an observer has seen go by: of the time between two looks, at most [`GAP_MS_MAX`](Self::GAP_MS_MAX)
+/// counts. So no node is late because the observer was stopped for a while, and a clock that jumps changes little.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WatchedClock {
     last_ms: Option<u64>,
@@ -19,7 +18,7 @@ pub(super) struct WatchedClock {
 }
 
 impl WatchedClock {
-    /// The most that counts between two looks: twice the tick of those who look.
+    /// The most that counts between two looks: twice the observer's tick.
     pub(super) const GAP_MS_MAX: u64 = 2_000;
 
     /// Looks at the clock; returns the time watched so far, in milliseconds.

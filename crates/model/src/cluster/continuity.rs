@@ -1,7 +1,7 @@
-//! Whether what a coordination service says continues what was seen before.
+//! Whether the coordination service's data continues what was seen before.
 //!
-//! Entries that last are only ever replaced by later ones. So a service that has lost some, or shows older ones than
-//! before, was wiped or put back to an older copy. What it says then is no evidence of anything: who asks keeps what it
+//! Lasting entries are only ever replaced by later ones. So a service that has lost some, or shows older ones than
+//! before, was wiped or put back to an older copy. Its data is then no evidence of anything: the process keeps what it
 //! knows, and waits for an operator. An operator's decision is a cluster record with more adoptions than the one known.
 
 use super::change::RecordPath;
@@ -69,7 +69,7 @@ pub enum Discontinuity {
     FewerStores {
         /// How many were, by what was seen before.
         known: u64,
-        /// How many are said to have been.
+        /// How many the service reports.
         found: u64,
     },
     /// An entry is missing that is never deleted.
@@ -83,7 +83,7 @@ pub enum Discontinuity {
     },
 }
 
-/// What becomes of it.
+/// The consequence.
 const KEPT: &str = "this process goes on with what it saw last and deletes nothing; correct the configuration, or write \
                     what this node remembers back: fondaco cluster adopt, or declare the present entries to be the \
                     true ones: fondaco cluster adopt --present";

@@ -13,9 +13,9 @@ use crate::routing::RoutingTable;
 /// The nodes of a store with their partitions.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// Who is asked for what.
+    /// The partitions that each node owns, and serves.
     pub(super) owned: BTreeMap<NodeId, PartitionSet>,
-    /// Who will be, once the plan under way is finished; empty without one.
+    /// The partitions that each node will own, once the plan under way is finished; empty without one.
     pub(super) planned: BTreeMap<NodeId, PartitionSet>,
 }
 
@@ -36,12 +36,12 @@ impl Layout {
         }
     }
 
-    /// What a node owns.
+    /// The partitions that a node owns.
     pub(super) fn owned_by(&self, node: NodeId) -> &PartitionSet {
         self.owned.get(&node).unwrap_or(const { &PartitionSet::EMPTY })
     }
 
-    /// What a node will own by the plan under way; nothing without one.
+    /// The partitions that a node will own under the plan under way; empty without one.
     pub(super) fn planned_for(&self, node: NodeId) -> &PartitionSet {
         self.planned.get(&node).unwrap_or(const { &PartitionSet::EMPTY })
     }

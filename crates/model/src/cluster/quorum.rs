@@ -33,7 +33,7 @@ impl LostQuorum {
 type Terms<'a> = (u32, &'a Option<VersionedSettings>, bool, &'a BTreeSet<NodeId>);
 
 impl Topology {
-    /// The stores of which some partition has too few live replicas, in the order of their names.
+    /// The stores with a partition that has too few live replicas, in the order of their names.
     pub fn lost_quorums(&self) -> Vec<(&StoreName, LostQuorum)> {
         // Most stores have the same settings, and there may be thousands of each of stores and partitions.
         let mut known: Vec<(Terms<'_>, LostQuorum)> = Vec::new();

@@ -1,7 +1,7 @@
-//! What reports prove: whether a version is ready on a node, and on enough of them.
+//! Evaluates reports: whether a version is ready on a node, and on enough nodes.
 //!
-//! A report proves something only if it rests on the same store, routing table and number of replicas
-//! as whoever reads it goes by. All else counts as not known, and nothing is decided on it.
+//! A report proves something only if it is based on the same store, routing table and number of replicas as its
+//! reader's view. Everything else counts as unknown, and nothing is decided on it.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::partition::PartitionId;
 use crate::partition_set::PartitionSet;
 use crate::version::VersionNumber;
 
-/// What a node says of a store, if it goes by the same store, routing table and replicas.
+/// A node's report about a store, if it is based on the same store, routing table and replicas.
 fn report<'a>(view: &'a ClusterView, node: NodeId, store: &StoreRecord) -> Option<&'a StoreReport> {
     let table = &view.routing.as_ref()?.record;
     let report = view.reports.get(&node)?;
@@ -25,7 +25,7 @@ fn report<'a>(view: &'a ClusterView, node: NodeId, store: &StoreRecord) -> Optio
     same.then_some(store_report)
 }
 
-/// What a node says of a version, if it goes by the same store, routing table and replicas.
+/// A node's report about a version, if it is based on the same store, routing table and replicas.
 pub(super) fn replica<'a>(
     view: &'a ClusterView,
     node: NodeId,
@@ -55,14 +55,14 @@ pub(super) fn all(layout: &Layout) -> PartitionSet {
     covered(layout, layout.owned.keys().copied())
 }
 
-/// The first partition of which no node has a version ready, by the reports; `None` if each has one.
-/// Also `None` if there is no such store or no routing table: there is nothing to be missed.
+/// The first partition without a node that has a version ready, by the reports; `None` if each has one. Also `None` if
+/// there is no such store or no routing table: then nothing is missing.
 pub fn unready_partition(view: &ClusterView, name: &StoreName, version: VersionNumber) -> Option<PartitionId> {
     let store = &view.stores.get(name)?.record;
     unready_among(view, store, version, view.replicas(store))
 }
 
-/// The first partition of which none of its first `owners` has a version ready.
+/// The first partition for which none of its first `owners` has a version ready.
 pub(super) fn unready_among(
     view: &ClusterView,
     store: &StoreRecord,
@@ -76,8 +76,8 @@ pub(super) fn unready_among(
     all(&layout).without(&covered(&layout, ready)).iter().next()
 }
 
-/// The nodes that are there and own partitions of a store, and have not yet said that this version of
-/// it is current with them. Who has just swapped it in waits until there are none.
+/// The live nodes that own partitions of a store, and have not yet reported this version as current. After a swap, the
+/// caller waits until there are none.
 pub fn not_serving(view: &ClusterView, name: &StoreName, version: VersionNumber) -> BTreeSet<NodeId> {
     let (Some(store), Some(routing)) = (view.stores.get(name), view.routing.as_ref()) else {
         return BTreeSet::new();

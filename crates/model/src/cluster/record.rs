@@ -19,7 +19,7 @@ use crate::push::{PushEvent, PushState};
 use crate::retention::VersionSet;
 use crate::version::VersionNumber;
 
-/// What is true of a cluster for ever.
+/// The constant properties of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterRecord {
@@ -45,13 +45,13 @@ pub struct ClusterRecord {
 pub struct NodeRecord {
     /// Its number.
     pub id: NodeId,
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
-    /// Where it stands: replicas are spread over zones.
+    /// Its zone: replicas are spread over zones.
     pub zone: String,
     /// Which group it belongs to, under the placement *grouped*.
     pub group: Option<String>,
-    /// How much it holds, relative to other nodes; 1 or more.
+    /// Its capacity, relative to other nodes; 1 or more.
     pub weight: u32,
     /// Where it serves RESP: host and port.
     pub resp: String,
@@ -63,15 +63,15 @@ pub struct NodeRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Announcement {
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
-    /// The number that it remembers from before, or was told to have.
+    /// The number that it remembers from before, or was configured with.
     pub id: Option<NodeId>,
     /// Its zone.
     pub zone: String,
     /// Its group, if it has one.
     pub group: Option<String>,
-    /// How much it holds, relative to other nodes; 1 or more.
+    /// Its capacity, relative to other nodes; 1 or more.
     pub weight: u32,
     /// Where it serves RESP: host and port, as others reach it.
     pub resp: String,
@@ -96,7 +96,7 @@ pub struct RouterRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreRecord {
-    /// What its operator said.
+    /// The operator's definition.
     pub definition: StoreDefinition,
     /// The number of the store itself, from 1: scan cursors hold it.
     pub id: u16,
@@ -104,11 +104,11 @@ pub struct StoreRecord {
     pub created_unix_ms: u64,
     /// Which versions it has and which one is current.
     pub versions: VersionSet,
-    /// What is known of each version that is kept, and of the one being pushed.
+    /// Details of each kept version, and of the one being pushed.
     pub details: BTreeMap<VersionNumber, VersionDetail>,
     /// The push under way, or the last one.
     pub push: Option<PushRecord>,
-    /// Nodes that do not have the current version yet: nobody asks them for this store.
+    /// Nodes that do not have the current version yet: they are not asked for this store.
     #[serde(default)]
     pub late: BTreeSet<NodeId>,
 }
@@ -148,8 +148,8 @@ impl StoreRecord {
     }
 }
 
-/// A store that was dropped. Nodes delete data only if a record says that it is not needed any more, never because a
-/// record is missing: this is that record for a whole store.
+/// A dropped store. Nodes delete data only if a record says that it is no longer needed, never because a record is
+/// missing: this is that record for a whole store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DroppedStore {
@@ -161,7 +161,7 @@ pub struct DroppedStore {
     pub kept_until_unix_ms: u64,
 }
 
-/// What is known of a version without looking at its files.
+/// The facts about a version that are known without its files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionDetail {
@@ -206,7 +206,7 @@ pub struct PushRecord {
 }
 
 impl PushRecord {
-    /// Moves on. What cannot happen in this state is ignored: it has ended already.
+    /// Applies an event. An event that is impossible in this state is ignored: the push has ended already.
     pub(super) fn advance(&mut self, event: PushEvent, now_unix_ms: u64) {
         if let Ok(state) = self.state.after(event) {
             self.state = state;
@@ -215,9 +215,8 @@ impl PushRecord {
     }
 }
 
-/// The numbers that were given out last, so that none is given out again soon: scan cursors hold those
-/// of stores, data directories those of nodes. Whoever gives one out rewrites this, so that no two do it
-/// at once.
+/// The last numbers given out, so that none is reused soon: scan cursors contain those of stores, data directories
+/// those of nodes. Giving one out rewrites this entry, so that no two processes do it at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Numbers {
@@ -228,23 +227,22 @@ pub struct Numbers {
     pub stores_created: u64,
     /// The highest number of a node; `None` before the first.
     pub last_node: Option<NodeId>,
-    /// How many nodes have a number: who sees fewer does not see all yet, and gives out none.
+    /// How many nodes have a number: a process that sees fewer does not see all yet, and gives out none.
     #[serde(default)]
     pub nodes: u32,
 }
 
-/// What a node says of its replicas. Ephemeral, rewritten when states change, and now and then while a
-/// fetch makes progress.
+/// A node's report about its replicas. Ephemeral; rewritten when states change, and now and then while a fetch makes
+/// progress.
 ///
-/// It names no partitions, so that it stays small: *ready* means all that the node owns by the routing
-/// table of this epoch, with this number of replicas of the store. Who reads a report that rests on
-/// other numbers knows nothing by it yet.
+/// It names no partitions, so that it stays small: *ready* means all that the node owns by the routing table of this
+/// epoch, with this number of replicas of the store. A report based on other numbers tells its reader nothing yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportRecord {
     /// The epoch of the routing table that it goes by; 0 before it has seen one.
     pub epoch: u64,
-    /// Each store of which the node is to hold something.
+    /// Each store that the node should have.
     pub stores: BTreeMap<StoreName, StoreReport>,
 }
 
@@ -262,7 +260,7 @@ pub struct StoreReport {
     /// included, have all that their owners had.
     #[serde(default, skip_serializing_if = "is_false")]
     pub synchronised: bool,
-    /// Of a versioned store: how many partitions the node holds.
+    /// Of a versioned store: how many partitions the node has.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub held: u64,
     /// Of a versioned store: about how many keys these partitions have, to three digits.
@@ -285,7 +283,7 @@ pub struct ReplicaReport {
     /// The bytes that this fetch is to bring.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes_total: u64,
-    /// In how many seconds this fetch will be done, as far as can be told.
+    /// The estimated time left for this fetch, in seconds, if it can be estimated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_left: Option<u64>,
     /// Why it failed, or, while it is fetched again, why it failed last.
@@ -294,7 +292,7 @@ pub struct ReplicaReport {
 }
 
 impl ReplicaReport {
-    /// A replica in this state, of which there is no more to say.
+    /// A replica in this state, without further facts.
     pub fn of(state: ReplicaState) -> Self {
         Self {
             state,

@@ -1,7 +1,7 @@
-//! What those who send requests need to know of a cluster: where keys are, and which version is current.
+//! The facts about a cluster that clients need: where keys are, and which version is current.
 //!
-//! Each part of it says which write it knows: so whoever is told a topology by somebody else knows which parts
-//! of that are newer than its own, and never goes back ([`Topology::joined`]).
+//! Each part names the write that it knows. So a process that receives a topology from another knows which parts are
+//! newer than its own, and never goes back ([`Topology::joined`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,14 @@ use crate::partition::{PartitionCount, PartitionId};
 use crate::version::VersionNumber;
 use crate::versioned::VersionedSettings;
 
-/// Where the number of adoptions stands in a revision: above those that ZooKeeper gives, which are an epoch of 20 bits,
-/// as far as anybody gets, and a counter of 32.
+/// The position of the number of adoptions in a revision: above ZooKeeper's bits, which are an epoch of 20 bits in
+/// practice, and a counter of 32.
 const ADOPTIONS_SHIFT: u32 = 52;
 
 /// How many adoptions a revision has room for.
 const ADOPTIONS_MAX: u32 = (1 << (u64::BITS - ADOPTIONS_SHIFT)) - 1;
 
-/// Where keys are, at one moment. It may be old: nodes say so, and then a newer one is asked for.
+/// Where keys are, at one moment. It may be old: nodes then say so, and the client fetches a newer one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
     /// The cluster that it is of.
@@ -35,8 +35,8 @@ pub struct Topology {
     pub partitions: PartitionCount,
     /// The owners of each partition, in the order of preference.
     pub owners: Vec<Vec<NodeId>>,
-    /// Of the partitions whose owners the plan under way changes, those who take writes besides: the next owners, or,
-    /// after the switch, the former ones.
+    /// For partitions whose owners change under the plan under way, the other nodes that take writes: the next owners,
+    /// or, after the switch, the former ones.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub joint: BTreeMap<PartitionId, Vec<NodeId>>,
     /// All nodes.
@@ -47,7 +47,7 @@ pub struct Topology {
     pub stores: BTreeMap<StoreName, TopologyStore>,
 }
 
-/// A node, for those who send requests.
+/// A node, for clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopologyNode {
     /// The revision of its record.
@@ -64,7 +64,7 @@ pub struct TopologyNode {
     pub live: bool,
 }
 
-/// A store, for those who send requests.
+/// A store, for clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopologyStore {
     /// The revision of its record.
@@ -73,17 +73,17 @@ pub struct TopologyStore {
     pub id: u16,
     /// Its kind.
     pub kind: StoreKind,
-    /// The version to be asked for; `None` before the first was swapped in.
+    /// The version to read; `None` before the first was swapped in.
     pub current: Option<VersionNumber>,
-    /// How many records the current version has, as its manifest says.
+    /// How many records the current version has, according to its manifest.
     pub records: u64,
     /// How many of a partition's owners hold it: the first so many.
     pub replicas: u32,
-    /// Nodes that do not have the current version yet: not to be asked.
+    /// Nodes that do not have the current version yet: they must not be asked.
     pub late: BTreeSet<NodeId>,
     /// How many keys a second may be read through all routers, and through all nodes.
     pub read_keys_per_second: Option<u64>,
-    /// What else is said of a versioned store; `None` for others.
+    /// The settings of a versioned store; `None` for others.
     pub versioned: Option<VersionedSettings>,
 }
 
@@ -149,10 +149,9 @@ impl Topology {
         })
     }
 
-    /// What two know together, of whom one was told of the other's: the routing table, each node and each
-    /// store as the one knows them who has the later write of them. Which stores there are, and which nodes
-    /// and routers are alive, is as the one knows who has the latest write of all, or else as was told. What
-    /// is told of another cluster tells nothing.
+    /// Merges two topologies: the routing table, each node and each store are taken from the side with the later write
+    /// of them. The set of stores, and of live nodes and routers, is taken from the side with the latest write of all,
+    /// or else from `told`. A topology of another cluster is ignored.
     pub fn joined(&self, told: &Self) -> Self {
         if told.cluster != self.cluster {
             return self.clone();
@@ -183,8 +182,8 @@ impl Topology {
         joined
     }
 
-    /// The nodes that may be asked for a partition of a store, in the order of preference, whether or
-    /// not they are there.
+    /// The nodes that may be asked for a partition of a store, in the order of preference, whether or not they are
+    /// live.
     pub fn replicas<'a>(
         &'a self,
         store: &'a TopologyStore,
@@ -204,7 +203,7 @@ impl Topology {
     }
 }
 
-/// Those of a list of nodes that hold a store and may be asked for it.
+/// The nodes of a list that have a store and may be asked for it.
 fn holders<'a>(store: &'a TopologyStore, nodes: Option<&'a Vec<NodeId>>) -> impl Iterator<Item = NodeId> + 'a {
     let nodes = nodes.map_or(&[][..], Vec::as_slice).iter().copied();
     let holders = nodes.take(store.replicas as usize);
@@ -288,7 +287,7 @@ mod tests {
         }
     }
 
-    /// What somebody knows who sees the routing table, nodes and stores of different moments.
+    /// The topology of an observer that sees the routing table, nodes and stores of different moments.
     fn seen(history: &History, moments: [usize; 3]) -> Topology {
         let [table, nodes, stores] = moments.map(|at| &history.0[at % history.0.len()]);
         Topology {
@@ -341,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_of_no_later_write_is_told_who_is_alive() {
+    fn without_a_later_write_liveness_is_taken_from_the_other_side() {
         let known = &History::of(&[1]).0[1];
         let mut told = known.clone();
         told.nodes.values_mut().for_each(|node| node.live = false);

@@ -26,13 +26,13 @@ pub struct Revised<T> {
 /// Decisions trust a view: it has all entries, and for one process it never goes back in time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterView {
-    /// Whether it is what the process remembers of an earlier life, while the coordination service
-    /// cannot be reached. It may be old: versions are served by it, and none is fetched or dropped.
+    /// Whether it is the process's memory from an earlier run, while the coordination service cannot be reached. It may
+    /// be old: versions are served by it, and none is fetched or dropped.
     pub remembered: bool,
     /// Whether the entries of some stores could not be understood. Those that are not here may be there: nothing is
     /// dropped for want of them.
     pub is_partial: bool,
-    /// What is true for ever; `None` before the cluster was made.
+    /// The constant properties; `None` before the cluster was made.
     pub cluster: Option<ClusterRecord>,
     /// The routing table; `None` before there are enough nodes.
     pub routing: Option<Revised<RoutingTable>>,
@@ -49,7 +49,7 @@ pub struct ClusterView {
     pub stores: BTreeMap<StoreName, Revised<StoreRecord>>,
     /// The stores that were dropped last, by their numbers.
     pub dropped: BTreeMap<u16, Revised<DroppedStore>>,
-    /// What nodes say of their replicas.
+    /// The reports of nodes about their replicas.
     pub reports: BTreeMap<NodeId, ReportRecord>,
 }
 
@@ -60,8 +60,7 @@ impl ClusterView {
         record.is_some_and(|node| self.announcements.contains_key(&node.record.identity))
     }
 
-    /// How many replicas a store has: what its operator said, or as the cluster has, and never more
-    /// than that.
+    /// How many replicas a store has: the operator's number, or the cluster's, and never more than that.
     pub fn replicas(&self, store: &StoreRecord) -> usize {
         let cluster = self.cluster.as_ref();
         let cluster = cluster.map_or(1, |cluster| cluster.placement.replicas(cluster.replicas));

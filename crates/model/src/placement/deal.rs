@@ -23,7 +23,7 @@ impl Together {
         }
     }
 
-    /// How often `one` stands with those of a list.
+    /// How often `one` shares a list with the members of a list.
     fn with(&self, list: &[usize], one: usize) -> u32 {
         let row = &self.counts[one * self.takers..][..self.takers];
         list.iter().map(|&other| u32::from(row[other])).sum()
@@ -44,24 +44,24 @@ impl Together {
     }
 }
 
-/// What is dealt.
+/// The input of a deal.
 #[derive(Debug)]
 pub(super) struct Deal<'a> {
-    /// Who takes.
+    /// The nodes that take.
     pub takers: &'a [usize],
     /// How many lists each taker shall stand in: as many as `takers`. At most the number of lists.
     pub quotas: &'a [u64],
     /// How many takers each list shall have. They sum to the quotas, and differ by one at most: so there
     /// is always a way.
     pub demands: &'a [usize],
-    /// What takers give up first, if they have too many. What is in no pile is left to the last.
+    /// What takers give up first, if they have too many. Lists in no pile come last.
     pub piles: Vec<Pile>,
 }
 
 /// Places in lists that a taker may give up. Of several piles of one taker, it gives from the highest.
 #[derive(Debug)]
 pub(super) struct Pile {
-    /// Whose it is.
+    /// The taker that has it.
     pub taker: usize,
     /// How high it is. It sinks with each place that is given up, whether or not that is all it consists of.
     pub height: u64,
@@ -78,8 +78,8 @@ impl Pile {
 }
 
 impl Deal<'_> {
-    /// Deals, beginning from what is held now: lists may lack takers, and takers have too many. Adds what
-    /// it deals to `lists`, which may name others already.
+    /// Deals, beginning with the current lists: lists may lack takers, and takers may have too many. Adds the result to
+    /// `lists`, which may name others already.
     pub(super) fn onto(self, lists: &mut [Vec<usize>], held: Vec<Vec<usize>>, together: &mut Together) {
         let quota_of = |&taker: &usize| {
             let at = self.takers.iter().position(|&t| t == taker);
@@ -117,13 +117,13 @@ struct Table<'a> {
     /// By taker.
     quotas: Vec<u64>,
     quota_max: u64,
-    /// By taker: how many lists it stands in.
+    /// For each taker, the number of its lists.
     loads: Vec<u64>,
-    /// Who else is in the lists, dealt before.
+    /// Members of the lists that were dealt before.
     others: &'a [Vec<usize>],
     together: &'a mut Together,
     lists: Vec<Vec<usize>>,
-    /// What was there before: what is in it should stay.
+    /// The lists before: their members should stay.
     held: Vec<Vec<usize>>,
 }
 
@@ -156,14 +156,14 @@ impl Table<'_> {
         self.loads[taker] -= 1;
     }
 
-    /// Who should stand in this list next: who has least of its quota, then who stands least with those
-    /// already there, then whoever is next in turn.
+    /// The next taker for this list: the one with the least of its quota, then the one that least often shares a list
+    /// with those already there, then the next in turn.
     fn choice(&self, at: usize) -> Option<usize> {
         let turn = |index: usize| (index + self.takers.len() - at % self.takers.len()) % self.takers.len();
         let candidates = self.takers.iter().enumerate();
         let lacking = candidates.filter(|&(_, &taker)| self.lacks(taker) && !self.lists[at].contains(&taker));
-        // How often each was dealt to, in rounds of the taker with the largest quota: within one round,
-        // whoever stands least with the others is free to be chosen.
+        // How often each was dealt to, in rounds of the taker with the largest quota: within one round, the taker that
+        // least often shares a list with the others may be chosen.
         let round = |taker: usize| self.loads[taker] * self.quota_max / self.quotas[taker];
         let with = |t: usize| self.together.with(&self.lists[at], t) + self.together.with(&self.others[at], t);
         let best = lacking.min_by(|&(i, &a), &(j, &b)| {
@@ -183,7 +183,7 @@ impl Table<'_> {
         }
     }
 
-    /// Takes from who has too many.
+    /// Takes from takers that have too many.
     fn level(&mut self, mut piles: Vec<Pile>) {
         let has_too_many = |table: &Self, taker: usize| table.loads[taker] > table.quotas[taker];
         piles.sort_by_key(|pile| pile.taker);
@@ -194,7 +194,8 @@ impl Table<'_> {
                 let Some(highest) = filled.max_by_key(|pile| pile.level()) else {
                     break;
                 };
-                // Whom a list cannot give to now, it cannot later: nobody comes to lack anything.
+                // A taker that a list cannot give to now, it cannot give to later either: no taker comes to lack
+                // anything.
                 while let Some(at) = highest.lists.pop() {
                     if let (true, Some(taker)) = (self.lists[at].contains(&giver), self.choice(at)) {
                         self.remove(at, giver);
@@ -205,7 +206,7 @@ impl Table<'_> {
                 }
             }
         }
-        // Seldom anything is left: where all who lack something stand in each list of who has too many.
+        // Seldom anything is left: only if all takers that lack something are in each list of those that have too many.
         for at in 0..self.lists.len() {
             while let Some(giver) = self.lists[at].iter().copied().find(|&t| has_too_many(self, t)) {
                 self.remove(at, giver);
@@ -214,14 +215,14 @@ impl Table<'_> {
         }
     }
 
-    /// Adds a taker to a list, who passes on what it held elsewhere, and so on to one that lacks something;
-    /// of all such ways, one that takes the fewest away from where they were before.
+    /// Adds a taker to a list; it passes on one of its other lists, and so on, until a taker that lacks something is
+    /// reached. Of all such paths, takes one that moves the fewest from where they were before.
     fn fill_by_path(&mut self, start: usize) {
         let mut lists_of: Vec<Vec<usize>> = vec![Vec::new(); self.loads.len()];
         for (at, list) in self.lists.iter().enumerate() {
             list.iter().for_each(|&taker| lists_of[taker].push(at));
         }
-        // The least number of such takings on the way to each taker, and the list where it replaces whom.
+        // The least number of moves on the path to each taker, and the list and the taker that it replaces there.
         let mut costs = vec![usize::MAX; self.loads.len()];
         let mut replaces: Vec<Option<(usize, usize)>> = vec![None; self.loads.len()];
         let mut queue = VecDeque::new();

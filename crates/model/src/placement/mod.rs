@@ -43,16 +43,15 @@ pub enum Placement {
     Ring,
     /// As a ring, spread over zones as evenly as possible.
     Zoned,
-    /// Nodes form groups, each group holds a complete copy, and partitions are dealt differently in
-    /// each group.
+    /// Nodes form groups, each group has a complete copy, and partitions are dealt differently in each group.
     Grouped,
-    /// Every node holds everything.
+    /// Every node has everything.
     All,
 }
 
 impl Placement {
-    /// How many nodes of a list hold a store whose operator did not say: what the cluster was made with,
-    /// or the whole list where the nodes that there are decide it (*grouped*: one in each group; *all*).
+    /// How many nodes of a list have a store whose operator set no number: the number that the cluster was made with,
+    /// or the whole list where the nodes determine it (*grouped*: one in each group; *all*).
     pub fn replicas(self, of_cluster: u32) -> u32 {
         match self {
             Self::Ring | Self::Zoned => of_cluster,
@@ -77,11 +76,11 @@ impl fmt::Display for Placement {
 pub struct Member {
     /// Its number.
     pub id: NodeId,
-    /// Where it stands: *zoned* spreads over zones.
+    /// Its zone: *zoned* spreads over zones.
     pub zone: String,
     /// Its group: *grouped* needs one.
     pub group: Option<String>,
-    /// How much it holds, relative to other nodes; 1 or more.
+    /// Its capacity, relative to other nodes; 1 or more.
     pub weight: u32,
 }
 
@@ -109,7 +108,7 @@ pub enum PlacementError {
         /// The node.
         node: NodeId,
     },
-    /// No replicas are asked for.
+    /// Zero replicas are requested.
     #[error("0 replicas hold nothing: ask for 1 or more")]
     NoReplicas,
     /// A node has no group.
@@ -125,7 +124,7 @@ pub enum PlacementError {
     TooFewGroups {
         /// How many groups there are.
         groups: usize,
-        /// How many replicas are asked for.
+        /// The requested number of replicas.
         replicas: u32,
     },
     /// The routing table would be too large to be stored.
@@ -156,9 +155,9 @@ pub fn place(
     arrange(policy, partitions, &[], replicas, members)
 }
 
-/// The plan that takes the owners of a table to these members with the fewest moves: a node that came takes
-/// its share, what a node that went held goes to the others. What may stay in place stays, at its rank if
-/// the first choices remain even.
+/// The plan that takes the owners of a table to these members with the fewest moves: a new node takes its share, and
+/// the partitions of a removed node go to the others. Replicas that may stay do so, at the same rank if the first
+/// choices remain even.
 ///
 /// # Errors
 /// Nodes, groups or replicas that cannot be placed.

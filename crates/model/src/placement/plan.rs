@@ -1,4 +1,4 @@
-//! A change of who holds what, before it is made: it can be shown, and compared.
+//! A change of owners, before it is made: it can be shown, and compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,26 +13,25 @@ use crate::partition::PartitionId;
 pub struct Move {
     /// The partition.
     pub partition: PartitionId,
-    /// Who gives it up once the plan is done; `None` where a replica is added.
+    /// The node that gives it up once the plan is done; `None` where a replica is added.
     pub from: Option<NodeId>,
-    /// Who fetches it; `None` where a replica is given up.
+    /// The node that fetches it; `None` where a replica is given up.
     pub to: Option<NodeId>,
 }
 
-/// What becomes of a routing table. [`RoutingTable::with_plan`](crate::RoutingTable::with_plan) begins it,
-/// with `owners`.
+/// A change of a routing table. [`RoutingTable::with_plan`](crate::RoutingTable::with_plan) begins it, with `owners`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The lists to come: for each partition its nodes, in the order of preference.
     pub owners: Vec<Vec<NodeId>>,
-    /// What has to move for it, in the order of partitions.
+    /// The moves that it requires, in the order of partitions.
     pub moves: Vec<Move>,
     /// Whether the lists differ at all: without a move, they may in their order.
     pub changes: bool,
 }
 
 impl Plan {
-    /// What leads from some lists to others.
+    /// The plan from some lists to others.
     pub(super) fn between(before: &[Vec<NodeId>], after: Vec<Vec<NodeId>>) -> Self {
         let mut moves = Vec::new();
         for (partition, (before, after)) in (0..).map(PartitionId::new).zip(before.iter().zip(&after)) {

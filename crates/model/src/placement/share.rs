@@ -3,7 +3,7 @@
 //! A share is the exact proportional one, rounded down or up. What is rounded up follows what is held
 //! now, so that a share that may stay as it is does.
 
-/// Who takes a share.
+/// A taker of a share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taker {
     /// In proportion to what.
@@ -12,7 +12,7 @@ pub(super) struct Taker {
     pub min: u64,
     /// The most that it takes.
     pub max: u64,
-    /// What it holds now.
+    /// Its present share.
     pub now: u64,
 }
 
@@ -24,8 +24,8 @@ pub(super) fn shares(total: u64, takers: &[Taker]) -> Vec<u64> {
     let mut shares = vec![0; takers.len()];
     let mut open: Vec<usize> = (0..takers.len()).collect();
     let mut left = total;
-    // Who would pass a bound is held to it, and the rest is divided again: the side that is passed by
-    // more in all first, since the other bounds may then no longer be passed.
+    // A taker beyond a bound is limited to it, and the rest is divided again: first on the side that exceeds its bounds
+    // by more in total, since the other bounds may then hold.
     loop {
         let weight: u64 = open.iter().map(|&i| takers[i].weight).sum();
         // How far a taker is moved by its bounds, times `weight`.
@@ -100,7 +100,7 @@ mod tests {
             for (taker, &share) in takers.iter().zip(&shares) {
                 prop_assert!((taker.min..=taker.max).contains(&share), "{share} of {taker:?}");
             }
-            // Nobody could give one to another and both come nearer to one level.
+            // No taker could give one to another so that both come nearer to one level.
             for (giver, &gives) in takers.iter().zip(&shares).filter(|(t, s)| **s > t.min) {
                 for (other, &gets) in takers.iter().zip(&shares).filter(|(t, s)| **s < t.max) {
                     prop_assert!((gives - 1) * other.weight <= (gets + 1) * giver.weight);

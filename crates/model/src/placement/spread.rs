@@ -171,7 +171,7 @@ impl<'a> Spread<'a> {
         (load << 32) / self.weights[node]
     }
 
-    /// How many lists each node stands in.
+    /// For each node, the number of its lists.
     fn loads(&self, lists: &[Vec<usize>]) -> Vec<u64> {
         let mut loads = vec![0; self.weights.len()];
         lists.iter().flatten().for_each(|&node| loads[node] += 1);

@@ -30,7 +30,7 @@ pub struct RoutingTable {
     partitions: PartitionCount,
     owners: Vec<Vec<NodeId>>,
     stage: Stage,
-    /// The epoch of the switch before the last one: since then nobody's owners changed but by the last.
+    /// The epoch of the switch before the last one: since then, only the last one changed owners.
     since: u64,
     moved: Option<Moved>,
 }
@@ -38,7 +38,7 @@ pub struct RoutingTable {
 /// How far the plan under way is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
-    /// There is none.
+    /// No plan.
     Idle,
     /// These are to own.
     Begun { next: Vec<Vec<NodeId>> },
@@ -89,7 +89,7 @@ pub enum RoutingTableError {
         /// The node.
         node: NodeId,
     },
-    /// It says who is next, and who was before the switch.
+    /// It names the next owners, and, after the switch, the former ones.
     #[error("the routing table names both the next owners of a plan and the former ones")]
     TwoStages,
     /// Its epochs are in no order that steps of plans come in.
@@ -97,9 +97,9 @@ pub enum RoutingTableError {
     Epochs {
         /// Its own.
         epoch: u64,
-        /// That of the switch before the last one.
+        /// The epoch of the switch before the last one.
         since: u64,
-        /// That of the last one.
+        /// The epoch of the last one.
         last: u64,
     },
 }
@@ -133,8 +133,8 @@ impl RoutingTable {
         Ok(table)
     }
 
-    /// The table once who is next has all: they own, and the plan waits until all former owners know. Itself if no
-    /// plan has begun, or this was done.
+    /// The routing table after the next owners have taken over; the plan waits until all former owners know. The same
+    /// table if no plan has begun, or the switch was made.
     pub fn switched(&self) -> Self {
         let Stage::Begun { next } = &self.stage else {
             return self.clone();
@@ -153,7 +153,8 @@ impl RoutingTable {
         table
     }
 
-    /// The table once its plan is over: who was next owns, and nobody else takes writes. Itself if there is no plan.
+    /// The table after its plan has finished: the next owners own, and no other node takes writes. The same table if
+    /// there is no plan.
     pub fn finished(&self) -> Self {
         let mut table = self.switched();
         if matches!(table.stage, Stage::Switched { .. }) {
@@ -163,7 +164,7 @@ impl RoutingTable {
         table
     }
 
-    /// The table with its plan given up. Itself if there is none, or there was the switch.
+    /// The table with its plan cancelled. The same table if there is no plan, or the switch was made.
     pub fn cancelled(&self) -> Self {
         let mut table = self.clone();
         if matches!(table.stage, Stage::Begun { .. }) {
@@ -183,7 +184,7 @@ impl RoutingTable {
         self.partitions
     }
 
-    /// The nodes that a partition is asked of, in the order of preference.
+    /// The nodes to ask for a partition, in the order of preference.
     pub fn owners(&self, partition: PartitionId) -> &[NodeId] {
         &self.owners[partition.get() as usize]
     }
@@ -231,8 +232,8 @@ impl RoutingTable {
         changed.map(|(partition, (joint, _))| (partition, joint.as_slice()))
     }
 
-    /// The nodes that take the writes of a partition besides its owners: those that are to own it, or did before the
-    /// switch, some of which may be owners, too. None if no plan that is under way changes the partition.
+    /// The nodes besides the owners that take the writes of a partition: the next owners, or the former ones after the
+    /// switch, some of which may be owners, too. `None` if no plan under way changes the partition.
     pub fn joint(&self, partition: PartitionId) -> Option<&[NodeId]> {
         let at = partition.get() as usize;
         let joint = &self.joint_lists()?[at];
@@ -246,8 +247,8 @@ impl RoutingTable {
         }
     }
 
-    /// The first epoch whose table names a partition's owners as this one does, as far as this one knows: who reads a
-    /// quorum by an earlier one may miss what was written by this.
+    /// The first epoch whose table names the same owners of a partition as this one, as far as this one knows: a quorum
+    /// read by an earlier table may miss writes by this one.
     pub fn reads_since(&self, partition: PartitionId) -> u64 {
         match &self.moved {
             Some(moved) if moved.partitions.contains(partition) => moved.at,
@@ -255,18 +256,18 @@ impl RoutingTable {
         }
     }
 
-    /// The first epoch by whose table a partition's writes go to all that this one names, as far as this one knows:
-    /// what is written to a quorum by an earlier one may be missed by who reads by this, or by the next.
+    /// The first epoch by whose table a partition's writes go to all nodes that this one names, as far as this one
+    /// knows: a quorum write by an earlier table may be missed by reads by this table, or the next.
     pub fn writes_since(&self, partition: PartitionId) -> u64 {
         match &self.stage {
             Stage::Begun { .. } if self.joint(partition).is_some() => self.epoch,
-            // From the beginning of a plan on they go to those who own after the switch, which is the next step.
+            // From the beginning of a plan on, writes also go to the owners after the switch, which is the next step.
             _ => (self.reads_since(partition) - 1).max(1),
         }
     }
 
-    /// Whether a node is to hold a partition of a store with so many replicas: as one of its first
-    /// owners, or as one of the first of the plan under way, before the switch or after it.
+    /// Whether a node must have a partition of a store with so many replicas: as one of its first owners, or as one of
+    /// the first of the plan under way, before the switch or after it.
     pub fn holds(&self, node: NodeId, partition: PartitionId, replicas: usize) -> bool {
         let among = |lists: &[Vec<NodeId>]| {
             lists[partition.get() as usize]
@@ -346,7 +347,7 @@ mod tests {
         assert_eq!(four().finished(), four());
     }
 
-    /// What becomes of a table: one step of a plan, or a new one.
+    /// A change of a table: one step of a plan, or a new one.
     fn step() -> impl Strategy<Value = (u8, Vec<Vec<NodeId>>)> {
         let list = Just([1, 2, 3, 4]).prop_shuffle().prop_map(|all| nodes(&all[..2]));
         (0..4u8, prop::collection::vec(list, 4))
@@ -386,7 +387,7 @@ mod tests {
                         prop_assert!(groups(known, partition).iter().all(|group| written.contains(group)));
                     }
                 }
-                // And one that the last plan did not change is no reason to refuse who has not heard of it.
+                // A switch that did not change the owners is no reason to refuse a node that does not know of it.
                 let former = tables.iter().rev().find(|table| table.epoch() + 3 == known.epoch());
                 if let Some(former) = former.filter(|former| !former.is_in_plan() && !known.is_in_plan()) {
                     let is_same = former.owners(partition) == known.owners(partition);

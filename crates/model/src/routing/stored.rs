@@ -1,8 +1,7 @@
-//! The routing table as it is stored: one JSON entry, of which the coordination service takes no more than 1 MiB. So
-//! owners are lists of numbers, and of a plan there are only the lists that it changes, and of the last one which those
-//! were.
+//! The routing table as it is stored: one JSON entry, which the coordination service limits to 1 MiB. So owners are
+//! lists of numbers; a plan stores only the lists that it changes, and the last plan only which lists it changed.
 //!
-//! What is read is checked: a table is never made of lists that are none.
+//! Input is checked: a table is never made of invalid lists.
 
 use std::collections::BTreeMap;
 

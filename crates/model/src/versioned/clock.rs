@@ -30,7 +30,7 @@ pub const ENTRIES_READ_MAX: usize = 1 << 16;
 /// Up to how many entries one is looked for from the beginning, and not by halves.
 const FEW_ENTRIES: usize = 8;
 
-/// How far ahead of the clock of who is given it a clock may be that a client gives back, in milliseconds: a day.
+/// How far a clock from a client may be ahead of the receiver's clock, in milliseconds: a day.
 pub const AHEAD_MS_MAX: u64 = 86_400_000;
 
 /// The highest counter that a clock may have that a client gives back: 2⁵³. Counters are times, or go up by one with
@@ -70,7 +70,7 @@ pub enum Causality {
     Concurrent,
 }
 
-/// What is seen of one replica.
+/// The writes seen of one replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockEntry {
     /// The replica.
@@ -81,7 +81,7 @@ pub struct ClockEntry {
     pub written_unix_ms: u64,
 }
 
-/// What has been seen of a key's writes. Cheap to clone while few replicas wrote.
+/// The writes of a key that have been seen. Cheap to clone while few replicas wrote.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct VectorClock {
     /// By replica, each once.
@@ -89,7 +89,7 @@ pub struct VectorClock {
 }
 
 impl VectorClock {
-    /// The clock of who has seen nothing.
+    /// The empty clock: no writes seen.
     pub fn new() -> Self {
         Self::default()
     }
@@ -99,7 +99,7 @@ impl VectorClock {
         self.entries.is_empty()
     }
 
-    /// What is seen of each replica, by replica.
+    /// The entry of each replica, in the order of replicas.
     pub fn entries(&self) -> &[ClockEntry] {
         &self.entries
     }
@@ -126,13 +126,13 @@ impl VectorClock {
         self.entries.iter().map(|entry| entry.written_unix_ms).max()
     }
 
-    /// Whether it may be one that a client was given, as far as can be told without the key's record.
+    /// Whether a client may have been given this clock, as far as can be seen without the key's record.
     ///
-    /// A made-up clock does no more than hide writes of its own key, for which the client that gives it needs the
-    /// right. It must not do so for ever: what follows it has a later time, and a higher counter.
+    /// A forged clock can only hide writes of its own key, for which the client needs the right. It must not do so for
+    /// ever: later writes get a later time, and a higher counter.
     ///
     /// # Errors
-    /// Times and counters that no replica has come to.
+    /// Times and counters that no replica has reached.
     pub fn check_given(&self, now_unix_ms: u64) -> Result<(), ContextError> {
         let ahead_ms = self
             .newest_unix_ms()
@@ -162,7 +162,7 @@ impl VectorClock {
         })
     }
 
-    /// How this clock stands to another. Times do not count.
+    /// Compares this clock to another. Times do not count.
     pub fn compare(&self, other: &Self) -> Causality {
         match (self.covers_all(other), other.covers_all(self)) {
             (true, true) => Causality::Equal,
@@ -172,7 +172,7 @@ impl VectorClock {
         }
     }
 
-    /// What either has seen: the least clock that covers both.
+    /// The least clock that covers both.
     #[must_use]
     pub fn merge(&self, other: &Self) -> Self {
         let mut entries = SmallVec::with_capacity(self.entries.len().max(other.entries.len()));
@@ -257,7 +257,7 @@ impl VectorClock {
         }
     }
 
-    /// The clock as bytes; none for the clock of who has seen nothing.
+    /// The clock as bytes; the empty clock has none.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if !self.is_empty() {
@@ -266,7 +266,7 @@ impl VectorClock {
         bytes
     }
 
-    /// The clock that these bytes are. No bytes are the clock of who has seen nothing.
+    /// Parses a clock. No bytes are the empty clock.
     ///
     /// # Errors
     /// Bytes that [`to_bytes`](Self::to_bytes) does not make.
@@ -280,7 +280,7 @@ impl VectorClock {
         Ok(clock)
     }
 
-    /// Goes past a clock without a look at what it says.
+    /// Skips a clock without parsing it.
     pub(super) fn skip(reader: &mut Reader<'_>) -> Result<(), RecordError> {
         let entries = reader.number()?;
         if entries > 0 {

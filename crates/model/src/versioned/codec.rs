@@ -53,15 +53,15 @@ pub enum RecordError {
         "a record of a versioned store has the checksum {found:016x} and not {expected:016x}: repair it from another replica"
     )]
     Checksum {
-        /// What follows from the bytes.
+        /// The checksum of the bytes.
         found: u64,
-        /// What they say.
+        /// The checksum that is stored in them.
         expected: u64,
     },
     /// They were not written by this program.
     #[error("a record of a versioned store is invalid, {reason}: repair it from another replica")]
     Invalid {
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
 }
@@ -98,7 +98,7 @@ impl Record {
         bytes
     }
 
-    /// What its checksum is of.
+    /// The part that the checksum covers.
     fn encode_body(&self, out: &mut impl Sink) {
         self.context.encode(out);
         varint::put(out, self.siblings.len() as u64);
@@ -164,9 +164,9 @@ impl Record {
         Ok(Self { context, siblings })
     }
 
-    /// The value of a record of which there is not more to know: it is one, which never ends, and nobody has added to it.
-    /// `None` for what is more, or is damaged, which [`decode`](Self::decode) tells; but its checksum is not looked at: for
-    /// bytes that an engine has in memory, or has checked as it read them.
+    /// The value of a record that consists of a single value, without expiry and without counter sums. `None` for other
+    /// records, or damaged ones; [`decode`](Self::decode) tells which. The checksum is not verified: for bytes that an
+    /// engine has in memory, or has verified as it read them.
     pub fn plain_value(encoded: &[u8]) -> Option<&[u8]> {
         let (mut reader, _) = opened(encoded).ok()?;
         VectorClock::skip(&mut reader).ok()?;
@@ -189,9 +189,9 @@ impl Record {
         VectorClock::read(&mut checked(bytes)?)
     }
 
-    /// What has been seen of a key, as a record of which nothing stayed: all that it takes to
-    /// [write](Self::write) over everything that these bytes have. Only their beginning is looked at, and their
-    /// checksum is not: for bytes that an engine has in memory, or has checked as it read them.
+    /// The context of a key, as a record without siblings: enough to [write](Self::write) over everything in these
+    /// bytes. Only their beginning is parsed, and the checksum is not verified: for bytes that an engine has in memory,
+    /// or has verified as it read them.
     ///
     /// # Errors
     /// A beginning that [`encode`](Self::encode) does not make.
@@ -203,13 +203,12 @@ impl Record {
         })
     }
 
-    /// What stands for an encoded record where replicas are compared: equal records have equal digests, and
-    /// others hardly ever.
+    /// The digest of an encoded record, for anti-entropy: equal records have equal digests, and others hardly ever.
     pub fn digest(encoded: &[u8]) -> u64 {
         xxh3_64(encoded.get(HEAD_BYTES..).unwrap_or(encoded))
     }
 
-    /// The [digest](Self::digest) that an encoded record says that it has, which is so unless it is damaged.
+    /// The [digest](Self::digest) that is stored in an encoded record, which is right unless the record is damaged.
     pub fn stated_digest(encoded: &[u8]) -> u64 {
         match opened(encoded) {
             Ok((_, checksum)) => checksum,
@@ -218,7 +217,7 @@ impl Record {
     }
 }
 
-/// What follows the head, and the checksum that it is said to have.
+/// The bytes after the head, and the stored checksum.
 fn opened(bytes: &[u8]) -> Result<(Reader<'_>, u64), RecordError> {
     let mut reader = Reader::new(bytes);
     let version = reader.byte()?;
@@ -230,7 +229,7 @@ fn opened(bytes: &[u8]) -> Result<(Reader<'_>, u64), RecordError> {
     Ok((reader, u64::from_le_bytes(*checksum)))
 }
 
-/// What follows the head, if that is right.
+/// The bytes after the head, if that is right.
 fn checked(bytes: &[u8]) -> Result<Reader<'_>, RecordError> {
     let (reader, expected) = opened(bytes)?;
     let found = xxh3_64(&bytes[HEAD_BYTES..]);

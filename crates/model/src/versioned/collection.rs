@@ -1,13 +1,13 @@
-//! When a deletion may be forgotten: once nothing can bring back what it stands for.
+//! Tombstone garbage collection: a deletion may be forgotten once no node can bring back what it deleted.
 //!
-//! A deletion, and a value that has expired, is kept as a record. A replica that has forgotten it takes an older
-//! write for a new one. So it is kept until all replicas have it and nothing older is on its way. Replicas
-//! forget one after the other: what one has forgotten already, another still tells it of in a comparison;
-//! it is [past](Horizon::is_past), and is not taken again.
+//! A deletion, and a value that has expired, is kept as a record. A replica that has forgotten it takes an older write
+//! for a new one. So it is kept until all replicas have it and nothing older is on its way. Replicas forget it one
+//! after the other. Anti-entropy may offer it again to a replica that has forgotten it; it is [past](Horizon::is_past),
+//! and is not taken again.
 
 use super::record::Record;
 
-/// What a replica knows when it looks for what may be forgotten in a partition.
+/// A replica's knowledge when it collects tombstones of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Horizon {
     /// The time, in milliseconds since 1970.
@@ -28,7 +28,7 @@ pub struct Horizon {
 pub enum Remembered {
     /// It has a value.
     HasValue,
-    /// What is deleted was so, or expired, less than the grace period ago.
+    /// The deletion or expiry is more recent than the grace period.
     InGrace,
     /// It was not found as it is before.
     IsNew,
@@ -41,8 +41,8 @@ pub enum Remembered {
 }
 
 impl Horizon {
-    /// Whether a record has no value, and for so long that other replicas may have forgotten it: it is not
-    /// taken from others where there is none.
+    /// Whether a record has no value, and for so long that other replicas may have forgotten it: a replica without the
+    /// record does not take it from others.
     pub fn is_past(&self, record: &Record) -> bool {
         record.is_deleted(self.now_unix_ms)
             && record.quiet_since_unix_ms().saturating_add(self.grace_ms) <= self.now_unix_ms

@@ -1,12 +1,11 @@
-//! Counters: numbers that many add to at once, of which no increment is lost and none counts twice.
+//! Counters: numbers with concurrent increments; none is lost and none counts twice.
 //!
-//! Each replica sums up what was added through it, in one sibling of its own: adding through it makes its
-//! last sum obsolete, and nothing else. So the sums of several replicas stand side by side, and the
-//! counter is what they come to. To set a counter makes obsolete the sums that were read. A replica that
-//! has not heard of that yet goes on with its sum, and then a part of it is obsolete and the rest is not:
-//! so who sets a counter writes down how far each sum had come.
+//! Each replica sums up what was added through it, in one sibling of its own: adding through it makes its last sum
+//! obsolete, and nothing else. So the sums of several replicas are siblings, and the counter is their total. Setting a
+//! counter makes obsolete the sums that were read. A replica that does not know that yet goes on with its sum, and then
+//! a part of it is obsolete and the rest is not: so the write that sets a counter contains each sum as it was read.
 //!
-//! A counter is the newest of what it was set to, and all that no setting has seen.
+//! A counter is the newest value that it was set to, and all additions that no setting has seen.
 
 use std::fmt::Write;
 
@@ -19,18 +18,18 @@ use super::write::{Change, Update};
 /// How many sums a setting of a counter remembers: the newest ones.
 pub const SEEN_MAX: usize = 1024;
 
-/// What a sibling is to a counter.
+/// A sibling's part in a counter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Count {
     /// A value or a deletion, as in any store: it has seen nothing that was added.
     #[default]
     Whole,
-    /// What was added through one replica: the value is the sum.
+    /// The sum added through one replica: the value is the total of these sums.
     Added {
         /// The counter of the first write that the sum has in it: which sum of the replica it is.
         since: u64,
     },
-    /// What the counter was set to; no value if it was deleted.
+    /// The value that the counter was set to; `None` if it was deleted.
     Set {
         /// The sums that it has made obsolete, as far as they had come: by replica and `since`.
         seen: Box<[Seen]>,
@@ -40,19 +39,19 @@ pub enum Count {
 /// How far a sum had come when a counter was set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seen {
-    /// Whose sum.
+    /// The replica of the sum.
     pub replica: ReplicaId,
     /// Which sum of the replica: the counter of its first write.
     pub since: u64,
     /// The counter of its last write that was seen.
     pub counter: u64,
-    /// What it was then.
+    /// The sum at that time.
     pub total: i64,
 }
 
 impl Update {
-    /// The update that sets a counter, or deletes it, for who has read this record: to be written over its
-    /// context. What is added before the write arrives, and was not read, stays.
+    /// The update that sets a counter, or deletes it, for a client that has read this record: to be written over its
+    /// context. Additions that arrive before the write, and were not read, stay.
     pub fn set_counter(read: &Record, value: Option<i64>, written_unix_ms: u64, expires_unix_ms: Option<u64>) -> Self {
         let sums = read.siblings.iter().filter_map(Seen::of);
         let earlier = read.siblings.iter().flat_map(earlier).copied();
@@ -103,13 +102,13 @@ pub(super) struct OwnSum {
     now_unix_ms: u64,
     /// When the counter ends to be there, if it is.
     pub(super) expiry: Option<Option<u64>>,
-    /// Which of its sums goes on, and what it comes to then. None if a new one is to be begun: there is none that
-    /// lives, or none that has room for more.
+    /// The sum that is continued, and its new value. `None` if a new one is to be begun: there is none that is not
+    /// expired, or none with room for more.
     pub(super) continued: Option<(u64, i64)>,
 }
 
 impl OwnSum {
-    /// What a replica does to add this much.
+    /// The replica's action to add this much.
     pub(super) fn of(local: &Record, replica: ReplicaId, by: i64, now_unix_ms: u64) -> Self {
         let sums = sums(local, now_unix_ms).map(|(_, sum)| sum);
         let mut own = sums.filter(|sum| sum.replica == replica);
@@ -131,7 +130,7 @@ impl OwnSum {
     }
 }
 
-/// What a counter was set to last, if that is there still.
+/// The value that a counter was last set to, if it is still there.
 fn base(record: &Record, now_unix_ms: u64) -> Option<&Sibling> {
     let set = record.siblings.iter();
     let set = set.filter(|sibling| !matches!(sibling.count, Count::Added { .. }));
@@ -156,7 +155,8 @@ pub(super) fn expiry(record: &Record, now_unix_ms: u64) -> Option<Option<u64>> {
     ends.max().map(|end| Some(end).filter(|&end| end != u64::MAX))
 }
 
-/// What a counter comes to; `None` if it is not there. One that was set to what is no number is that.
+/// The value of a counter; `None` if it does not exist. A counter that was set to something other than a number has
+/// that as its value.
 pub(super) fn value(record: &Record, now_unix_ms: u64) -> Option<Bytes> {
     let base = base(record, now_unix_ms).and_then(|sibling| sibling.value.as_ref());
     let mut total: Option<i128> = None;
@@ -176,12 +176,12 @@ pub(super) fn value(record: &Record, now_unix_ms: u64) -> Option<Bytes> {
             .map_or(0, |seen| i128::from(seen.total));
         total = Some(total.unwrap_or(0) + i128::from(sum.total) - obsolete);
     }
-    // Who adds refuses what is out of range, as far as it can see.
+    // The replica that adds refuses sums that are out of range, as far as it can see.
     let total = total?.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
     Some(text(total as i64))
 }
 
-/// A number as it stands in a value.
+/// A number in the form of a value.
 pub(super) fn text(number: i64) -> Bytes {
     let mut text = String::with_capacity(20);
     // A string takes all that is written to it.

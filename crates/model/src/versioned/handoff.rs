@@ -1,4 +1,4 @@
-//! Who keeps a write for a replica that does not take it: hinted handoff (DeCandia et al. 2007).
+//! Hinted handoff (DeCandia et al. 2007): the nodes that keep a write for a replica that does not take it.
 
 use smallvec::SmallVec;
 
@@ -57,7 +57,7 @@ pub fn hint_keepers(
         };
         (owners.contains(node), distance)
     };
-    // The nodes in a ring, of which each rank takes the first that it finds.
+    // The nodes in a ring, in which each rank takes the first that it finds.
     let ring = topology.nodes.range(first..).chain(topology.nodes.range(..first));
     let candidates = ring.filter(|(node, member)| member.live && **node != replica);
     let mut ranks: [SmallVec<[NodeId; KEEPERS_MAX]>; 6] = Default::default();

@@ -1,14 +1,13 @@
-//! What a replica stores under a key: the writes that nothing has made obsolete, and what has been seen.
+//! A replica's record of a key: the writes that are not obsolete, and the context.
 //!
-//! Each value has the [dot](Dot) of its write, and the record a clock that covers these and all writes that
-//! they made obsolete: dotted version vectors (Almeida, Baquero, Gonçalves, Preguiça and Fonte 2012). A
-//! plain vector clock for each value would lose one of two writes that came to one replica with one
-//! context.
+//! Each value has the [dot](Dot) of its write, and the record a clock that covers these and all writes that they made
+//! obsolete: dotted version vectors (Almeida, Baquero, Gonçalves, Preguiça and Fonte 2012). A plain vector clock for
+//! each value would lose one of two writes that came to one replica with one context.
 //!
-//! Records form a join semilattice: [`merge`](Record::merge) is commutative, associative and idempotent. So
-//! replicas that have got the same writes, in any order and any number of times, have equal records, and
-//! equal records are equal bytes. Only a clock that was pruned breaks this: a write that one replica has
-//! forgotten to be obsolete comes back as a sibling if another still has it. No write is lost by it.
+//! Records form a join semilattice: [`merge`](Record::merge) is commutative, associative and idempotent. So replicas
+//! that have got the same writes, in any order and any number of times, have equal records, and equal records are equal
+//! bytes. Only a pruned clock breaks this: an obsolete write whose entry one replica has pruned comes back as a sibling
+//! if another still has it. No write is lost by it.
 
 use std::cmp::Ordering;
 
@@ -52,7 +51,7 @@ pub struct Sibling {
     pub expires_unix_ms: Option<u64>,
     /// The value; `None` for a deletion (a tombstone).
     pub value: Option<Bytes>,
-    /// What it is to a counter.
+    /// Its part in a counter.
     pub count: Count,
 }
 
@@ -72,13 +71,13 @@ impl Sibling {
     ///
     /// Who deletes what was written through another node in the same millisecond means what is there.
     pub(super) fn age(&self) -> (u64, bool, Dot) {
-        // A value that was dropped once it had expired is none: not all replicas have dropped it yet.
+        // A value that was dropped after it expired is not a deletion: not all replicas have dropped it yet.
         let is_deletion = self.value.is_none() && self.expires_unix_ms.is_none();
         (self.written_unix_ms, is_deletion, self.dot)
     }
 }
 
-/// What a replica stores under a key. The default is that of a key that was never written.
+/// A replica's record of a key. The default is that of a key that was never written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Record {
     /// Covers the dots of the siblings, and those of all writes that are obsolete.
@@ -88,7 +87,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// What has been seen of the key's writes. A write with this context makes the siblings obsolete.
+    /// The context: the writes of the key that have been seen. A write with this context makes the siblings obsolete.
     pub fn context(&self) -> &VectorClock {
         &self.context
     }
@@ -120,8 +119,8 @@ impl Record {
         times.max().or(self.context.newest_unix_ms()).unwrap_or(0)
     }
 
-    /// The time of the oldest sibling, in milliseconds since 1970: no deletion of what is in here is older. That of
-    /// the newest write seen if there is none, and 0 if nothing was ever written.
+    /// The time of the oldest sibling, in milliseconds since 1970: no deletion in here is older. Without siblings, that
+    /// of the newest write seen, and 0 if nothing was ever written.
     pub fn oldest_unix_ms(&self) -> u64 {
         let times = self.siblings.iter().map(|sibling| sibling.written_unix_ms);
         times.min().or(self.context.newest_unix_ms()).unwrap_or(0)
@@ -132,9 +131,9 @@ impl Record {
         self.siblings.iter().filter_map(|sibling| sibling.expires_unix_ms).min()
     }
 
-    /// This record without the values that have expired by a time, which nobody reads any more: their siblings stay,
-    /// as deletions do. `None` if there are none. A record that has a value merged with one that has dropped it has
-    /// dropped it too. Not of counters, whose sums are short and tell of each other.
+    /// This record without the values that have expired by a time, which are no longer read: their siblings stay, as
+    /// deletions do. `None` if there are none. Merging a record that has a value with one that has dropped it drops the
+    /// value. Not for counters, whose sums are short and depend on each other.
     pub fn without_expired(&self, now_unix_ms: u64) -> Option<Self> {
         let drops = |sibling: &Sibling| {
             sibling.count == Count::Whole && sibling.value.is_some() && sibling.has_expired(now_unix_ms)
@@ -155,8 +154,7 @@ impl Record {
         values.map(Bytes::len).sum()
     }
 
-    /// What follows from both records: the join. A write stays if both have it, or if one has it and the
-    /// other has not seen it.
+    /// The merge of both records. A write stays if both have it, or if one has it and the other has not seen it.
     #[must_use]
     pub fn merge(&self, other: &Self) -> Self {
         let mut siblings = SmallVec::new();
@@ -171,8 +169,8 @@ impl Record {
             match order {
                 Ordering::Less => siblings.extend(mine.first().filter(|a| !other.context.covers(a.dot)).cloned()),
                 Ordering::Greater => siblings.extend(theirs.first().filter(|b| !self.context.covers(b.dot)).cloned()),
-                // They are equal, unless the value of one has expired and was dropped, which is less than any; or
-                // somebody made up a dot: then all replicas take the same one.
+                // They are equal, unless the value of one has expired and was dropped (then that one is less than any),
+                // or a client forged a dot: then all replicas choose the same one.
                 Ordering::Equal => siblings.extend(mine.first().min(theirs.first()).cloned()),
             }
             mine = &mine[usize::from(order.is_le())..];
@@ -191,10 +189,10 @@ impl Record {
         self.merge(other) == *self
     }
 
-    /// Forgets all siblings but the latest, if they are as many as a record may have, or of more than
-    /// [`SHADOWED_BYTES_MAX`] bytes: for stores that resolve by the latest, whose readers are shown no other. So
-    /// many who write one key at once find room there, and the record stays short. What is forgotten is still
-    /// seen: replicas that have it forget it when they merge this record.
+    /// Forgets all siblings but the latest, if there are as many as a record may have, or more than
+    /// [`SHADOWED_BYTES_MAX`] bytes: for stores that resolve by the latest, whose readers see no other. So many
+    /// concurrent writers find room, and the record stays short. Forgotten siblings still count as seen: replicas that
+    /// have them forget them when they merge this record.
     pub fn forget_shadowed(&mut self) {
         let is_long = self.siblings.len() >= SIBLINGS_MAX || self.value_bytes() > SHADOWED_BYTES_MAX;
         if self.siblings.len() > 1 && is_long {

@@ -1,16 +1,16 @@
-//! Who writes: replicas, and the dots by which their writes are told apart for ever.
+//! The authors of writes: replicas, and the dots that permanently identify their writes.
 
 use std::fmt;
 
 use crate::node::NodeId;
 
-/// Who counts writes: a node, and the incarnation of its data. A node that lost its disk, or that might
-/// have lost its last writes, counts anew under another incarnation, so that no dot is given twice.
+/// The author of writes: a node, and the incarnation of its data. A node that lost its disk, or may have lost its last
+/// writes, counts anew under another incarnation, so that no dot is given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReplicaId {
     /// The node.
     pub node: NodeId,
-    /// Which of its lives. Numbers are drawn by lot: none says which of two was earlier.
+    /// Its incarnation. Numbers are random: they do not show which of two was earlier.
     pub incarnation: u32,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for ReplicaId {
 /// One write of one replica to one key. No two writes to a key ever have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Dot {
-    /// Who wrote.
+    /// The author.
     pub replica: ReplicaId,
     /// The number of the write, from 1. It grows with every write of the replica to a key, by any step.
     pub counter: u64,
@@ -61,16 +61,14 @@ impl DotSource {
         self.replica
     }
 
-    /// No counter above this one was given out but to keys of which a higher one had been seen.
+    /// A higher counter was only given out for keys for which a higher one had been seen.
     pub fn last(&self) -> u64 {
         self.last
     }
 
-    /// A dot for a key of which this replica's counters up to `seen` are known; `None` when they are used
-    /// up.
+    /// A dot for a key whose known counters of this replica go up to `seen`; `None` when they are used up.
     ///
-    /// What was seen does not raise [`last`](Self::last): a context that a client made up spoils its own
-    /// key at most.
+    /// `seen` does not raise [`last`](Self::last): a context that a client forged spoils its own key at most.
     pub(super) fn next(&mut self, seen: u64, now_unix_ms: u64) -> Option<Dot> {
         let next = self.last.max(now_unix_ms.min(COUNTER_MAX).saturating_sub(1)) + 1;
         let counter = next.max(seen.saturating_add(1));

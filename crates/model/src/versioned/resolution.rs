@@ -1,4 +1,4 @@
-//! What a key is to those who ask for one value, when several were written and none knew of the other.
+//! How concurrent values of a key become one, for readers that want one value.
 
 use std::collections::HashSet;
 
@@ -13,20 +13,20 @@ words! {
     /// How a store resolves siblings when it is read. Nothing is written by that: the siblings stay until a
     /// write makes them obsolete.
     Resolution "resolution":
-    /// The latest: by causality, then by time, then deletions before values, then by dot. The others are lost to
-    /// those who do not ask for all.
+    /// The latest: by causality, then by time, then deletions before values, then by dot. Readers that do not ask for
+    /// all siblings do not see the others.
     #[default]
     Latest = "latest",
     /// All of them, equal ones once: the client decides.
     All = "all",
-    /// JSON arrays as sets: what is in any of them, in the order of the latest. An element that one removed
-    /// while another wrote an array with it is there still. What is no array is resolved as the latest.
+    /// JSON arrays as sets: the elements of all of them, in the order of the latest. An element that one client removed
+    /// while another wrote an array with it stays. If a value is not an array, the latest is taken.
     Set = "set",
     /// Whole numbers that are added to: none that was added is lost, and none counts twice.
     Counter = "counter",
 }
 
-/// What a key is, to those who ask for its value.
+/// The value of a key for readers that want one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resolved {
     /// Its value; none if it is not there. Several only where the store leaves it to the client
@@ -43,7 +43,7 @@ impl Resolved {
     }
 }
 
-/// What a record is at this time, as its store resolves it.
+/// The value of a record at this time, as its store resolves it.
 pub fn resolve(record: &Record, resolution: Resolution, now_unix_ms: u64) -> Resolved {
     let Some(latest) = record.siblings().iter().max_by_key(|sibling| sibling.age()) else {
         return Resolved::default();
@@ -101,7 +101,7 @@ fn longest(living: &[&Sibling]) -> Option<u64> {
     expires.max().filter(|&expires| expires != u64::MAX)
 }
 
-/// The elements of all arrays; `None` if there is one that is none.
+/// The elements of all arrays; `None` if a value is not an array.
 fn union(living: &[&Sibling]) -> Option<Bytes> {
     let [_, ..] = living else { return None };
     let mut known = HashSet::new();

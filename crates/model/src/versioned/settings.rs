@@ -1,5 +1,5 @@
-//! What an operator says of a versioned store: how many replicas answer and acknowledge, what becomes of
-//! writes to replicas that are away, and how values are kept.
+//! An operator's settings of a versioned store: how many replicas must answer and acknowledge, where writes for absent
+//! replicas are kept, and how values are stored.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,9 +26,9 @@ pub struct VersionedSettings {
     pub preferred_reads: u32,
     /// How many replicas are waited for a little when W have the write; W or more.
     pub preferred_writes: u32,
-    /// Who keeps a write for a replica that is away.
+    /// Which node keeps a write for an absent replica.
     pub handoff: Handoff,
-    /// Whether a write that is kept for a replica by a node that is none counts as one that has it.
+    /// Whether a hint on a node that is not a replica counts towards the write quorum.
     pub sloppy: bool,
     /// In how many other zones than the coordinator's a replica must answer a read.
     pub zone_reads: u32,
@@ -36,9 +36,9 @@ pub struct VersionedSettings {
     pub zone_writes: u32,
     /// Where replicas keep the records.
     pub engine: EngineKind,
-    /// What a write has survived when it is acknowledged.
+    /// What an acknowledged write survives.
     pub durability: Durability,
-    /// What several concurrent values are to those who ask for one.
+    /// How concurrent values become one.
     pub resolution: Resolution,
     /// How long a value is there when its writer does not say, in milliseconds; `None` for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,15 +46,15 @@ pub struct VersionedSettings {
     /// How long a deletion is remembered, in milliseconds. A node that was away for longer may bring back what
     /// was deleted meanwhile, if it is not given all data anew.
     pub tombstone_grace_ms: u64,
-    /// How many keys a second may be written through all coordinators together; no limit unless said.
+    /// How many keys a second may be written through all coordinators together; no limit by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_keys_per_second: Option<u64>,
 }
 
 words! {
-    /// Who keeps a write for a replica that is away, as a hint, and brings it when that is back.
+    /// Which node keeps a write for an absent replica, as a hint, and delivers it later.
     Handoff "handoff":
-    /// Nobody: it gets the write when replicas are compared.
+    /// No node: the replica gets the write by anti-entropy.
     None = "none",
     /// Always the same nodes for one that is away: those that follow it by number.
     #[default]
@@ -82,7 +82,7 @@ words! {
 }
 
 words! {
-    /// What a write has survived when it is acknowledged, on each replica that counts.
+    /// What an acknowledged write survives, on each replica that counts.
     Durability "durability":
     /// The end of the process: it is in the operating system's copy of the log.
     #[default]
@@ -91,7 +91,7 @@ words! {
     Fsync = "fsync",
 }
 
-/// What is to be other than it was in the settings of a store; what is `None` stays.
+/// A change of a store's settings; `None` leaves a field as it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VersionedChange {
     /// See [`VersionedSettings::reads`]. The preferred reads follow, unless they were set apart.
@@ -132,17 +132,17 @@ pub enum SettingsError {
     Quorum {
         /// Which setting.
         what: &'static str,
-        /// What it is.
+        /// The given number.
         given: u32,
         /// How many replicas there are.
         replicas: u32,
     },
-    /// Fewer would be asked than must answer.
+    /// Fewer replicas would be asked than must answer.
     #[error("{what} {given}: use {required} to {replicas}, not fewer than must answer")]
     Preferred {
         /// Which setting.
         what: &'static str,
-        /// What it is.
+        /// The given number.
         given: u32,
         /// How many must answer.
         required: u32,
@@ -154,7 +154,7 @@ pub enum SettingsError {
     Zones {
         /// Which setting.
         what: &'static str,
-        /// What it is.
+        /// The given number.
         given: u32,
         /// The most that is possible.
         most: u32,
@@ -169,7 +169,7 @@ pub enum SettingsError {
     Time {
         /// Which setting.
         what: &'static str,
-        /// What it is, in milliseconds.
+        /// The given time, in milliseconds.
         given_ms: u64,
         /// The least, in milliseconds.
         least_ms: u64,
@@ -182,7 +182,7 @@ pub enum SettingsError {
 }
 
 impl VersionedSettings {
-    /// How long a deletion is remembered unless the operator says otherwise: ten days.
+    /// The default of how long a deletion is remembered: ten days.
     pub const TOMBSTONE_GRACE_MS_DEFAULT: u64 = 10 * 24 * 3600 * 1000;
     /// The shortest time for which a deletion can be remembered: a second.
     pub const TOMBSTONE_GRACE_MS_MIN: u64 = 1000;
@@ -239,7 +239,7 @@ impl VersionedSettings {
         }
     }
 
-    /// That a store with so many replicas, of a cluster with nodes in so many zones, can have these settings.
+    /// Checks that a store with so many replicas, in a cluster with nodes in so many zones, can have these settings.
     ///
     /// # Errors
     /// The first setting that is not possible.

@@ -76,9 +76,8 @@ impl HashTree {
         xor(&self.leaves)
     }
 
-    /// The hashes of the 16 nodes below a node: of those keys whose hashes begin with the first `bits` of which
-    /// `node` is the number, by their next four bits. `None` for a node that there is not, or that has no
-    /// leaves four bits below.
+    /// The hashes of the 16 nodes below a node: `node` is the number formed by the first `bits` of its keys' hashes,
+    /// and the next four bits select the child. `None` if the node does not exist, or has no leaves four bits below.
     pub fn children(&self, bits: u8, node: u32) -> Option<[u64; 16]> {
         let is_there = bits <= self.leaf_bits - 4 && u64::from(node) >> bits == 0;
         if !is_there {
@@ -98,8 +97,8 @@ fn xor(hashes: &[u64]) -> u64 {
     hashes.iter().fold(0, |all, hash| all ^ hash)
 }
 
-/// What stands for a record in the hash of every node above it: a node is the exclusive or of these. Key and digest go through a mixing of bits (splitmix64, Steele, Lea and
-/// Flood 2014): else two keys that have exchanged their records would cancel out.
+/// The contribution of a record to the hash of every node above it: a node is the exclusive or of these. Key and digest
+/// are mixed (splitmix64, Steele, Lea and Flood 2014): otherwise two keys with exchanged records would cancel out.
 pub fn record_hash(key_hash: u64, digest: u64) -> u64 {
     let mix = |mut bits: u64| {
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

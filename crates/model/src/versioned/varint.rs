@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         Ok((number >> 1) as i64 ^ -((number & 1) as i64))
     }
 
-    /// That nothing is left.
+    /// Checks that nothing is left.
     pub(super) fn end(&self) -> Result<(), RecordError> {
         match self.left() {
             0 => Ok(()),

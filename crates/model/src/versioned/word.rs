@@ -9,8 +9,7 @@ pub struct WordError {
     pub(super) known: String,
 }
 
-/// Declares an enumeration whose values have names: its type, what it is called, and each value with its
-/// name.
+/// Declares an enumeration with named values: its type, its description, and the name of each value.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident $what:literal: $($(#[$variant_doc:meta])* $variant:ident = $word:literal),* $(,)?) => {
         $(#[$doc])*

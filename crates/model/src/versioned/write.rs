@@ -11,13 +11,13 @@ use super::replica::{DotSource, ReplicaId};
 /// The latest time that a write may have, in milliseconds since 1970: the end of the year 9999.
 pub const TIME_UNIX_MS_MAX: u64 = 253_402_300_799_999;
 
-/// What a write makes obsolete.
+/// The writes that a write makes obsolete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over<'a> {
-    /// What this clock covers, and nothing else: for clients that have read, and say what.
+    /// Those that this clock covers, and nothing else: for clients that send a context.
     Context(&'a VectorClock),
-    /// What this clock covers and all that the replica has: for clients that say nothing. The clock has
-    /// what other replicas have seen.
+    /// Those that this clock covers and all that the replica has: for clients that send no context. The clock is the
+    /// merged context of other replicas.
     All(&'a VectorClock),
     /// All; and only if the replica has seen nothing that this clock does not cover: for clients that
     /// change what they have read.
@@ -33,35 +33,34 @@ impl<'a> Over<'a> {
     }
 }
 
-/// What is to become of a key.
+/// A write to a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Update {
-    /// When, in milliseconds since 1970, by the clock of who sends it. What it makes obsolete may be newer:
-    /// then it gets a later time.
+    /// The time, in milliseconds since 1970, by the sender's clock. If the write makes a newer one obsolete, it gets a
+    /// later time.
     pub written_unix_ms: u64,
     /// When it ends to be there, in milliseconds since 1970; `None` for never.
     pub expires_unix_ms: Option<u64>,
-    /// What.
+    /// The change.
     pub change: Change,
 }
 
-/// What a write does.
+/// The change that a write makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// The key has this value.
     Put(Bytes),
     /// The key is gone.
     Delete,
-    /// More, or less if it is negative: for stores that resolve counters. It makes nothing obsolete, and
-    /// never conflicts, whatever it is said to be [`Over`]. A counter that is there ends when it would have
-    /// ended; the update says only when one does that it begins. Not to be sent again to another replica
-    /// when it is not known what became of it: it would count twice.
+    /// Adds, or subtracts if negative: for stores that resolve counters. It makes nothing obsolete, and never
+    /// conflicts, whatever [`Over`] says. An existing counter keeps its expiry; the expiry in the update only applies
+    /// to a new counter. Must not be resent to another replica when its outcome is unknown: it would count twice.
     Add(i64),
     /// The counter is this, or gone: see [`Update::set_counter`].
     SetCounter {
         /// The number; `None` for none.
         value: Option<i64>,
-        /// What had been added by each replica.
+        /// The sums of all replicas.
         seen: Box<[Seen]>,
     },
 }
@@ -155,14 +154,14 @@ impl Record {
                 written_unix_ms: given_unix_ms,
             });
         }
-        // Who adds has seen nothing: a clock would hide what it covers and is not here.
+        // An addition uses an empty clock: another clock would hide writes that it covers and that are not here.
         let nothing = VectorClock::new();
         let (over, sum) = match change {
             Change::Add(by) => {
                 let sum = OwnSum::of(local, replica, by, given_unix_ms);
                 (Over::Context(&nothing), Some(sum))
             }
-            // What was added meanwhile, and is not in what was seen, stays.
+            // Concurrent additions that were not read stay.
             Change::SetCounter { .. } if matches!(over, Over::All(_)) => (Over::Context(over.clock()), None),
             Change::SetCounter { .. } | Change::Put(_) | Change::Delete => (over, None),
         };

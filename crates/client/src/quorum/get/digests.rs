@@ -1,4 +1,5 @@
-//! Replicas that have told the digest of their record alone: they are counted as soon as another one has told that record.
+//! Replicas that answered only the digest of their record: they count as soon as another replica has answered that
+//! record.
 
 use fondaco_model::NodeId;
 use fondaco_model::versioned::Record;
@@ -9,11 +10,11 @@ use crate::operation::Moment;
 use crate::quorum::no_quorum::ReplicaFailure;
 
 impl Get {
-    /// The digest of what one replica holds under a key has come. Returns what is wrong with it, if something is.
+    /// Takes the digest of one replica's record of a key. Returns the failure, if there is one.
     pub(super) fn take_digest(&mut self, key: usize, node: NodeId, digest: &[u8]) -> Result<(), ReplicaFailure> {
         let digest = <[u8; 8]>::try_from(digest).map_err(|_| ReplicaFailure::Nonsense)?;
         let state = &mut self.states[key];
-        // Who makes up no quorum may as well be left out, and who was asked twice counts once.
+        // A node that does not count towards the quorum may be left out, and a node that was asked twice counts once.
         let is_counted = state.answers.iter().any(|answer| answer.node == node);
         let has_told = state.told.iter().any(|(told, _)| *told == node);
         if !is_counted && !has_told && !state.former.contains(&node) {
@@ -23,7 +24,7 @@ impl Get {
         Ok(())
     }
 
-    /// Takes those who have told the digest of a record that is known by now for answers.
+    /// Counts the replicas whose digest belongs to a known record as answers.
     pub(super) fn count_digests(&mut self, keys: &[u32]) {
         for &key in keys {
             for (node, digest) in std::mem::take(&mut self.states[key as usize].told) {
@@ -43,8 +44,8 @@ impl Get {
         }
     }
 
-    /// Asks those who have told the digest of another record for it. As long as no record is known, and somebody is to
-    /// tell one, they are waited with.
+    /// Asks replicas whose digest belongs to an unknown record for that record. It waits with this while no record is
+    /// known and a replica is still expected to answer one.
     pub(super) fn ask_for_others(&mut self, keys: &[u32], moment: &Moment<'_>) {
         let mut wanted = Wanted::new();
         for &key in keys {

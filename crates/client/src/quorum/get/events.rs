@@ -1,4 +1,4 @@
-//! What a read is told from outside: answers, failures, newer topologies, the time.
+//! The events of a read: answers, failures, newer topologies, the time.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,12 +20,12 @@ use crate::quorum::replicas::Store;
 use crate::read::Failure;
 
 impl Get {
-    /// What one replica holds under a key has come. Returns what is wrong with it, if something is. The key fails if
-    /// there is no room for it.
+    /// Takes one replica's record of a key. Returns the failure, if there is one. The key fails if the record exceeds
+    /// the memory limit.
     fn take(&mut self, key: usize, node: NodeId, record: Option<Bytes>) -> Result<(), ReplicaFailure> {
         let is_only = self.states.len() == 1;
         let state = &mut self.states[key];
-        // One of several that are equal is held.
+        // Of several equal records, one is kept.
         let known = state.answers.iter().find(|answer| answer.record == record);
         let is_known = known.is_some();
         let record = known.map_or(record, |answer| answer.record.clone());
@@ -44,7 +44,7 @@ impl Get {
                 false => state.merged.merge(&record),
             };
         }
-        // It may have been asked twice, as an owner that was none meanwhile: it counts once.
+        // A node that lost and regained ownership may have been asked twice: it counts once.
         state.told.retain(|(told, _)| *told != node);
         let is_counted = state.answers.iter().any(|answer| answer.node == node);
         if !is_counted && !state.former.contains(&node) {
@@ -53,7 +53,7 @@ impl Get {
         Ok(())
     }
 
-    /// Something is wrong with what a node says, or does not say, of a key.
+    /// A node's answer for a key is wrong or missing.
     fn failure(&mut self, key: usize, node: NodeId, failure: ReplicaFailure) {
         self.states[key].in_flux |= failure.is_elsewhere();
         if failure.is_elsewhere() {
@@ -62,7 +62,7 @@ impl Get {
         self.states[key].replica_failures.add(node, failure);
     }
 
-    /// Asks for nothing that was told since it was planned.
+    /// Cancels requests for digests and records that have become known since they were planned.
     fn spare(&mut self, id: AskId) {
         let Purpose::Read { keys, questions, .. } = self.asks.purpose_mut(id) else {
             return;
@@ -75,7 +75,7 @@ impl Get {
         }
     }
 
-    /// Takes the keys of a read that ends, and who was asked for them from those that are counted on.
+    /// Takes the keys of a read that ended, and removes its node from their pending ones.
     fn keys_of(&mut self, id: AskId) -> Option<(NodeId, KeyPlaces)> {
         let ask = self.asks.get(id);
         let node = ask.node;
@@ -92,7 +92,7 @@ impl Get {
         Some((node, keys))
     }
 
-    /// The time is over.
+    /// The deadline has passed.
     fn time_out(&mut self, moment: &Moment<'_>) {
         for key in 0..self.states.len() {
             if self.states[key].outcome.is_none() {
@@ -212,7 +212,7 @@ impl Operation for Get {
                         (Ok(Held::Nothing), _) => self.take(key as usize, node, None),
                         (Ok(Held::Same), Question::Other(known)) => self.take(key as usize, node, Some(known)),
                         (Ok(Held::Same), _) => Err(ReplicaFailure::Nonsense),
-                        // The rest is in another answer.
+                        // Another answer has the rest.
                         (Err(error), _) if error.code == ReplicaErrorCode::More && has_some => {
                             self.states[key as usize].candidates.push(node);
                             is_more = true;
@@ -266,7 +266,7 @@ impl Operation for Get {
             let name = self.stores[place].name.clone();
             match Store::of(moment.latest, name.as_str()) {
                 Ok(store) if store.id == self.stores[place].id => self.stores[place] = store,
-                // Another store has the name by now, or none: this one's values are nowhere.
+                // Another store has the name by now, or none has: the values of this store are gone.
                 _ => {
                     for key in 0..self.states.len() {
                         let state = &self.states[key];
@@ -279,7 +279,7 @@ impl Operation for Get {
             }
         }
         let epoch = moment.latest.topology().epoch;
-        // All that is asked from now on is asked by the newer table.
+        // All further requests use the newer table.
         let is_newer = std::mem::replace(&mut self.epoch, epoch) != epoch;
         let mut again = KeyPlaces::new();
         for key in 0..self.states.len() {

@@ -1,20 +1,26 @@
-//! Reading at a quorum: keys of one or several versioned stores, in one go.
+//! Reads at a quorum: keys of one or several versioned stores, in one operation.
 //!
-//! Each key is asked of as many replicas as its store prefers, the nearest first, and of further ones as these
-//! fail or are late, until as many have answered as it requires; what they hold is joined. Afterwards those that
-//! answered less are sent the join: read repair.
+//! Each key is read from as many replicas as its store prefers, the nearest first, and from further ones as these fail
+//! or are late, until as many have answered as the store requires. Their records are merged. Replicas that answered
+//! less are then sent the merged record: read repair.
 //!
-//! Where all hold the same, a record travels once. Who is asked when somebody has answered, as the replica in the
-//! coordinator's own process mostly does at once, hears what is known, and tells only what is other than that. Of
-//! those that are asked at the same time, and are all needed, the nearest tells the record, and the others its
-//! digest; who has another one is asked for it then, and so is somebody else if the nearest fails.
+//! Where all replicas have the same record, it travels once:
 //!
-//! The invariants: a node is asked for the record of a key once, until a newer topology makes it worth asking again, or
-//! it has left the key out of an answer that had enough; every key is answered by the deadline; what is answered is the
-//! join of what `reads` replicas hold, each of them another node.
+//! - The replica in the coordinator's own process mostly answers at once. Replicas asked after the first answer receive
+//!   its digest, and send their record only if it differs.
+//! - Of the replicas that are asked at the same time, and are all needed, the nearest sends the record, and the others
+//!   its digest. A replica with another digest is then asked for its record; so is another replica if the nearest
+//!   fails.
 //!
-//! Who is asked is in `plan`, what comes from outside in `events`, what is told by digests alone in `digests`, and what
-//! follows for replicas in `repair`.
+//! The invariants:
+//!
+//! - A node is asked for the record of a key once, until a newer topology makes it worth asking again, or it left the
+//!   key out of an answer that was full.
+//! - Every key is answered by the deadline.
+//! - The answer is the merged records of `reads` replicas, each on another node.
+//!
+//! `plan` decides which nodes are asked, `events` takes what comes from outside, `digests` handles digests, and
+//! `repair` the read repair.
 
 mod digests;
 mod events;
@@ -43,10 +49,10 @@ use crate::operation::{Moment, Operation};
 use crate::options::{Partial, ReadOptions};
 use crate::read::{HeldBudget, KEYS_MAX};
 
-/// Places of keys in the operation.
+/// Indices of keys in the operation.
 type KeyPlaces = SmallVec<[u32; 4]>;
 
-/// What a replica is asked of each of several keys.
+/// What a replica is asked about each of several keys.
 type Questions = SmallVec<[Question; 1]>;
 
 /// A read of keys at the quorums of their stores.
@@ -58,67 +64,68 @@ pub struct Get {
     /// A node that is asked before all others, if it has the key.
     first: Option<NodeId>,
     deadline_us: u64,
-    /// The epoch of the routing table that says who the replicas are.
+    /// The epoch of the routing table that determines the replicas.
     epoch: u64,
     stores: SmallVec<[Store; 1]>,
     states: SmallVec<[KeyState; 1]>,
     asks: Asks<Purpose>,
     unanswered: usize,
-    /// When those keys are answered that have been by enough replicas, and by fewer than preferred.
+    /// When keys are answered that have enough answers, but fewer than preferred.
     settle_at_us: u64,
     backoff: Backoff,
     failed: Option<ClientError>,
     is_repaired: bool,
-    /// What the records take of the room that there is for them.
+    /// The records' share of the memory limit.
     room: HeldBudget,
 }
 
 /// Why a replica is asked.
 #[derive(Debug)]
 enum Purpose {
-    /// What it holds under keys.
+    /// To read its records.
     Read {
         store: u16,
         keys: KeyPlaces,
-        /// What is asked of each of these.
+        /// The question about each of these keys.
         questions: Questions,
-        /// Whether what it takes tells how long reads take: others are asked in bad times.
+        /// Whether its latency is a sample for the threshold: requests made when others fail are not.
         teaches: bool,
     },
-    /// To take records.
+    /// To store records.
     Repair { store: u16, records: Vec<KeyRecord> },
 }
 
-/// What a replica is asked of a key.
+/// What a replica is asked about a key.
 #[derive(Debug, Clone)]
 enum Question {
     /// The record.
     Record,
-    /// The record if it is another one than this, which a replica has told.
+    /// The record, if it differs from the one with this digest, which another replica answered.
     Other(Bytes),
-    /// The digest of the record: another replica is asked for all of it.
+    /// The digest of the record: another replica is asked for the whole record.
     Digest,
 }
 
-/// What is known of one key.
+/// The state of one key.
 #[derive(Debug, Default)]
 struct KeyState {
     store: u16,
     partition: u32,
-    /// Who may still be asked, the next one last.
+    /// Nodes that may still be asked, the next one last.
     candidates: Nodes,
-    /// Who is asked and counted on.
+    /// Nodes that are asked and expected to answer.
     pending: Nodes,
-    /// Who is asked and counted on no more.
+    /// Nodes that are asked and no longer expected to answer.
     given_up: Nodes,
-    /// Who was asked as a replica, and is none any more: its answer is joined, and makes up no quorum.
+    /// Nodes that lost ownership after they were asked: their answers are merged but do not count towards the quorum.
     former: Nodes,
-    /// Somebody who is asked for the record, and counted on.
+    /// A node that is asked for the record, and expected to answer.
     teller: Option<NodeId>,
-    /// Who has told the digest of its record alone. They are among `pending` until somebody has told a record.
+    /// Nodes that answered only the digest of their record. They stay in `pending` until another node has answered a
+    /// record.
     told: SmallVec<[(NodeId, u64); 1]>,
     answers: SmallVec<[Answer; 3]>,
-    /// The join of all answers.
+    /// The merged records of all answers.
     merged: Record,
     replica_failures: ReplicaFailures,
     /// It waits for a newer topology, or for nodes to catch up.
@@ -127,7 +134,7 @@ struct KeyState {
     outcome: Option<Result<(), ClientError>>,
 }
 
-/// What one replica holds under a key.
+/// One replica's record of a key.
 #[derive(Debug)]
 struct Answer {
     node: NodeId,
@@ -138,7 +145,7 @@ impl Get {
     /// Begins to read keys. `first` is asked before all other replicas.
     ///
     /// # Errors
-    /// [`ClientError::TooManyKeys`]; and with [`Partial::Fail`] whatever is wrong with a key's store.
+    /// [`ClientError::TooManyKeys`]; and with [`Partial::Fail`] any error of a key's store.
     pub fn start(
         keys: Arc<Vec<WireKey>>,
         options: ReadOptions,
@@ -179,8 +186,8 @@ impl Get {
         }
     }
 
-    /// What was read: for each key what the replicas hold under it, or why that is not known. To be taken once,
-    /// when the operation is answered.
+    /// The answer: for each key the merged record of the replicas, or why it is unknown. To be taken once, when the
+    /// operation is answered.
     ///
     /// # Errors
     /// With [`Partial::Fail`], the error of a key that has no answer.
@@ -192,18 +199,18 @@ impl Get {
         let record = |state: &mut KeyState| match state.outcome.take() {
             Some(Ok(())) => Ok(std::mem::take(&mut state.merged)),
             Some(Err(error)) => Err(error),
-            // `is_answered` says that there is none; who asks too early is told so.
+            // Before `is_answered` holds there is no answer: calling too early gets this error.
             None => Err(ClientError::Timeout { deadline_ms: 0 }),
         };
         Ok(self.states.iter_mut().map(record).collect())
     }
 
-    /// The room that the records take: to be dropped with them. To be taken when they are.
+    /// The records' share of the memory limit: take it with the records, and drop it with them.
     pub fn take_room(&mut self) -> HeldBudget {
         std::mem::take(&mut self.room)
     }
 
-    /// How many requests to replicas there are, those to be sent included.
+    /// The number of requests to replicas, unsent ones included.
     pub fn requests(&self) -> u32 {
         self.asks.len()
     }
@@ -244,10 +251,10 @@ impl Get {
             nodes[..=place].rotate_right(1);
         }
         let state = &mut self.states[key];
-        // A quorum of two tables is a quorum of none.
+        // A quorum mixed from two tables is not a quorum.
         state.answers.retain(|answer| nodes.contains(&answer.node));
         state.former.retain(|node| !nodes.contains(node));
-        // Whose digest alone was heard is asked anew.
+        // Nodes that answered only a digest are asked again.
         for (node, _) in state.told.drain(..) {
             state.pending.retain(|pending| *pending != node);
         }
@@ -265,7 +272,7 @@ impl Get {
         state.candidates = nodes;
     }
 
-    /// Whether a key has its answer by now, or cannot have one.
+    /// Answers a key if it has enough answers by now, or can no longer get them.
     fn check(&mut self, key: usize, moment: &Moment<'_>) {
         let state = &self.states[key];
         if state.outcome.is_some() {
@@ -304,12 +311,12 @@ impl Get {
         }
         count(&moment.counts.no_quorum);
         let store = &self.stores[usize::from(state.store)];
-        // A digest is an answer, too, though it is not enough where no record is.
+        // A digest counts as an answer here, though it does not suffice without a record.
         let told = state.told.iter().map(|&(node, _)| node);
         let answered: Nodes = state.answers.iter().map(|answer| answer.node).chain(told).collect();
         let has_answered = |node: NodeId| answered.contains(&node);
         let owners = store.owners(moment.latest, PartitionId::new(state.partition));
-        // A replica that may still answer is not missing: the read fails early because its answer would not be enough.
+        // A replica that may still answer is not missing: the read fails early because that answer would not be enough.
         let is_late = moment.now_us >= self.deadline_us;
         let is_missing = |node: NodeId| !has_answered(node) && (is_late || !state.pending.contains(&node));
         let (silent, had): (Nodes, Nodes) = owners.into_iter().partition(|&node| is_missing(node));

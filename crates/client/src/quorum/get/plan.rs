@@ -1,4 +1,4 @@
-//! Who is asked for which keys, and when: at first, and as replicas fail or take long.
+//! Decides which nodes are asked for which keys, and when: at first, and as replicas fail or are late.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,32 +12,32 @@ use crate::quorum::no_quorum::ReplicaFailure;
 use crate::quorum::replicas::{Nodes, is_well};
 use crate::read::SUB_REQUEST_KEYS_MAX;
 
-/// Why reads are planned: it decides whose budget they are charged to.
+/// Why reads are planned, which decides the budget that they are charged to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
     First,
     /// Others failed.
     Retry,
-    /// Others were never reached, or are not to be asked.
+    /// Others were never reached, or must not be asked.
     Redirect,
-    /// Others take long.
+    /// Others are late.
     Hedge,
 }
 
-/// A key that a node is to be asked for.
+/// A key to be read from a node.
 #[derive(Debug)]
 pub(super) struct WantedKey {
     pub(super) store: u16,
     pub(super) node: NodeId,
     pub(super) key: u32,
-    /// Its digest alone is to be told.
+    /// Only its digest is requested.
     pub(super) is_digest: bool,
 }
 
 pub(super) type Wanted = SmallVec<[WantedKey; 4]>;
 
 impl Get {
-    /// Plans to ask for all keys that are not answered and have nobody under way.
+    /// Plans to ask for all keys that are unanswered and have no outstanding request.
     pub(super) fn plan_all(&mut self, cause: Cause, moment: &Moment<'_>) {
         let open = |&key: &u32| {
             let state = &self.states[key as usize];
@@ -47,14 +47,14 @@ impl Get {
         self.plan(&keys, cause, moment);
     }
 
-    /// Plans to ask for keys, of as many replicas as they need besides those that are counted on. Those that
-    /// cannot have enough fail, or, where a newer topology may help, wait.
+    /// Plans to read keys from as many further replicas as they need besides the expected ones. Keys that cannot get
+    /// enough answers fail, or wait where a newer topology may help.
     fn plan(&mut self, keys: &[u32], cause: Cause, moment: &Moment<'_>) {
         let mut wanted = Wanted::new();
         for &key in keys {
             let nodes = self.choose(key as usize, cause, moment);
             let store = self.states[key as usize].store;
-            // Where not all are needed, whoever is asked for the record may turn out to be the one who is late.
+            // Where not all are needed, the node that is asked for the record may turn out to be the late one.
             let reads = self.stores[usize::from(store)].settings.reads;
             let are_all_needed = cause == Cause::First && nodes.len() as u32 == reads;
             wanted.extend(nodes.into_iter().enumerate().map(|(at, node)| WantedKey {
@@ -68,9 +68,9 @@ impl Get {
         keys.iter().for_each(|&key| self.check(key as usize, moment));
     }
 
-    /// Plans to ask for these, as far as the budgets allow.
+    /// Plans to ask for these keys, as far as the budgets allow.
     pub(super) fn ask(&mut self, mut wanted: Wanted, cause: Cause, moment: &Moment<'_>) {
-        // The replica in this process first: what it tells need not be told by others.
+        // The replica in this process first: other replicas need not send what it has.
         let home = self.home.node;
         wanted.sort_unstable_by_key(|wanted| (Some(wanted.node) != home, wanted.store, wanted.node, wanted.key));
         for group in wanted.chunk_by(|a, b| (a.store, a.node) == (b.store, b.node)) {
@@ -98,7 +98,7 @@ impl Get {
                             store,
                             keys,
                             questions: part.iter().map(question).collect(),
-                            // Digests are there sooner.
+                            // Digests arrive sooner, so they are no samples.
                             teaches: cause == Cause::First && part.iter().any(|wanted| !wanted.is_digest),
                         };
                         self.asks.plan(node, purpose, late_us);
@@ -137,7 +137,7 @@ impl Get {
         }
     }
 
-    /// Takes the candidates that are to be asked for a key now.
+    /// Takes the candidates to ask for a key now.
     fn choose(&mut self, key: usize, cause: Cause, moment: &Moment<'_>) -> Nodes {
         let state = &mut self.states[key];
         let settings = &self.stores[usize::from(state.store)].settings;
@@ -153,7 +153,7 @@ impl Get {
         let directory = moment.latest;
         while let Some(&node) = state.candidates.last() {
             let enough = counted.len() as u32 >= wanted;
-            // Nobody is waited for who is not there, but in need.
+            // A node that is down is asked only if it is needed.
             let needed = (counted.len() as u32) < settings.reads;
             if enough || !(needed && cause != Cause::Hedge || is_well(directory, node)) {
                 break;
@@ -177,7 +177,7 @@ impl Get {
         counted
     }
 
-    /// After some of these keys had trouble: asks others, or gives up.
+    /// Asks other nodes for these keys after a failure, or gives up.
     pub(super) fn go_on(&mut self, keys: &[u32], cause: Cause, moment: &Moment<'_>) {
         let open = |&&key: &&u32| {
             let state = &self.states[key as usize];

@@ -1,5 +1,5 @@
-//! Read repair: when all keys are answered, replicas that answered less, or whose record is damaged, get what all of
-//! them hold together.
+//! Read repair: when all keys are answered, replicas that answered less, or whose record is damaged, get the merged
+//! record.
 
 use bytes::Bytes;
 use fondaco_model::NodeId;
@@ -10,11 +10,11 @@ use crate::operation::{Moment, Operation};
 use crate::quorum::micros;
 use fondaco_protocol::replica::KeyRecord;
 
-/// Records of one repair together: beyond, another request carries the rest.
+/// The most records of one repair request; another request carries the rest.
 const REPAIR_RECORDS_MAX: usize = 64;
 
 impl Get {
-    /// When the last key is answered: whatever is still under way is no longer heard, and replicas are repaired.
+    /// Called when the last key is answered: ignores outstanding answers, and repairs replicas.
     pub(super) fn finish(&mut self, moment: &Moment<'_>) {
         if !self.is_answered() || std::mem::replace(&mut self.is_repaired, true) {
             return;
@@ -55,7 +55,7 @@ impl Get {
             }
             self.asks.plan(node, Purpose::Repair { store, records }, None);
         }
-        // What repairs is not in a hurry, and ends all the same.
+        // Repairs are not urgent, but they have a deadline, too.
         self.deadline_us = self
             .deadline_us
             .max(moment.now_us.saturating_add(micros(self.options.deadline)));

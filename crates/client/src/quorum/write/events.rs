@@ -1,4 +1,4 @@
-//! What a write is told from outside: answers, failures, newer topologies, the time.
+//! The events of a write: answers, failures, newer topologies, the time.
 
 use std::num::NonZeroU64;
 
@@ -19,7 +19,7 @@ use crate::quorum::replicas::Store;
 use crate::read::Failure;
 
 impl Write {
-    /// What a replica answered to what it was asked.
+    /// Handles a replica's answer.
     fn heard(
         &mut self,
         node: NodeId,
@@ -37,7 +37,7 @@ impl Write {
                     Held::Same => return Err(ReplicaFailure::Nonsense),
                 };
                 let context = VectorClock::decode(&context).map_err(|_| ReplicaFailure::Unreadable)?;
-                // Whoever takes the write is to give it the same time.
+                // Every replica that takes the write must give it the same time.
                 if !self.may_be_taken() {
                     self.context = self.context.merge(&context);
                 }
@@ -69,8 +69,8 @@ impl Write {
         }
     }
 
-    /// A replica has taken the write. If another one had before, both have: the one's record makes its way to the
-    /// other like to all replicas.
+    /// A replica has taken the write. If another one had before, both have: the first one's record reaches this one
+    /// like any other replica.
     fn taken(&mut self, node: NodeId, record: Bytes, decoded: &Record) {
         if self.record.is_none() {
             self.known = known(&self.update, &self.context, decoded, node);
@@ -79,7 +79,7 @@ impl Write {
         }
     }
 
-    /// A node did not do what it was asked.
+    /// A node failed to do what it was asked.
     fn failure(&mut self, node: NodeId, purpose: Purpose, failure: ReplicaFailure, moment: &Moment<'_>) {
         if failure.is_elsewhere() {
             self.in_flux = true;
@@ -87,7 +87,7 @@ impl Write {
         }
         let step = match failure {
             ReplicaFailure::TimedOut => Step::Late,
-            // It is no replica of the key any more, or not yet: it has no use for a hint.
+            // It is no longer, or not yet, a replica of the key: it needs no hint.
             _ if purpose == Purpose::Merge && failure.is_elsewhere() && !failure.is_old_table() => Step::Moot,
             _ => Step::Failed,
         };
@@ -111,7 +111,7 @@ impl Write {
                 }
             }
             Purpose::Hint { target } => {
-                // Somebody else is to keep it.
+                // Another node must keep the hint.
                 if let Some(owner) = self.owner(target).filter(|owner| owner.hint == Step::Asked) {
                     owner.hint = Step::Failed;
                 }
@@ -121,7 +121,7 @@ impl Write {
         self.replica_failures.add(node, failure);
     }
 
-    /// A replica did not take the write, or nobody knows whether it did.
+    /// A replica did not take the write, or it is unknown whether it did.
     fn not_taken(&mut self, node: NodeId, failure: ReplicaFailure, moment: &Moment<'_>) {
         let fate = match (failure.is_elsewhere(), failure.is_ambiguous()) {
             (true, _) => Fate::Elsewhere,
@@ -137,10 +137,10 @@ impl Write {
             let store = self.store.name.clone();
             return self.fail(ClientError::Conflict { store });
         }
-        // Who takes long may say yet what it did.
+        // A slow replica may still report what it did.
         let is_lost = fate == Fate::Unknown && failure != ReplicaFailure::TimedOut;
         self.replica_failures.add(node, failure);
-        // What is in conflict may be this very write, which is not to be made twice either.
+        // The conflict may be with this very write, which must not be made twice either.
         if is_conflict || (is_lost && self.is_made_once()) {
             self.fail_short(QuorumPart::Writes, moment);
         }
@@ -161,7 +161,7 @@ impl Operation for Write {
             vec![KeyRecord { key, record }]
         };
         let mut deadline_us = self.deadline_us;
-        // What comes after the answer does not count for it.
+        // Events after the answer do not count for it.
         let is_counted = self.is_open() && !matches!(ask.purpose, Purpose::Hint { .. });
         let epoch = NonZeroU64::new(self.epoch).filter(|_| is_counted);
         let operation = match ask.purpose {
@@ -230,7 +230,7 @@ impl Operation for Write {
         self.backoff.end();
         match Store::of(moment.latest, self.store.name.as_str()) {
             Ok(store) if store.id == self.store.id => self.store = store,
-            // Another store has the name by now, or none.
+            // Another store has the name by now, or none has.
             _ => {
                 let store = self.store.name.as_str().into();
                 return self.fail(ClientError::UnknownStore { store });

@@ -1,20 +1,20 @@
-//! What who made a write knows of its key when the write is done: what the next write may take the place of.
+//! The context returned to the caller of a write: what its next write may replace.
 //!
-//! Values may stand beside the write that its maker never saw. A clock says of each replica only up to which write it
-//! was seen: one that covers the write may cover such values, too, and whoever wrote with it would replace what nobody
-//! has read. Then the maker is told no more than it knew before. What it writes next stands beside this write, until
-//! somebody reads both.
+//! Siblings may exist that the caller never saw. A clock only says up to which write each replica was seen. A clock
+//! that covers the new write may thus cover unseen siblings too, and a write with it would replace values that were
+//! never read. In that case the caller gets its old context back: its next write becomes a sibling of this one, until a
+//! client reads both.
 
 use fondaco_model::NodeId;
 use fondaco_model::versioned::{Change, Record, Update, VectorClock};
 
-/// The context for who made an update, of which it is known what it took the place of, the record that came of it,
+/// The context returned to the caller of an update, given the context that the update replaced, the resulting record,
 /// and the node that took it first.
 pub(super) fn known(update: &Update, before: &VectorClock, record: &Record, writer: NodeId) -> VectorClock {
     let value = match &update.change {
         Change::Put(value) => Some(value),
         Change::Delete => None,
-        // The parts of a counter are no values to be read.
+        // The parts of a counter are not values that can be read.
         Change::Add(_) | Change::SetCounter { .. } => return record.context().clone(),
     };
     let siblings = record.siblings();
@@ -63,7 +63,7 @@ mod tests {
             }
         }
 
-        /// Takes a write over what a client knows. Returns what it knows then.
+        /// Takes a write by a client with this context. Returns the client's new context.
         fn put(&mut self, value: &'static str, before: &VectorClock) -> VectorClock {
             let update = Update::put(Bytes::from_static(value.as_bytes()), 1000, None);
             let over = Over::Context(before);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_again_and_again_replaces_its_own_writes() {
+    fn repeated_writes_replace_the_writers_own() {
         let mut replica = Replica::new(1);
         let mut known = VectorClock::new();
         for value in ["a", "b", "c"] {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_again_does_not_replace_what_others_wrote_meanwhile() {
+    fn repeated_writes_keep_what_others_wrote_meanwhile() {
         let mut replica = Replica::new(1);
         let first = replica.put("a", &VectorClock::new());
         replica.put("other", &first);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_replica_took_is_told_from_ones_own_write() {
+    fn a_write_at_another_replica_is_distinguished_from_the_own_one() {
         let (mut here, mut there) = (Replica::new(1), Replica::new(2));
         there.put("other", &VectorClock::new());
         here.record = there.record.clone();

@@ -1,29 +1,31 @@
-//! Writing at a quorum: one value, or one tombstone, under one key.
+//! Writes at a quorum: one value or tombstone of one key.
 //!
-//! One replica takes the write first: it gives the value a dot, and answers the record that comes of it. That is
-//! then merged by all other replicas, and the write is done when as many as the store requires have it. So that a
-//! write covers all that were acknowledged before, however wrong clocks are, a read quorum of replicas is asked
-//! before what they have seen, and the write takes the place of that and of nothing else. For a replica that does
-//! not take the record, another node keeps it as a hint.
+//! One replica takes the write first: it gives the value a dot, and answers the resulting record. All other replicas
+//! then merge this record, and the write is done when as many as the store requires have it. A write must cover all
+//! that were acknowledged before, however wrong clocks are. Therefore a read quorum of replicas is first asked for
+//! contexts, and the write replaces what these cover and nothing else. For a replica that does not take the record,
+//! another node keeps a hint.
 //!
-//! A replica that is slow to take the write may do so after another one was asked to and the write was acknowledged.
-//! Then it is there twice. All are given the same context and the same time, so the late copy takes the place of
-//! nothing that came since, and is older than whatever took the place of the write. Only where a partition has one
-//! replica, that one is told to write over all that it holds, without having been asked before: so nobody else is
-//! asked to take such a write as long as it may.
+//! A slow replica may take the write after another one was asked and the write was acknowledged. Then the write exists
+//! twice. All replicas get the same context and time, so the late copy replaces nothing newer, and is older than
+//! anything that replaced the write. If a partition has only one replica, that replica is told to write over all that
+//! it has, without being asked for a context first: therefore no other replica is asked to take such a write as long as
+//! the first may still take it.
 //!
-//! What happens before the write is taken is in `prepare`, what after it in `spread`, what comes from outside in
-//! `events`.
+//! `prepare` covers the time before the write is taken, `spread` the time after, `events` what comes from outside.
 //!
-//! While a plan changes who has the partition, those who will have it, or had it, take the record as well, and the
-//! write is done when it is so by both tables: then it is read at a quorum of the one as of the other. By which tables
-//! is decided anew when it is done, as they are known then. A replica that knows better refuses to be counted: then
-//! the write waits for a newer topology, and goes on by that.
+//! While a plan changes the owners of the partition, the next or former owners take the record as well, and the write
+//! is done when both tables have a quorum: it can then be read at a quorum of either. The tables are those known when
+//! the write is done. A replica that knows a newer table refuses to be counted: the write then waits for the newer
+//! topology, and continues under it.
 //!
-//! The invariants: who is told that a write is done has it on `writes` nodes, each another one; no
-//! replica is asked twice to take it first, unless it was no replica the first time; what is to be made once is not
-//! given to another replica while one may have taken it, though it be none any more; one that fails is never
-//! reported as done, though it may be on some nodes, and come to the others later.
+//! The invariants:
+//!
+//! - A write reported as done is on `writes` distinct nodes.
+//! - No replica is asked twice to take it first, unless it was not a replica the first time.
+//! - A write that must be made once is not given to another replica while one may have taken it, even one that has lost
+//!   ownership.
+//! - A failed write is never reported as done, though it may be on some nodes, and spread to the others later.
 
 mod events;
 mod known;
@@ -49,34 +51,34 @@ use crate::backoff::Backoff;
 use crate::error::ClientError;
 use crate::operation::Moment;
 
-/// For how long hints are stored after the deadline of the write: it is answered by then.
+/// For how long hints are stored after the deadline of the write, which is answered by then.
 const HINT_TIME_US: u64 = 1_000_000;
 
-/// What a write takes the place of.
+/// What a write replaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Intent {
-    /// Of all that was acknowledged before.
+    /// All that was acknowledged before.
     All,
-    /// Of what this context covers, and of nothing else.
+    /// What this context covers, and nothing else.
     Context(VectorClock),
-    /// Of all that is there, on condition that this context covers it; else [`ClientError::Conflict`].
+    /// Everything, on condition that this context covers it; else [`ClientError::Conflict`].
     Unchanged(VectorClock),
 }
 
-/// What came of a write.
+/// The result of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// What its maker knew, and this write: a write with this context takes its place. Where values stand beside it
-    /// that the maker never saw, and that no context tells from it, only what its maker knew.
+    /// The caller's context and this write: a write with this context replaces it. If unseen siblings exist that no
+    /// context can exclude, only the caller's old context.
     pub context: VectorClock,
 }
 
 /// How long a write may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteTimes {
-    /// Until it is acknowledged.
+    /// Until it must be acknowledged.
     pub deadline: Duration,
-    /// Until a replica that does not answer is counted on no more; a quarter of the deadline unless said.
+    /// Until a replica that does not answer no longer counts; a quarter of the deadline by default.
     pub attempt: Option<Duration>,
 }
 
@@ -90,36 +92,37 @@ pub struct Write {
     intent: Intent,
     update: Update,
     deadline_us: u64,
-    /// The epoch of the routing table that says who the replicas are.
+    /// The epoch of the routing table that determines the replicas.
     epoch: u64,
-    /// The replicas, in the order in which they are asked to take the write; then those that a plan makes replicas, or
-    /// has made none.
+    /// The replicas, in the order in which they are asked to take the write; then the next or former replicas under a
+    /// plan.
     owners: SmallVec<[Owner; 4]>,
-    /// Those of them that are replicas now.
+    /// The current replicas among the owners.
     current: Nodes,
-    /// Those that a plan makes replicas, or has made none, if they are others.
+    /// The next or former replicas under a plan, if they differ.
     joint: Option<Nodes>,
     asks: Asks<Purpose>,
-    /// What the writer, and the replicas that told it, have seen. It stays as it is while a replica may take it.
+    /// The merged contexts of the writer and of the replicas that answered theirs. It does not change while a replica
+    /// may take the write.
     context: VectorClock,
-    /// The replicas that were asked to take the write first, those that are none any more included.
+    /// The replicas that were asked to take the write first, including those that lost ownership.
     tries: SmallVec<[Try; 2]>,
-    /// The record that came of the write, once a replica has taken it.
+    /// The resulting record, once a replica has taken the write.
     record: Option<Bytes>,
-    /// What who made the write is told to know then.
+    /// The context returned to the caller.
     known: VectorClock,
     /// Nodes that keep a hint.
     keepers: SmallVec<[NodeId; 1]>,
     replica_failures: ReplicaFailures,
-    /// A replica said that it is none: the topology is old.
+    /// A replica answered that it is not one: the topology is old.
     in_flux: bool,
     backoff: Backoff,
-    /// When it is done although fewer than preferred have it.
+    /// When it is done although fewer replicas than preferred have it.
     settle_at_us: u64,
     outcome: Outcome,
 }
 
-/// Whether the caller has what it waits for.
+/// Whether the caller has its answer.
 #[derive(Debug)]
 enum Outcome {
     Open,
@@ -130,11 +133,11 @@ enum Outcome {
 /// Why a replica is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// What it has seen of the key.
+    /// For its context of the key.
     Context,
     /// To take the write first.
     Put { over: PutOver },
-    /// To take the record.
+    /// To merge the record.
     Merge,
     /// To keep the record for another node.
     Hint { target: NodeId },
@@ -159,23 +162,23 @@ struct Try {
     is_unable: bool,
 }
 
-/// What became of a write at a replica that was asked to take it first.
+/// The state of a write at a replica that was asked to take it first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It may have taken it, or do so yet.
+    /// It may have taken it, or may still do so.
     Unknown,
     /// It has not, and will not.
     Refused,
-    /// It is no replica by what it knows: by a newer topology it may be asked again.
+    /// It does not consider itself a replica: under a newer topology it may be asked again.
     Elsewhere,
 }
 
-/// How far a replica is with one thing.
+/// The progress of a replica with one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Unasked,
     Asked,
-    /// Asked, and counted on no more; it may still do it.
+    /// Asked, and no longer expected; it may still do it.
     Late,
     Done,
     Failed,
@@ -187,7 +190,7 @@ impl Write {
     /// Begins to write.
     ///
     /// # Errors
-    /// Whatever is wrong with the key's store.
+    /// Any error of the key's store.
     pub fn start(
         key: WireKey,
         intent: Intent,
@@ -232,20 +235,20 @@ impl Write {
         Ok(write)
     }
 
-    /// What came of it. To be taken once, when the operation is answered.
+    /// The result. To be taken once, when the operation is answered.
     ///
     /// # Errors
-    /// [`ClientError::NoQuorum`], [`ClientError::Conflict`], [`ClientError::Refused`], or
-    /// [`ClientError::UnknownStore`] when the store was dropped meanwhile.
+    /// [`ClientError::NoQuorum`], [`ClientError::Conflict`], [`ClientError::Refused`], or [`ClientError::UnknownStore`]
+    /// when the store was dropped meanwhile.
     pub fn take_answer(&mut self) -> Result<Written, ClientError> {
         match std::mem::replace(&mut self.outcome, Outcome::Taken) {
             Outcome::Ready(answer) => answer,
-            // `is_answered` says when it is there; who asks too early, or again, is told so.
+            // `is_answered` says when it is there; calling too early, or again, gets this error.
             Outcome::Open | Outcome::Taken => Err(ClientError::Timeout { deadline_ms: 0 }),
         }
     }
 
-    /// How many requests to replicas there are, those to be sent included.
+    /// The number of requests to replicas, unsent ones included.
     pub fn requests(&self) -> u32 {
         self.asks.len()
     }
@@ -254,12 +257,11 @@ impl Write {
         matches!(self.outcome, Outcome::Open)
     }
 
-    /// Takes the owners that the newest directory tells of. What is known of those that were owners before stays,
-    /// but for their failures.
+    /// Takes the owners from the newest directory. The state of former owners stays, except for their failures.
     fn find_owners(&mut self, moment: &Moment<'_>) {
         let mut nodes = self.store.owners(moment.latest, self.partition);
         match self.intent {
-            // So that all who change the key meet at one replica, and one of them sees that another was first.
+            // All coordinators that change the key thus meet at one replica, which lets only the first one pass.
             Intent::Unchanged(_) => nodes.sort_by_key(|&node| !is_well(moment.latest, node)),
             Intent::All | Intent::Context(_) => self.home.nearest_first(&mut nodes, moment.latest),
         }
@@ -292,14 +294,14 @@ impl Write {
         self.owners.iter_mut().find(|owner| owner.node == node)
     }
 
-    /// Those of whom a quorum must have the record, each for itself.
+    /// The groups of replicas, each of which must have a quorum with the record.
     fn groups(&self) -> impl Iterator<Item = &Nodes> {
         std::iter::once(&self.current).chain(&self.joint)
     }
 
-    /// Does what is next, after anything has come.
+    /// Takes the next steps after an event.
     fn advance(&mut self, moment: &Moment<'_>) {
-        // Nothing is acknowledged by a table that is known to be old.
+        // A write is never acknowledged under a table that is known to be old.
         if self.is_open() && self.epoch != moment.latest.topology().epoch {
             self.find_owners(moment);
         }
@@ -313,14 +315,14 @@ impl Write {
         }
     }
 
-    /// Enough have the record.
+    /// Succeeds: enough replicas have the record.
     fn succeed(&mut self) {
         let context = std::mem::take(&mut self.known);
         self.outcome = Outcome::Ready(Ok(Written { context }));
         self.settle_at_us = NEVER;
     }
 
-    /// It fails; what is under way is no longer heard.
+    /// Fails; outstanding answers are ignored.
     fn fail(&mut self, error: ClientError) {
         debug_assert!(self.is_open());
         self.outcome = Outcome::Ready(Err(error));
@@ -329,7 +331,7 @@ impl Write {
         self.asks.end_all();
     }
 
-    /// There are not enough replicas: it waits for a newer topology if that may help, else it fails.
+    /// There are not enough replicas: waits for a newer topology if that may help, else fails.
     fn come_short(&mut self, part: QuorumPart, moment: &Moment<'_>) {
         match self.in_flux {
             true => self.backoff.begin(moment.now_us),
@@ -337,7 +339,7 @@ impl Write {
         }
     }
 
-    /// There are not enough replicas.
+    /// Fails: there are not enough replicas.
     fn fail_short(&mut self, part: QuorumPart, moment: &Moment<'_>) {
         count(&moment.counts.no_quorum);
         let settings = &self.store.settings;
@@ -356,7 +358,8 @@ impl Write {
             QuorumPart::Reads => (Nodes::new(), settings.reads, 0),
             QuorumPart::Writes => (self.holders(group), settings.writes, settings.zone_writes),
         };
-        // A replica that may still do it is not missing: the write fails early because it would not be enough.
+        // A replica that may still do it is not missing: the write fails early because that replica would not be
+        // enough.
         let is_late = moment.now_us >= self.deadline_us;
         let is_asked = |owner: &Owner| match part {
             QuorumPart::Reads => owner.seen == Step::Asked,
@@ -393,7 +396,7 @@ impl Write {
         self.fail(ClientError::NoQuorum(Arc::new(shortfall)));
     }
 
-    /// When nothing is waited for any more: hints may still be stored when the caller has its answer.
+    /// When the operation ends at the latest: hints may still be stored after the caller has its answer.
     fn ends_at_us(&self) -> u64 {
         match self.is_open() {
             true => self.deadline_us,

@@ -1,4 +1,4 @@
-//! Before a replica has taken the write: who is to take it, and what replicas have seen until then.
+//! Before a replica has taken the write: chooses that replica, and collects contexts.
 
 use fondaco_model::NodeId;
 use fondaco_model::versioned::Change;
@@ -11,7 +11,7 @@ use crate::quorum::counts::count;
 use crate::quorum::no_quorum::{QuorumPart, ReplicaFailure};
 
 impl Write {
-    /// Asks for contexts until those who told theirs are a read quorum, then has the write taken.
+    /// Asks for contexts until a read quorum has answered, then has the write taken.
     pub(super) fn prepare(&mut self, moment: &Moment<'_>) {
         let is_made_once = self.is_made_once();
         let waits = |ask: &Ask<Purpose>| ask.purpose.is_put() && (is_made_once || ask.is_counted_on());
@@ -19,7 +19,7 @@ impl Write {
             return;
         }
         let Some(writer) = self.writer() else {
-            // One that takes long may do it still.
+            // A slow replica may still take it.
             if !self.asks.open().any(|ask| ask.purpose.is_put()) {
                 self.come_short(QuorumPart::Writes, moment);
             }
@@ -46,15 +46,15 @@ impl Write {
         }
     }
 
-    /// A replica takes long to tell what it has seen: another one is asked besides.
+    /// A replica is slow to answer its context: asks another one as well.
     pub(super) fn hedge(&mut self, moment: &Moment<'_>) {
         if self.record.is_none() && self.tries.is_empty() && moment.steering.take_hedge() && self.ask_context(moment) {
             count(&moment.counts.hedges);
         }
     }
 
-    /// Who is to take the write: of those who were not asked to yet, the first that has told what it has seen, or
-    /// else the first that has not failed to.
+    /// The replica to take the write: of those not asked yet, the first that answered its context, or else the first
+    /// that has not failed to.
     fn writer(&self) -> Option<NodeId> {
         let untried = |owner: &&Owner| self.current.contains(&owner.node) && !self.was_tried(owner.node);
         let rank = |owner: &&Owner| match owner.seen {
@@ -66,10 +66,10 @@ impl Write {
         owner.map(|owner| owner.node)
     }
 
-    /// Asks one more replica what it has seen. Returns whether there is one.
+    /// Asks one more replica for its context. Returns whether there is one.
     fn ask_context(&mut self, moment: &Moment<'_>) -> bool {
         let spare = |owner: &&Owner| owner.seen == Step::Unasked && self.current.contains(&owner.node);
-        // Who did not take the write may not tell either.
+        // A replica that did not take the write may not answer its context either.
         let was_tried = |owner: &&Owner| self.was_tried(owner.node);
         let spare = self.owners.iter().filter(spare).min_by_key(was_tried);
         let Some(node) = spare.map(|owner| owner.node) else {
@@ -83,26 +83,26 @@ impl Write {
         true
     }
 
-    /// How many replicas must tell what they have seen before one takes the write.
+    /// How many contexts are needed before a replica takes the write.
     fn contexts_needed(&self) -> usize {
         match self.over() {
             PutOver::Context if self.intent == Intent::All && !self.is_add() && !self.may_be_taken() => {
                 self.store.settings.reads as usize
             }
-            // It takes the place of what is there when it comes, of what its context says, or of nothing.
+            // It replaces what is there on arrival, what its context covers, or nothing.
             PutOver::All | PutOver::Context | PutOver::Unchanged => 0,
         }
     }
 
-    /// How many replicas are so far with telling what they have seen.
+    /// The number of replicas at this step of answering their context.
     fn count_seen(&self, seen: Step) -> usize {
         let current = self.owners.iter().filter(|owner| self.current.contains(&owner.node));
         current.filter(|owner| owner.seen == seen).count()
     }
 
-    /// What a replica that takes the write is to take the place of.
+    /// What a replica that takes the write must replace.
     fn over(&self) -> PutOver {
-        // What the only replica holds is all that was acknowledged, if nobody else has it or is to have it.
+        // The record of the only replica is all that was acknowledged, if no other node has or will have one.
         let is_only = self.owners.len() == 1 && self.store.settings.reads == 1;
         match self.intent {
             Intent::All if is_only && !self.is_add() && !self.may_be_taken() => PutOver::All,
@@ -115,19 +115,19 @@ impl Write {
         matches!(self.update.change, Change::Add(_))
     }
 
-    /// Whether a replica has taken the write, or may do so yet, by all that is known.
+    /// Whether, as far as is known, a replica has taken the write, or may still do so.
     pub(super) fn may_be_taken(&self) -> bool {
         self.tries.iter().any(|tried| tried.fate == Fate::Unknown)
     }
 
-    /// The same, by another than this one.
+    /// The same, for replicas other than this one.
     pub(super) fn may_be_taken_elsewhere(&self, node: NodeId) -> bool {
         let mut others = self.tries.iter().filter(|tried| tried.node != node);
         others.any(|tried| tried.fate == Fate::Unknown)
     }
 
-    /// Whether nobody else may take the write while one replica may have: what is added would count twice, and
-    /// what is written over all, and late, would take the place of what was acknowledged since.
+    /// Whether only one replica may take the write while another one may have taken it: an addition would count twice,
+    /// and a late write over all would replace what was acknowledged since.
     pub(super) fn is_made_once(&self) -> bool {
         let is_over_all = |tried: &Try| tried.over == PutOver::All && tried.fate == Fate::Unknown;
         self.is_add() || self.tries.iter().any(is_over_all)
@@ -139,7 +139,7 @@ impl Write {
 
     fn put(&mut self, node: NodeId, moment: &Moment<'_>) {
         if !self.tries.is_empty() {
-            // Asking another replica than one whose disk is full makes no more work than asking that one at once would.
+            // Retrying after a full disk is no more work than asking the other replica first.
             let is_free = self.tries.iter().all(|tried| tried.is_unable);
             if !is_free && !moment.steering.take_retry() {
                 self.replica_failures.add(node, ReplicaFailure::NoBudget);

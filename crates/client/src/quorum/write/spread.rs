@@ -1,4 +1,4 @@
-//! After a replica has taken the write: the others are to have its record, or somebody is to keep it for them.
+//! After a replica has taken the write: the others get its record, or hints are kept for them.
 
 use fondaco_model::NodeId;
 use smallvec::SmallVec;
@@ -15,13 +15,13 @@ use crate::quorum::replicas::{Nodes, hint_keepers, is_well};
 const HINT_TRIES_MAX: usize = 3;
 
 impl Write {
-    /// Has replicas take the record, and hints kept for those that do not; answers, if it is time.
+    /// Sends the record to replicas, and hints for those that do not take it; answers when it is time.
     pub(super) fn spread(&mut self, moment: &Moment<'_>) {
         let unasked = self.owners.iter().filter(|owner| owner.kept == Step::Unasked);
         let unasked: Nodes = unasked.map(|owner| owner.node).collect();
         for node in unasked {
             let is_well = is_well(moment.latest, node);
-            // Who is not there is asked in need only.
+            // A node that is down is asked only if it is needed.
             let is_asked = is_well || (self.is_open() && self.is_needed(node, moment));
             let owner = self.owners.iter_mut().find(|owner| owner.node == node);
             let is_hinted = owner.is_some_and(|owner| {
@@ -48,8 +48,8 @@ impl Write {
         self.settle(moment);
     }
 
-    /// Whether fewer replicas have the record, or are asked to take it, than must have it, or in fewer zones, among
-    /// those that a node is one of.
+    /// Whether, in the groups of this node, too few replicas, or replicas in too few zones, have the record or are
+    /// asked to take it.
     fn is_needed(&self, node: NodeId, moment: &Moment<'_>) -> bool {
         let is_counted = |step: Step| matches!(step, Step::Done | Step::Asked);
         let is_short = |group: &Nodes| {
@@ -60,14 +60,14 @@ impl Write {
         self.groups().any(|group| group.contains(&node) && is_short(group))
     }
 
-    /// Whether these are as many, and in as many zones, as must have the record.
+    /// Whether these nodes are as many, and in as many zones, as must have the record.
     pub(super) fn is_quorum(&self, holders: Nodes, moment: &Moment<'_>) -> bool {
         let settings = &self.store.settings;
         holders.len() as u32 >= settings.writes && self.home.other_zones(holders, moment.latest) >= settings.zone_writes
     }
 
-    /// If a hint is to be a copy in one more zone, for there are too few: the zones in which it would be none.
-    /// Hints count for the zone that they are kept in, not for that of the replica: that one may be lost.
+    /// If hints must count as copies in further zones: the zones in which a hint would not. A hint counts for the zone
+    /// of its keeper, not for that of the replica, which may be lost.
     fn zones_covered<'a>(&'a self, moment: &Moment<'a>) -> Option<SmallVec<[&'a str; 4]>> {
         let settings = &self.store.settings;
         if !settings.sloppy || settings.zone_writes == 0 {
@@ -89,7 +89,7 @@ impl Write {
         (!is_enough).then(|| self.home.zones_covered(copies, moment.latest))
     }
 
-    /// Has a hint kept for a replica, by the next node that may.
+    /// Asks the next possible node to keep a hint for a replica.
     fn hint(&mut self, target: NodeId, moment: &Moment<'_>) {
         let purpose = Purpose::Hint { target };
         let tried: Nodes = self
@@ -122,7 +122,7 @@ impl Write {
         }
     }
 
-    /// Those of a group that have the record, with the nodes that keep a hint if hints count.
+    /// The nodes of a group that have the record, with the keepers of hints if hints count.
     pub(super) fn holders(&self, group: &Nodes) -> Nodes {
         let owners = self.owners.iter().filter(|owner| owner.kept == Step::Done);
         let owners = owners.filter(|owner| group.contains(&owner.node));
@@ -137,7 +137,7 @@ impl Write {
         holders
     }
 
-    /// Answers, if enough have the record, or never will.
+    /// Answers if enough replicas have the record, or never will.
     fn settle(&mut self, moment: &Moment<'_>) {
         if !self.is_open() {
             return;
@@ -156,7 +156,7 @@ impl Write {
             }
             return;
         }
-        // There may have been a quorum by another table.
+        // There may have been a quorum under another table.
         self.settle_at_us = NEVER;
         let sloppy = self.store.settings.sloppy;
         let may_help = |purpose: Purpose| match purpose {

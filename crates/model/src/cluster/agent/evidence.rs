@@ -1,4 +1,4 @@
-//! When a version may be deleted: only if a record says that it is not needed any more.
+//! When a version may be deleted: only if a record says that it is no longer needed.
 //!
 //! A missing record is no such evidence. It may have been lost, or the coordination service put back to an older copy.
 

@@ -18,8 +18,8 @@ const PUSHED_FETCHES: usize = 2;
 /// How many of them may be of versions for rollback: nothing waits for those.
 const BACKUP_FETCHES_MAX: usize = FETCHES_MAX / 2;
 
-/// How often a fetch is tried before the node says that it failed. A push is not tried more often; a
-/// version that is kept is, now and then, for ever.
+/// How often a fetch is tried before the node reports it as failed. A push is not tried more often; a kept version is
+/// retried now and then, for ever.
 pub const FETCH_ATTEMPTS_MAX: u32 = 5;
 
 /// The wait after the first failure; it doubles with each, in milliseconds.
@@ -28,7 +28,7 @@ const RETRY_MS_MIN: u64 = 1_000;
 /// The longest wait, in milliseconds.
 const RETRY_MS_MAX: u64 = 60_000;
 
-/// What is remembered of a fetch that failed.
+/// The memory of a failed fetch.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Failure {
     pub(super) attempts: u32,
@@ -37,7 +37,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// Whether the node says that it failed.
+    /// Whether the node reports it as failed.
     pub(super) fn is_final(&self) -> bool {
         self.attempts >= FETCH_ATTEMPTS_MAX
     }
@@ -62,7 +62,7 @@ impl Agent {
         actions: &mut Vec<AgentAction>,
     ) {
         for (key, fetch) in &local.fetches {
-            // What a plan gave that was given up, too. What else it was to bring is begun again.
+            // Partitions of a cancelled plan end it, too. The other partitions of the fetch are begun again.
             let want = wants.get(key);
             let want = want.filter(|want| want.detail.manifest_checksum == fetch.manifest_checksum);
             let unwanted = match want {

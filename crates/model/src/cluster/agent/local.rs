@@ -1,4 +1,4 @@
-//! What a node has, as it tells its agent.
+//! The replicas on a node, as it reports them to its agent.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ pub type ReplicaKey = (StoreName, VersionNumber);
 /// All that a node has on its disk, and is fetching.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LocalReplicas {
-    /// Each version of which there is anything on the disk, also what a stopped fetch left.
+    /// Each version with anything on the disk, including the remains of a stopped fetch.
     pub versions: BTreeMap<ReplicaKey, LocalVersion>,
-    /// The fetches that run; also those that were told to stop, until they have.
+    /// The running fetches, including stopped ones that have not ended yet.
     pub fetches: BTreeMap<ReplicaKey, LocalFetch>,
-    /// The versioned stores of which it holds anything.
+    /// The versioned stores with anything on the node.
     pub versioned: BTreeMap<StoreName, LocalVersioned>,
 }
 
@@ -29,7 +29,7 @@ pub struct LocalVersioned {
     /// The partitions that have all that their owners had when they were given to the node: it has owned them
     /// since there is the store, or has compared them with an owner, to the end, since they were empty.
     pub synchronised: PartitionSet,
-    /// How many partitions the node holds.
+    /// How many partitions the node has.
     pub held: u64,
     /// How many keys they have.
     pub keys: u64,
@@ -45,7 +45,7 @@ pub struct LocalVersion {
     /// Those of them that were found to be damaged, if only in part: they are served as they are until they
     /// have been fetched again.
     pub damaged: PartitionSet,
-    /// What is damaged, for people.
+    /// The damage, for people.
     pub damage: Option<String>,
 }
 
@@ -54,19 +54,19 @@ pub struct LocalVersion {
 pub struct LocalFetch {
     /// The checksum that the manifest must have.
     pub manifest_checksum: String,
-    /// What it is to bring.
+    /// The partitions to fetch.
     pub partitions: PartitionSet,
     /// The bytes that are there already.
     pub bytes_done: u64,
     /// The bytes that it is to bring.
     pub bytes_total: u64,
-    /// In how many seconds it will be done, as far as can be told.
+    /// The estimated time left, in seconds, if it can be estimated.
     pub seconds_left: Option<u64>,
 }
 
 impl LocalVersion {
-    /// Whether it is the version of this detail, as far as can be told, and not another one of the same
-    /// number, as that of a store of the same name that was dropped.
+    /// Whether it is the version of this detail, as far as can be seen, and not another one with the same number, e.g.
+    /// of a dropped store of the same name.
     pub(super) fn is_the_one(&self, detail: &VersionDetail) -> bool {
         let same = self.manifest_checksum.as_ref();
         same.is_none_or(|checksum| *checksum == detail.manifest_checksum)

@@ -1,11 +1,10 @@
-//! What a data node does next.
+//! The next actions of a data node.
 //!
-//! A node wants of each store the versions that are kept and the one that is being pushed, and of each
-//! the partitions that the routing table and the plan under way give it. What it wants and does not have
-//! it fetches; what it has and does not want it drops, after a grace in which requests that have pinned
-//! it come to their end. So a node that is new, was away or lost its disk catches up by itself.
+//! For each store, a node wants the kept versions and the one being pushed, with the partitions that the routing table
+//! and the plan under way give it. It fetches wanted replicas that it lacks. It drops unwanted ones, after a grace in
+//! which requests that have pinned them end. So a node that is new, was away or lost its disk catches up by itself.
 //!
-//! Besides what it is told, an agent remembers only times, failures, and what it said last.
+//! Besides its inputs, an agent remembers only times, failures, and its last report.
 
 mod evidence;
 mod fetch;
@@ -35,7 +34,7 @@ use wanted::{Want, wants};
 /// milliseconds: requests that have pinned it come to their end.
 pub const DROP_GRACE_MS: u64 = 5_000;
 
-/// Something that a node is to do. Each is asked for again as long as it has not been done.
+/// An action for a node. Each is returned again until it is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentAction {
     /// Bring partitions of a version here, verified, and open them.
@@ -44,14 +43,14 @@ pub enum AgentAction {
         store: StoreName,
         /// The version.
         version: VersionNumber,
-        /// What of it is missing.
+        /// Its missing partitions.
         partitions: PartitionSet,
         /// Where it lies, and the checksum that its manifest must have.
         detail: VersionDetail,
-        /// Nodes that may have some of it, to be asked in this order where the source fails.
+        /// Nodes that may have some of it, to be asked in this order if the source fails.
         peers: Vec<NodeId>,
     },
-    /// Stop a fetch. What it brought is dropped next, if it is of no use.
+    /// Stop a fetch. Its useless files are dropped next.
     StopFetch {
         /// The store.
         store: StoreName,
@@ -95,7 +94,7 @@ pub struct Agent {
     surplus_since_ms: BTreeMap<ReplicaKey, (PartitionSet, u64)>,
     published: Option<ServingSet>,
     reported: Option<(ReportRecord, u64)>,
-    /// What is here, is not wanted, and no record says that it is to be deleted.
+    /// Local versions that are not wanted, and that no record allows to be deleted.
     unexplained: BTreeSet<ReplicaKey>,
 }
 
@@ -115,8 +114,8 @@ impl Agent {
         }
     }
 
-    /// Versions that are here, that the node does not want, and of which no record says that they were given up: they are
-    /// kept. As it was at the last decision.
+    /// Local versions that the node does not want, but that no record allows to be deleted: they are kept. As of the
+    /// last decision.
     pub fn unexplained(&self) -> &BTreeSet<ReplicaKey> {
         &self.unexplained
     }
@@ -126,9 +125,9 @@ impl Agent {
         self.node
     }
 
-    /// What is to be done now, in this order. To be asked whenever the view or what is here has changed,
-    /// and every second; first when all that lies on the disk has been opened, so that the first report
-    /// is no poorer than the node.
+    /// The actions to take now, in this order. To be called whenever the view or the local replicas have changed, and
+    /// every second. The first call must come after everything on the disk was opened, so that the first report is
+    /// complete.
     pub fn decide(&mut self, view: &ClusterView, local: &LocalReplicas, monotonic_ms: u64) -> Vec<AgentAction> {
         let at_ms = self.clock.look(monotonic_ms);
         let Some(wants) = wants(view, self.node, &mut self.layouts) else {
@@ -154,7 +153,7 @@ impl Agent {
         actions
     }
 
-    /// To be told when a fetch has failed: it is tried again after a while.
+    /// To be called when a fetch has failed: it is retried after a while.
     pub fn fetch_failed(&mut self, store: &StoreName, version: VersionNumber, error: String, monotonic_ms: u64) {
         let at_ms = self.clock.look(monotonic_ms);
         let failure = self.failures.entry((store.clone(), version)).or_default();
@@ -163,8 +162,7 @@ impl Agent {
         failure.error = error;
     }
 
-    /// To be told when a fetch has failed in a way that does not mend itself soon: it counts as tried
-    /// often enough.
+    /// To be called when a fetch has failed for a lasting reason: no attempts are left.
     pub fn fetch_refused(&mut self, store: &StoreName, version: VersionNumber, error: String, monotonic_ms: u64) {
         self.fetch_failed(store, version, error, monotonic_ms);
         if let Some(failure) = self.failures.get_mut(&(store.clone(), version)) {
@@ -172,14 +170,13 @@ impl Agent {
         }
     }
 
-    /// To be told when the report that was written last is gone or was not written: the next decision
-    /// asks for it again.
+    /// To be called when the last report is gone or was not written: the next decision returns it again.
     pub fn forget_report(&mut self) {
         self.reported = None;
     }
 
-    /// What is to be dropped: versions that records say are given up and whose grace is over, other versions under
-    /// a wanted number, and partitions that went to other nodes.
+    /// The replicas to drop: versions that records allow to be deleted and whose grace is over, other versions under a
+    /// wanted number, and partitions that went to other nodes.
     fn drops(
         &mut self,
         view: &ClusterView,
@@ -191,7 +188,7 @@ impl Agent {
         let is_unwanted = |key: &ReplicaKey| local.versions.contains_key(key) && !wants.contains_key(key);
         self.unwanted_since_ms.retain(|key, _| is_unwanted(key));
         self.unexplained.clear();
-        // Requests of an earlier life of the node have ended with it: nothing has the versions that were given up then.
+        // Requests ended with the node's earlier process: versions released before this start have no readers.
         let is_first = self.published.is_none();
         self.surplus_since_ms
             .retain(|key, _| wants.contains_key(key) && local.versions.contains_key(key));

@@ -1,4 +1,4 @@
-//! What a node says of its replicas.
+//! A node's report about its replicas.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use crate::cluster::view::ClusterView;
 use crate::definition::StoreKind;
 use crate::partition_set::PartitionSet;
 
-/// How often a report is written that says no more than how far fetches are, in milliseconds.
+/// How often a report is written that only updates the progress of fetches, in milliseconds.
 pub const REPORT_PROGRESS_MS: u64 = 2_000;
 
 impl Agent {
-    /// The report, if it says something new.
+    /// The report, if it has news.
     pub(super) fn report(
         &mut self,
         view: &ClusterView,
@@ -109,7 +109,7 @@ impl Agent {
     }
 }
 
-/// What is damaged, and why it could not be fetched again; either may be all there is to say.
+/// The damage, and why it could not be fetched again; either may be absent.
 fn error(damage: Option<&String>, failure: Option<&Failure>) -> Option<String> {
     match (damage, failure) {
         (Some(damage), Some(failure)) => Some(format!("{damage}; fetching it again failed: {}", failure.error)),
@@ -117,7 +117,7 @@ fn error(damage: Option<&String>, failure: Option<&Failure>) -> Option<String> {
     }
 }
 
-/// What is written at once when it changes.
+/// The part of a report whose change is written at once.
 fn without_progress(report: &ReportRecord) -> ReportRecord {
     let mut report = report.clone();
     let versions = report.stores.values_mut().flat_map(|store| store.versions.values_mut());

@@ -1,4 +1,4 @@
-//! What requests shall see on a node.
+//! The stores and versions that requests see on a node.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::version::VersionNumber;
 /// All stores of a cluster, with what this node has of them open.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServingSet {
-    /// Each store, also those of which this node has nothing.
+    /// Each store, including those of which this node has nothing.
     pub stores: BTreeMap<StoreName, ServingStore>,
 }
 
@@ -23,10 +23,10 @@ pub struct ServingStore {
     pub id: u16,
     /// Its kind.
     pub kind: StoreKind,
-    /// The version that requests get that name none. It may be one that is not open here, or only in
-    /// part: others are to be asked for the rest.
+    /// The version for requests that name none. It may be closed here, or open in part: other nodes are to be asked for
+    /// the rest.
     pub current: Option<VersionNumber>,
-    /// The versions that may be read by who names them, with the partitions of each that are open.
+    /// The versions that requests may name, with the open partitions of each.
     pub versions: BTreeMap<VersionNumber, PartitionSet>,
 }
 

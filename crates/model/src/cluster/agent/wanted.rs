@@ -1,4 +1,4 @@
-//! What a node wants: versions that are kept or pushed, and of each the partitions that are its own.
+//! The versions that a node wants, kept or pushed, with its own partitions of each.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ pub(super) struct Want<'a> {
     pub(super) urgency: Urgency,
     /// All that it wants of it.
     pub(super) partitions: PartitionSet,
-    /// What of this others may ask it for now.
+    /// The partitions that other nodes may read from it now.
     pub(super) owned: PartitionSet,
 }
 
-/// What is fetched first.
+/// The order of fetches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Urgency {
     /// The current version: the node is late without it.

@@ -1,11 +1,11 @@
-//! What the leading controller does next.
+//! The next changes of the leading controller.
 //!
-//! A function of what it sees, and of how long it has seen it. It remembers only times: since when a
-//! node has been absent, and when a fetch last made progress. So a new leader goes on where the one
-//! before stopped, and at worst waits anew for what is late.
+//! A function of what it sees, and of how long it has seen it. It remembers only times: since when a node has been
+//! absent, and when a fetch last made progress. So a new leader continues where the previous one stopped, and at worst
+//! waits anew for late nodes.
 //!
-//! Each change rests on the revisions of all entries that it was decided on. Carried out late, after
-//! somebody else's change, it fails, and the next look decides anew.
+//! Each change depends on the revisions of all entries that it was decided on. If another change came first, it fails,
+//! and the next look decides anew.
 
 mod nodes;
 mod plan;
@@ -53,7 +53,7 @@ pub struct Controller {
     problems: Vec<String>,
 }
 
-/// What a decision about stores looks at.
+/// The input of a decision about stores.
 struct Look<'a> {
     view: &'a ClusterView,
     table: &'a Revised<RoutingTable>,
@@ -74,8 +74,8 @@ impl Controller {
         }
     }
 
-    /// What is to be changed now, in this order. To be asked whenever the view has changed, and every
-    /// second; and again at once when it returned [`CHANGES_MAX`](Self::CHANGES_MAX) changes.
+    /// The changes to make now, in this order. To be called whenever the view has changed, and every second; and again
+    /// at once when it returned [`CHANGES_MAX`](Self::CHANGES_MAX) changes.
     pub fn decide(&mut self, view: &ClusterView, now: Moment) -> Vec<Change> {
         let mut problems = Vec::new();
         let at_ms = self.clock.look(now.monotonic_ms);
@@ -110,7 +110,7 @@ impl Controller {
         changes
     }
 
-    /// What kept the last decision from doing all that it should, for people to read.
+    /// The problems that limited the last decision, for people.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
@@ -124,7 +124,7 @@ impl Controller {
         }
     }
 
-    /// Whether a node has been away for so long that nobody waits for it.
+    /// Whether a node has been away so long that it is no longer waited for.
     fn is_absent(&self, view: &ClusterView, node: NodeId, at_ms: u64) -> bool {
         if !view.nodes.contains_key(&node) {
             return true;
@@ -133,7 +133,7 @@ impl Controller {
         since_ms.is_some_and(|since_ms| at_ms - since_ms >= self.patience.absent_after_ms)
     }
 
-    /// What becomes of a store.
+    /// The next change of a store.
     fn store(&mut self, look: &Look<'_>, store: &Revised<StoreRecord>) -> Option<Change> {
         let record = match self.push_step(look, &store.record) {
             Some(step) => step.apply(&store.record, look.now.unix_ms),
@@ -173,10 +173,10 @@ impl Controller {
         push::step(store, push.version, &layout, &missing)
     }
 
-    /// The nodes that nobody is to ask for a store: those that do not have its current version.
+    /// The nodes that must not be asked for a store: those without its current version.
     ///
-    /// Of a node that says nothing, nothing is known: it stays what it was. And a node is not made
-    /// late if that left a partition with nobody to ask.
+    /// Nothing is known of a node without a report: its state stays. A node is not made late if that left a partition
+    /// without a node to ask.
     fn late(&mut self, look: &Look<'_>, store: &StoreRecord) -> std::collections::BTreeSet<NodeId> {
         let mut late = store.late.clone();
         let Some(current) = store.versions.current() else {

@@ -12,18 +12,17 @@ use crate::routing::RoutingTable;
 /// The most nodes that get their numbers by one change.
 const NUMBERED_MAX: usize = 256;
 
-/// Numbers for those who have announced themselves and have none, and new facts of those who have.
+/// Numbers for announced nodes that have none, and new facts of nodes that have one.
 ///
-/// Who has a record keeps its number. Who claims a number that nobody has gets it; if two claim one,
-/// the first by identity does. Who claims the number of another gets none: it sees that, and ends.
+/// A node with a record keeps its number. A node that claims a free number gets it; if two claim one, the first by
+/// identity does. A node that claims the number of another gets none: it sees that, and ends.
 ///
-/// A node that is new and stands where a node stood that has been absent for long, at the same
-/// addresses, is taken for that node, with its data directory lost: it gets the number, and the data
-/// again, without an operator. The former identity is refused from then on.
+/// A new node at the addresses of a node that has been absent for long is taken for that node, with its data directory
+/// lost: it gets the number, and the data again, without an operator. The former identity is refused from then on.
 ///
-/// All numbers are given out in one change, that also rewrites the record of numbers: so two decisions
-/// on one view, or on an old one, never give two numbers to one node. Nor does one on a view that has that
-/// record, and not all the nodes yet that it counts.
+/// All numbers are given out in one change, which also rewrites the record of numbers: so two decisions on one view, or
+/// on an old one, never give two numbers to one node. Nor does a decision on a view that has that record, but not yet
+/// all the nodes that it counts.
 pub(super) fn admit(view: &ClusterView, is_absent: impl Fn(NodeId) -> bool, problems: &mut Vec<String>) -> Vec<Change> {
     let known: BTreeMap<&Identity, &Revised<NodeRecord>> = {
         let nodes = view.nodes.values();
@@ -102,7 +101,7 @@ fn give(given: &mut BTreeMap<NodeId, Write>, id: NodeId, announcement: &Announce
     });
 }
 
-/// The node that stands, or stood, where this one stands.
+/// The node at the same addresses, now or before.
 fn former_at<'a>(view: &'a ClusterView, announcement: &Announcement) -> Option<&'a Revised<NodeRecord>> {
     let mut nodes = view.nodes.values();
     nodes.find(|node| {

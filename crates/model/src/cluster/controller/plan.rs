@@ -1,5 +1,5 @@
-//! The leading controller goes on with a plan for the routing table: once who is to own holds, they own, and once no
-//! former owner goes by an earlier table, the plan is finished.
+//! The leading controller carries on a plan for the routing table: it switches once the next owners have the data, and
+//! finishes the plan once no former owner uses an earlier table.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ pub(super) fn go_on(layouts: &mut Layouts, look: &Look<'_>) -> Option<Change> {
     }
 }
 
-/// The end of the plan under way: all former owners that are there have proved that they go by the table of the
-/// switch. So nobody who goes by an earlier one reads enough of them to miss what only the owners will take.
+/// The end of the plan under way: all former owners that are live have proved that they use the table of the switch. A
+/// reader with an earlier table can thus not reach a quorum that misses writes to the new owners only.
 fn finish(look: &Look<'_>) -> Option<Change> {
     let table = &look.table.record;
     let former: BTreeSet<_> = table.changes().flat_map(|(_, former)| former).copied().collect();

@@ -1,8 +1,8 @@
-//! The leading controller moves pushes on: waits for who makes progress, gives up who does not, and
+//! The leading controller carries on pushes: waits for nodes that make progress, gives up on those that do not, and
 //! swaps or fails.
 //!
-//! Every push ends: each node of it becomes ready, or fails, or is away or without progress for longer
-//! than the controller's patience; then either enough are ready or too many are given up.
+//! Every push ends: each of its nodes becomes ready, or fails, or is away or without progress for longer than the
+//! controller's patience; then either enough are ready or too many are given up.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::node::NodeId;
 use crate::push::PushEvent;
 use crate::version::VersionNumber;
 
-/// What is remembered of the pushes under way, and only that: when their nodes last made progress.
+/// The memory of the pushes under way, and only of those: when their nodes last made progress.
 #[derive(Debug, Default)]
 pub(super) struct Pushes(BTreeMap<StoreName, Progress>);
 
@@ -39,7 +39,7 @@ struct NodeProgress {
     at_ms: u64,
 }
 
-/// What happens to a push now.
+/// The next step of a push.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     /// The version goes live, without these nodes.
@@ -91,7 +91,7 @@ impl Pushes {
         }
     }
 
-    /// Why nobody waits any longer for a node that is there; `None` as long as it makes progress.
+    /// Why a live node is no longer waited for; `None` as long as it makes progress.
     pub(super) fn given_up(
         &self,
         look: &Look<'_>,
@@ -117,8 +117,7 @@ impl Pushes {
     }
 }
 
-/// What happens to a push of which these nodes do not have the version: each with the reason why it was
-/// given up, if it was.
+/// The next step of a push, given the nodes that lack the version, each with the reason why it was given up, if it was.
 pub(super) fn step(
     store: &StoreRecord,
     version: VersionNumber,
@@ -160,7 +159,7 @@ pub(super) fn step(
         );
         return Some(Step::Fail { reason });
     }
-    // Whoever is not given up is ready, and they have a replica of each partition.
+    // All other nodes are ready, and they have a replica of each partition.
     (missing.len() == given_up.len()).then(|| Step::Swap {
         late: missing.iter().map(|(node, _)| *node).collect(),
     })

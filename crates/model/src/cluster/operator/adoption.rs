@@ -24,7 +24,7 @@ pub struct Present {
     pub cluster: Option<ClusterRecord>,
 }
 
-/// Writes what is known in the place of what is there, in this order. What is there and not known is deleted.
+/// Replaces the entries by the known ones, in this order. Unknown entries are deleted.
 ///
 /// # Errors
 /// Nothing is known.

@@ -1,4 +1,4 @@
-//! What operators are refused.
+//! Reasons why an operator's request is refused.
 
 use crate::name::StoreName;
 use crate::node::NodeId;
@@ -56,7 +56,7 @@ pub enum OperatorError {
     InvalidDefinition {
         /// The name.
         store: StoreName,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// The settings of a versioned store are not possible.
@@ -64,7 +64,7 @@ pub enum OperatorError {
     InvalidSettings {
         /// The name.
         store: StoreName,
-        /// What is wrong.
+        /// The error.
         error: SettingsError,
     },
     /// The engine of a new store is MySQL, and nodes have no database for it.
@@ -83,7 +83,7 @@ pub enum OperatorError {
     Unchangeable {
         /// The store.
         store: StoreName,
-        /// What was to be changed.
+        /// The entry that was to be changed.
         what: &'static str,
     },
     /// A versioned store has no versions that could be pushed or swapped.
@@ -186,7 +186,7 @@ pub enum OperatorError {
         /// The number.
         node: NodeId,
     },
-    /// A node that holds nothing yet cannot be asked to hold something while it is away.
+    /// A node that has no data yet cannot become an owner while it is away.
     #[error("node {node} is absent: start it before partitions are given to it")]
     NodeAbsent {
         /// The node.

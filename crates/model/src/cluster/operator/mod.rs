@@ -1,8 +1,8 @@
-//! What operators ask for, as changes of entries: stores created, altered, dropped, restored, pushed to, swapped
-//! and rolled back, and plans for the routing table.
+//! Requests of operators, as changes of entries: stores created, altered, dropped, restored, pushed to, swapped and
+//! rolled back, and plans for the routing table.
 //!
-//! Any process may carry one out: it takes a view that is new enough, asks here for the change, and
-//! writes it. If somebody else was faster, it looks again, and asks again.
+//! Any process may carry one out: it takes a recent view, computes the change here, and writes it. If another change
+//! came first, it looks again, and computes the change anew.
 
 mod adoption;
 mod dropping;

@@ -55,10 +55,10 @@ pub fn plan_routing(view: &ClusterView, request: &RoutingRequest) -> Result<(Pla
     Ok((plan, change))
 }
 
-/// Gives up the plan under way: who owns partitions now goes on.
+/// Cancels the plan under way: the current owners stay.
 ///
 /// # Errors
-/// No table, or no plan under way; or there was its switch.
+/// No table, or no plan under way; or its switch was made.
 pub fn cancel_plan(view: &ClusterView) -> Result<Change, OperatorError> {
     let table = table(view)?;
     if table.record.next().is_none() {

@@ -12,7 +12,7 @@ use crate::limits::STORES_MAX;
 use crate::name::StoreName;
 use crate::versioned::{EngineKind, VersionedChange, VersionedSettings};
 
-/// What is to be changed of a store's definition; what is `None` stays.
+/// A change of a store's definition; `None` leaves a field as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreChange {
     /// How many versions besides the current one are kept for rollback.
@@ -24,12 +24,11 @@ pub struct StoreChange {
     pub tolerate_failures: Option<Option<u32>>,
     /// How many keys a second may be read; `Some(None)` for no limit.
     pub read_keys_per_second: Option<Option<u64>>,
-    /// What is to be changed of a versioned store's settings.
+    /// A change of a versioned store's settings.
     pub versioned: Option<VersionedChange>,
 }
 
-/// The settings of a new versioned store: what its operator said, and else what follows from the number of
-/// its replicas.
+/// The settings of a new versioned store: the operator's, with defaults that follow from the number of its replicas.
 ///
 /// # Errors
 /// No cluster; or the placement decides how many replicas there are, and there are no nodes yet.
@@ -119,8 +118,8 @@ pub fn alter_store(view: &ClusterView, name: &StoreName, change: &StoreChange) -
     Ok(change.while_unchanged(RecordPath::Routing, table.revision))
 }
 
-/// A number for a new store: the next that was not given out, or once those are used up, one whose
-/// store was dropped, if possible one that is not remembered any more.
+/// A number for a new store: the next unused one; once those are used up, the number of a dropped store, preferably one
+/// that is no longer remembered.
 fn free_id(view: &ClusterView) -> Option<u16> {
     let taken: BTreeSet<u16> = view.stores.values().map(|store| store.record.id).collect();
     let remembered = view.numbers.as_ref().map_or(0, |numbers| numbers.record.last_store);
@@ -134,8 +133,8 @@ fn free_id(view: &ClusterView) -> Option<u16> {
     forgotten.or_else(|| free.next())
 }
 
-/// That nothing is changed of a versioned store for which its data would have to move: a replica that is added
-/// has nothing, and would answer so.
+/// Refuses changes of a versioned store that require its data to move: an added replica has nothing, and would answer
+/// so.
 fn check_unchangeable(before: &StoreDefinition, after: &StoreDefinition) -> Result<(), OperatorError> {
     let engine = |definition: &StoreDefinition| definition.versioned.map(|settings| settings.engine);
     let what = match before.kind {
@@ -197,7 +196,7 @@ fn check(view: &ClusterView, definition: &StoreDefinition) -> Result<(), Operato
     }
 }
 
-/// That all live nodes have the engine of a new store.
+/// Checks that all live nodes have the engine of a new store.
 fn check_engine(view: &ClusterView, definition: &StoreDefinition) -> Result<(), OperatorError> {
     let engine = definition.versioned.map(|settings| settings.engine);
     let nodes = view.nodes.values().map(|node| &node.record);
@@ -215,7 +214,7 @@ fn check_engine(view: &ClusterView, definition: &StoreDefinition) -> Result<(), 
     }
 }
 
-/// How many replicas a store has when all nodes are there, of which its operator said that it has so many.
+/// How many replicas a store has when all nodes are live, given the number that its operator set.
 fn nominal_replicas(view: &ClusterView, own: Option<u32>) -> Result<u32, OperatorError> {
     let cluster = view.cluster.as_ref().ok_or(OperatorError::NoCluster)?;
     let most = match cluster.placement.replicas(cluster.replicas) {
