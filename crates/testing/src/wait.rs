@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Waits until something is there, and returns it.
+/// Waits until a value is there, and returns it.
 ///
 /// # Panics
 /// If it is not there in time.
@@ -20,10 +20,10 @@ pub fn wait_for<T>(what: &str, timeout: Duration, mut look: impl FnMut() -> Opti
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 ///
 /// # Panics
-/// If it is not so in time.
+/// If it does not hold in time.
 #[track_caller]
 pub fn wait_until(what: &str, timeout: Duration, mut is_so: impl FnMut() -> bool) {
     wait_for(what, timeout, || is_so().then_some(()));
