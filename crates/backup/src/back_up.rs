@@ -1,8 +1,9 @@
 //! Making a backup: all records of a versioned store are read from its nodes, and written.
 //!
-//! A partition is read from nodes that stay its owners meanwhile, or it is read anew. So is one of which a node
-//! failed: from others, or from the same when it is back. Several are read side by side, each by a thread with
-//! connections, and a sense of who is there, of its own; the first failure ends all.
+//! A partition is read only from nodes that own it throughout the read; otherwise it is read anew. If a node fails, its
+//! partition is read again from other nodes, or from the same node when it is back. Several partitions are read in
+//! parallel, each by a thread with its own connections and its own view of live nodes. The first failure ends all of
+//! them.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -23,27 +24,27 @@ use crate::replicas::Replicas;
 use crate::sources::Sources;
 use crate::{Job, Progress};
 
-/// What a backup that was made is.
+/// A finished backup.
 #[derive(Debug, Serialize)]
 pub struct BackedUp {
     /// The store.
     pub store: String,
     /// Where the backup is.
     pub url: String,
-    /// When it began, in milliseconds since 1970: all writes that were acknowledged before are in it.
+    /// When the backup began, in milliseconds since 1970. It contains all writes that were acknowledged before.
     pub began_unix_ms: u64,
     /// How many partitions there are.
     pub partitions: usize,
-    /// How many records are in it.
+    /// How many records the backup contains.
     pub records: u64,
-    /// How long its files are.
+    /// The total length of its files.
     pub bytes: u64,
 }
 
-/// Makes a backup of a store, in a directory that is empty or missing, reading so many partitions side by side.
+/// Backs up a store to an empty or missing directory, reading `partitions_at_once` partitions in parallel.
 ///
 /// # Errors
-/// No such store, too few nodes for too long, a place that cannot be written. Then there is no backup.
+/// No such store, too few nodes for too long, or a directory that cannot be written. No backup exists then.
 pub fn back_up(
     name: &StoreName,
     location: &Location,
@@ -114,7 +115,7 @@ pub fn back_up(
     })
 }
 
-/// Writes all partitions, each of these the next one that none has begun. Returns their files, in order.
+/// Writes all partitions. Each thread takes the next partition that no thread has begun. Returns the files, in order.
 fn side_by_side(
     readings: Vec<Reading<'_>>,
     count: usize,
@@ -153,7 +154,7 @@ fn side_by_side(
                         records,
                     });
                 }
-                // Those that follow have given up for its sake.
+                // The errors after the first are threads that gave up because of it.
                 Err(error) => {
                     pace.give_up();
                     failed.get_or_insert(error);
@@ -182,7 +183,7 @@ struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    /// Another one of the same store, with connections of its own.
+    /// Another reader of the same store, with its own connections.
     fn beside(&self) -> anyhow::Result<Reading<'a>> {
         let mut cluster = Cluster::new(self.ports)?;
         let topology = cluster.look_up(self.replicas)?;
@@ -215,12 +216,12 @@ impl<'a> Reading<'a> {
         Ok(files)
     }
 
-    /// Writes what these nodes keep for others.
+    /// Writes the hints that these nodes keep.
     fn hints(&mut self, keepers: Vec<u32>) -> anyhow::Result<RecordsFile> {
         let mut writer = RecordsWriter::create(self.location, self.names.of_hints())?;
         for node in keepers {
             let mut patience = Patience::new();
-            // What of a node was written before it failed does no harm.
+            // Records that were written before the node failed do no harm.
             while let Err(error) = self.hints_of(node, &mut writer) {
                 if !error.is::<Passing>() {
                     return Err(error);
@@ -268,7 +269,7 @@ impl<'a> Reading<'a> {
                 patience.wait(self.pace, error)?;
             }
             self.location.delete_file(&self.names.of_partition(partition))?;
-            // If nobody says how it is now, it is as it was.
+            // If no node answers, the previous topology stays.
             self.topology = match self.cluster.look_up(self.replicas) {
                 Ok(topology) => topology,
                 Err(_) => continue,

@@ -1,8 +1,8 @@
-//! The cluster around a store: which nodes hold what, how they are asked, and which failures are waited for.
+//! The cluster around a store: which nodes hold which partitions, how nodes are asked, and which failures are retried.
 //!
-//! A backup takes hours where there is much: nodes stop and start meanwhile, and partitions move. So what is known
-//! of the cluster is looked up again and again, by any node that answers, and what fails is tried again for a
-//! while. What no waiting can change ends the command at once.
+//! A large backup takes hours: nodes stop and start meanwhile, and partitions move. So the topology is looked up again
+//! and again, from any node that answers, and failed requests are retried for a while. Errors that no retry can fix end
+//! the command at once.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,44 +15,44 @@ use serde::{Deserialize, Serialize};
 use crate::pace::Pace;
 use crate::port::{Port, Ports, is_refused};
 
-/// How long a failure is waited for that may go over: a node is started again within it.
+/// How long a transient failure is retried: a node restarts within this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long to wait before something is tried again: doubled each time, up to the second.
+/// Backoff between retries: doubled each time, up to the second value.
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 
-/// How often a node that says to come back later is asked again, before it has failed.
+/// How often a node that asks for a retry is asked again, before it counts as failed.
 const ATTEMPTS_MAX: u32 = 40;
 
-/// The time between these.
+/// The time between these retries.
 const ATTEMPT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What may go over, and is tried again for a while.
+/// A transient failure, which is retried for a while.
 #[derive(Debug, thiserror::Error)]
 pub enum Passing {
-    /// A node did not do what it was asked for: others may.
+    /// A node did not answer the request: other nodes may.
     #[error("node {node}: {reason:#}")]
     Node { node: u32, reason: anyhow::Error },
-    /// Too few nodes are there, or partitions move, or nobody says where they are.
+    /// Too few nodes are live, or partitions move, or no node returns the topology.
     #[error("{0:#}")]
     Cluster(anyhow::Error),
 }
 
-/// What is said of a versioned store, as far as a backup keeps it.
+/// The settings of a versioned store that a backup keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreSettings {
-    /// When it was created, in milliseconds since 1970: another one of its name was at another time.
+    /// When it was created, in milliseconds since 1970: tells it from another store of the same name.
     pub created_unix_ms: u64,
     /// How many nodes hold each partition.
     pub replicas: u32,
     /// How many keys a second may be read through all routers, and through all nodes; null for no limit.
     pub read_keys_per_second: Option<u64>,
-    /// What else.
+    /// All other settings.
     pub versioned: VersionedResource,
 }
 
-/// Which store is meant: another one may have its name by now.
+/// Identifies a store, since another store may have taken its name.
 #[derive(Debug, Clone, Copy)]
 pub struct StoreId<'a> {
     /// Its name.
@@ -62,7 +62,7 @@ pub struct StoreId<'a> {
 }
 
 impl StoreSettings {
-    /// Those of a store; `None` if there is none of this name.
+    /// The identity of a store; `None` if there is no store of this name.
     pub fn of(port: &dyn Port, name: &StoreName) -> anyhow::Result<Option<Self>> {
         let store: StoreResource = match port.resource(&format!("/v1/stores/{name}")) {
             Err(error) if is_refused(&error, "store_not_found") => return Ok(None),
@@ -82,16 +82,16 @@ impl StoreSettings {
     }
 }
 
-/// The ways to the nodes of a cluster.
+/// Connections to the nodes of a cluster.
 pub struct Cluster<'a> {
     ports: &'a dyn Ports,
     entry: Box<dyn Port>,
-    /// Those of all nodes that were there once, with their addresses.
+    /// All nodes that were ever live, with their addresses.
     nodes: BTreeMap<u32, (String, Box<dyn Port>)>,
 }
 
 impl<'a> Cluster<'a> {
-    /// Nothing is asked yet.
+    /// Sends no request yet.
     pub fn new(ports: &'a dyn Ports) -> anyhow::Result<Self> {
         Ok(Self {
             ports,
@@ -105,26 +105,26 @@ impl<'a> Cluster<'a> {
         &*self.entry
     }
 
-    /// The way to a node that was there once.
+    /// The connection to a node that was live once.
     ///
     /// # Errors
-    /// [`Passing::Node`] for another one.
+    /// [`Passing::Node`] if the node is unknown.
     pub fn node(&self, node: u32) -> anyhow::Result<&dyn Port> {
         let found = self.nodes.get(&node).map(|(_, port)| &**port);
         let reason = || anyhow!("nobody knows its address");
         Ok(found.ok_or_else(|| Passing::Node { node, reason: reason() })?)
     }
 
-    /// Which nodes there are, and which of them hold what of a store with so many replicas.
+    /// Looks up the nodes, and the owners of each partition of a store with this many replicas.
     ///
     /// # Errors
-    /// [`Passing::Cluster`] if nobody says.
+    /// [`Passing::Cluster`] if no node answers.
     pub fn look_up(&mut self, replicas: u32) -> anyhow::Result<Topology> {
         let (routing, list): (RoutingResource, NodeList) =
             self.ask_any(|port| Ok((port.resource("/v1/routing")?, port.resource("/v1/nodes")?)))?;
         let mut nodes = BTreeMap::new();
         for node in list.nodes {
-            // One that owns nothing and is not there is waited for by nobody.
+            // A node that is not live and owns nothing is not waited for.
             if node.live || node.partitions > 0 || node.partitions_next.is_some_and(|count| count > 0) {
                 nodes.insert(node.node, node.live);
             }
@@ -145,18 +145,19 @@ impl<'a> Cluster<'a> {
         })
     }
 
-    /// What is said of a store now; `None` if there is none of this name.
+    /// The current settings of a store; `None` if there is no store of this name.
     ///
     /// # Errors
-    /// [`Passing::Cluster`] if nobody says.
+    /// [`Passing::Cluster`] if no node answers.
     pub fn settings(&self, store: &StoreName) -> anyhow::Result<Option<StoreSettings>> {
         self.ask_any(|port| StoreSettings::of(port, store))
     }
 
-    /// Sees to it that a store is there still, and not another one of its name. `what` was done with it meanwhile.
+    /// Checks that a store still exists, and was not replaced by another one of its name. `what` names the job, for the
+    /// error.
     ///
     /// # Errors
-    /// It was dropped; or nobody says, for long.
+    /// The store was dropped, or no node answers for long.
     pub fn check_store(&self, store: StoreId<'_>, pace: &Pace<'_>, what: &str) -> anyhow::Result<()> {
         let mut patience = Patience::new();
         loop {
@@ -168,10 +169,10 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Asks the process that the user named, or else any node: one that hears of changes of the cluster.
+    /// Asks the process that the user named, or else any node that is connected to the coordination service.
     fn ask_any<T>(&self, ask: impl Fn(&dyn Port) -> anyhow::Result<T>) -> anyhow::Result<T> {
         let ask = |port: &dyn Port| {
-            // First: what it says then is no older than that.
+            // The status first: the answer is then no older than the status.
             match port.resource::<NodeStatus>("/v1/status")?.coordination_silent_ms {
                 None => ask(port),
                 Some(silent_ms) => bail!(
@@ -192,18 +193,18 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// Who is there, and who holds what of a store.
+/// The live nodes, and the owners of a store's partitions.
 #[derive(Debug, Clone)]
 pub struct Topology {
     /// The epoch of the routing table.
     pub epoch: u64,
     /// How many partitions there are.
     pub partitions: PartitionCount,
-    /// The owners of each partition, in the order of preference.
+    /// The owners of each partition, in order of preference.
     pub owners: Vec<Vec<u32>>,
-    /// Of partitions that a plan moves, those that take writes besides.
+    /// For partitions that a plan moves: the nodes that take writes besides the owners.
     pub joint: BTreeMap<u32, Vec<u32>>,
-    /// All nodes that are there or own something, and whether each is there.
+    /// All nodes that are live or own something, and whether each is live.
     pub nodes: BTreeMap<u32, bool>,
 }
 
@@ -213,8 +214,8 @@ impl Topology {
         self.owners.get(partition).map_or(&[], Vec::as_slice)
     }
 
-    /// Who has to take writes to a partition, of each group enough: its owners, and those that a plan makes owners, or that
-    /// were.
+    /// The nodes that have to take writes to a partition, enough of each group: its owners, and its next or previous
+    /// owners while a plan moves it.
     pub fn writers_of(&self, partition: usize) -> impl Iterator<Item = &[u32]> {
         let joint = u32::try_from(partition)
             .ok()
@@ -222,20 +223,20 @@ impl Topology {
         std::iter::once(self.owners_of(partition)).chain(joint.map(Vec::as_slice))
     }
 
-    /// Whether a node is there.
+    /// Whether a node is live.
     pub fn is_live(&self, node: u32) -> bool {
         self.nodes.get(&node).is_some_and(|is_live| *is_live)
     }
 }
 
-/// How long something that fails is tried again.
+/// How long a failing request is retried.
 pub struct Patience {
     ends: Instant,
     pause: Duration,
 }
 
 impl Patience {
-    /// It begins now.
+    /// Starts the clock.
     pub fn new() -> Self {
         Self {
             ends: Instant::now() + PATIENCE,
@@ -243,10 +244,10 @@ impl Patience {
         }
     }
 
-    /// Returns when it is time to try again.
+    /// Returns when it is time to retry.
     ///
     /// # Errors
-    /// What failed, if that lasts too long; or somebody asked the program to stop.
+    /// The original error, if it lasts too long; or that the user stopped the program.
     pub fn wait(&mut self, pace: &Pace<'_>, error: anyhow::Error) -> anyhow::Result<()> {
         if Instant::now() >= self.ends {
             return Err(error);
@@ -257,7 +258,7 @@ impl Patience {
     }
 }
 
-/// Asks a node, again and again while it refuses with one of these codes.
+/// Asks a node, and retries while it refuses with one of these codes.
 ///
 /// # Errors
 /// [`Passing::Node`]: what it says in the end.
@@ -269,7 +270,7 @@ pub fn ask<T>(node: u32, passing: &[&str], ask: impl Fn() -> anyhow::Result<T>) 
                 attempt += 1;
                 std::thread::sleep(ATTEMPT_INTERVAL);
             }
-            // The node is well, and who owns what is not as it was.
+            // The node is well, but the owners have changed.
             Err(error) if is_refused(&error, "old_routing") => return Err(Passing::Cluster(error).into()),
             answer => return Ok(answer.map_err(|reason| Passing::Node { node, reason })?),
         }

@@ -1,18 +1,18 @@
 //! Backups of versioned stores: all records of a store, to a directory or a URL and back, while it serves.
 //!
-//! - `manifest`: what a backup consists of, and when it is one;
-//! - `records`: the files in which records are;
-//! - `cluster`: which nodes hold what, how they are asked, and what of their failures is waited for;
-//! - `sources`: which of them have to be read;
-//! - `pages`, `replicas`: what a node, and what several of them together, hold;
-//! - `pace`: how fast it goes;
+//! - `manifest`: the files of a backup, and when it is complete;
+//! - `records`: the files that contain records;
+//! - `cluster`: which nodes hold which partitions, how they are asked, and which failures are retried;
+//! - `sources`: which nodes have to be read;
+//! - `pages`, `replicas`: the records of one node, and the merged records of several;
+//! - `pace`: the rate limit;
 //! - [`back_up`] and [`restore`]: the two jobs;
-//! - [`Port`]: the control ports that they speak to.
+//! - [`Port`]: the control ports that the jobs use.
 //!
-//! What a backup promises: every write that was acknowledged before it began is in it. Of each partition so many
-//! replicas are read that one of them at least has any such write, and what they hold is joined. Of what is
-//! written meanwhile, some is in it. Every record keeps its clock, so that to restore is to join: what is newer
-//! stays, and doing it again, or half of it, does no harm.
+//! A backup contains every write that was acknowledged before it began. Of each partition, so many replicas are read
+//! that at least one of them has any such write, and their records are merged. Writes made during the backup may or may
+//! not be in it. Every record keeps its vector clock, so a restore is a merge: newer records stay, and restoring twice,
+//! or half of a backup, does no harm.
 
 mod back_up;
 mod cluster;
@@ -29,24 +29,24 @@ pub use back_up::{BackedUp, back_up};
 pub use port::{Port, Ports, Refused, is_refused};
 pub use restore::{Restored, restore, verify};
 
-/// What a job goes by.
+/// What a job needs.
 pub struct Job<'a> {
     /// The cluster.
     pub ports: &'a dyn Ports,
-    /// No more than this is read or restored a second; 0 is no limit.
+    /// Limit of bytes read or restored per second; 0 is no limit.
     pub bytes_per_second: u64,
     /// Whether the job is to stop.
     pub is_stopped: &'a (dyn Fn() -> bool + Sync),
-    /// Told how far it is.
+    /// Called with the progress of the job.
     pub progress: &'a mut dyn FnMut(Progress),
 }
 
-/// How far a job is.
+/// The progress of a job.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
-    /// What is being done.
+    /// The current phase.
     pub phase: &'static str,
-    /// How much of it is done, from 0 to 1.
+    /// The fraction of the phase that is done, from 0 to 1.
     pub fraction: f64,
     /// How many records were read or restored.
     pub records: u64,

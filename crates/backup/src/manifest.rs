@@ -1,4 +1,4 @@
-//! What a backup consists of, and when it is one.
+//! The files of a backup, and when it is complete.
 //!
 //! ```text
 //! hints-RUN.records.zst              what nodes kept for others, if writes may be there alone
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The manifest names all other files, with their lengths and checksums, and has a checksum of its own, of the exact
-//! bytes of the inner object. It is written last, whole or not at all: without one there is no backup. A backup
-//! that fails deletes its files; what a killed one left is deleted by the next. RUN is another one for each attempt, so that two that are made in
-//! one place never take a file of the other for their own.
+//! bytes of the inner object. It is written last, whole or not at all: without a manifest there is no backup. A backup
+//! that fails deletes its files; the next backup deletes the files that a killed one left. RUN differs for each
+//! attempt, so that two attempts in one directory never confuse their files.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -25,22 +25,22 @@ use crate::records::RecordsFile;
 /// The manifest's name.
 const MANIFEST_FILE: &str = "backup.json";
 
-/// How long a manifest may be, in bytes: one of the most partitions there can be is far shorter.
+/// The longest manifest, in bytes. The manifest of the largest number of partitions is far shorter.
 const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 
-/// The format that is written, and read.
+/// The format that is written and read.
 const FORMAT: u32 = 1;
 
-/// How files of records end.
+/// The suffix of files of records.
 const SUFFIX: &str = ".records.zst";
 
-/// What a backup is, and what is in it.
+/// The contents of a backup.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// The store that was backed up.
     pub store: String,
-    /// When the backup began by the clock of who made it, in milliseconds since 1970.
+    /// When the backup began, in milliseconds since 1970, by the clock of the machine that made it.
     pub began_unix_ms: u64,
     /// The store's settings.
     pub settings: StoreSettings,
@@ -68,10 +68,10 @@ struct FormatOnly {
 }
 
 impl Manifest {
-    /// The manifest of the backup at a location.
+    /// Reads the manifest of the backup at a location.
     ///
     /// # Errors
-    /// None that is whole, or one of another format.
+    /// There is no complete manifest, or it has another format.
     pub fn read(location: &Location) -> anyhow::Result<Self> {
         if !location.exists(MANIFEST_FILE)? {
             bail!("{location} holds no backup: it has no {MANIFEST_FILE}, which is written last");
@@ -84,7 +84,7 @@ impl Manifest {
     /// Writes the manifest: from then on, there is a backup.
     ///
     /// # Errors
-    /// A file that is not there as it was written, or what the storage says.
+    /// A file is missing or damaged, or the storage fails.
     pub fn write(&self, location: &Location) -> anyhow::Result<()> {
         let found = location.list()?;
         for file in &self.files {
@@ -102,12 +102,12 @@ impl Manifest {
         Ok(())
     }
 
-    /// How many bytes all files have.
+    /// The total length of all files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add)
     }
 
-    /// How many records there are: a key that nodes kept for others counts more than once.
+    /// The number of records. A key for which nodes kept hints counts more than once.
     pub fn records(&self) -> u64 {
         self.files.iter().map(|file| file.records).fold(0, u64::saturating_add)
     }
@@ -146,7 +146,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Those of an attempt that begins now.
+    /// The names for a new attempt.
     pub fn new() -> anyhow::Result<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
         let own = format!("{} {}", std::process::id(), now.as_nanos());
@@ -159,7 +159,7 @@ impl Names {
         format!("partition-{partition:05}-{}{SUFFIX}", self.run)
     }
 
-    /// The file of what nodes kept for others.
+    /// The file of hints.
     pub fn of_hints(&self) -> String {
         format!("hints-{}{SUFFIX}", self.run)
     }
@@ -167,7 +167,7 @@ impl Names {
     /// Deletes all files of this attempt.
     ///
     /// # Errors
-    /// What the storage says.
+    /// The storage fails.
     pub fn delete(&self, location: &Location) -> anyhow::Result<()> {
         for file in location.list()? {
             if file.name.contains(&self.run) {
@@ -178,10 +178,10 @@ impl Names {
     }
 }
 
-/// Makes a location ready for a backup: what an interrupted one left is deleted, and nothing else.
+/// Prepares a location for a backup: deletes the files of an interrupted backup, and nothing else.
 ///
 /// # Errors
-/// A backup or something else that is there, or what the storage says.
+/// The location contains a backup or other files, or the storage fails.
 pub fn clear(location: &Location) -> anyhow::Result<()> {
     if location.exists(MANIFEST_FILE)? {
         bail!("{location} holds a backup: choose another place, or delete it");
@@ -205,7 +205,7 @@ pub fn clear(location: &Location) -> anyhow::Result<()> {
 
 /// Whether an interrupted backup can have left a file of this name.
 fn is_left_over(name: &str) -> bool {
-    // What storages call a file that is being written: `.NAME.partial`, and in HDFS `.NAME.tmp.N`.
+    // How storages name a file that is being written: `.NAME.partial`, and in HDFS `.NAME.tmp.N`.
     let hidden = name.strip_prefix('.');
     let name = match hidden.map(|name| {
         name.strip_suffix(".partial")
@@ -289,7 +289,7 @@ mod tests {
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
-            // White space around the two members may be other white space.
+            // White space around the two members may change unnoticed.
             let read = Manifest::from_bytes(&changed);
             assert!(read.is_err() || read.is_ok_and(|read| read == manifest()), "byte {at}");
         }

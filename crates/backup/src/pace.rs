@@ -1,5 +1,4 @@
-//! How fast a backup is read or restored: no faster than was said, by all who do so side by side, and no longer than is
-//! wanted.
+//! The rate of a backup or restore: one limit shared by all threads of a job, and the check whether to stop.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -8,10 +7,10 @@ use anyhow::bail;
 use fondaco_model::TokenBucket;
 use parking_lot::Mutex;
 
-/// How often a job that holds itself back looks whether it should stop.
+/// How often a job that waits checks whether it should stop.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A limit in bytes a second, and what was done under it.
+/// A limit in bytes a second, and the bytes moved under it.
 pub struct Pace<'a> {
     started: Instant,
     bucket: Mutex<TokenBucket>,
@@ -20,7 +19,7 @@ pub struct Pace<'a> {
 }
 
 impl<'a> Pace<'a> {
-    /// Begins now; 0 is as fast as it goes.
+    /// Starts the clock; 0 is no limit.
     pub fn new(bytes_per_second: u64, is_stopped: &'a (dyn Fn() -> bool + Sync)) -> Self {
         let limit = Some(bytes_per_second).filter(|limit| *limit > 0);
         Self {
@@ -31,15 +30,15 @@ impl<'a> Pace<'a> {
         }
     }
 
-    /// One of the threads that share it has failed: the others need not go on.
+    /// Tells the other threads that share it to stop, since one has failed.
     pub fn give_up(&self) {
         self.has_failed.store(true, Relaxed);
     }
 
-    /// So many bytes more were moved: returns when the next ones may be.
+    /// Counts these bytes, and returns when the next ones may be moved.
     ///
     /// # Errors
-    /// The job is to stop, or another one has failed.
+    /// The job is to stop, or another thread has failed.
     pub fn moved(&self, bytes: u64) -> anyhow::Result<()> {
         let delay = {
             let mut bucket = self.bucket.lock();
@@ -49,10 +48,10 @@ impl<'a> Pace<'a> {
         self.pause(delay)
     }
 
-    /// Waits.
+    /// Waits for this time.
     ///
     /// # Errors
-    /// The job is to stop, or another one has failed.
+    /// The job is to stop, or another thread has failed.
     pub fn pause(&self, time: Duration) -> anyhow::Result<()> {
         let ends = Instant::now() + time;
         loop {

@@ -1,4 +1,4 @@
-//! What a node holds of a partition, or keeps for others, page by page.
+//! The records of a node, page by page: of a partition, or its hints.
 
 use anyhow::Context;
 use fondaco_control::http::Frame;
@@ -7,10 +7,10 @@ use fondaco_model::versioned::Record;
 use crate::cluster::{Passing, StoreId, ask};
 use crate::port::Port;
 
-/// What a node refuses with when it has too much to do: it is asked again.
+/// The error codes of a node with too much to do: it is asked again.
 const BUSY: [&str; 1] = ["overloaded"];
 
-/// Records of a node, from the beginning to the end.
+/// The records of a node, from first to last.
 pub struct Pages<'a> {
     node: u32,
     port: &'a dyn Port,
@@ -25,7 +25,7 @@ enum Next {
 }
 
 impl<'a> Pages<'a> {
-    /// What a node holds of a partition, in the order of the hashes of the keys.
+    /// The records of a partition, in the order of the hashes of the keys.
     pub fn of_partition(store: &StoreId<'_>, partition: usize, epoch: u64, node: u32, port: &'a dyn Port) -> Self {
         let StoreId { name, created_unix_ms } = store;
         let path =
@@ -33,7 +33,7 @@ impl<'a> Pages<'a> {
         Self::of(path, node, port)
     }
 
-    /// What a node keeps for others.
+    /// The hints that a node keeps.
     pub fn of_hints(store: &StoreId<'_>, node: u32, port: &'a dyn Port) -> Self {
         let StoreId { name, created_unix_ms } = store;
         let path = format!("/v1/stores/{name}/hints?created_unix_ms={created_unix_ms}");
@@ -49,7 +49,7 @@ impl<'a> Pages<'a> {
         }
     }
 
-    /// The next page, and how many bytes it had on its way; `None` at the end.
+    /// The next page, and its length in bytes on the network; `None` at the end.
     ///
     /// # Errors
     /// [`Passing::Node`].
@@ -71,10 +71,10 @@ impl<'a> Pages<'a> {
         Ok(Some((frames, bytes.len() as u64)))
     }
 
-    /// The record of a key that this node gave.
+    /// Decodes the record of a key that this node returned.
     ///
     /// # Errors
-    /// [`Passing::Node`] if it is damaged: another one may have it.
+    /// [`Passing::Node`] if it is damaged: another node may have it.
     pub fn decode(&self, key: &[u8], record: Vec<u8>) -> anyhow::Result<Record> {
         let damaged = || {
             let key = key.escape_ascii();
@@ -84,7 +84,7 @@ impl<'a> Pages<'a> {
         Ok(decoded.map_err(|reason| self.failed(reason))?)
     }
 
-    /// The node failed for this reason.
+    /// The error for this node, with this reason.
     pub fn failed(&self, reason: anyhow::Error) -> Passing {
         Passing::Node {
             node: self.node,

@@ -1,36 +1,36 @@
-//! The control ports of a cluster, as a backup speaks to them. Whoever makes one brings the connections: addresses,
-//! tokens and TLS are the caller's business.
+//! The control ports of a cluster, as a backup uses them. The caller implements the connections, with addresses, tokens
+//! and TLS.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The control ports of a cluster.
 pub trait Ports: Sync {
-    /// That of the process that the user named.
+    /// The control port of the process that the user named.
     ///
     /// # Errors
     /// It cannot be reached, or settings are wrong.
     fn entry(&self) -> anyhow::Result<Box<dyn Port>>;
 
-    /// That of a node whose `host:port` the cluster has told.
+    /// The control port of a node, by the `host:port` that the cluster returned.
     ///
     /// # Errors
     /// As of [`entry`](Self::entry).
     fn node(&self, address: &str) -> anyhow::Result<Box<dyn Port>>;
 }
 
-/// The control port of one process. What it refuses is a [`Refused`] within the error.
+/// The control port of one process. A refusal is a [`Refused`] within the error.
 pub trait Port: Send + Sync {
-    /// Where it is, for people.
+    /// Its address, for messages.
     fn address(&self) -> &str;
 
-    /// The body of the answer to a `GET`.
+    /// The body of the response to a `GET`.
     ///
     /// # Errors
     /// It cannot be reached, or refuses.
     fn get(&self, path: &str) -> anyhow::Result<Vec<u8>>;
 
-    /// A page of records, and where the next one begins, if there is one.
+    /// A page of records, and the start of the next page, if there is one.
     ///
     /// # Errors
     /// As of [`get`](Self::get).
@@ -50,7 +50,7 @@ pub trait Port: Send + Sync {
 }
 
 impl dyn Port + '_ {
-    /// A resource.
+    /// Reads a resource.
     pub(crate) fn resource<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let body = self.get(path)?;
         serde_json::from_slice(&body).map_err(|error| {
@@ -61,19 +61,19 @@ impl dyn Port + '_ {
         })
     }
 
-    /// Makes a resource.
+    /// Creates a resource.
     pub(crate) fn create(&self, path: &str, new: &impl Serialize) -> anyhow::Result<()> {
         self.post_json(path, &serde_json::to_vec(new)?)
     }
 }
 
-/// What a process refused, and why; or that it cannot be reached.
+/// A refusal of a process, with its reason; or that the process cannot be reached.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Refused {
-    /// The code of the error, for programs.
+    /// The error code, for programs.
     pub code: String,
-    /// What it says to people.
+    /// The message, for people.
     pub message: String,
 }
 

@@ -1,7 +1,7 @@
-//! The files in which records are: frames, compressed as one Zstandard frame.
+//! The files of records: frames, compressed as one Zstandard frame.
 //!
-//! Damage shows: of a file by its length, the checksum of all its bytes and the number of its records, of a record by
-//! a checksum of its own.
+//! Damage is detected: in a file by its length, the checksum of all its bytes and its number of records; in a record by
+//! its own checksum.
 
 use std::io::{self, Read, Write};
 
@@ -16,21 +16,21 @@ use zstd::stream::{read, write};
 /// Zstandard's own default: about as fast as it gets before the ratio suffers.
 const COMPRESSION_LEVEL: i32 = 3;
 
-/// What is known of a file of records.
+/// Describes a file of records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordsFile {
     /// Its name.
     pub name: String,
-    /// How many records it has.
+    /// Its number of records.
     pub records: u64,
-    /// How long it is, in bytes.
+    /// Its length in bytes.
     pub bytes: u64,
-    /// The checksum of these.
+    /// The checksum of its bytes.
     pub checksum: Checksum,
 }
 
-/// What passes through is counted in.
+/// A reader or writer that computes the checksum of the bytes that pass through.
 struct Summed<T> {
     inner: T,
     checksum: Checksummer,
@@ -76,7 +76,7 @@ impl RecordsWriter {
     /// Creates it.
     ///
     /// # Errors
-    /// What the storage says.
+    /// The storage fails.
     pub fn create(location: &Location, name: String) -> anyhow::Result<Self> {
         let file = Summed::new(location.create_file(&name)?);
         let mut out = write::Encoder::new(file, COMPRESSION_LEVEL)?;
@@ -87,7 +87,7 @@ impl RecordsWriter {
     /// Appends a record.
     ///
     /// # Errors
-    /// What the storage says.
+    /// The storage fails.
     pub fn add(&mut self, frame: &Frame) -> anyhow::Result<()> {
         let written = Frame::write(&frame.key, &frame.record, &mut self.out);
         written.with_context(|| format!("cannot write {}", self.name))?;
@@ -98,7 +98,7 @@ impl RecordsWriter {
     /// Ends the file. It is durable once the location is synced.
     ///
     /// # Errors
-    /// What the storage says.
+    /// The storage fails.
     pub fn finish(self) -> anyhow::Result<RecordsFile> {
         let out = self.out.finish();
         let Summed { inner, checksum } = out.with_context(|| format!("cannot write {}", self.name))?;
@@ -114,10 +114,10 @@ impl RecordsWriter {
 }
 
 impl RecordsFile {
-    /// Reads the file from its beginning to its end. That it is as it was written is known at the end.
+    /// Reads the file from beginning to end. Damage to the file is detected only at the end.
     ///
     /// # Errors
-    /// A file that is not as it was written, or what `each` says.
+    /// The file is damaged, or `each` fails.
     pub fn for_each(
         &self,
         location: &Location,
@@ -218,7 +218,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let location = Location::local(dir.path());
         let (file, other) = (write(&location, "f", "value"), write(&location, "g", "other"));
-        // Should lengths differ, that is what shows.
+        // If lengths differ, that is reported first.
         assert_ne!(file.checksum, other.checksum);
         std::fs::rename(dir.path().join("g"), dir.path().join("f")).unwrap();
         let moved = RecordsFile {

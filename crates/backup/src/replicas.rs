@@ -1,6 +1,6 @@
-//! What several replicas of a partition hold together: read page by page, side by side, and joined.
+//! The records of several replicas of a partition: read page by page, in parallel, and merged.
 //!
-//! All give their records in the order of the hashes of the keys, so that memory holds one page of each.
+//! All replicas return their records in the order of the hashes of the keys, so memory needs one page of each.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ pub struct Replicas<'a>(Vec<Replica<'a>>);
 
 struct Replica<'a> {
     pages: Pages<'a>,
-    /// What was read and is not joined yet.
+    /// Records that were read and are not merged yet.
     page: VecDeque<Frame>,
     /// The last key that was read.
     last: Option<Vec<u8>>,
@@ -25,7 +25,7 @@ struct Replica<'a> {
 }
 
 impl<'a> Replicas<'a> {
-    /// These; nothing is read yet.
+    /// Reads nothing yet.
     pub fn new(replicas: impl Iterator<Item = Pages<'a>>) -> Self {
         let replica = |pages| Replica {
             pages,
@@ -36,11 +36,11 @@ impl<'a> Replicas<'a> {
         Self(replicas.map(replica).collect())
     }
 
-    /// The next key with what all of them hold under it, joined; `None` at the end. `read` is told of bytes that
-    /// were read, and may hold them back.
+    /// The next key with the merged records of all replicas; `None` at the end. `read` is called with the number of
+    /// bytes read, and may block to limit the rate.
     ///
     /// # Errors
-    /// [`Passing::Node`](super::cluster::Passing::Node), or what `read` says.
+    /// [`Passing::Node`](super::cluster::Passing::Node), or the error of `read`.
     pub fn next(&mut self, mut read: impl FnMut(u64) -> anyhow::Result<()>) -> anyhow::Result<Option<Frame>> {
         for replica in &mut self.0 {
             while replica.page.is_empty() && !replica.is_read {
@@ -69,7 +69,7 @@ impl<'a> Replicas<'a> {
 }
 
 impl Replica<'_> {
-    /// Reads the next page; returns how many bytes it had on its way.
+    /// Reads the next page; returns its length in bytes on the network.
     fn read_page(&mut self) -> anyhow::Result<u64> {
         let Some((frames, bytes)) = self.pages.next()? else {
             self.is_read = true;

@@ -1,8 +1,9 @@
-//! Restoring a backup: the records of a backup are joined with what nodes hold.
+//! Restoring a backup: merges its records into what the nodes hold.
 //!
-//! All files are read and verified before the first record is sent. A record is sent to every node that is there
-//! and owns its partition, or takes its writes while a plan moves it, as many as have to acknowledge a write or more; the
-//! others get it as they get all that they missed. The store may have another name than the one that was backed up, and the cluster other partitions.
+//! All files are read and verified before the first record is sent. A record is sent to every live node that owns its
+//! partition, or takes its writes while a plan moves it. At least as many as have to acknowledge a write must take it;
+//! the others get it by hinted handoff or anti-entropy. The store may have another name than the one that was backed
+//! up, and the cluster other partitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,25 +22,25 @@ use crate::{Job, Progress};
 /// About how many bytes of records are sent at a time; one record at least.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// What a node refuses with when it has too much to do, or has not heard of the store yet: it is asked again.
+/// The error codes of a node that has too much to do, or does not know the store yet: it is asked again.
 const NOT_YET: [&str; 3] = ["overloaded", "unavailable", "store_not_found"];
 
-/// What was restored, or verified.
+/// The result of a restore or of a verification.
 #[derive(Debug, Serialize)]
 pub struct Restored {
-    /// The store that it went to.
+    /// The store that was restored into.
     pub store: String,
     /// Where the backup is.
     pub url: String,
     /// When the backup began, in milliseconds since 1970.
     pub began_unix_ms: u64,
-    /// How many records are in it.
+    /// How many records the backup contains.
     pub records: u64,
-    /// Whether the store was created for it.
+    /// Whether the store was created by the restore.
     pub created: bool,
-    /// Whether it was verified only.
+    /// Whether the backup was only verified.
     pub dry_run: bool,
-    /// Nodes that some records did not go to: they get them from others.
+    /// Nodes that did not receive some records: they get them from other replicas.
     pub left_out: BTreeSet<u32>,
     /// The store that was backed up.
     #[serde(skip)]
@@ -61,7 +62,7 @@ impl Restored {
     }
 }
 
-/// Verifies a backup, and restores nothing: no node is asked.
+/// Verifies a backup and restores nothing; sends no request to a node.
 ///
 /// # Errors
 /// There is no backup, or a file of it is missing or damaged.
@@ -75,10 +76,11 @@ pub fn verify(name: &StoreName, location: &Location, job: Job<'_>) -> anyhow::Re
     })
 }
 
-/// Restores a backup into a store; creates that if there is none and `may_create`.
+/// Restores a backup into a store; creates the store if it is missing and `may_create`.
 ///
 /// # Errors
-/// As of [`verify`]: then nothing is restored. No such store, too few nodes for too long: then it is to be done again.
+/// As of [`verify`]: nothing is restored then. No such store, or too few nodes for too long: the restore has to be run
+/// again then.
 pub fn restore(name: &StoreName, location: &Location, may_create: bool, job: Job<'_>) -> anyhow::Result<Restored> {
     let manifest = Manifest::read(location)?;
     let mut result = Restored::of(&manifest, name, location);
@@ -129,14 +131,14 @@ pub fn restore(name: &StoreName, location: &Location, may_create: bool, job: Job
         });
     }
     sending.flush().with_context(unfinished)?;
-    // Records that went to a store of this name that was dropped are not in this one.
+    // If the store was dropped meanwhile, the new store of its name lacks records that were sent to the old one.
     let restored = sending.cluster.check_store(store, &sending.pace, "restored");
     restored.with_context(unfinished)?;
     result.left_out = sending.left_out;
     Ok(result)
 }
 
-/// Reads all files, and holds them against the manifest.
+/// Reads all files, and compares them with the manifest.
 fn verify_files(
     manifest: &Manifest,
     location: &Location,
@@ -155,7 +157,7 @@ fn verify_files(
     Ok(())
 }
 
-/// Creates the store with the settings that it had.
+/// Creates the store with the settings in the backup.
 fn create(port: &dyn Port, name: &StoreName, had: &StoreSettings) -> anyhow::Result<StoreSettings> {
     let versioned = &had.versioned;
     let new = NewStore {
@@ -188,10 +190,10 @@ fn create(port: &dyn Port, name: &StoreName, had: &StoreSettings) -> anyhow::Res
     StoreSettings::of(port, name)?.with_context(|| format!("store {name:?} was dropped at once"))
 }
 
-/// What is to be sent to each node.
+/// The request body for each node.
 type Bodies = BTreeMap<u32, Vec<u8>>;
 
-/// Records on their way to nodes.
+/// Sends records to nodes.
 struct Sending<'a> {
     store: StoreId<'a>,
     /// How many nodes have to take each record.
@@ -201,10 +203,10 @@ struct Sending<'a> {
     topology: Topology,
     /// Nodes that failed since the cluster was last looked up.
     failed: BTreeSet<u32>,
-    /// Nodes that some records did not go to.
+    /// Nodes that did not receive some records.
     left_out: BTreeSet<u32>,
     pace: Pace<'a>,
-    /// What waits to be sent.
+    /// Records waiting to be sent.
     batch: Vec<Frame>,
     batch_bytes: usize,
 }
@@ -220,7 +222,7 @@ impl Sending<'_> {
         self.pace.moved(bytes as u64)
     }
 
-    /// Sends what waits, and sees to it that enough nodes have it.
+    /// Sends the waiting records, and ensures that enough nodes have them.
     fn flush(&mut self) -> anyhow::Result<()> {
         let batch = std::mem::take(&mut self.batch);
         self.batch_bytes = 0;
@@ -242,16 +244,16 @@ impl Sending<'_> {
         Ok(())
     }
 
-    /// Gives nodes that failed, or came, another chance.
+    /// Retries nodes that failed or joined.
     fn look_up(&mut self) {
         self.failed.clear();
-        // If nobody says how it is now, it is as it was.
+        // If no node answers, the previous topology stays.
         if let Ok(topology) = self.cluster.look_up(self.replicas) {
             self.topology = topology;
         }
     }
 
-    /// What is to be sent to each node; and which others would have to get some of it.
+    /// The request body for each node; and the nodes that should get some of the records, but are not live.
     fn bodies(&self, batch: &[Frame]) -> anyhow::Result<(Bodies, BTreeSet<u32>)> {
         let (mut bodies, mut left_out) = (Bodies::new(), BTreeSet::new());
         for frame in batch {
@@ -277,7 +279,7 @@ impl Sending<'_> {
         Ok((bodies, left_out))
     }
 
-    /// Sends a batch to all nodes side by side.
+    /// Sends a batch to all nodes in parallel.
     fn send(&mut self, batch: &[Frame]) -> anyhow::Result<()> {
         let (bodies, left_out) = self.bodies(batch)?;
         let StoreId { name, created_unix_ms } = self.store;
@@ -292,7 +294,7 @@ impl Sending<'_> {
             let send =
                 |(node, port, body): (u32, &'_ dyn Port, Vec<u8>)| ask(node, &NOT_YET, || port.post_bytes(path, &body));
             let threads: Vec<_> = ways.into_iter().map(|way| scope.spawn(move || send(way))).collect();
-            // Of several that failed, one is told: the others fail again.
+            // Of several failures, one is reported: the others fail again.
             let panicked = |_| anyhow!("a thread that sends records has panicked");
             let sent = threads.into_iter().map(|thread| thread.join().map_err(panicked)?);
             sent.collect::<anyhow::Result<()>>()

@@ -1,10 +1,9 @@
-//! Which nodes have to be read so that no write is missed that was acknowledged before.
+//! Which nodes have to be read so that no write acknowledged before the backup is missed.
 //!
-//! A write is acknowledged when W nodes have it, so it is seen as soon as fewer than W of those that may have it are
-//! left out. Usually these are the N owners of its partition, and N - W + 1 of them are read. Where a store is
-//! sloppy, a node that keeps the write for an owner counts too, and that may be any: so of all nodes fewer than W
-//! are left out, and what they keep for others is read first, before the owners. What is handed over in between is
-//! then with the owner when that is read.
+//! A write is acknowledged when W nodes have it, so it is seen if fewer than W of the nodes that may have it are left
+//! out. Usually these are the N owners of its partition, and N - W + 1 of them are read. With a sloppy quorum, a node
+//! that keeps a hint for an owner counts too, and that may be any node. So fewer than W of all nodes are left out, and
+//! the hints of the rest are read before the owners. A hint that is handed over in between is then found on the owner.
 
 use std::collections::BTreeSet;
 
@@ -13,18 +12,18 @@ use fondaco_model::versioned::owners_to_read;
 
 use crate::cluster::{Passing, StoreSettings, Topology};
 
-/// Which nodes are read.
+/// The nodes to read.
 #[derive(Debug, Clone)]
 pub struct Sources {
     writes: usize,
     is_sloppy: bool,
-    /// Nodes that are not read: of a sloppy store to the end, of another one for this partition. Who reads other
-    /// partitions side by side leaves out others.
+    /// Nodes that are not read: for a store with sloppy quorums, to the end; for others, for this partition. Other
+    /// threads leave out other nodes.
     left_out: BTreeSet<u32>,
 }
 
 impl Sources {
-    /// Those of a store.
+    /// The sources for a store.
     pub fn new(settings: &StoreSettings) -> Self {
         Self {
             writes: settings.versioned.writes as usize,
@@ -33,11 +32,11 @@ impl Sources {
         }
     }
 
-    /// The nodes that may keep writes for others and are to be read for that: none, or all that are there. The
-    /// others are left out from now on: to be asked at the beginning.
+    /// The nodes whose hints are to be read: none, or all live nodes. All other nodes are left out from now on. Call it
+    /// first.
     ///
     /// # Errors
-    /// [`Passing::Cluster`] if too few are there.
+    /// [`Passing::Cluster`] if too few are live.
     pub fn keepers(&mut self, topology: &Topology) -> anyhow::Result<Vec<u32>> {
         if !self.is_sloppy {
             return Ok(Vec::new());
@@ -51,7 +50,7 @@ impl Sources {
     /// The owners of a partition that are to be read.
     ///
     /// # Errors
-    /// [`Passing::Cluster`] if too few are there.
+    /// [`Passing::Cluster`] if too few are live.
     pub fn of(&self, topology: &Topology, partition: usize) -> anyhow::Result<Vec<u32>> {
         let owners = topology.owners_of(partition);
         let is_there = |node: &u32| topology.is_live(*node) && !self.left_out.contains(node);
@@ -73,7 +72,7 @@ impl Sources {
         Ok(there)
     }
 
-    /// A node failed. Whether the others that are there will do; if not, it is to be tried again.
+    /// A node failed. Returns whether the other live nodes suffice; if not, the node is to be retried.
     pub fn leave_out(&mut self, node: u32, topology: &Topology, partition: Option<usize>) -> bool {
         if !self.left_out.insert(node) {
             return false;
@@ -84,21 +83,21 @@ impl Sources {
         };
         match (is_enough, self.is_sloppy) {
             (true, _) => {}
-            // The others that are left out have not said what they keep.
+            // The hints of the nodes that were left out have not been read.
             (false, true) => drop(self.left_out.remove(&node)),
             (false, false) => self.left_out.clear(),
         }
         is_enough
     }
 
-    /// A partition has been read; what failed may do better at the next one.
+    /// A partition has been read; failed nodes may be tried for the next one.
     pub fn go_on(&mut self) {
         if !self.is_sloppy {
             self.left_out.clear();
         }
     }
 
-    /// Whether of all nodes fewer than W are left out.
+    /// Whether fewer than W of all nodes are left out.
     fn check_all(&self, topology: &Topology) -> anyhow::Result<()> {
         let is_out = |node: &&u32| !topology.is_live(**node) || self.left_out.contains(node);
         let out: BTreeSet<&u32> = topology.nodes.keys().filter(is_out).collect();
@@ -125,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// Five nodes, of which some are away; partition 0 has the owners 1, 2, 3.
+    /// Five nodes, some of them away; partition 0 has the owners 1, 2, 3.
     fn topology(away: &[u32]) -> Topology {
         Topology {
             epoch: 1,
@@ -159,7 +158,7 @@ mod tests {
         let (mut sources, topology) = (sources(2, false), topology(&[]));
         assert!(sources.leave_out(1, &topology, Some(0)));
         assert_eq!(sources.of(&topology, 0).unwrap(), [2, 3]);
-        // None is left to replace it, so all are tried again.
+        // No node is left to replace it, so all are retried.
         assert!(!sources.leave_out(3, &topology, Some(0)));
         assert_eq!(sources.of(&topology, 0).unwrap(), [1, 2]);
         assert!(sources.leave_out(2, &topology, Some(0)));
@@ -173,7 +172,7 @@ mod tests {
         assert_eq!(sloppy.keepers(&topology(&[])).unwrap(), [1, 2, 3, 4, 5]);
         assert_eq!(sloppy.keepers(&topology(&[4])).unwrap(), [1, 2, 3, 5]);
         assert_eq!(sloppy.of(&topology(&[4]), 0).unwrap(), [1, 2, 3]);
-        // What node 4 keeps was not read, though it is back.
+        // The hints of node 4 were not read, though it is back.
         assert!(!sloppy.leave_out(1, &topology(&[]), Some(0)));
         assert_eq!(sloppy.of(&topology(&[]), 0).unwrap(), [1, 2, 3]);
         assert!(sloppy.of(&topology(&[4, 5]), 0).is_err());

@@ -1,7 +1,7 @@
 //! Elections: of all candidates, one leads.
 //!
-//! Each candidate has an ephemeral entry below the path of the election, with a number that grows. The
-//! lowest leads; each other waits for the one right before it, so that a leader's end wakes one.
+//! Each candidate has an ephemeral entry below the path of the election, with a growing number. The lowest number
+//! leads; each other candidate waits for the one right before it, so that the end of a leader wakes one candidate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,15 +24,15 @@ impl Election {
         Self { lead, _resign: resign }
     }
 
-    /// Whether this candidate leads. False as soon as the service does not answer: another may lead then,
-    /// after a session timeout.
+    /// Whether this candidate leads. False as soon as the service does not answer: another candidate may lead after a
+    /// session timeout.
     ///
-    /// A leader learns late that it is none: what it writes must be conditional.
+    /// A leader learns late that it lost the lead, so its writes must be conditional.
     pub fn is_leader(&self) -> bool {
         *self.lead.0.leads.lock()
     }
 
-    /// Waits for this candidate to lead, for so long at most. Returns whether it does.
+    /// Waits until this candidate leads, at most for this time. Returns whether it does.
     pub fn wait(&self, timeout: Duration) -> bool {
         let mut leads = self.lead.0.leads.lock();
         self.lead.0.changed.wait_while_for(&mut leads, |leads| !*leads, timeout);
@@ -40,7 +40,7 @@ impl Election {
     }
 }
 
-/// Whether a candidate leads: set by who knows, waited for by who asks.
+/// Whether a candidate leads: set by the session, waited for by the caller.
 #[derive(Clone, Default)]
 pub(crate) struct Lead(Arc<Leading>);
 
@@ -57,7 +57,7 @@ impl Lead {
     }
 }
 
-/// The number at the end of a candidate's name; `None` if it is none of a candidate.
+/// The number at the end of a candidate's name; `None` for any other name.
 fn sequence_of(candidate: &str) -> Option<&str> {
     let at = candidate.len().checked_sub(SEQUENCE_DIGITS)?;
     let digits = candidate.get(at..)?;

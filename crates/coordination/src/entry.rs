@@ -1,4 +1,4 @@
-//! What is in the tree, and what can be done to it at once.
+//! The entries of the tree, and the changes of a transaction.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use crate::path::EntryPath;
 /// above 1 MiB; this leaves room for what surrounds an entry.
 pub const ENTRY_BYTES_MAX: usize = 1_000_000;
 
-/// Which write an entry comes from. Later writes have greater revisions, whichever entry they write; what
-/// one transaction writes has one revision. An entry that was deleted and made again never has an old one.
+/// Identifies the write of an entry. Later writes have greater revisions, whichever entry they write; all writes of one
+/// transaction have one revision. An entry that was deleted and created again never repeats a revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Revision(u64);
 
 impl Revision {
-    /// The revision with this number, as it was [got](Self::get) before.
+    /// The revision with this number, as returned by [`get`](Self::get).
     pub fn new(number: u64) -> Self {
         Self(number)
     }
@@ -31,10 +31,10 @@ impl fmt::Display for Revision {
     }
 }
 
-/// What was read.
+/// An entry that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its bytes: one at least.
+    /// Its bytes: at least one.
     pub bytes: Vec<u8>,
     /// Its revision.
     pub revision: Revision,
@@ -43,7 +43,7 @@ pub struct Entry {
 /// A part of a transaction. One transaction names each path once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Demands that an entry is at a revision.
+    /// Requires that an entry is at a revision.
     Check {
         /// The entry.
         path: EntryPath,
@@ -54,7 +54,7 @@ pub enum Change {
     Write {
         /// The entry.
         path: EntryPath,
-        /// What it shall be.
+        /// The new bytes.
         bytes: Vec<u8>,
         /// The revision that it must be at; `None` if it must not exist.
         expected: Option<Revision>,
@@ -69,7 +69,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The entry that it is about.
+    /// The entry that it changes or checks.
     pub fn path(&self) -> &EntryPath {
         match self {
             Self::Check { path, .. } | Self::Write { path, .. } | Self::Delete { path, .. } => path,
@@ -92,7 +92,7 @@ impl Change {
     }
 }
 
-/// Checks what every implementation demands of a transaction before it looks at the tree.
+/// Checks the rules that every implementation has for a transaction, before it looks at the tree.
 pub(crate) fn check_changes(changes: &[Change]) -> Result<(), crate::CoordinationError> {
     let mut bytes = 0;
     for (at, change) in changes.iter().enumerate() {

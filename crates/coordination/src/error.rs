@@ -1,4 +1,4 @@
-//! Why something could not be read or written.
+//! Why a read or write failed.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::entry::ENTRY_BYTES_MAX;
 use crate::path::EntryPath;
 
-/// Why something could not be read or written.
+/// Why a read or write failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinationError {
-    /// No entry can have this path.
+    /// The path is invalid.
     #[error(
         "invalid metadata path {path:?}: its names have 1 to 100 characters from a-z A-Z 0-9 _ - . and do not begin with a dot"
     )]
@@ -18,52 +18,52 @@ pub enum CoordinationError {
         /// The path.
         path: String,
     },
-    /// Somebody else wrote it in between.
+    /// Another session wrote the entry in between.
     #[error("metadata entry {path:?} is not at the expected revision: somebody else changed it, try again")]
     Conflict {
         /// The entry.
         path: EntryPath,
     },
-    /// It would have no bytes.
+    /// The entry would have no bytes.
     #[error("metadata entry {path:?} would be empty: an entry has at least one byte")]
     Empty {
         /// The entry.
         path: EntryPath,
     },
-    /// It, or the transaction with it, would be too long.
+    /// The entry, or the transaction with it, would be too long.
     #[error("metadata entry {path:?} would make the write {bytes} bytes long: the limit is {max}", max = ENTRY_BYTES_MAX)]
     TooLong {
         /// The entry.
         path: EntryPath,
-        /// The length of what would be written at once.
+        /// The length of the write in bytes.
         bytes: usize,
     },
-    /// A transaction names it twice.
+    /// A transaction names the entry twice.
     #[error("metadata entry {path:?} is named twice in one transaction: name it once")]
     Twice {
         /// The entry.
         path: EntryPath,
     },
-    /// It would be below an entry that goes with its session.
+    /// The entry would be below an ephemeral entry.
     #[error("metadata entry {path:?} would be below an ephemeral entry: choose another path")]
     BelowEphemeral {
         /// The entry.
         path: EntryPath,
     },
-    /// A file does not hold what was written.
+    /// A file is damaged.
     #[error("metadata file {file:?} is corrupt: {reason}; restore it from a copy of the data directory")]
     Corrupt {
-        /// Its file.
+        /// The file.
         file: PathBuf,
-        /// What does not fit.
+        /// The damage.
         reason: String,
     },
     /// The operating system refused.
     #[error("cannot {action} metadata file {file:?}: {source}")]
     Io {
-        /// What was tried, as a verb.
+        /// The action, as a verb.
         action: &'static str,
-        /// On what.
+        /// The file.
         file: PathBuf,
         /// Its reason.
         source: io::Error,
@@ -73,17 +73,17 @@ pub enum CoordinationError {
         "cannot {action}: no answer from ZooKeeper at {servers:?} within {waited:?}; check that a majority of its servers runs and can be reached"
     )]
     Unavailable {
-        /// What was tried.
+        /// The action.
         action: String,
-        /// The servers that were asked.
+        /// The servers that were tried.
         servers: String,
-        /// How long.
+        /// The time that the call waited.
         waited: Duration,
     },
-    /// The service answered with an error that has no meaning of its own here.
+    /// The service answered with an error that has no variant here.
     #[error("cannot {action}: ZooKeeper says {reason:?}")]
     Refused {
-        /// What was tried.
+        /// The action.
         action: String,
         /// Its reason.
         reason: String,
@@ -97,11 +97,11 @@ pub enum CoordinationError {
     /// The settings cannot be used.
     #[error("invalid setting for ZooKeeper: {setting} is {value:?}, but must be {demand}")]
     InvalidSetting {
-        /// Which one.
+        /// The setting.
         setting: &'static str,
-        /// What it is.
+        /// Its value.
         value: String,
-        /// What it must be.
+        /// The valid values.
         demand: &'static str,
     },
     /// The session was ended by its owner.

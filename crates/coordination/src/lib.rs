@@ -1,13 +1,13 @@
-//! Where a cluster agrees: a small tree of entries that survives anything.
+//! Shared state of a cluster: a small, durable tree of entries.
 //!
-//! - [`Coordination`]: what every implementation offers: conditional writes, transactions, entries that go
-//!   with their session, watches, elections;
+//! - [`Coordination`]: the interface of every implementation: conditional writes, transactions, ephemeral entries,
+//!   watches, elections;
 //! - [`EmbeddedCoordination`]: in one directory, for the sessions of one process;
 //! - [`ZooKeeperCoordination`]: in ZooKeeper, for all processes of a cluster.
 //!
-//! It is not a database and not a queue: entries are small, few, and written whole. Every write names the
-//! revision that it replaces, so that two writers never overwrite each other unseen. An acknowledged write
-//! is durable. What the entries mean is their owners' business.
+//! It is not a database and not a queue: entries are small, few, and written whole. Every write names the revision that
+//! it replaces, so that two writers never overwrite each other unnoticed. An acknowledged write is durable. The callers
+//! define what the entries mean.
 //!
 //! ```
 //! use fondaco_coordination::{Coordination, CoordinationError, EmbeddedCoordination, WatchEvent};

@@ -1,6 +1,6 @@
-//! Something to be done when a value goes: a watch leaves, a candidate resigns.
+//! Runs an action when a value is dropped: a watch leaves, a candidate resigns.
 
-/// Runs once, when it is dropped.
+/// Runs the action once, when it is dropped.
 pub(crate) struct OnDrop(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 impl OnDrop {

@@ -17,7 +17,7 @@ impl EntryPath {
     /// The path of these names.
     ///
     /// # Errors
-    /// [`CoordinationError::InvalidPath`] if one of them is no name.
+    /// [`CoordinationError::InvalidPath`] if a name is invalid.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, CoordinationError> {
         names.into_iter().collect::<Vec<_>>().join("/").parse()
     }
@@ -25,12 +25,12 @@ impl EntryPath {
     /// The path of a name below this one.
     ///
     /// # Errors
-    /// [`CoordinationError::InvalidPath`] if it is no name.
+    /// [`CoordinationError::InvalidPath`] if the name is invalid.
     pub fn join(&self, name: &str) -> Result<Self, CoordinationError> {
         Self::new([self.as_str(), name])
     }
 
-    /// It as text, without a leading `/`.
+    /// The path as text, without a leading `/`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -40,7 +40,7 @@ impl EntryPath {
         self.0.rsplit('/').next().unwrap_or(&self.0)
     }
 
-    /// The path that it is right below; `None` for a path of one name.
+    /// The parent path; `None` for a path of one name.
     pub fn parent(&self) -> Option<Self> {
         let (parent, _) = self.0.rsplit_once('/')?;
         Some(Self(parent.to_owned()))

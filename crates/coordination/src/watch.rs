@@ -1,7 +1,7 @@
-//! Watches: what changed since somebody last asked.
+//! Watches: what changed since the last call.
 //!
-//! Changes are gathered, not queued: however slowly they are taken, a watch holds each path once, and past
-//! [`PATHS_MAX`] it says [`WatchEvent::Everything`] instead.
+//! Changes are gathered, not queued: however slowly they are read, a watch holds each path once, and past [`PATHS_MAX`]
+//! it returns [`WatchEvent::Everything`] instead.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -15,21 +15,21 @@ use crate::path::EntryPath;
 /// How many changed paths a watch holds.
 const PATHS_MAX: usize = 10_000;
 
-/// What a watch tells.
+/// An event of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchEvent {
     /// Entries were made, written or deleted at these paths.
     Changed(BTreeSet<EntryPath>),
-    /// Anything may have changed: read all again. It comes first of all, and whenever changes may have been
+    /// Anything may have changed: read all again. It is the first event, and follows whenever changes may have been
     /// missed: after [`Suspended`](Self::Suspended), or with a new session.
     Everything,
-    /// The service does not answer: what was read may become old, and changes are not told.
+    /// The service does not answer: earlier reads may become stale, and changes are not reported.
     Suspended,
     /// The session was ended; nothing follows.
     Closed,
 }
 
-/// Tells of changes. Dropping it ends it.
+/// Reports changes. Dropping it ends the watch.
 pub struct Watch {
     shared: Arc<Shared>,
     _end: Option<OnDrop>,
@@ -65,13 +65,13 @@ impl Pending {
 }
 
 impl Watch {
-    /// The same, with something to be done when it goes.
+    /// The same watch, with an action to run when it is dropped.
     pub(crate) fn ending_with(self, end: OnDrop) -> Self {
         let _end = Some(end);
         Self { _end, ..self }
     }
 
-    /// The next event, waited for; `None` if there was none for so long.
+    /// Waits for the next event; `None` after the timeout.
     pub fn next(&self, timeout: Duration) -> Option<WatchEvent> {
         let deadline = Instant::now() + timeout;
         let mut pending = self.shared.pending.lock();
@@ -86,7 +86,7 @@ impl Watch {
     }
 }
 
-/// The side of a watch that events are put in at. It does not keep the watch.
+/// The end of a watch where events are put in. It does not keep the watch alive.
 #[derive(Clone)]
 pub(crate) struct Feed(Weak<Shared>);
 
@@ -101,7 +101,7 @@ impl Feed {
         (Watch { shared, _end: None }, feed)
     }
 
-    /// Whether somebody still has the watch.
+    /// Whether the watch still exists.
     pub(crate) fn is_wanted(&self) -> bool {
         self.0.strong_count() > 0
     }

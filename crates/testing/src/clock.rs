@@ -1,8 +1,7 @@
 //! A clock for one process, which can be set while the process runs.
 //!
-//! The process is started with a small library before the C library (`LD_PRELOAD`), which adds to the time of
-//! day what a file says. The time since the start of the machine goes on as it is: no clock of Linux that is
-//! made for measuring ever jumps.
+//! The process loads a small library before the C library (`LD_PRELOAD`), which adds an offset from a file to the time
+//! of day. Monotonic clocks stay as they are: no Linux clock for measuring ever jumps.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -45,7 +44,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that is right; `None` where there is no C compiler.
+    /// A clock without an offset; `None` where there is no C compiler.
     ///
     /// # Panics
     /// If its library cannot be made.
@@ -77,12 +76,12 @@ impl Clock {
         command
     }
 
-    /// From now on it is so many seconds fast, or slow if that is negative.
+    /// Sets the clock this many seconds ahead, or back if negative.
     ///
     /// # Panics
     /// If it cannot be set.
     pub fn set_ahead_s(&self, seconds: i64) {
-        // Eight bytes at once: whoever reads them sees the old or the new.
+        // Eight bytes at once: a reader sees the old or the new value.
         let set = self.ahead_s.write_all_at(&seconds.to_ne_bytes(), 0);
         set.unwrap_or_else(|error| panic!("cannot set the clock: {error}"));
     }

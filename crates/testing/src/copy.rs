@@ -1,4 +1,4 @@
-//! Copies of directories: a snapshot of a disk, or one that is put back.
+//! Copies of directories: a snapshot of a disk, or a restored one.
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,7 @@
-//! A disk that cannot read some of what is on it: `read` and `pread` of a part of a file fail with `EIO`.
+//! A faulty disk: `read` and `pread` of a part of a file fail with `EIO`.
 //!
-//! This takes the place of the two functions of the C library in every test program that links it; where nothing is to
-//! fail, they do what those do. What is mapped, or read through io_uring, does not come by here.
+//! Replaces the two functions of the C library in every test program that links it; without a fault they behave as
+//! usual. Reads through mmap or io_uring are not affected.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-/// How many parts of files cannot be read: looked at before all else.
+/// How many parts of files cannot be read: checked before all else.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static UNREADABLE: Mutex<Vec<Unreadable>> = Mutex::new(Vec::new());
 
@@ -23,7 +23,7 @@ pub struct Unreadable {
     bytes: Range<u64>,
 }
 
-/// Lets every read of these bytes of a file fail, in this process: also through other names and handles of the file.
+/// Makes every read of these bytes of a file fail, in this process: also through other names and handles of the file.
 ///
 /// # Panics
 /// The file is not there.
@@ -47,14 +47,14 @@ impl Drop for Unreadable {
         let is_this =
             |other: &Self| (other.device, other.inode, &other.bytes) == (self.device, self.inode, &self.bytes);
         if let Some(at) = all.iter().position(is_this) {
-            // Not dropped: this would be called anew.
+            // Not dropped: that would call this function again.
             std::mem::forget(all.swap_remove(at));
         }
         COUNT.store(all.len(), Relaxed);
     }
 }
 
-/// How many bytes can be read from a place on; `None` if all that is asked for.
+/// How many bytes can be read from an offset; `None` if all requested bytes can.
 fn readable(fd: c_int, offset: u64, count: usize) -> Option<usize> {
     if COUNT.load(Relaxed) == 0 {
         return None;
@@ -82,7 +82,7 @@ fn fail() -> isize {
 /// The function of the C library.
 ///
 /// # Safety
-/// As of that.
+/// As of the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pread64(fd: c_int, buffer: *mut c_void, count: usize, offset: i64) -> isize {
     let count = match readable(fd, offset as u64, count) {
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn pread64(fd: c_int, buffer: *mut c_void, count: usize, o
 /// The function of the C library.
 ///
 /// # Safety
-/// As of that.
+/// As of the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pread(fd: c_int, buffer: *mut c_void, count: usize, offset: i64) -> isize {
     // SAFETY: passed on.
@@ -106,12 +106,12 @@ pub unsafe extern "C" fn pread(fd: c_int, buffer: *mut c_void, count: usize, off
 /// The function of the C library.
 ///
 /// # Safety
-/// As of that.
+/// As of the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, count: usize) -> isize {
     let mut count = count;
     if COUNT.load(Relaxed) > 0 {
-        // SAFETY: it looks at nothing but the file, and moves nothing. What has no offset is no file.
+        // SAFETY: `lseek` by 0 only reads the offset. A descriptor without an offset is no file.
         let offset = unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) };
         if let Ok(offset) = u64::try_from(offset) {
             count = match readable(fd, offset, count) {

@@ -1,13 +1,12 @@
-//! A disk that does not take what is to be on it: `fsync` and `fdatasync` fail, for one thread, by a filter of
-//! system calls in the kernel.
+//! A faulty disk: `fsync` and `fdatasync` fail, for one thread, by a seccomp filter in the kernel.
 
 use std::io;
 
-/// Lets every `fsync` and `fdatasync` of this thread, and of those that it starts from now on, fail with `EIO`, for
-/// as long as it runs. Nothing is done by them.
+/// Makes every `fsync` and `fdatasync` of this thread, and of threads that it starts later, fail with `EIO`, until the
+/// thread ends. They sync nothing.
 ///
 /// # Panics
-/// If the kernel does not take such a filter.
+/// If the kernel refuses the filter.
 pub fn fail_syncs_of_this_thread() {
     let statement = |code: u32, jump: u8, otherwise: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -25,7 +24,7 @@ pub fn fail_syncs_of_this_thread() {
     };
     let answer = |action: u32| statement(libc::BPF_RET | libc::BPF_K, 0, 0, action);
     let mut program = [
-        // The number of the call is what the kernel shows first.
+        // The first field that the kernel passes is the number of the call.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         is_call(libc::SYS_fsync, 1, 0),
         is_call(libc::SYS_fdatasync, 0, 1),

@@ -22,7 +22,7 @@ const ARTIFACTS: [&str; 3] = [
 const NAME_NODE: &str = "org.apache.hadoop.hdfs.server.namenode.NameNode";
 const DATA_NODE: &str = "org.apache.hadoop.hdfs.server.datanode.DataNode";
 
-/// An HDFS with data in a directory of its own. Dropping it kills it.
+/// An HDFS with its own data directory. Dropping it kills it.
 pub struct Hdfs {
     dir: TempDir,
     port: u16,
@@ -31,10 +31,10 @@ pub struct Hdfs {
 }
 
 impl Hdfs {
-    /// Formats and starts one, empty, and waits until it takes files.
+    /// Formats and starts an empty HDFS, and waits until it accepts files.
     ///
     /// # Panics
-    /// If it cannot be had.
+    /// If it cannot be started.
     pub fn start() -> Self {
         let mut server = Self {
             dir: tempfile::tempdir().expect("temporary directories can be made"),
@@ -57,14 +57,14 @@ impl Hdfs {
         self.name_node = None;
     }
 
-    /// Starts it again, on the same port, with the files that it had, and waits until it takes files.
+    /// Starts it again, on the same port, with its files, and waits until it accepts files.
     ///
     /// # Panics
-    /// If it cannot be had.
+    /// If it cannot be started.
     pub fn restart(&mut self) {
         self.kill();
         let log = self.dir.path().join("name-node.log");
-        // What an earlier run said would be taken for what this one says.
+        // The log of an earlier run would be taken for the log of this one.
         let _ = fs::remove_file(&log);
         let mut name_node = ServerProcess::start("the name node", &mut self.command(NAME_NODE), &log);
         wait_until("the name node to listen", START_MAX, || {

@@ -1,18 +1,17 @@
-//! What Maven has, fetched once into the target directory.
+//! Maven artifacts, fetched once into the target directory.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The directory with these artifacts (`group:artifact:version`) and all that they need, fetched by Maven
-/// when they are not there yet.
+/// The directory with these artifacts (`group:artifact:version`) and their dependencies, fetched by Maven if missing.
 ///
 /// # Panics
 /// If Java or Maven is missing, or Maven fails.
 pub(crate) fn jars_of(name: &str, artifacts: &[&str]) -> PathBuf {
     let dir = target_dir().join("test-servers").join(name);
     fs::create_dir_all(&dir).unwrap_or_else(|error| panic!("cannot make {dir:?}: {error}"));
-    // Other tests may want the same at the same time.
+    // Other tests may fetch the same at the same time.
     let lock = File::create(dir.join("lock")).expect("the directory was just made");
     lock.lock()
         .unwrap_or_else(|error| panic!("cannot lock {dir:?}: {error}"));

@@ -1,11 +1,11 @@
-//! Servers in Java, made small: what they need to run, and how they are begun.
+//! Java servers with small settings: their requirements, and how to start them.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// How long a server may take to serve: a Java machine on a busy computer takes its time.
+/// How long a server may take to start: a JVM on a busy machine is slow.
 pub(crate) const START_MAX: Duration = Duration::from_secs(120);
 
 const LOGBACK: &str = r#"<configuration>
@@ -16,8 +16,7 @@ const LOGBACK: &str = r#"<configuration>
 </configuration>
 "#;
 
-/// A Java machine, to be told what to run: it finds classes in a directory with configuration and in one with
-/// jars.
+/// A JVM command without the class to run: its class path is a directory with configuration and one with jars.
 pub(crate) fn java(configuration: &Path, jars: &Path) -> Command {
     let mut command = Command::new("java");
     command
@@ -26,7 +25,7 @@ pub(crate) fn java(configuration: &Path, jars: &Path) -> Command {
     command
 }
 
-/// Has a server whose configuration is in this directory log warnings alone: otherwise some log every byte.
+/// Makes a server with its configuration in this directory log only warnings: otherwise some log every byte.
 ///
 /// # Panics
 /// If the directory cannot be written to.

@@ -1,46 +1,46 @@
-//! A network of hosts on this machine, of which lines can be cut, one direction at a time.
+//! A network of hosts on this machine, with lines that can be cut, one direction at a time.
 //!
-//! Each host is a network namespace of the kernel's with a link to one switch; this process is on it too. Everybody
-//! knows the hardware addresses of all others by heart. A line is cut by having the sender know a wrong one: what it
-//! sends goes to nobody, and nobody is told, as with a cable that is pulled out behind a switch.
+//! Each host is a network namespace with a link to one switch; this process is on it too. Every host has fixed ARP
+//! entries for all others. A line is cut by giving the sender a wrong hardware address: its packets reach no host, and
+//! the sender gets no error, as with a cable pulled out behind a switch.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// The most networks of one process at a time: each has a range of addresses.
+/// The maximum of networks of one process at a time: each has a range of addresses.
 const LANS_MAX: u8 = 16;
 
 /// The second byte of the addresses of the first network.
 const RANGE: u8 = 232;
 
-/// A hardware address that nobody has.
+/// A hardware address that no host has.
 const NOBODY: &str = "02:fc:00:00:00:ff";
 
 static NUMBERS: AtomicU8 = AtomicU8::new(0);
 
-/// Who is on the network.
+/// An end of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
-    /// This process, and all others that were not started on a [host](Lan::command).
+    /// This process, and all other processes not started on a [host](Lan::command).
     Here,
     /// A host, from 0.
     Host(u8),
 }
 
-/// What one end says to another does not arrive.
+/// A cut line: packets from one end to the other are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cut {
-    /// Who speaks.
+    /// The sender.
     pub from: End,
-    /// Who does not hear it.
+    /// The receiver.
     pub to: End,
 }
 
-/// A network of this process. It goes with it, and so does what was started on its hosts.
+/// A network of this process. Dropping it removes it, and kills the processes on its hosts.
 pub struct Lan {
-    /// What the names of all its parts begin with.
+    /// The prefix of the names of all its parts.
     name: String,
     /// The first three bytes of its addresses.
     range: [u8; 3],
@@ -49,7 +49,7 @@ pub struct Lan {
 }
 
 impl Lan {
-    /// A network of so many hosts; `None` where this process may make none.
+    /// A network of this many hosts; `None` where this process may not make one.
     ///
     /// # Panics
     /// If there are too many hosts for its range of addresses.
@@ -62,7 +62,7 @@ impl Lan {
             hosts,
             cuts: BTreeSet::new(),
         };
-        // What is made from here on goes when `lan` is dropped, also half of it.
+        // From here on, dropping `lan` removes everything that was made, also half of it.
         lan.make().then_some(lan)
     }
 
@@ -89,7 +89,7 @@ impl Lan {
             && ip(&["-n", &namespace, "link", "set", "lo", "up"])
     }
 
-    /// Has everybody know everybody.
+    /// Gives every end the addresses of all others.
     fn introduce(&self) -> bool {
         let ends = || std::iter::once(End::Here).chain((0..self.hosts).map(End::Host));
         ends().all(|from| {
@@ -98,7 +98,7 @@ impl Lan {
         })
     }
 
-    /// Has the sender of a line know this hardware address of the other end.
+    /// Sets the hardware address that the sender of a line uses for the other end.
     fn tell(&self, line: Cut, hardware: &str) -> bool {
         let address = self.address(line.to).to_string();
         let entry = [
@@ -140,10 +140,10 @@ impl Lan {
         others.into_iter().flat_map(lines).collect()
     }
 
-    /// From now on this is cut, and nothing else.
+    /// Cuts these lines, and heals all others.
     ///
     /// # Panics
-    /// If that cannot be done.
+    /// If the lines cannot be cut.
     pub fn set_cuts(&mut self, cuts: BTreeSet<Cut>) {
         for &line in self.cuts.difference(&cuts) {
             assert!(self.tell(line, &hardware_address(line.to)), "{line:?} cannot be healed");
@@ -161,7 +161,7 @@ impl Lan {
 
 impl Drop for Lan {
     fn drop(&mut self) {
-        // Some of it may not be there. A link goes with its other end.
+        // Parts may be missing. A link is removed with its other end.
         for host in 0..self.hosts {
             ip(&["link", "del", &format!("{}p{host}", self.name)]);
             ip(&["netns", "del", &self.namespace(host)]);
@@ -170,7 +170,7 @@ impl Drop for Lan {
     }
 }
 
-/// Of whichever network: no two of them are linked.
+/// The same in all networks: no two of them are linked.
 fn hardware_address(end: End) -> String {
     match end {
         End::Here => "02:fc:00:00:00:01".to_owned(),
@@ -194,7 +194,7 @@ mod tests {
     use crate::process::ServerProcess;
     use crate::wait::wait_until;
 
-    /// What is waited for what never comes.
+    /// How long the test waits for something that must not happen.
     const VAIN: Duration = Duration::from_millis(300);
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
         here.set_read_timeout(Some(VAIN)).unwrap();
         let host = lan.address(End::Host(0));
         let (to, said) = (here.local_addr().unwrap(), NamedTempFile::new().unwrap());
-        // Says something again and again, and writes down what it hears.
+        // Sends again and again, and writes down what it receives.
         let script = "import socket, sys, time\n\
                       s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
                       s.bind((sys.argv[1], 7)); s.settimeout(0.01)\n\
@@ -239,7 +239,7 @@ mod tests {
             to: there.from,
         }]));
         wait_until("the host to hear", Duration::from_secs(20), || heard_there("third"));
-        // What was on its way is read first.
+        // Packets that were on their way are read first.
         wait_until("the host to be silent", Duration::from_secs(20), || !heard_here());
 
         lan.set_cuts(Lan::both_ways(End::Here, [End::Host(0)]));

@@ -1,7 +1,7 @@
-//! Real servers for tests: fetched when they are not there, started on loopback, broken on purpose, and
-//! ended with the test, however it ends.
+//! Real servers for tests: fetched if missing, started on loopback, broken on purpose, and ended with the test, however
+//! it ends.
 //!
-//! For tests only: where something is missing it panics, and says what to install. Java programs come from
+//! For tests only: if something is missing it panics, with a message that says what to install. Java programs come from
 //! Maven Central once, into the target directory.
 
 mod clock;

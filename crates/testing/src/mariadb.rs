@@ -1,4 +1,4 @@
-//! A MariaDB server of one's own.
+//! A MariaDB server for one test.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -20,15 +20,15 @@ pub struct MariaDb {
     dir: PathBuf,
     port: u16,
     options: Vec<String>,
-    /// Goes with the server.
+    /// Deleted with the server.
     _temporary: Option<TempDir>,
 }
 
 impl MariaDb {
-    /// Starts a server in a temporary directory, with more options if they are given.
+    /// Starts a server in a temporary directory, with these additional options.
     ///
     /// # Panics
-    /// If it cannot be had.
+    /// If it cannot be started.
     pub fn start(options: &[&str]) -> Self {
         let temporary = tempfile::tempdir().expect("temporary directories can be made");
         let server = Self::start_in(temporary.path(), options);
@@ -38,10 +38,10 @@ impl MariaDb {
         }
     }
 
-    /// Starts a server in an empty directory, which it leaves behind.
+    /// Starts a server in an empty directory, which is not deleted.
     ///
     /// # Panics
-    /// If it cannot be had.
+    /// If it cannot be started.
     pub fn start_in(dir: &Path, options: &[&str]) -> Self {
         let mut install = Command::new(program("mariadb-install-db"));
         install.args([
@@ -86,7 +86,7 @@ impl MariaDb {
         command.args(as_root()).arg(format!("--port={}", self.port));
         command.arg(format!("--datadir={}", self.dir.join("data").display()));
         command.arg(format!("--socket={}", self.dir.join("socket").display()));
-        // Each its own: a server that starts deletes what others have in theirs.
+        // Each server has its own: a server that starts deletes the temporary files of others.
         command.env("TMPDIR", self.dir.join("tmp"));
         command.args(&self.options);
         let log = self.dir.join("log");
@@ -98,12 +98,12 @@ impl MariaDb {
         self.process = Some(process);
     }
 
-    /// Kills it, as a machine that loses its power does.
+    /// Kills it, as a power failure does.
     pub fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Makes a copy of its data, as a replica has it that lags from then on. Connections break.
+    /// Copies its data, as of a replica that lags from then on. Connections break.
     ///
     /// # Panics
     /// If it does not serve again in time.
@@ -113,7 +113,7 @@ impl MariaDb {
         self.restart();
     }
 
-    /// Serves a copy of its data from now on, as after a failover to the replica that has it.
+    /// Serves a copy of its data from now on, as after a failover to a lagging replica.
     ///
     /// # Panics
     /// If it does not serve again in time.
@@ -123,7 +123,7 @@ impl MariaDb {
         self.restart();
     }
 
-    /// Its process number; nothing while it is killed.
+    /// Its process id; `None` while it is killed.
     pub fn id(&self) -> Option<u32> {
         self.process.as_ref().map(ServerProcess::id)
     }
@@ -133,19 +133,19 @@ impl MariaDb {
         self.port
     }
 
-    /// Where clients connect, for one of its databases: `mysql://root@127.0.0.1:port/database`.
+    /// The URL for clients, for one of its databases: `mysql://root@127.0.0.1:port/database`.
     pub fn url(&self, database: &str) -> String {
         format!("mysql://root@127.0.0.1:{}/{database}", self.port)
     }
 }
 
-/// Servers are in a directory that not everybody looks in.
+/// Servers are often in a directory that is not in PATH.
 fn program(name: &str) -> PathBuf {
     let outside = Path::new("/usr/sbin").join(name);
     if outside.exists() { outside } else { PathBuf::from(name) }
 }
 
-/// It does not start as root unless it is told to.
+/// It does not start as root unless the user is given.
 fn as_root() -> Option<&'static str> {
     rustix::process::geteuid().is_root().then_some("--user=root")
 }

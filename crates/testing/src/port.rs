@@ -1,4 +1,4 @@
-//! Ports that nobody listens on.
+//! Free ports.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
@@ -6,15 +6,14 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use parking_lot::Mutex;
 
-/// Below the ports that the system gives to outgoing connections: those could take one between its choice
-/// and its use.
+/// Below the ephemeral ports of the system: an outgoing connection could take one of those between choice and use.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 const ATTEMPTS_MAX: usize = 1000;
 
 static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// A port of the loopback address that nobody listens on, and that this process was not given before.
+/// A free port of the loopback address that this process was not given before.
 ///
 /// # Panics
 /// If there is none.

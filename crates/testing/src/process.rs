@@ -1,7 +1,7 @@
 //! A server that ends with the test, however the test ends.
 //!
-//! Beside each server waits a guard: a shell that reads from a pipe that only the test holds. When the test
-//! is gone, killed even, the pipe is closed, and the guard kills the server.
+//! Each server has a guard: a shell that reads from a pipe held only by the test. When the test ends, even by a kill,
+//! the pipe is closed, and the guard kills the server.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts a command, whose output goes to a log.
+    /// Starts a command; its output goes to a log.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -43,25 +43,25 @@ impl ServerProcess {
         }
     }
 
-    /// Its process number.
+    /// Its process id.
     pub fn id(&self) -> u32 {
         self.server.id()
     }
 
-    /// Stops it in its tracks, as a machine that hangs does.
+    /// Pauses it, as a machine that hangs.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on after [`pause`](Self::pause).
+    /// Resumes it after [`pause`](Self::pause).
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Fails the test if the server has ended by itself.
+    /// Fails the test if the server has exited.
     ///
     /// # Panics
-    /// If it has; with the end of its log.
+    /// If it has exited; with the end of its log.
     pub fn check_alive(&mut self) {
         if let Ok(Some(status)) = self.server.try_wait() {
             panic!("{} ended with {status}: {}", self.name, self.log_end());
@@ -76,7 +76,7 @@ impl ServerProcess {
     }
 
     fn signal(&self, signal: Signal) {
-        // The child was not waited for, so its number is still its own.
+        // The child was not waited for, so its process id is still its own.
         let pid = Pid::from_child(&self.server);
         kill_process(pid, signal).unwrap_or_else(|error| panic!("cannot signal {}: {error}", self.name));
     }
@@ -84,7 +84,7 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // The guard first: after the server, its number could be another's.
+        // The guard first: after the server has ended, another process could have its id.
         let _ = self.guard.kill();
         let _ = self.guard.wait();
         let _ = self.server.kill();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Passes bytes between its own port and a server's, until told otherwise.
+/// Forwards bytes between its own port and a server's, until it is cut.
 pub struct Proxy {
     address: SocketAddr,
     network: Arc<Network>,
@@ -26,7 +26,7 @@ struct Network {
 }
 
 impl Proxy {
-    /// A network to the server at a port of this machine.
+    /// A proxy to the server at a port of this machine.
     ///
     /// # Panics
     /// If it cannot listen.
@@ -34,7 +34,7 @@ impl Proxy {
         Self::listening_on("127.0.0.1", server_port)
     }
 
-    /// A network to the server at a port of this machine's loopback address, from another address of it.
+    /// A proxy to the server at a port of this machine's loopback address, listening on another loopback address.
     ///
     /// # Panics
     /// If it cannot listen there.
@@ -65,14 +65,14 @@ impl Proxy {
         self.address.to_string()
     }
 
-    /// Breaks all connections, and all that are tried from now on.
+    /// Breaks all connections, and all new ones from now on.
     pub fn cut(&self) {
         self.network.is_cut.store(true, Ordering::SeqCst);
         self.network.break_connections();
     }
 
-    /// From now on, what the client says arrives at once, and what the server answers so much later. Who
-    /// sees what was done and [cuts](Self::cut) before, loses the answer.
+    /// From now on, requests pass at once, and replies are delayed by this time. A test that sees the effect of a
+    /// request and [cuts](Self::cut) before the reply loses the reply.
     pub fn delay_replies(&self, delay: Duration) {
         let delay_ms = delay.as_millis() as u64;
         self.network.reply_delay_ms.store(delay_ms, Ordering::SeqCst);
@@ -114,7 +114,7 @@ impl Network {
                 continue;
             };
             let mut connections = self.connections.lock();
-            // Looked at under the lock: a cut breaks what is in the list, and this is not yet.
+            // Checked under the lock: a cut breaks the connections in the list, and this one is not in it yet.
             if self.is_cut.load(Ordering::SeqCst) {
                 continue;
             }

@@ -24,15 +24,15 @@ pub struct S3 {
 impl S3 {
     /// The bucket.
     pub const BUCKET: &'static str = "versions";
-    /// The public half of the pair of keys that it wants.
+    /// The access key id.
     pub const ACCESS_KEY_ID: &'static str = "tester";
-    /// The secret half.
+    /// The secret key.
     pub const SECRET_ACCESS_KEY: &'static str = "nothing-secret";
 
-    /// Starts one, empty, and waits until it serves.
+    /// Starts an empty server, and waits until it serves.
     ///
     /// # Panics
-    /// If it cannot be had.
+    /// If it cannot be started.
     pub fn start() -> Self {
         let mut server = Self {
             dir: tempfile::tempdir().expect("temporary directories can be made"),
@@ -49,10 +49,10 @@ impl S3 {
         self.process = None;
     }
 
-    /// Starts it again, on the same port, with the objects that it had, and waits until it serves.
+    /// Starts it again, on the same port, with its objects, and waits until it serves.
     ///
     /// # Panics
-    /// If it cannot be had.
+    /// If it cannot be started.
     pub fn restart(&mut self) {
         self.kill();
         let dir = self.dir.path();
@@ -78,7 +78,7 @@ impl S3 {
         self.process = Some(process);
     }
 
-    /// Where it is, as a URL.
+    /// Its URL.
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
@@ -88,7 +88,7 @@ impl S3 {
         self.port
     }
 
-    /// The directory with the objects of the bucket, each a file, to look into or to damage.
+    /// The directory with the objects of the bucket, one file each, to inspect or to damage.
     pub fn objects(&self) -> PathBuf {
         self.dir.path().join("objects").join(Self::BUCKET)
     }

@@ -1,4 +1,4 @@
-//! A disk that is slow for one process, by a control group of the kernel's.
+//! A disk that is slow for one process, by a control group.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use rustix::fs::{major, minor};
 
-/// Where groups that throttle disks are made, in the first version of control groups.
+/// Where version 1 of control groups keeps groups that throttle disks.
 const GROUPS: &str = "/sys/fs/cgroup/blkio";
 
 static NUMBERS: AtomicU32 = AtomicU32::new(0);
 
-/// A group whose processes wait for the disk. Dropping it lets them go.
+/// A group whose processes are throttled. Dropping it removes them from the group.
 pub struct SlowDisk {
     group: PathBuf,
     device: String,
 }
 
 impl SlowDisk {
-    /// For reads of the disk that this directory is on; as fast as ever until it is [slowed](Self::slow).
-    /// `None` where this process may make no such group, or the directory is on no disk.
+    /// For reads of the disk of this directory; not throttled until it is [slowed](Self::slow). `None` where this
+    /// process may make no such group, or the directory is on no disk.
     pub fn of(dir: &Path) -> Option<Self> {
         let device = fs::metadata(dir).ok()?.dev();
         let device = format!("{}:{}", major(device), minor(device));
@@ -32,7 +32,7 @@ impl SlowDisk {
         disk.allow_reads_per_second(0).then_some(disk)
     }
 
-    /// From now on a process waits until its reads are due, all its threads together: so few a second.
+    /// Limits a process, all its threads together, to this many reads per second.
     ///
     /// # Panics
     /// If the process is gone, or the group refuses.
@@ -42,17 +42,16 @@ impl SlowDisk {
         assert!(self.allow_reads_per_second(reads_per_second), "{:?}", self.group);
     }
 
-    /// 0 is as many as the disk can.
+    /// 0 is no limit.
     fn allow_reads_per_second(&self, reads: u32) -> bool {
         let rule = format!("{} {reads}", self.device);
         fs::write(self.group.join("blkio.throttle.read_iops_device"), rule).is_ok()
     }
 
-    /// Has the kernel forget what it holds of the files in a directory, which nobody has touched since they
-    /// were opened.
+    /// Evicts the files in a directory from the page cache; no process may have changed them since they were opened.
     ///
     /// # Panics
-    /// If a file cannot be had.
+    /// If a file cannot be opened.
     pub fn forget_files(dir: &Path) {
         for entry in fs::read_dir(dir).unwrap_or_else(|error| panic!("cannot list {dir:?}: {error}")) {
             let path = entry
@@ -74,7 +73,8 @@ impl SlowDisk {
 
 impl Drop for SlowDisk {
     fn drop(&mut self) {
-        // What waits goes on, so that nobody has to wait for its end; then the group is left, and can go.
+        // Waiting reads go on first, so that no process waits for them to end; then the process leaves the group, and
+        // the group can be removed.
         self.allow_reads_per_second(0);
         let members = fs::read_to_string(self.group.join("cgroup.procs")).unwrap_or_default();
         for member in members.lines() {

@@ -6,16 +6,17 @@ use std::process::Command;
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
-/// What takes the room, beside what others keep there.
+/// The file that fills the disk.
 const BALLAST: &str = "ballast";
 
-/// A file system of its own in a directory. It goes with this.
+/// A file system in a directory. Dropping it unmounts it.
 pub struct SmallDisk {
     dir: PathBuf,
 }
 
 impl SmallDisk {
-    /// With room for so many bytes, in a directory that is made if need be; `None` where this process may mount none.
+    /// Mounts a file system of this many bytes, in a directory that is made if needed; `None` where this process may
+    /// not mount.
     pub fn mount(dir: &Path, bytes: u64) -> Option<Self> {
         fs::create_dir_all(dir).ok()?;
         let mut mount = Command::new("mount");
@@ -24,7 +25,7 @@ impl SmallDisk {
         output.status.success().then(|| Self { dir: dir.to_owned() })
     }
 
-    /// Leaves room for so many bytes, or fewer if others write now.
+    /// Leaves room for this many bytes, or fewer if other processes write now.
     ///
     /// # Panics
     /// If the room cannot be taken.
@@ -33,7 +34,7 @@ impl SmallDisk {
             let found = statvfs(&self.dir)?;
             let taken_bytes = (found.f_bavail * found.f_frsize).saturating_sub(left_bytes);
             match fallocate(&ballast, FallocateFlags::empty(), 0, taken_bytes.max(1)) {
-                // Others were faster.
+                // Other processes filled it first.
                 Err(rustix::io::Errno::NOSPC) | Ok(()) => Ok(()),
                 Err(error) => Err(error.into()),
             }
@@ -41,10 +42,10 @@ impl SmallDisk {
         ballast.unwrap_or_else(|error| panic!("cannot fill the disk at {:?}: {error}", self.dir));
     }
 
-    /// Has room again, unless others took it.
+    /// Frees the space again, unless other processes took it.
     ///
     /// # Panics
-    /// If it cannot be given back.
+    /// If the file cannot be removed.
     pub fn make_room(&self) {
         match fs::remove_file(self.dir.join(BALLAST)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -57,7 +58,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: what is still open there goes when it is closed.
+        // Lazily: files that are still open go when they are closed.
         let _ = Command::new("umount").arg("-l").arg(&self.dir).output();
     }
 }

@@ -7,7 +7,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// How long a test waits for what must come: long enough for a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until something is there, and returns it.
+/// Waits until a value is there, and returns it.
 ///
 /// # Panics
 /// If it is not there within a minute.
@@ -25,7 +25,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     wait_for(what, PATIENCE, || holds().then_some(()));
 }
 
-/// As [`eventually`], for as long as is said.
+/// As [`eventually`], with a timeout.
 ///
 /// # Panics
 /// If it is not there in time.
@@ -41,7 +41,7 @@ pub fn wait_for<T>(what: &str, timeout: Duration, mut look: impl FnMut() -> Opti
     }
 }
 
-/// As [`until`], for as long as is said.
+/// As [`until`], with a timeout.
 ///
 /// # Panics
 /// If it does not hold in time.

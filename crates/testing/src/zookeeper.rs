@@ -20,8 +20,7 @@ const ARTIFACTS: [&str; 3] = [
     "io.dropwizard.metrics:metrics-core:4.1.12.1",
 ];
 
-/// A ZooKeeper server with data in a directory of its own. Dropping it kills it. Its sessions last 0.5 s
-/// at least.
+/// A ZooKeeper server with its own data directory. Dropping it kills it. Its sessions last at least 0.5 s.
 pub struct ZooKeeper {
     dir: TempDir,
     jars: PathBuf,
@@ -30,10 +29,10 @@ pub struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// Starts a server by itself, and waits until it serves.
+    /// Starts a single server, and waits until it serves.
     ///
     /// # Panics
-    /// If it cannot be had.
+    /// If it cannot be started.
     pub fn start() -> Self {
         let mut server = Self::prepare(free_port(), "");
         server.restart();
@@ -70,7 +69,7 @@ impl ZooKeeper {
         self.port
     }
 
-    /// Kills it, as a machine that loses its power does.
+    /// Kills it, as a power failure does.
     pub fn kill(&mut self) {
         self.process = None;
     }
@@ -88,10 +87,10 @@ impl ZooKeeper {
         self.process = None;
         let mut command = java(self.dir.path(), &self.jars);
         command
-            // In KiB: the log of transactions is made this large at once, 64 MiB otherwise.
+            // In KiB: the transaction log is preallocated to this size, 64 MiB otherwise.
             .arg("-Dzookeeper.preAllocSize=1024")
-            // Processes are killed here, not machines: what they wrote is there. A sync may wait for all that others wrote
-            // to the disk, which is long where a build has just ended.
+            // Tests kill processes, not machines: written data stays. A sync may wait for all pending writes of the
+            // machine, which takes long right after a build.
             .arg("-Dzookeeper.forceSync=no")
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
             .arg(self.dir.path().join("zoo.cfg"));
@@ -110,7 +109,7 @@ impl ZooKeeper {
         self.process.as_mut().expect("the test has killed it")
     }
 
-    /// Stops it in its tracks, as a machine that hangs does.
+    /// Pauses it, as a machine that hangs.
     ///
     /// # Panics
     /// If it was killed.
@@ -118,7 +117,7 @@ impl ZooKeeper {
         self.running().pause();
     }
 
-    /// Lets it go on after [`pause`](Self::pause).
+    /// Resumes it after [`pause`](Self::pause).
     ///
     /// # Panics
     /// If it was killed.
@@ -126,7 +125,7 @@ impl ZooKeeper {
         self.running().resume();
     }
 
-    /// What it says to one of its commands of four letters; `None` if it does not answer.
+    /// The reply to a four-letter command; `None` if it does not answer.
     pub fn command(&self, letters: &str) -> Option<String> {
         let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok()?;
         connection.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
@@ -150,16 +149,16 @@ impl ZooKeeper {
     }
 }
 
-/// Several ZooKeeper servers that are one service as long as a majority of them runs.
+/// Several ZooKeeper servers that serve as long as a majority of them runs.
 pub struct Ensemble {
     servers: Vec<ZooKeeper>,
 }
 
 impl Ensemble {
-    /// Starts so many servers, and waits until all of them serve.
+    /// Starts this many servers, and waits until all of them serve.
     ///
     /// # Panics
-    /// If they cannot be had.
+    /// If they cannot be started.
     pub fn start(servers: usize) -> Self {
         let ports: Vec<_> = (0..servers).map(|_| (free_port(), free_port())).collect();
         let line = |(at, (quorum, election)): (usize, &(u16, u16))| {
@@ -194,7 +193,7 @@ impl Ensemble {
         &mut self.servers[at]
     }
 
-    /// Which server leads the others; `None` while they have no leader.
+    /// The leading server; `None` while there is no leader.
     pub fn leader(&self) -> Option<usize> {
         let leads = |server: &ZooKeeper| server.mode().as_deref() == Some("leader");
         self.servers.iter().position(leads)

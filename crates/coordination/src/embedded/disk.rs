@@ -1,10 +1,10 @@
 //! The entries that outlive the process: one file of redb, which commits a transaction as a whole or not at all.
 //!
 //! A commit is synced in two phases. So a file whose newest transaction does not verify is damaged, not merely
-//! interrupted, and is refused: a write that was acknowledged is never given up in silence. All checksums are verified
+//! interrupted, and is refused: a write that was acknowledged is never dropped silently. All checksums are verified
 //! when the file is opened.
 //!
-//! After a commit that failed, what the disk has is known only when the file was opened again: see [`Disk::reopen`].
+//! After a failed commit, the contents of the disk are known only when the file was opened again: see [`Disk::reopen`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,29 +20,30 @@ use crate::error::CoordinationError;
 use crate::path::EntryPath;
 
 const FILE: &str = "entries.redb";
-/// A file that is being made: it gets its name when it is whole.
+/// A new file, until it is complete and gets its name.
 const NEW_FILE: &str = "entries.redb.new";
 
 /// Path → revision and bytes.
 const ENTRIES: TableDefinition<&str, (u64, &[u8])> = TableDefinition::new("entries");
-/// One row: the last revision that was given to a write. Its entry may be deleted since.
+/// One row: the last revision that was assigned. Its entry may have been deleted since.
 const REVISION: TableDefinition<(), u64> = TableDefinition::new("revision");
 
 /// All entries are in memory anyway: see [`super::tree`].
 const CACHE_BYTES: usize = 1 << 20;
 
-/// How long a file that is open is waited for: a thread of this process may be ending the last session with it.
+/// How long opening waits for a file that is still open: a thread of this process may be ending the last session with
+/// it.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(5);
 const CLOSE_WAIT_STEP: Duration = Duration::from_millis(10);
 
-/// An entry to be written, or to be deleted if there is `None`.
+/// An entry to write, or to delete if the bytes are `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Put {
     pub(super) path: EntryPath,
     pub(super) entry: Option<Entry>,
 }
 
-/// What a file has.
+/// The contents of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Stored {
     pub(super) entries: BTreeMap<EntryPath, Entry>,
@@ -52,12 +53,12 @@ pub(super) struct Stored {
 /// The file of the entries.
 pub(super) struct Disk {
     file: PathBuf,
-    /// `None` after a commit that failed.
+    /// `None` after a failed commit.
     database: Option<Database>,
 }
 
 impl Disk {
-    /// Opens the file in a directory, both made if need be, and reads all entries.
+    /// Opens the file in a directory, creates both if needed, and reads all entries.
     pub(super) fn open(root: &Path) -> Result<(Self, Stored), CoordinationError> {
         let file = root.join(FILE);
         if !file.exists() {
@@ -68,7 +69,7 @@ impl Disk {
         Ok((disk, stored))
     }
 
-    /// Opens the file again if the last commit failed, and reads what it has.
+    /// Opens the file again if the last commit failed, and reads its contents.
     pub(super) fn reopen(&mut self) -> Result<Option<Stored>, CoordinationError> {
         if self.database.is_some() {
             return Ok(None);
@@ -86,10 +87,10 @@ impl Disk {
         Ok(Some(stored))
     }
 
-    /// Does all of it or nothing, durably.
+    /// Commits all changes or none, durably.
     ///
     /// # Errors
-    /// The operating system refused. All of it may be done nevertheless: [`Disk::reopen`] says.
+    /// The operating system refused. The changes may be committed nevertheless: [`Disk::reopen`] tells.
     pub(super) fn commit(&mut self, puts: &[Put], revision: Revision) -> Result<(), CoordinationError> {
         if puts.is_empty() {
             return Ok(());
@@ -104,13 +105,13 @@ impl Disk {
     }
 }
 
-/// What a file has, before its paths are looked at.
+/// The contents of a file, before its paths are checked.
 struct Rows {
     entries: Vec<(String, Entry)>,
     revision: u64,
 }
 
-/// Makes the file beside its place, and puts it there when it is whole and durable.
+/// Creates the file under a temporary name, and renames it when it is complete and durable.
 fn create(root: &Path) -> Result<(), redb::Error> {
     fondaco_durable::create_directory(root)?;
     let new = root.join(NEW_FILE);
@@ -185,7 +186,7 @@ fn failed(action: &'static str, file: &Path, error: redb::Error) -> Coordination
     }
 }
 
-/// Whether the bytes of the file are wrong, and not what the operating system could not do.
+/// Whether the bytes of the file are wrong, as opposed to an error of the operating system.
 fn is_damage(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -199,9 +200,9 @@ mod tests {
 
     use super::*;
 
-    /// How many of the bytes of a file are damaged, one at a time.
+    /// How many bytes of the file are damaged, one at a time.
     const DAMAGES: usize = 150;
-    /// Of the first used bytes, which say where everything is, each is damaged.
+    /// Each of the first used bytes is damaged: they hold the layout.
     const HEADER_BYTES: usize = 100;
 
     fn put(path: &str, bytes: &[u8], revision: u64) -> Put {
@@ -316,7 +317,7 @@ mod tests {
             let failing = scope.spawn(|| {
                 fail_syncs_of_this_thread();
                 let commit = |disk: &mut Disk| disk.commit(std::slice::from_ref(&after), Revision::new(2));
-                // The second finds the file still closed.
+                // The second commit finds the file still closed.
                 [commit(&mut disk), commit(&mut disk)]
             });
             for failure in failing.join().unwrap() {

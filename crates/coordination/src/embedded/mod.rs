@@ -1,8 +1,8 @@
 //! Coordination within one process, in one directory.
 //!
-//! Every role of the process has a session of its own, as it would have with a service: ephemeral entries
-//! and candidacies go when their session is dropped. They never survive the process, since they are only in
-//! memory. All other entries are in memory too, and durable: see [`disk`] for how.
+//! Every role of the process has its own session, as with a service: ephemeral entries and candidacies are removed when
+//! their session is dropped. They never survive the process, since they are only in memory. All other entries are in
+//! memory too, and durable: see [`disk`] for how.
 
 mod disk;
 mod session;
@@ -24,11 +24,11 @@ pub struct EmbeddedCoordination {
 }
 
 impl EmbeddedCoordination {
-    /// Opens the tree in a directory, made if need be. The caller holds the lock on it.
+    /// Opens the tree in a directory, and creates it if needed. The caller holds the lock on it.
     ///
     /// # Errors
-    /// A directory or a file that cannot be made, a file that cannot be read or is damaged, a directory that something
-    /// else has written to.
+    /// A directory or file that cannot be created, a file that cannot be read or is damaged, a directory that contains
+    /// other files.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, CoordinationError> {
         let tree = Tree::open(root.as_ref())?;
         Ok(Self {
@@ -36,7 +36,7 @@ impl EmbeddedCoordination {
         })
     }
 
-    /// Begins a session. It works on when this is dropped.
+    /// Begins a session. It stays valid when this value is dropped.
     pub fn session(&self) -> Arc<dyn Coordination> {
         Arc::new(EmbeddedSession::begin(Arc::clone(&self.tree)))
     }

@@ -37,7 +37,7 @@ impl Coordination for EmbeddedSession {
             bytes: bytes.to_vec(),
             expected,
         }])?;
-        // One write gives a revision.
+        // A write always returns a revision.
         revision.ok_or_else(|| CoordinationError::Conflict { path: path.clone() })
     }
 

@@ -1,6 +1,6 @@
-//! The tree in memory: entries, whose they are, and who waits for changes.
+//! The tree in memory: entries, their owners, and the watches.
 //!
-//! What is changed here is on disk already. Ephemeral entries are here only.
+//! Changes to durable entries are on disk before they are applied here. Ephemeral entries exist only here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,14 +12,14 @@ use crate::error::CoordinationError;
 use crate::path::EntryPath;
 use crate::watch::Feed;
 
-/// A session, by the order in which they began.
+/// A session, numbered in the order in which they began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SessionNumber(u64);
 
 pub(super) struct Tree {
     disk: Disk,
     nodes: BTreeMap<EntryPath, Node>,
-    /// The last revision that was given to a write.
+    /// The last revision that was assigned.
     revision: u64,
     sessions: u64,
     candidates: u64,
@@ -29,7 +29,7 @@ pub(super) struct Tree {
 
 struct Node {
     entry: Entry,
-    /// Whose it is, if it is ephemeral.
+    /// The session that owns it, if it is ephemeral.
     owner: Option<SessionNumber>,
 }
 
@@ -73,7 +73,7 @@ impl Tree {
         names.into_iter().collect()
     }
 
-    /// The paths below a path, itself left out. Siblings such as `a-b` lie between `a` and `a/b`.
+    /// The paths below a path, without the path itself. Siblings such as `a-b` sort between `a` and `a/b`.
     fn below(&self, path: &EntryPath) -> impl Iterator<Item = &EntryPath> {
         let from_here = self.nodes.range(path..).map(|(below, _)| below);
         let related = from_here.take_while(|below| below.as_str().starts_with(path.as_str()));
@@ -105,7 +105,7 @@ impl Tree {
             .cloned()
             .collect();
         if let Err(error) = self.disk.commit(&durable, revision) {
-            // If the disk cannot be read now, either, it is tried again before the next change.
+            // If the disk cannot be read now, it is read again before the next change.
             let _ = self.believe_the_disk();
             return Err(error);
         }
@@ -168,7 +168,7 @@ impl Tree {
         });
     }
 
-    /// Forgets those that nobody has any more.
+    /// Removes watches that were dropped.
     pub(super) fn forget_watches(&mut self) {
         self.watches.retain(|watching| watching.feed.is_wanted());
     }
@@ -228,7 +228,7 @@ impl Tree {
         Revision::new(self.revision)
     }
 
-    /// After a write that failed, what is on disk is what a restart would find.
+    /// After a failed write, the tree is set to the contents of the disk, as a restart would find them.
     fn believe_the_disk(&mut self) -> Result<(), CoordinationError> {
         let Some(Stored { entries, revision }) = self.disk.reopen()? else {
             return Ok(());

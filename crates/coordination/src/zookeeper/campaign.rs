@@ -1,10 +1,11 @@
 //! A candidate's part in an election, by the usual recipe.
 //!
-//! Its node is sequential and ephemeral. Whoever has the lowest number leads and watches its own node; each
-//! other watches the node right before its own. So each waits with one watch, and an end wakes one.
+//! Its node is sequential and ephemeral. The candidate with the lowest number leads and watches its own node; each
+//! other candidate watches the node right before its own. So each candidate has one watch, and the end of one wakes
+//! one.
 //!
-//! The node's name begins with the session and a number in it: if the answer to its making is lost, it is
-//! found again.
+//! The node's name begins with the session and a number in it: if the answer to its creation is lost, the node is found
+//! again.
 
 use std::sync::Arc;
 
@@ -16,9 +17,9 @@ use super::settings::ZooKeeperSettings;
 use super::{RETRY, acls, names_below};
 use crate::election::{Lead, in_order};
 
-/// Who wants to lead what.
+/// A candidate and its election.
 pub(super) struct Candidacy {
-    /// The node that the candidates' nodes are below.
+    /// The parent node of the candidates' nodes.
     pub(super) election: String,
     /// Which candidate of this process.
     pub(super) number: u64,
@@ -53,14 +54,14 @@ pub(super) async fn run(candidacy: Candidacy, mut links: watch::Receiver<Link>, 
 }
 
 impl Drop for Candidacy {
-    /// Nobody leads who does not take part, also when the session's thread ends first.
+    /// A candidate that does not take part does not lead, also when the session's thread ends first.
     fn drop(&mut self) {
         self.lead.set(false);
     }
 }
 
 impl Candidacy {
-    /// Stands in the election, until something fails.
+    /// Takes part in the election until an error.
     async fn stand(&self, client: &Client) -> Result<(), Error> {
         loop {
             let candidates = in_order(names_below(client, &self.election).await?);
@@ -94,7 +95,7 @@ impl Candidacy {
         }
     }
 
-    /// If it fails, the session's end will do it.
+    /// If it fails, the end of the session deletes the node.
     async fn resign(&self, client: &Client) {
         let own = self.prefix(client);
         let Ok(candidates) = names_below(client, &self.election).await else {

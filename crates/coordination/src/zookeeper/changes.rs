@@ -1,9 +1,9 @@
 //! Changes of entries as operations on nodes.
 //!
-//! ZooKeeper compares a node's version, which begins again when a node is deleted and made again; an entry's
-//! revision does not. So the node is looked at first: if its revision is the expected one, its version
-//! then is what the operation demands. What changes in between makes the operation fail, and it is looked
-//! at again: thus a conflict is never guessed.
+//! ZooKeeper compares a node's version, which starts again when a node is deleted and created again; an entry's
+//! revision does not. So the node is read first: if its revision is the expected one, the operation requires the
+//! version just read. A change in between makes the operation fail, and the node is read again: so a conflict is never
+//! guessed.
 //!
 //! An operation whose answer was lost may have been done. It was, if the nodes hold what it would have
 //! written, at later revisions.
@@ -15,14 +15,14 @@ use crate::entry::{Change, Revision};
 use crate::error::CoordinationError;
 use crate::path::EntryPath;
 
-/// How often nodes may change between looking and acting, until it is called a conflict.
+/// How often nodes may change between the read and the operation, until it counts as a conflict.
 const ROUNDS_MAX: usize = 20;
 
 /// Why an attempt failed.
 pub(super) enum Failure {
-    /// Whatever ZooKeeper said or did not say.
+    /// An error of ZooKeeper, or a missing answer.
     ZooKeeper(Error),
-    /// There is no point in another attempt.
+    /// A retry cannot succeed.
     Final(CoordinationError),
 }
 
@@ -37,7 +37,7 @@ impl Failure {
         Self::Final(CoordinationError::Conflict { path: path.clone() })
     }
 
-    /// What it is when the parents of a node cannot be made.
+    /// The failure to create the parents of a node.
     fn making(path: &EntryPath) -> impl FnOnce(Error) -> Self {
         move |error| match error {
             Error::NoChildrenForEphemerals => Self::Final(CoordinationError::BelowEphemeral { path: path.clone() }),
@@ -46,7 +46,7 @@ impl Failure {
     }
 }
 
-/// What is done to a node, at a version.
+/// The operation on a node, at a version.
 enum Step<'a> {
     Check(i32),
     Create(&'a [u8]),
@@ -54,16 +54,16 @@ enum Step<'a> {
     Delete(i32),
 }
 
-/// How an attempt ended that ZooKeeper answered.
+/// The result of an attempt that ZooKeeper answered.
 enum Outcome {
     Done(Option<Revision>),
-    /// A node was not as it looked before.
+    /// A node changed since it was read.
     Changed,
     /// The parents of this node are missing.
     Orphan(EntryPath),
 }
 
-/// Makes all changes or none. Says at which revision the entries written are.
+/// Makes all changes or none. Returns the revision of the entries written.
 pub(super) async fn commit(
     client: &Client,
     acls: Acls<'static>,
@@ -88,7 +88,7 @@ pub(super) async fn commit(
             }
         }
         if steps.len() < changes.len() {
-            // This server may be behind the one where the caller's revision comes from.
+            // This server may be behind the server that the caller's revision comes from.
             if synced {
                 break;
             }
@@ -109,7 +109,7 @@ pub(super) async fn commit(
     Err(Failure::conflict(conflict.path()))
 }
 
-/// Makes an entry of this session.
+/// Creates an ephemeral entry of this session.
 pub(super) async fn create_ephemeral(
     client: &Client,
     acls: Acls<'static>,
@@ -127,7 +127,7 @@ pub(super) async fn create_ephemeral(
                 Ok((found, stat)) if again && found == bytes && stat.ephemeral_owner == client.session_id().0 => {
                     return Ok(revision_of(stat.mzxid));
                 }
-                // A parent that nothing is below any more is no entry.
+                // A parent without children is no entry.
                 Ok((found, stat)) if found.is_empty() && stat.num_children == 0 => {
                     match client.delete(&node, Some(stat.version)).await {
                         Ok(()) | Err(Error::NoNode | Error::BadVersion | Error::NotEmpty) => {}
@@ -144,7 +144,7 @@ pub(super) async fn create_ephemeral(
     Err(Failure::conflict(path))
 }
 
-/// The nodes as they are, all asked for at once.
+/// Reads the current state of the nodes, all in one go.
 async fn look(client: &Client, changes: &[Change]) -> Result<Vec<Option<Stat>>, Error> {
     let asked: Vec<_> = changes
         .iter()
@@ -157,7 +157,7 @@ async fn look(client: &Client, changes: &[Change]) -> Result<Vec<Option<Stat>>, 
     Ok(stats)
 }
 
-/// What a change does to a node; `None` if its entry is not at the expected revision.
+/// The operation for a change; `None` if its entry is not at the expected revision.
 fn step<'a>(change: &'a Change, stat: Option<&Stat>) -> Option<Step<'a>> {
     let entry = stat.filter(|stat| stat.data_length > 0);
     if entry.map(|stat| revision_of(stat.mzxid)) != change.expected() {
@@ -223,7 +223,7 @@ async fn act_at_once(
         let stat = match result {
             MultiWriteResult::SetData { stat } => *stat,
             MultiWriteResult::Create { stat, .. } if !stat.is_invalid() => *stat,
-            // Some servers do not say it here. A node that was written since has its first revision still.
+            // Some servers do not return it here. A node that was written since still has its first revision.
             MultiWriteResult::Create { .. } => match client.check_stat(node).await? {
                 Some(stat) => return Ok(Outcome::Done(Some(revision_of(stat.czxid)))),
                 None => continue,
@@ -243,7 +243,7 @@ fn failed(error: Error, step: &Step<'_>, path: &EntryPath) -> Result<Outcome, Fa
     }
 }
 
-/// Whether changes that were tried before were made; with their revision.
+/// Whether changes of an earlier attempt were made; with their revision.
 async fn done_before(
     client: &Client,
     changes: &[Change],
@@ -273,7 +273,7 @@ async fn done_before(
 
 async fn make_parents(client: &Client, acls: Acls<'static>, path: &EntryPath) -> Result<(), Failure> {
     let Some(parent) = path.parent() else {
-        // The root itself is missing: somebody deleted it. It is made again at the next connection.
+        // The root itself is missing: it was deleted. It is created again at the next connection.
         return Err(Failure::ZooKeeper(Error::NoNode));
     };
     let made = client

@@ -1,9 +1,8 @@
-//! Keeps a session with ZooKeeper, and says how it is.
+//! Keeps a session with ZooKeeper, and publishes its state.
 //!
-//! The client library connects again by itself while its session may live. After that this takes over: it
-//! tries to take the same session up again, for as long as it takes, since a ZooKeeper that was away as a
-//! whole counts its sessions' time from its return. Only when ZooKeeper says that the session is gone, a
-//! new one is made.
+//! The client library reconnects by itself while its session may live. After that this module takes over: it tries to
+//! resume the same session without a time limit, because a ZooKeeper that was down as a whole counts session time from
+//! its return. Only when ZooKeeper reports the session as expired, a new one is made.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,22 +15,22 @@ use super::{RETRY, acls};
 use crate::error::CoordinationError;
 use crate::service::{Session, SessionState};
 
-/// Between two attempts to connect, when all servers have been tried.
+/// Pause between two attempts to connect, when all servers have been tried.
 const RECONNECT: Duration = Duration::from_millis(250);
 
-/// Between two attempts to make the root when ZooKeeper refuses it.
+/// Pause between two attempts to create the root when ZooKeeper refuses it.
 const REFUSED: Duration = Duration::from_secs(10);
 
-/// How long the end of a session waits for ZooKeeper to take note, so that ephemeral entries go at once.
+/// How long the end of a session waits for ZooKeeper to confirm, so that ephemeral entries are deleted at once.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
-/// A session as its users see it.
+/// The state of a session, as its users see it.
 #[derive(Clone)]
 pub(super) struct Link {
     /// The client, rooted; only while it is connected.
     pub(super) client: Option<Client>,
     pub(super) session: Session,
-    /// How often it was connected. When it has grown, events may have been missed.
+    /// The number of connections so far. When it has grown, events may have been missed.
     pub(super) connections: u64,
 }
 
@@ -55,7 +54,7 @@ impl Link {
     }
 }
 
-/// Whether an answer may come when it is asked for again.
+/// Whether a retry may get an answer.
 pub(super) fn is_loss(error: &Error) -> bool {
     matches!(
         error,
@@ -102,8 +101,7 @@ pub(super) async fn keep(
     }
 }
 
-/// Lets go of a client, and waits until the session is closed: all others who had one let go when they saw
-/// the link closed.
+/// Drops a client, and waits until the session is closed: all other users dropped theirs when they saw the link closed.
 async fn close(client: Client) {
     let mut states = client.state_watcher();
     drop(client);
@@ -145,7 +143,7 @@ async fn keep_for_ever(settings: &ZooKeeperSettings, links: &watch::Sender<Link>
     }
 }
 
-/// Tells of a session's state until it is lost. A session that was not counted yet makes a generation.
+/// Publishes a session's state until it is lost. A session that was not counted yet starts a generation.
 async fn serve(
     settings: &ZooKeeperSettings,
     links: &watch::Sender<Link>,
@@ -194,7 +192,7 @@ async fn serve(
     }
 }
 
-/// A client below the root, which is there, on a server that has caught up with the leader.
+/// A client below the root, which exists, on a server that has caught up with the leader.
 async fn prepare(settings: &ZooKeeperSettings, client: &Client) -> Result<Client, Error> {
     client.sync("/").await?;
     client

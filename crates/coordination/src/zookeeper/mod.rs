@@ -1,11 +1,11 @@
 //! Coordination by ZooKeeper, for the processes of a cluster.
 //!
-//! A thread of its own keeps the session: it connects, connects again, and makes a new session when the old
-//! one is lost. Callers, watches and candidates see it as a [`Link`](connection::Link) that comes and goes;
-//! each takes up its work again when it comes back.
+//! A separate thread keeps the session: it connects, reconnects, and makes a new session when the old one is lost.
+//! Callers, watches and candidates see it as a [`Link`](connection::Link) that comes and goes, and resume when it comes
+//! back.
 //!
-//! - An entry is a node with data. A node without data is a mere parent, and no entry.
-//! - A revision is the zxid of the write, which ZooKeeper gives out in the order of all writes.
+//! - An entry is a node with data. A node without data is only a parent, not an entry.
+//! - A revision is the zxid of the write, which ZooKeeper assigns in the order of all writes.
 //! - A watch is one persistent recursive watch for each of its prefixes (ZooKeeper 3.6 and later).
 
 mod campaign;
@@ -37,7 +37,7 @@ use crate::path::EntryPath;
 use crate::service::{Coordination, Session};
 use crate::watch::{Feed, Watch};
 
-/// Between two attempts of a call whose answer was lost.
+/// Pause between two attempts of a call whose answer was lost.
 const RETRY: Duration = Duration::from_millis(50);
 
 /// A session with ZooKeeper.
@@ -51,11 +51,11 @@ pub struct ZooKeeperCoordination {
 }
 
 impl ZooKeeperCoordination {
-    /// Begins a session. It does not wait for ZooKeeper: until that answers, the session is
-    /// [suspended](crate::SessionState::Suspended), and calls fail after their time.
+    /// Begins a session. It does not wait for ZooKeeper: until ZooKeeper answers, the session is
+    /// [suspended](crate::SessionState::Suspended), and calls fail after their timeout.
     ///
     /// # Errors
-    /// Settings that cannot be used, a thread that cannot be started.
+    /// Invalid settings, or a thread that cannot be started.
     pub fn connect(settings: ZooKeeperSettings) -> Result<Self, CoordinationError> {
         settings.check()?;
         let settings = Arc::new(settings);
@@ -82,8 +82,8 @@ impl ZooKeeperCoordination {
         })
     }
 
-    /// Asks ZooKeeper until it answers, or time is up. The operation is told whether it was tried before:
-    /// then it may have been done.
+    /// Asks ZooKeeper until it answers, or until the timeout. The operation learns whether it is a retry: then the
+    /// first attempt may have succeeded.
     fn ask<T, F>(
         &self,
         action: String,
@@ -126,7 +126,7 @@ impl ZooKeeperCoordination {
                     waited,
                 })
             };
-            // Nobody listens if the caller's thread is gone.
+            // The send fails if the caller's thread is gone.
             let _ = answer.send(result.unwrap_or_else(late));
         });
         answered.recv().unwrap_or(Err(CoordinationError::Closed))
@@ -158,7 +158,7 @@ impl Coordination for ZooKeeperCoordination {
             expected,
         };
         let revision = self.commit(format!("write metadata entry {path:?}"), vec![change])?;
-        // One write gives a revision.
+        // A write always returns a revision.
         revision.ok_or_else(|| CoordinationError::Conflict { path: path.clone() })
     }
 
@@ -250,7 +250,7 @@ impl Coordination for ZooKeeperCoordination {
         self.runtime
             .spawn(campaign::run(candidacy, self.links.clone(), resigned));
         let resign = OnDrop::new(move || {
-            // Nobody listens if the session has ended, and the candidate with it.
+            // The send fails if the session, and the candidate with it, has ended.
             let _ = resign.send(());
         });
         Ok(Election::new(lead, resign))
@@ -264,7 +264,7 @@ impl Coordination for ZooKeeperCoordination {
 impl Drop for ZooKeeperCoordination {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // It ends in bounded time; and its panic, if there was one, was printed.
+        // The thread ends in bounded time; its panic, if there was one, was printed.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -281,7 +281,7 @@ fn acls(settings: &ZooKeeperSettings) -> Acls<'static> {
     }
 }
 
-/// What a node says of its entry.
+/// Decodes the entry of a node.
 fn entry(read: Result<(Vec<u8>, Stat), Error>) -> Result<Option<Entry>, Failure> {
     match read {
         Ok((bytes, _)) if bytes.is_empty() => Ok(None),

@@ -11,15 +11,15 @@ use crate::path::EntryPath;
 pub struct ZooKeeperSettings {
     /// Its servers: `host:port`, several with commas between them. Any of them will do.
     pub servers: String,
-    /// Under which path of ZooKeeper the entries are, such as `/fondaco/main`. It is made if need be.
+    /// The ZooKeeper path below which the entries are, such as `/fondaco/main`. It is created if needed.
     pub root: String,
-    /// How long ZooKeeper waits for a process that says nothing, until it drops its ephemeral entries.
-    /// ZooKeeper has bounds for it: by default 2 to 20 of its ticks of 2 s.
+    /// How long ZooKeeper waits for a silent process before it deletes its ephemeral entries. ZooKeeper has bounds for
+    /// it: by default 2 to 20 of its ticks of 2 s.
     pub session_timeout_ms: u64,
     /// How long a call waits for an answer.
     pub call_timeout_ms: u64,
-    /// A user and a password, as `user:password`. With them, entries can be read and written by this user
-    /// alone; without, by everybody who reaches ZooKeeper.
+    /// A user and a password, as `user:password`. With them, only this user can read and write entries; without, every
+    /// client that reaches ZooKeeper can.
     pub digest: Option<String>,
 }
 

@@ -1,8 +1,7 @@
 //! Watches: one persistent recursive watch of ZooKeeper for each prefix.
 //!
-//! They are set anew at each connection, and everything is said to have changed once they are: what happens
-//! while there is no connection is told by nobody. (The library would set them again by itself, but
-//! does not for persistent ones.)
+//! They are set again at each connection, followed by the event that everything may have changed, since changes without
+//! a connection are not reported. (The library sets other watches again by itself, but not persistent ones.)
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use crate::path::EntryPath;
 use crate::service::SessionState;
 use crate::watch::Feed;
 
-/// Between two attempts to set what ZooKeeper refuses.
+/// Pause between two attempts to set a watch that ZooKeeper refuses.
 const REFUSED: Duration = Duration::from_secs(10);
 
 /// Feeds a watch until the session ends.
@@ -77,7 +76,7 @@ async fn forward(mut watcher: PersistentWatcher, feed: Feed) {
             EventType::Session if event.session_state.is_terminated() => return,
             EventType::Session => {}
             _ => {
-                // What has no name that an entry could have was not made by us.
+                // A node whose name no entry could have was not created by us.
                 if let Some(Ok(path)) = event.path.strip_prefix('/').map(str::parse) {
                     feed.changed(&path);
                 }

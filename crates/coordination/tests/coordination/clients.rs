@@ -1,4 +1,4 @@
-//! Sessions and waiting, as all tests here need them.
+//! Sessions and waits that all tests here use.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use fondaco_coordination::{
     ZooKeeperSettings,
 };
 
-/// How long a test waits for what must come. Generous: the machine may be busy.
+/// How long a test waits for an event. Generous: the machine may be busy.
 pub const SOON: Duration = Duration::from_secs(60);
 
-/// The session timeout of tests that wait for one to pass.
+/// The session timeout of tests that wait for an expiry.
 pub const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub fn path(text: &str) -> EntryPath {
     text.parse().unwrap()
 }
 
-/// A root that no other test of this process has.
+/// A root that no other test of this process uses.
 pub fn own_root() -> String {
     static ROOTS: AtomicUsize = AtomicUsize::new(0);
     format!(
@@ -41,7 +41,7 @@ pub fn connect(servers: &str, root: &str) -> Arc<dyn Coordination> {
     Arc::new(ZooKeeperCoordination::connect(settings(servers, root)).unwrap())
 }
 
-/// Waits for an event; others before it may come or not.
+/// Waits for an event, and skips others before it.
 #[track_caller]
 pub fn expect(watch: &Watch, expected: &WatchEvent) {
     let deadline = Instant::now() + SOON;
@@ -55,7 +55,7 @@ pub fn expect(watch: &Watch, expected: &WatchEvent) {
     }
 }
 
-/// Waits until these paths were told to have changed, and returns all that were until then.
+/// Waits until these paths were reported as changed, and returns all paths reported so far.
 #[track_caller]
 pub fn expect_changed(watch: &Watch, expected: &[&str]) -> BTreeSet<EntryPath> {
     let deadline = Instant::now() + SOON;

@@ -1,4 +1,4 @@
-//! What every implementation promises. Each promise has a directory of its own in the tree.
+//! The promises of every implementation. Each promise is tested in its own directory of the tree.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn an_entry_is_read_as_it_was_written(make: Make) {
     let first = one.write(&at, b"\0bytes\n", None).unwrap();
     let entry = one.read(&at).unwrap().unwrap();
     assert_eq!((&entry.bytes[..], entry.revision), (&b"\0bytes\n"[..], first));
-    // Another session sees it, if not at once.
+    // Another session sees it eventually.
     wait_until("the entry in another session", SOON, || {
         other.read(&at).unwrap().as_ref() == Some(&entry)
     });
@@ -81,7 +81,7 @@ fn a_write_over_an_unseen_one_is_refused(make: Make) {
     let second = session.write(&at, b"2", Some(first)).unwrap();
     for stale in [None, Some(first)] {
         expect_conflict(session.write(&at, b"3", stale), "unseen/a");
-        // Not even what it holds is written over it.
+        // Writing the same bytes conflicts too.
         expect_conflict(session.write(&at, b"2", stale), "unseen/a");
     }
     let entry = session.read(&at).unwrap().unwrap();
@@ -176,7 +176,7 @@ fn a_transaction_is_done_whole_or_not_at_all(make: Make) {
     for name in ["a", "d"] {
         assert_eq!(session.read(&at(name)).unwrap().unwrap().revision, revision);
     }
-    // Now the first of them is what conflicts.
+    // Now the first entry conflicts.
     expect_conflict(session.transact(&changes(newer)), "whole/a");
     let only_deletes = [Change::Delete {
         path: at("d"),
@@ -202,7 +202,7 @@ fn a_transaction_makes_and_deletes_parents_of_entries(make: Make) {
         path: path("family/a/b"),
         expected: revision,
     };
-    // What is a parent already becomes an entry.
+    // A node that is a parent already becomes an entry.
     let revision = session.transact(&[delete, write("family/c")]).unwrap().unwrap();
     let entry = session.read(&path("family/c")).unwrap().unwrap();
     assert_eq!(entry.revision, revision);
@@ -311,7 +311,7 @@ fn an_ephemeral_entry_is_one_session_s_and_has_nothing_below(make: Make) {
         let error = owner.create_ephemeral(&path(below), b"b").unwrap_err();
         assert!(matches!(error, CoordinationError::BelowEphemeral { .. }), "{error}");
     }
-    // What is there for good is not made ephemeral.
+    // A durable entry does not become ephemeral.
     owner.write(&path("owned/b"), b"b", None).unwrap();
     expect_conflict(owner.create_ephemeral(&path("owned/b"), b"b"), "owned/b");
     owner.delete(&at, revision).unwrap();
@@ -326,7 +326,7 @@ fn a_watch_tells_what_changes_at_and_below_its_prefixes(make: Make) {
     expect_changed(&watch, &["watched/a/b"]);
     let second = writer.write(&path("watched/a/b"), b"2", Some(first)).unwrap();
     expect_changed(&watch, &["watched/a/b"]);
-    // Once it is told, it can be seen.
+    // A reported change can be read.
     assert_eq!(watcher.read(&path("watched/a/b")).unwrap().unwrap().revision, second);
     writer.write(&path("watched/a-b"), b"beside", None).unwrap();
     writer.write(&path("watched/a"), b"itself", None).unwrap();
@@ -334,7 +334,7 @@ fn a_watch_tells_what_changes_at_and_below_its_prefixes(make: Make) {
     let told = expect_changed(&watch, &["watched/a", "watched/a/b"]);
     assert!(!told.contains(&path("watched/a-b")), "{told:?}");
     assert_eq!(watch.next(Duration::ZERO), None);
-    // The prefix that was not there comes to be.
+    // The prefix that did not exist is created.
     writer.write(&path("watched/none/new"), b"new", None).unwrap();
     expect_changed(&watch, &["watched/none/new"]);
     let (at, bytes) = (path("watched/a/c"), b"c".to_vec());
@@ -383,7 +383,7 @@ fn the_first_candidate_leads_and_the_next_follows(make: Make) {
     });
     assert_eq!(sessions[2].leader(&at).unwrap().unwrap(), b"first");
     assert!(first.is_leader() && !second.is_leader() && !third.wait(Duration::from_millis(20)));
-    // One in the middle leaves: nobody else's turn comes.
+    // A candidate in the middle leaves: no other candidate becomes leader.
     drop(second);
     wait_until("the second to leave", SOON, || {
         sessions[2].children(&at).unwrap().len() == 2
@@ -392,7 +392,7 @@ fn the_first_candidate_leads_and_the_next_follows(make: Make) {
     drop(first);
     assert!(third.wait(SOON));
     assert_eq!(sessions[2].leader(&at).unwrap().unwrap(), b"third");
-    // Who comes back stands at the end.
+    // A candidate that comes back is last in the queue.
     let again = sessions[0].elect(&at, b"first again").unwrap();
     wait_until("the first to be back", SOON, || {
         sessions[2].children(&at).unwrap().len() == 2

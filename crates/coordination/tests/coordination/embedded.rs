@@ -85,7 +85,7 @@ fn a_full_disk_refuses_writes_and_loses_none_and_takes_them_again_later() {
     assert_eq!(restarted.children(&path("a")).unwrap().len(), kept + 1);
 }
 
-/// Where a test tells its own program, started again, to write until it is killed.
+/// The directory in which the test's child process writes until it is killed.
 const WRITE_UNTIL_KILLED: &str = "FONDACO_TEST_WRITE_UNTIL_KILLED";
 
 #[test]

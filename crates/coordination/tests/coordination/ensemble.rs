@@ -63,7 +63,7 @@ fn writes_survive_the_leader(ensemble: &mut Ensemble) {
     }
 }
 
-/// One after the other is killed and comes back: there are always two.
+/// The members are killed one by one and come back: two are always running.
 fn every_member_is_as_good(ensemble: &mut Ensemble) {
     let (servers, root) = (ensemble.addresses(), own_root());
     let (session, other) = (connect(&servers, &root), connect(&servers, &root));
@@ -79,7 +79,7 @@ fn every_member_is_as_good(ensemble: &mut Ensemble) {
         ensemble.server(member).restart();
     }
     let at = "entries/last";
-    // Whatever was told until now is taken.
+    // Drains all events until now.
     while watch.next(std::time::Duration::from_millis(100)).is_some() {}
     other.write(&path(at), b"1", None).unwrap();
     expect_changed(&watch, &[at]);

@@ -7,7 +7,7 @@ use fondaco_testing::{Proxy, ZooKeeper, wait_until};
 
 use crate::clients::{SESSION_TIMEOUT, SOON, connect, expect, expect_changed, is_connected, own_root, path, settings};
 
-/// What a death is noticed by, and a server's bounds of time are checked at: a tick, and a busy machine.
+/// Allowance for noticing a death, for a tick of the server's timers, and for a busy machine.
 const SLACK: Duration = Duration::from_secs(8);
 
 #[test]
@@ -85,7 +85,7 @@ fn a_process_cut_off_past_its_session_loses_what_was_ephemeral_and_begins_anew()
     proxy.cut();
     expect(&watch, &WatchEvent::Suspended);
     wait_until("the leader to step down", SOON, || !election.is_leader());
-    // The others see it go, and the lead moves, within the session timeout.
+    // The other sessions see it deleted, and the lead moves, within the session timeout.
     expect_changed(&others, &["here"]);
     assert!(rival.wait(SOON));
     assert!(since.elapsed() < SESSION_TIMEOUT + SLACK, "{:?}", since.elapsed());
@@ -171,7 +171,7 @@ fn a_paused_server_suspends_the_session_and_goes_on_with_it() {
     });
     server.resume();
     expect(&watch, &WatchEvent::Everything);
-    // Which sessions are over, the server decides when it goes on. Either way, both sides agree.
+    // The server decides which sessions have expired when it resumes. Either way, both sides agree.
     wait_until("both sides to agree", SOON, || {
         let is_first = session.session().generation == 1;
         session.read(&path("here")).unwrap().is_some() == is_first
@@ -214,7 +214,7 @@ fn what_was_done_although_the_answer_was_lost_is_known_to_be_done() {
         }),
     ];
     for (call, is_done) in calls {
-        // A call asks how things are before it acts. Its last answer is cut off on the way.
+        // A call reads the nodes before it writes. Its last answer is cut off.
         std::thread::scope(|scope| {
             proxy.delay_replies(Duration::from_millis(500));
             let calling = scope.spawn(call);

@@ -1,5 +1,5 @@
-//! What coordination promises, held against every implementation of it: in process, and on real ZooKeepers,
-//! alone and as an ensemble, which these tests start, kill, pause and cut off.
+//! The promises of coordination, tested against every implementation: in process, and on real ZooKeepers, alone and as
+//! an ensemble, which these tests start, kill, pause and cut off.
 
 mod clients;
 mod conformance;

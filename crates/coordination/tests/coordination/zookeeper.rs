@@ -8,7 +8,7 @@ use fondaco_testing::{ZooKeeper, wait_for, wait_until};
 use crate::clients::{SOON, connect, own_root, path, settings};
 use crate::conformance::conformance;
 
-/// The server of the tests that do not harm it.
+/// The server of the tests that do not disturb it.
 fn server() -> &'static ZooKeeper {
     static SERVER: OnceLock<ZooKeeper> = OnceLock::new();
     SERVER.get_or_init(ZooKeeper::start)
@@ -55,7 +55,7 @@ fn entries_written_with_a_password_are_closed_to_others() {
 #[test]
 fn fifty_candidates_wait_with_one_watch_each() {
     const CANDIDATES: usize = 50;
-    // Its watches are counted: nobody else may have any.
+    // A server of its own, since all its watches are counted.
     let server = ZooKeeper::start();
     let (root, at) = (own_root(), path("election"));
     let sessions: Vec<_> = (0..CANDIDATES).map(|_| connect(&server.address(), &root)).collect();
@@ -63,7 +63,8 @@ fn fifty_candidates_wait_with_one_watch_each() {
         .iter()
         .map(|session| session.elect(&at, b"candidate").unwrap())
         .collect();
-    // The leader watches its own entry, which the second watches too; every other has one that is only its.
+    // The leader watches its own entry, which the second candidate watches too; every other watched entry has one
+    // watcher.
     let one_each = |candidates: usize| {
         let watched = format!(
             "{candidates} connections watching {} paths\nTotal watches:{candidates}",
@@ -82,8 +83,8 @@ fn fifty_candidates_wait_with_one_watch_each() {
             .filter(|(_, election)| election.is_leader());
         leaders.map(|(at, _)| at).collect::<Vec<_>>()
     };
-    // When the leader goes, the one after it leads, and all others wait as before.
-    // A candidate learns that it leads just after its watch is set.
+    // When the leader goes, the next candidate leads, and all others wait as before. A candidate learns that it leads
+    // just after its watch is set.
     let leader = wait_for("a leader", SOON, || leaders(&elections).first().copied());
     drop(elections.swap_remove(leader));
     wait_until("another leader", SOON, || leaders(&elections).len() == 1);
