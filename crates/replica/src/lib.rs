@@ -12,6 +12,8 @@
 //! - [`DrivenReplicas`]: the same without threads, on any [`Host`]: a simulation says when what waits is committed and
 //!   synced, and polls the chores in the background.
 //!
+//! [`exchange`] is how two replicas of a partition are compared, without I/O.
+//!
 //! It coordinates nothing: how many replicas must have a write, and which of several values is answered, is
 //! the business of `fondaco_client::quorum`.
 //!
@@ -38,6 +40,7 @@ mod table_key;
 mod worker;
 mod writes;
 
+pub use anti_entropy::exchange;
 pub use driven::DrivenReplicas;
 pub use error::ReplicasError;
 pub use host::Host;

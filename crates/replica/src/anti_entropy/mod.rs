@@ -3,7 +3,7 @@
 //! ([`tombstone_collection`]).
 
 pub(crate) mod comparing;
-pub(crate) mod exchange;
+pub mod exchange;
 pub(crate) mod reconciling;
 pub(crate) mod schedule;
 pub(crate) mod serving;

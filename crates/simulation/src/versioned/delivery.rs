@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    /// Sends an answer to who waits for it.
+    /// Sends an answer to the process that waits for it.
     pub(super) fn answer(&mut self, from: usize, asker: Asker, reply: ReplicaReply) {
         let Asker { process, life, of } = asker;
         let event = Event::Answer { of, answer: Ok(reply) };

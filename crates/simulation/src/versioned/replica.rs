@@ -184,7 +184,7 @@ impl Replica {
         }
     }
 
-    /// The process dies: who waited for it hears nothing more from it.
+    /// The process dies: those that waited for its answers get none. Returns them.
     pub(super) fn die(&mut self) -> (Deeds, Vec<Asker>) {
         let Some(life) = self.life.take() else {
             return (Deeds::default(), Vec::new());
@@ -320,7 +320,7 @@ enum Said {
 }
 
 impl Store {
-    /// A request of nobody who counts who answers it.
+    /// A request whose answer is not counted: it goes by no routing table.
     pub(super) fn request(&self, operation: ReplicaOperation) -> ReplicaRequest {
         ReplicaRequest {
             store_id: STORE_ID,
