@@ -1,5 +1,5 @@
-//! The logic of reads, driven by nothing but a seed: nodes that lie, lag, lose and time out, topologies
-//! that come early and late. What must hold whatever they do.
+//! The logic of reads, driven by a seed: nodes that lie, lag, lose and time out, topologies that come early and late.
+//! Checks the invariants in all cases.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -66,7 +66,7 @@ impl World {
         }
     }
 
-    /// The time that it is.
+    /// The current time.
     fn moment(&self) -> Moment<'_> {
         Moment {
             now_us: self.now_us,
@@ -95,7 +95,7 @@ impl World {
         self.current.insert(store, (id, version));
     }
 
-    /// What comes back for a sub-request, and when; nothing if nothing does.
+    /// A node's outcome for a sub-request, and its time; `None` if there is none.
     fn node(
         &mut self,
         keys: &[WireKey],
@@ -130,7 +130,7 @@ impl World {
         Some((after_us, Ok(Answer::Elements(keys.iter().map(value).collect()))))
     }
 
-    /// Carries one request to its end, and holds it to what must be true on the way.
+    /// Carries out one request, and checks the invariants on the way.
     fn read(&mut self, keys: &Arc<Vec<WireKey>>, options: &ReadOptions) -> Result<BatchReply, ClientError> {
         let began_us = self.now_us;
         let deadline_us = began_us + options.deadline.as_micros() as u64;
@@ -138,7 +138,7 @@ impl World {
         let mut events: BinaryHeap<(Reverse<u64>, usize)> = BinaryHeap::new();
         let mut bodies: Vec<Option<Event>> = Vec::new();
         let mut asked: BTreeSet<(u32, NodeId)> = BTreeSet::new();
-        // Until when each that was sent and not answered is counted on.
+        // Until when each unanswered ask is expected.
         let mut under_way: BTreeMap<AskId, u64> = BTreeMap::new();
         let mut flux = false;
         loop {
@@ -399,7 +399,7 @@ fn a_client_that_learnt_hedges_what_is_never_answered() {
 }
 
 #[test]
-fn keys_that_nobody_has_are_told_to_be_nowhere_even_if_they_are_being_asked_for_once_more_at_the_deadline() {
+fn keys_without_a_node_are_reported_so_at_the_deadline() {
     let mut world = World::new(1, Faults::default());
     let keys = Arc::new(vec![WireKey::parse("a:k".into()).unwrap()]);
     let options = options(Partial::Fail, false);

@@ -18,40 +18,40 @@ use thiserror::Error;
 /// The version of envelopes that this release writes, and reads.
 const VERSION: &[u8] = b"v1";
 
-/// The longest envelope, in bytes.
+/// The longest accepted envelope, in bytes.
 const BYTES_MAX: usize = 4096;
 
-/// The longest that is written here: two numbers of 20 digits, and names.
+/// The longest envelope written here: two numbers of 20 digits, and names.
 const WRITTEN_BYTES_MAX: usize = 80;
 
-/// How a request of another node, or of a client that knows nodes, is to be carried out.
+/// How a request of another node, or of a cluster-aware client, is to be carried out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Envelope {
-    /// `timeout`: how long the answer is waited for, in milliseconds; none for as long as it takes. What is not begun
-    /// by then is not to be begun.
+    /// `timeout`: how long the sender waits for the answer, in milliseconds; `None` without a limit. A request that has
+    /// not begun by then must not begin.
     pub timeout_ms: Option<u64>,
-    /// `epoch`: that of the routing table by which nodes were chosen, where answers are counted.
+    /// `epoch`: that of the routing table by which the nodes were chosen, where answers are counted.
     pub epoch: Option<NonZeroU64>,
     /// `charged`: the store's quota was charged with it by the sender.
     pub is_charged: bool,
 }
 
-/// Why an argument is no envelope that can be followed.
+/// Why an argument is not a valid envelope.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EnvelopeError {
-    /// It is none, or one of another version.
+    /// It is not an envelope, or has another version.
     #[error("invalid envelope {got:?}: this node reads v1, as in v1;timeout=250")]
     Version {
         /// Its first bytes.
         got: Box<str>,
     },
-    /// A field has a value that cannot be.
+    /// A field has an invalid value.
     #[error("invalid envelope: {field:?} is not a field with a whole number")]
     Value {
         /// The field.
         field: Box<str>,
     },
-    /// A field changes what the request means, and is not known here.
+    /// An unknown field changes the meaning of the request.
     #[error("invalid envelope: {field:?} is not known to this node, which is older: upgrade it")]
     Unknown {
         /// The field.
@@ -60,7 +60,7 @@ pub enum EnvelopeError {
 }
 
 impl Envelope {
-    /// One that only says how much time there is.
+    /// An envelope with a timeout only.
     pub fn with_timeout_ms(timeout_ms: u64) -> Self {
         Self {
             timeout_ms: Some(timeout_ms),
@@ -117,7 +117,7 @@ fn number(value: Option<&[u8]>) -> Option<u64> {
     u64::try_from(number).ok()
 }
 
-/// The first bytes of something that is not understood.
+/// The first bytes of an unknown text.
 fn head(text: &[u8]) -> Box<str> {
     text[..text.len().min(80)].escape_ascii().to_string().into()
 }

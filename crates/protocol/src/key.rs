@@ -14,7 +14,7 @@ use thiserror::Error;
 pub struct InvalidKey {
     /// Its first bytes.
     pub key: Box<str>,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: &'static str,
 }
 
@@ -72,10 +72,10 @@ impl WireKey {
         Self::parse(bytes.freeze())
     }
 
-    /// The name of the store, as written.
+    /// The name of the store.
     #[inline]
     pub fn store(&self) -> &str {
-        // It is ASCII: `parse` has looked.
+        // It is ASCII: `parse` has checked.
         std::str::from_utf8(&self.bytes[..usize::from(self.store_bytes)]).unwrap_or_default()
     }
 
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_store_or_no_key_is_refused() {
+    fn a_key_without_store_or_name_is_refused() {
         let long_name = [&[b'n'; 65][..], b":k"].concat();
         let long_key = [b"s:", &[0; KEY_BYTES_MAX + 1][..]].concat();
         for bytes in [&b""[..], b"k", b":k", b"s:", b"\xff:k", &long_name, &long_key] {

@@ -25,7 +25,7 @@ pub use trust::{TrustError, trusting};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The time of the clock on the wall, in milliseconds since 1970, as messages carry it; 0 before that.
+/// The wall-clock time, in milliseconds since 1970, as messages carry it; 0 before that.
 pub fn now_unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))

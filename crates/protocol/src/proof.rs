@@ -27,7 +27,7 @@ use ring::{digest, hmac};
 /// Makes and verifies proofs, with a password as the key.
 pub struct ProofKey(hmac::Key);
 
-/// A connection whose ends prove themselves.
+/// A connection on which both ends prove themselves.
 #[derive(Debug, Clone, Copy)]
 pub struct Introduction<'a> {
     /// The nonce that the server gave.
@@ -36,11 +36,11 @@ pub struct Introduction<'a> {
     pub client_nonce: &'a [u8],
     /// The address of the server, as it advertises it.
     pub address: &'a [u8],
-    /// The name of the user that the client is.
+    /// The name of the client's user.
     pub user: &'a [u8],
 }
 
-/// The name of the user that is meant where none is given.
+/// The user if no name is given.
 pub const DEFAULT_USER: &str = "default";
 
 /// An end of a connection.
@@ -53,7 +53,7 @@ pub enum End {
 }
 
 impl ProofKey {
-    /// The key that a password is.
+    /// The key for a password.
     pub fn of_password(password: &[u8]) -> Self {
         Self(hmac::Key::new(
             hmac::HMAC_SHA256,
@@ -61,17 +61,17 @@ impl ProofKey {
         ))
     }
 
-    /// The key that the password is which has this SHA-256.
+    /// The key for the password with this SHA-256.
     pub fn of_digest(digest: &[u8; 32]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, digest))
     }
 
-    /// What this end proves itself by, in hexadecimal digits.
+    /// The proof of this end, in hexadecimal digits.
     pub fn prove(&self, end: End, introduction: &Introduction<'_>) -> String {
         hex::encode(hmac::sign(&self.0, &introduction.text(end)))
     }
 
-    /// Whether this is the proof of that end. Takes as long for each wrong one.
+    /// Whether this is the proof of that end. Takes the same time for each wrong proof.
     pub fn verifies(&self, end: End, introduction: &Introduction<'_>, proof: &[u8]) -> bool {
         let mut tag = [0; 32];
         hex::decode_to_slice(proof, &mut tag).is_ok() && hmac::verify(&self.0, &introduction.text(end), &tag).is_ok()

@@ -29,10 +29,10 @@ use sha2::{Digest, Sha256};
 /// How far the time of a request may lie from that of its recipient, in milliseconds.
 pub const SIGNED_MS_MAX: u64 = 60_000;
 
-/// The header of a refusal in which a recipient tells its time, in milliseconds since 1970.
+/// The header of a refusal that contains the recipient's time, in milliseconds since 1970.
 pub const TIME_HEADER: &str = "fondaco-time";
 
-/// How many nonces a recipient remembers: of all requests that could be sent to it again.
+/// How many nonces a recipient remembers: those of all requests that could be replayed.
 const NONCES_MAX: usize = 200_000;
 
 /// The scheme in the header `authorization`.
@@ -48,7 +48,7 @@ impl fmt::Debug for RequestKey {
     }
 }
 
-/// What of a request is signed, besides when and how often.
+/// The signed parts of a request, besides its time and nonce.
 #[derive(Debug, Clone, Copy)]
 pub struct SignedRequest<'a> {
     /// The method, in capital letters.
@@ -76,7 +76,7 @@ impl RequestKey {
         Self(hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes()))
     }
 
-    /// Signs a request for now, as this process has the time, with a random nonce.
+    /// Signs a request at this time, by this process's clock, with a random nonce.
     pub fn sign(&self, request: &SignedRequest<'_>, body: &[u8], unix_ms: u64) -> Signature {
         let mut signature = Signature {
             unix_ms,
@@ -89,7 +89,7 @@ impl RequestKey {
         signature
     }
 
-    /// Whether a signature is one of this request, made with this key. Takes as long for each wrong one.
+    /// Whether a signature is valid for this request and key. Takes the same time for each wrong one.
     pub fn verifies(&self, request: &SignedRequest<'_>, signature: &Signature) -> bool {
         hmac::verify(&self.0, signature.text(request).as_bytes(), &signature.tag).is_ok()
     }
@@ -101,7 +101,7 @@ impl Signature {
         authorization.starts_with(SCHEME)
     }
 
-    /// When the request was signed, by the clock of who signed it.
+    /// When the request was signed, by the signer's clock.
     pub fn unix_ms(&self) -> u64 {
         self.unix_ms
     }
@@ -149,22 +149,22 @@ impl FromStr for Signature {
     }
 }
 
-/// The signatures that a recipient has seen, so that none counts twice.
+/// The signatures that a recipient has seen, so that none is accepted twice.
 #[derive(Debug, Default)]
 pub struct SeenSignatures {
     nonces: HashSet<[u8; 16]>,
-    /// In the order in which they came, with the times until which they could be sent again.
+    /// In the order of arrival, with the times until which they could be replayed.
     ends: VecDeque<(u64, [u8; 16])>,
 }
 
-/// Why a signature that verifies does not count.
+/// Why a valid signature is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unacceptable {
     /// It was made too long ago, or in the future, by the clock of the recipient.
     Time,
     /// It has been seen before.
     Again,
-    /// Too many others have been seen within the time for which they hold.
+    /// Too many others were seen within their validity.
     TooMany,
 }
 
@@ -188,7 +188,7 @@ impl SeenSignatures {
         if !self.nonces.insert(signature.nonce) {
             return Err(Unacceptable::Again);
         }
-        // From now, not from when it was signed: entries leave in the order in which they came.
+        // From now, not from when it was signed: entries leave in the order of arrival.
         self.ends.push_back((now_unix_ms + 2 * SIGNED_MS_MAX, signature.nonce));
         Ok(())
     }

@@ -17,7 +17,7 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStor
 /// Why certificates cannot be trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// What was named is no PEM file of certificates.
+    /// The input is not a PEM file of certificates.
     #[error("it is not a PEM file of certificates: {0}")]
     NotPem(String),
     /// It holds no certificate.

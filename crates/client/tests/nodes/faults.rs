@@ -15,7 +15,7 @@ fn suspended(client: &Client) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn a_dead_node_costs_no_request_and_is_asked_again_when_it_is_back() {
+async fn a_dead_node_costs_no_request_and_comes_back() {
     let mut cluster = Cluster::start(3, 2).await;
     let client = cluster.client().await;
     let keys = keys(60);
@@ -109,7 +109,7 @@ async fn a_slow_node_that_answers_probes_keeps_its_connection() {
 }
 
 #[tokio::test]
-async fn a_deadline_ends_what_nobody_answers() {
+async fn a_deadline_ends_unanswered_requests() {
     let cluster = Cluster::start(2, 2).await;
     let client = cluster.client().await;
     cluster.nodes.iter().for_each(|node| node.behave(Behaviour::Silent));
@@ -160,7 +160,7 @@ async fn an_unknown_error_is_asked_about_elsewhere_and_a_refusal_is_not() {
 }
 
 #[tokio::test]
-async fn a_rotten_record_is_read_from_another_replica_and_speaks_not_against_the_node() {
+async fn a_corrupt_record_is_read_elsewhere_without_blaming_the_node() {
     let cluster = Cluster::start(2, 2).await;
     let client = cluster.client().await;
     cluster.nodes[0].behave(Behaviour::ErrorFor(

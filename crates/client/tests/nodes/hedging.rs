@@ -116,7 +116,7 @@ async fn no_more_are_sent_than_the_budget_has() {
 }
 
 #[tokio::test]
-async fn who_does_not_want_hedges_gets_none_and_neither_does_a_key_with_one_replica() {
+async fn no_hedges_when_disabled_or_with_one_replica() {
     let (alone, two) = (Cluster::start(2, 1).await, Cluster::start(2, 2).await);
     for (cluster, hedge) in [(alone, true), (two, false)] {
         let client = cluster.client().await;

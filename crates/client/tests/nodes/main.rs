@@ -1,4 +1,4 @@
-//! The client against small real servers that do as they are told: slow, dead, silent, wrong, mixed.
+//! The client against small real servers with scripted behaviour: slow, dead, silent, wrong, mixed.
 
 mod faults;
 mod harness;

@@ -132,7 +132,7 @@ async fn no_client_sees_a_node_die_and_come_back() {
 }
 
 #[tokio::test]
-async fn keys_of_both_kinds_of_store_are_read_at_once_and_each_node_is_asked_once() {
+async fn a_mixed_read_asks_each_node_once() {
     let (cluster, client) = three(VersionedSettings::of(3)).await;
     let mut wanted = Vec::new();
     for (place, (store, key)) in keys(30).into_iter().enumerate() {
@@ -246,14 +246,14 @@ async fn a_value_that_all_replicas_hold_is_sent_by_one() {
     assert_eq!(not_told(&cluster), 2 * keys.len());
 }
 
-/// How many records were not sent, since whoever asked had them from another one.
+/// How many records were not sent, since the requester had them from another replica.
 fn not_told(cluster: &Cluster) -> usize {
     let of = cluster.nodes.iter().map(|node| node.state(|state| state.held.not_told));
     of.sum()
 }
 
 #[tokio::test]
-async fn a_quorum_that_cannot_be_had_says_who_was_missing() {
+async fn a_failed_quorum_names_the_missing_replicas() {
     let (mut cluster, client) = three(VersionedSettings::of(3)).await;
     cluster.nodes[0].kill().await;
     cluster.nodes[2].state(|state| state.held.refuses.insert("FONDACO.RGET", ReplicaErrorCode::Overloaded));
@@ -280,7 +280,7 @@ async fn a_silent_replica_delays_no_write_and_gets_a_hint() {
 }
 
 #[tokio::test]
-async fn a_batch_store_is_not_written_and_a_counter_is_set_to_numbers_and_takes_no_context() {
+async fn batch_stores_refuse_writes_and_counters_refuse_contexts_and_text() {
     let settings = VersionedSettings {
         resolution: Resolution::Counter,
         ..VersionedSettings::of(3)

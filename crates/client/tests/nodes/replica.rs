@@ -12,15 +12,15 @@ use fondaco_protocol::replica::{
 };
 use parking_lot::Mutex;
 
-/// What a replica holds, and what it was asked.
+/// A replica's records, and the requests to it.
 #[derive(Debug)]
 pub struct Held {
     pub records: BTreeMap<Bytes, Record>,
-    /// By whose they are.
+    /// By the node that they are for.
     pub hints: BTreeMap<(NodeId, Bytes), Record>,
     dots: DotSource,
     pub asked: Vec<ReplicaCommand>,
-    /// How many records it has not told since they were known.
+    /// How many records it did not send since they were known.
     pub not_told: usize,
     /// What it answers to these instead.
     pub refuses: BTreeMap<&'static str, ReplicaErrorCode>,
@@ -33,7 +33,7 @@ impl Default for Held {
 }
 
 impl Held {
-    /// What is written here is told from what is written elsewhere by this number.
+    /// Its writes are distinguished from those of other replicas by this number.
     fn of(incarnation: u32) -> Self {
         let replica = ReplicaId {
             node: NodeId::FIRST,

@@ -53,7 +53,7 @@ pub struct State {
     pub password: Option<&'static str>,
     /// Where it says that it is reached.
     pub calls_itself: String,
-    /// Whether it lets every client in, and claims to know the password.
+    /// Whether it accepts every client, and claims to know the password.
     pub is_impostor: bool,
     /// All requests that came before a client had authenticated.
     pub introductions: Vec<Vec<String>>,

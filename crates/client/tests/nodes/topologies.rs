@@ -54,8 +54,8 @@ async fn a_node_that_lost_the_version_makes_the_client_ask_at_once() {
         for node in &cluster.nodes {
             node.state(|state| state.open = open.clone().into());
         }
-        // Nobody has told the client; in a second it would know by itself, which four times in a row is
-        // longer than the deadline of all four.
+        // The client was not notified. It would find out by itself within a second, which four times in a row is longer
+        // than the deadline of all four.
         assert_eq!(client.get(&name("s"), b"k").await, Ok(Some(value_of(version, "k"))));
     }
     assert_eq!(client.stats().reads.keys_failed, 0);

@@ -1,4 +1,4 @@
-//! Who the client is to nodes, and how it speaks to them.
+//! The client's authentication, and its transport.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ async fn a_server_that_cannot_prove_itself_or_is_another_is_not_used() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_said_to_be_wrong_and_shown_to_nobody() {
+async fn a_wrong_password_is_reported_and_never_sent() {
     let cluster = Cluster::start(1, 1).await;
     cluster.nodes[0].state(|state| state.password = Some("secret"));
     let builder = cluster.builder().credentials(None, "not the secret".into());
@@ -85,7 +85,7 @@ async fn it_speaks_tls_where_it_is_told_to() {
     assert_eq!(client.get(&name("s"), b"k").await, Ok(Some(value_of(1, "k"))));
     let reply = client.get_many(&keys(500), &Default::default()).await.unwrap();
     assert!(reply.values.iter().all(Result::is_ok));
-    // Who does not know the certificate does not get in.
+    // A client that does not know the certificate is refused.
     let stranger = rustls::ClientConfig::builder()
         .with_root_certificates(rustls::RootCertStore::empty())
         .with_no_client_auth();
@@ -122,7 +122,7 @@ async fn requests_of_one_moment_go_out_together() {
 }
 
 #[tokio::test]
-async fn what_goes_out_as_one_is_answered_to_each_by_its_own() {
+async fn combined_requests_each_get_their_own_answer() {
     let cluster = Cluster::start(1, 1).await;
     cluster.open("other", 1);
     cluster.swap("other", 1);

@@ -80,7 +80,7 @@ async fn keys_that_are_nowhere_fail_at_the_deadline_and_the_others_do_not() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_created_anew_meanwhile_is_asked_for_as_the_one_that_it_is() {
+async fn a_store_recreated_meanwhile_is_read_as_the_new_one() {
     let cluster = Cluster::start(2, 1).await;
     let client = cluster.client().await;
     assert_eq!(client.get_many(&keys(1), &within(5_000)).await.unwrap().stores[0].id, 1);
@@ -170,7 +170,7 @@ async fn no_answer_mixes_versions_through_hundreds_of_swaps_and_rollbacks() {
             if place == told_after {
                 cluster.swap("s", next);
             }
-            // It keeps nothing for those who are late.
+            // It keeps nothing for late readers.
             set(node, &[next]);
             until("reads go on", || cluster.reads() > seen + place).await;
         }

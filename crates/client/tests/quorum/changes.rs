@@ -98,7 +98,7 @@ fn what_is_added_to_a_counter_is_written_without_reading_and_never_twice() {
     world.finish();
     written(&mut world, at).unwrap();
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Get), [0; 0]);
-    // Nobody knows whether it was added: it is not added once more.
+    // It is unknown whether it was added: it is not added once more.
     world.replica(1).delay_us = 10_000_000;
     let update = add(&world);
     let at = begin_write(&mut world, &key, Intent::All, update);

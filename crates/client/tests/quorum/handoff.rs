@@ -1,4 +1,4 @@
-//! Who keeps a write for a replica that does not take it, and when that counts.
+//! Hinted handoff: which node keeps a write for a replica that does not take it, and when the hint counts.
 
 use fondaco_client::quorum::QuorumPart;
 use fondaco_model::versioned::Handoff;
@@ -158,7 +158,7 @@ fn two_hints_on_one_node_are_one_copy() {
 }
 
 #[test]
-fn without_handoff_nobody_keeps_anything() {
+fn without_handoff_no_hints_are_kept() {
     let (mut world, key) = five(Handoff::None, false);
     world.replica(3).is_up = false;
     let (at, written) = put(&mut world, &key, "v");
@@ -168,7 +168,7 @@ fn without_handoff_nobody_keeps_anything() {
 }
 
 #[test]
-fn a_replica_that_is_none_any_more_gets_no_hint() {
+fn a_former_replica_gets_no_hint() {
     let (mut world, key) = five(Handoff::Consistent, false);
     world
         .replica(3)

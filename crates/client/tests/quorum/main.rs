@@ -1,5 +1,5 @@
-//! Reads and writes at quorums, driven by nothing but a seed, against replicas that keep real records: what must
-//! hold whatever nodes do, and what is to happen in each of the cases that there are.
+//! Reads and writes at quorums, driven by a seed, against replicas that keep real records: the invariants in all cases,
+//! and the expected behaviour in each case.
 
 mod changes;
 mod handoff;

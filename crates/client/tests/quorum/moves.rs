@@ -64,7 +64,7 @@ impl Move {
         });
     }
 
-    /// Who is to have the partition takes what those have who have it.
+    /// The next owners get the records of the owners.
     fn synchronise(&mut self) {
         self.refuse(|now, next, node| !now.contains(&node) && !next.contains(&node));
         let mut all: BTreeMap<_, Record> = BTreeMap::new();
@@ -205,7 +205,7 @@ fn the_next_owners_take_a_write_that_an_owner_took_first_and_are_not_read() {
 }
 
 #[test]
-fn who_shares_a_partition_while_it_moves_is_asked_what_it_has_seen() {
+fn next_owners_are_asked_for_their_context() {
     let shape = Shape::of(6, 1);
     let (mut moving, key) = (Move::new(1, shape, None, &[4]), first_key());
     moving.now = vec![id(1)];
@@ -344,7 +344,7 @@ fn a_read_by_a_table_before_a_switch_is_made_again_by_the_newer_one() {
 }
 
 #[test]
-fn a_replica_that_knows_of_a_plan_first_has_what_it_does_not_take_kept_for_it() {
+fn a_replica_ahead_of_the_coordinator_gets_a_hint() {
     let key = first_key();
     let mut moving = Move::new(1, majority(), Some(1), &[4, 5, 6]);
     refuse_old_writes(&mut moving, &[3]);
@@ -355,7 +355,7 @@ fn a_replica_that_knows_of_a_plan_first_has_what_it_does_not_take_kept_for_it() 
 }
 
 #[test]
-fn what_repairs_replicas_goes_by_no_table() {
+fn repairs_depend_on_no_routing_table() {
     let (mut moving, key) = (Move::new(1, majority(), Some(1), &[4, 5, 6]), first_key());
     put(&mut moving.world, &key, "v").1.unwrap();
     for node in [2, 3] {

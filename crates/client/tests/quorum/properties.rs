@@ -178,7 +178,7 @@ fn replicas_that_do_not_do_what_they_say_are_noticed() {
     }
 }
 
-/// Nobody is asked for the same twice, and nobody who is none of its business.
+/// No node is asked for the same twice, and no node that is not concerned is asked.
 fn bound_asks(world: &World, at: usize, shape: &Shape, what: &Doing) {
     let asked = world.asked(at);
     let replicas = shape.replicas as usize;
@@ -190,7 +190,7 @@ fn bound_asks(world: &World, at: usize, shape: &Shape, what: &Doing) {
         ReplicaOperation::GetOther { keys } => keys.iter().all(|key| key.known == Known::Awaited),
         _ => false,
     };
-    // Who has told a digest may be asked for the record.
+    // A node that answered a digest may be asked for the record.
     for (command, digest) in [
         (ReplicaCommand::Get, true),
         (ReplicaCommand::Get, false),

@@ -1,4 +1,4 @@
-//! Reads, each case by itself: who is asked, who must answer, and what is said when they do not.
+//! Reads, case by case: which nodes are asked, which must answer, and the error when they do not.
 
 use fondaco_client::ClientError;
 use fondaco_client::quorum::{Intent, QuorumPart};
@@ -32,7 +32,7 @@ fn a_read_asks_as_many_as_are_preferred_and_the_nearest_first() {
 }
 
 #[test]
-fn what_the_own_replica_has_told_others_need_not() {
+fn others_need_not_send_the_local_record() {
     let (mut world, key) = with_value(&Shape::three(), Some(1));
     let (at, record) = get(&mut world, &key);
     assert_eq!(values(&record.unwrap()), ["old"]);
@@ -69,7 +69,7 @@ fn what_the_own_replica_has_told_others_need_not() {
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [2]);
 }
 
-/// Who was asked for a record, and for its digest alone; and what is known of it if that was said.
+/// The nodes that were asked for a record, or only for its digest; and the known digest, if one was sent.
 fn questions(world: &World, at: usize) -> Vec<(u32, Known)> {
     let known = |operation: &ReplicaOperation| match operation {
         ReplicaOperation::Get { .. } => Some(Known::Nothing),
@@ -83,7 +83,7 @@ fn questions(world: &World, at: usize) -> Vec<(u32, Known)> {
 }
 
 #[test]
-fn of_those_who_are_asked_at_the_same_time_one_tells_the_record() {
+fn of_concurrent_requests_one_returns_the_record() {
     let (mut world, key) = with_value(&Shape::three(), None);
     let (at, record) = get(&mut world, &key);
     assert_eq!(values(&record.unwrap()), ["old"]);
@@ -104,7 +104,7 @@ fn of_those_who_are_asked_at_the_same_time_one_tells_the_record() {
 }
 
 #[test]
-fn who_has_told_the_digest_of_another_record_is_asked_for_it() {
+fn a_replica_with_another_digest_is_asked_for_its_record() {
     for late in [1, 2] {
         let (mut world, key) = with_value(&Shape::three(), None);
         let update = value(&world, "new");
@@ -125,7 +125,7 @@ fn who_has_told_the_digest_of_another_record_is_asked_for_it() {
     let asked = [(1, Known::Nothing), (2, Known::Awaited), (2, Known::Nothing)];
     assert_eq!(questions(&world, at), asked);
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Merge), [1]);
-    // Nobody has anything.
+    // No replica has anything.
     world.replicas.values_mut().for_each(|replica| replica.records.clear());
     let (at, record) = get(&mut world, &key);
     assert!(record.unwrap().is_empty());
@@ -133,7 +133,7 @@ fn who_has_told_the_digest_of_another_record_is_asked_for_it() {
 }
 
 #[test]
-fn if_the_one_who_is_to_tell_a_record_fails_another_one_tells_it() {
+fn another_replica_sends_the_record_if_the_first_fails() {
     let (mut world, key) = with_value(&Shape::three(), None);
     world.replica(1).is_up = false;
     let (at, record) = get(&mut world, &key);
@@ -141,7 +141,7 @@ fn if_the_one_who_is_to_tell_a_record_fails_another_one_tells_it() {
     let asked = [(1, Known::Nothing), (2, Known::Awaited), (3, Known::Nothing)];
     assert_eq!(questions(&world, at), asked);
 
-    // It may still answer, but is not waited for: there is nobody else who could.
+    // It may still answer, but is not waited for: no other replica is left.
     let (mut world, key) = with_value(&Shape::three(), None);
     world.replica(1).delay_us = 700_000;
     world.replica(3).is_up = false;
@@ -172,7 +172,7 @@ fn another_replica_is_asked_for_each_that_takes_too_long() {
 }
 
 #[test]
-fn a_read_without_enough_replicas_says_who_was_missing_and_why() {
+fn a_failed_read_names_the_missing_replicas() {
     let (mut world, key) = with_value(&Shape::three(), None);
     world.replica(1).is_up = false;
     world
@@ -193,7 +193,7 @@ fn a_read_without_enough_replicas_says_who_was_missing_and_why() {
 }
 
 #[test]
-fn a_replica_that_has_yet_to_answer_counts_when_the_others_are_known_to_be_missing() {
+fn a_pending_replica_counts_in_the_error_of_a_read() {
     let (mut world, key) = with_value(&Shape::three(), None);
     world.replica(1).is_up = false;
     world.replica(3).is_up = false;

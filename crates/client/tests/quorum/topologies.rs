@@ -44,7 +44,7 @@ fn an_old_topology_is_made_good_by_a_newer_one() {
 }
 
 #[test]
-fn what_may_have_been_made_by_who_is_no_replica_any_more_is_no_conflict_with_itself() {
+fn a_write_at_a_former_replica_does_not_conflict_with_itself() {
     let shape = Shape::of(4, 3);
     let (mut world, key) = (World::new(1, &shape, None), first_key());
     // Node 1 takes it, and its answer comes too late; then it is none of the replicas, of which one has heard of it.
@@ -61,7 +61,7 @@ fn what_may_have_been_made_by_who_is_no_replica_any_more_is_no_conflict_with_its
 }
 
 #[test]
-fn what_the_only_replica_may_write_over_all_is_given_to_no_other_that_comes_after_it() {
+fn a_write_over_all_goes_to_no_second_replica() {
     let shape = Shape::of(2, 1);
     let (mut world, key) = (World::new(1, &shape, None), first_key());
     world.replica(1).delay_us = 10_000_000;
@@ -70,7 +70,7 @@ fn what_the_only_replica_may_write_over_all_is_given_to_no_other_that_comes_afte
     world.finish();
     no_quorum(written(&mut world, at));
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [1]);
-    // Who has not taken it has not, and the other one does.
+    // The first has not taken it, and the other one does.
     let (mut world, key) = (World::new(1, &shape, None), first_key());
     world
         .replica(1)
@@ -136,7 +136,7 @@ fn nodes_that_the_cluster_does_not_see_are_asked_in_need_only() {
 }
 
 #[test]
-fn who_is_asked_twice_since_it_was_no_replica_meanwhile_is_counted_once() {
+fn a_replica_asked_twice_counts_once() {
     let shape = Shape::of(4, 3);
     let (mut world, key) = (World::new(1, &shape, None), first_key());
     world.replica(1).delay_us = 200_000;

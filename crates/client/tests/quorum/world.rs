@@ -83,7 +83,7 @@ struct Running {
     is_told: bool,
 }
 
-/// Whom an operation asked for what.
+/// A node that an operation asked, and the command.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
     pub list: Vec<(NodeId, ReplicaCommand, ReplicaOperation)>,
@@ -245,7 +245,7 @@ impl World {
         }
     }
 
-    /// Everybody hears of a newer topology.
+    /// All coordinators get a newer topology.
     pub fn adopt(&mut self, topology: Topology) {
         let zone = self.home.zone.as_deref();
         let policy = HealthPolicy::default();
@@ -603,7 +603,7 @@ impl Asked {
         asked.map(|(node, ..)| node.get()).collect()
     }
 
-    /// Whose hints were given to whom.
+    /// Keepers and targets of the hints.
     pub fn hints(&self) -> Vec<(u32, u32)> {
         let hint = |(node, _, operation): &(NodeId, ReplicaCommand, ReplicaOperation)| match operation {
             ReplicaOperation::Hint { target, .. } => Some((target.get(), node.get())),

@@ -1,4 +1,4 @@
-//! Writes, each case by itself: who takes them, who must have them, and what is said when they do not.
+//! Writes, case by case: which replicas take them, which must have them, and the error when they do not.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ fn the_next_replica_takes_the_write_when_the_first_does_not() {
     let (at, written) = put(&mut world, &key, "v");
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Put), [1, 2]);
     assert_eq!(world.holders(&key, &written.unwrap().context, false), 3);
-    // Who has not told what it has seen is not asked to take it first.
+    // A replica that has not answered its context is not asked to take it first.
     world.replica(1).is_up = false;
     let (at, written) = put(&mut world, &key, "w");
     assert_eq!(world.asked(at).nodes(ReplicaCommand::Get), [1, 2, 3]);
@@ -75,7 +75,7 @@ fn few_retries() -> Steering {
 }
 
 #[test]
-fn a_coordinator_whose_own_disk_is_full_writes_through_the_other_replicas_however_often() {
+fn a_full_local_disk_does_not_prevent_writes() {
     let mut world = World::new(1, &Shape::three(), Some(2));
     world.steering = few_retries();
     let key = first_key();
@@ -232,7 +232,7 @@ fn preferred_replicas_are_waited_for_a_little() {
 }
 
 #[test]
-fn a_write_without_enough_replicas_fails_and_says_who_was_missing() {
+fn a_failed_write_names_the_missing_replicas() {
     let shape = Shape::three().with(|settings| settings.handoff = Handoff::None);
     let mut world = World::new(1, &shape, Some(1));
     let key = first_key();
@@ -256,7 +256,7 @@ fn a_write_without_enough_replicas_fails_and_says_who_was_missing() {
 }
 
 #[test]
-fn a_replica_that_has_yet_to_answer_counts_for_a_write_when_the_others_are_known_to_be_missing() {
+fn a_pending_replica_counts_in_the_error_of_a_write() {
     let mut world = World::new(1, &Shape::three(), None);
     world.replica(1).is_up = false;
     world.replica(3).is_up = false;
@@ -268,7 +268,7 @@ fn a_replica_that_has_yet_to_answer_counts_for_a_write_when_the_others_are_known
 }
 
 #[test]
-fn who_refuses_speaks_for_all() {
+fn one_refusal_ends_a_write() {
     let mut world = World::new(1, &Shape::three(), None);
     let key = first_key();
     for number in 1..=3 {
@@ -351,7 +351,7 @@ fn other_zones_must_answer_where_the_settings_say_so() {
 }
 
 #[test]
-fn two_replicas_of_one_zone_are_not_in_two_zones_for_who_stands_where_no_node_does() {
+fn a_home_zone_without_nodes_is_not_counted() {
     let shape = Shape::of(4, 4).zones(2).with(|settings| {
         (settings.reads, settings.writes, settings.zone_writes) = (1, 1, 1);
         settings.handoff = Handoff::None;

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_that_nobody_watched_does_not_count() {
+    fn unobserved_time_does_not_count() {
         let mut clock = WatchedClock::default();
         assert_eq!(clock.look(5_000), 0);
         assert_eq!(clock.look(6_000), 1_000);

@@ -50,7 +50,7 @@ fn a_number_that_is_claimed_goes_to_its_owner_or_else_to_the_first() {
 }
 
 #[test]
-fn a_node_that_lost_its_data_directory_is_known_by_its_addresses_once_the_old_one_is_gone() {
+fn a_node_without_its_data_is_known_by_its_addresses() {
     let mut cluster = Cluster::of(3, 8, 2);
     let mut new = announcement(3);
     new.identity = Identity::of(99);

@@ -63,7 +63,7 @@ fn a_plan_is_finished_when_all_that_it_gives_is_there_and_not_before() {
 }
 
 #[test]
-fn a_plan_ends_when_all_former_owners_that_are_there_go_by_the_table_of_the_switch() {
+fn a_plan_ends_when_live_former_owners_know_the_switch() {
     let mut cluster = three_nodes_with_one_more();
     begin(&mut cluster, &add(4));
     for number in [1, 2] {

@@ -168,7 +168,7 @@ fn a_versioned_store_has_nothing_to_push_swap_or_roll_back_to() {
 }
 
 #[test]
-fn a_plan_is_finished_when_all_who_get_partitions_have_what_is_in_them() {
+fn a_plan_finishes_when_new_owners_have_their_data() {
     let mut cluster = Cluster::of(3, 16, 2);
     create(&mut cluster, "v", &VersionedChange::default()).unwrap();
     cluster.announce(announcement(4));
@@ -218,7 +218,7 @@ fn a_plan_is_finished_when_all_who_get_partitions_have_what_is_in_them() {
 }
 
 #[test]
-fn hints_are_kept_by_nodes_without_the_partition_first_and_never_by_the_replica_or_who_is_away() {
+fn hints_go_to_other_live_nodes_without_the_partition_first() {
     for handoff in [Handoff::Consistent, Handoff::Any, Handoff::Proximity] {
         let mut cluster = zoned(6, 4, handoff);
         cluster.leave(6);
@@ -321,7 +321,7 @@ fn a_hint_that_is_to_count_for_another_zone_is_kept_there_however_many_are_neare
 }
 
 #[test]
-fn no_more_keepers_are_named_than_are_asked_and_none_if_nobody_is_to() {
+fn no_more_hint_keepers_are_named_than_requested() {
     let cluster = zoned(40, 20, Handoff::Proximity);
     assert_eq!(
         keepers(&cluster, 0, owners(&cluster, 0)[0], "near", 3).len(),

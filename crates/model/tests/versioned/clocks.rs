@@ -67,7 +67,7 @@ proptest! {
 }
 
 #[test]
-fn a_clock_from_a_client_that_nobody_can_have_given_it_is_refused() {
+fn an_impossible_clock_from_a_client_is_refused() {
     const NOW: u64 = 1_700_000_000_000;
     let seen = |counter, written_unix_ms| {
         let mut clock = VectorClock::new();

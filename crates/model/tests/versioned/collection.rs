@@ -79,7 +79,7 @@ fn each_reason_to_remember_is_enough() {
 }
 
 #[test]
-fn a_value_is_never_forgotten_and_one_that_has_expired_is_when_that_is_long_ago() {
+fn only_long_expired_values_are_forgotten() {
     assert_eq!(
         HORIZON.remembers(&record(put("value", 1)), Some(5)),
         Some(Remembered::HasValue)

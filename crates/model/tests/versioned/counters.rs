@@ -182,7 +182,7 @@ fn a_counter_with_too_many_sums_goes_on_once_it_was_set() {
 }
 
 #[test]
-fn what_was_set_knows_all_sums_of_many_incarnations_wherever_they_come_from_later() {
+fn a_set_counter_knows_the_sums_of_all_incarnations() {
     let mut old = Record::default();
     for number in 1..=200 {
         old = add(&old, &mut incarnation(1 + number % 3, number), 1);

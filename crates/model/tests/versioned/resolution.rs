@@ -49,7 +49,7 @@ fn a_deletion_that_is_the_latest_hides_what_is_concurrent() {
 }
 
 #[test]
-fn of_a_deletion_and_a_value_of_the_same_time_the_deletion_is_the_latest_whoever_made_them() {
+fn at_equal_times_a_deletion_is_later_than_a_value() {
     for (deletes, writes) in [(1, 2), (2, 1)] {
         let mut dots = [deletes, writes].map(|number| DotSource::new(replica(number), 0));
         let record = written(&Record::default(), &mut dots[0], &VectorClock::new(), Update::delete(5));
@@ -76,7 +76,7 @@ fn sets_are_united_in_the_order_of_the_latest() {
 }
 
 #[test]
-fn an_element_that_is_removed_with_context_is_gone_unless_it_is_written_at_the_same_time() {
+fn a_removed_element_stays_gone_unless_written_concurrently() {
     let [mut x, mut y] = [1, 2].map(|number| DotSource::new(replica(number), 0));
     let both = written(&Record::default(), &mut x, &VectorClock::new(), put("[1,2]", 0));
     let removed = written(&both, &mut x, both.context(), put("[2]", 0));

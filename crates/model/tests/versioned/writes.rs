@@ -16,7 +16,7 @@ fn write(local: &Record, dots: &mut DotSource, over: Over<'_>, update: Update) -
 }
 
 #[test]
-fn a_write_over_all_makes_everything_here_obsolete_and_what_others_were_said_to_have() {
+fn a_write_over_all_makes_local_and_covered_writes_obsolete() {
     let elsewhere = written(
         &Record::default(),
         &mut source(2),

@@ -7,14 +7,14 @@ use fondaco_model::NodeId;
 use super::reply::ReplicaReply;
 use super::request::ReplicaRequest;
 
-/// Takes the answer to a request, on whichever thread has it.
+/// Takes the answer to a request, on any thread.
 pub type OnReply = Box<dyn FnOnce(ReplicaReply) + Send>;
 
-/// What a node holds itself, for the coordinators in its process.
+/// The local replica of a node, for the coordinators in its process.
 ///
-/// A client that was given one asks it instead of the node's own address.
+/// A client that has one asks it instead of the node's own address.
 pub trait LocalReplica: fmt::Debug + Send + Sync {
-    /// The node's number; nothing before it has one.
+    /// The node's number; `None` before it has one.
     fn node(&self) -> Option<NodeId>;
 
     /// Carries a request out. It returns at once; `answer` is called once, now or later, on this thread or on

@@ -1,4 +1,4 @@
-//! What a replica answers.
+//! The answers of a replica.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,61 +7,60 @@ use bytes::Bytes;
 
 use super::request::KeyRecord;
 
-/// What came of a [`ReplicaRequest`](super::ReplicaRequest).
+/// The answer to a [`ReplicaRequest`](super::ReplicaRequest).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicaReply {
-    /// To `Get` and `GetOther`: for each key in order what is held.
+    /// To `Get` and `GetOther`: the record of each key, in order.
     Records(Vec<Result<Held, ReplicaError>>),
-    /// To `Put`: the record that is held now, encoded, to be merged by the other replicas.
+    /// To `Put`: the resulting record, encoded, to be merged by the other replicas.
     Written(Bytes),
-    /// To `Merge` and `Hint`: it is held now, as durably as the store's settings say.
+    /// To `Merge` and `Hint`: it is stored, as durably as the store's settings say.
     Done,
     /// To `Tree`: the hashes of its nodes.
     Hashes {
         /// How deep its leaves are.
         leaf_depth: u8,
-        /// For each node that was asked about those of its 16 descendants four levels below.
+        /// For each requested node, the hashes of its 16 descendants four levels below.
         nodes: Vec<[u64; 16]>,
-        /// Whether all is there that the one who answers has acknowledged.
+        /// Whether the sender has everything that it has acknowledged.
         is_whole: bool,
     },
-    /// To `Sync`: where the two differ.
+    /// To `Sync`: the differences.
     Differences {
-        /// What the one who asked lacks: none of the digests sent has its keys' hashes.
+        /// The records that the requester lacks: none of its digests has their keys' hashes.
         records: Vec<KeyRecord>,
-        /// What the one who asked holds in another state, or lacks where too much is lacking for one answer: keys
-        /// with encoded contexts. Who is behind follows from these.
+        /// Keys with encoded contexts, of records that differ, or that the requester lacks if too many are lacking for
+        /// one answer. The contexts show which side is behind.
         contexts: Vec<KeyRecord>,
-        /// The digests, of those sent, of what the one who answers lacks.
+        /// The requester's digests of records that the sender lacks.
         lacking: Vec<u64>,
-        /// Whether all is there that the one who answers has acknowledged, and all of it can be read.
+        /// Whether the sender has everything that it has acknowledged, and can read all of it.
         is_whole: bool,
     },
     /// To `OldestHint`, in milliseconds since 1970.
     OldestHint {
-        /// The time there.
+        /// The sender's time.
         now_unix_ms: u64,
-        /// The time of the oldest record that waits for another node, or an earlier one; nothing if none waits.
+        /// The time of the oldest hint for another node, or an earlier one; `None` if there is no hint.
         oldest_unix_ms: Option<u64>,
     },
-    /// To any: why nothing was done.
+    /// To any: why the request was not carried out.
     Error(ReplicaError),
 }
 
-/// What a replica holds under a key. Cheap to clone.
+/// A replica's record of a key. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Held {
     /// Nothing.
     Nothing,
-    /// To `GetOther`: what the one who asks has already.
+    /// To `GetOther`: the requester has this record already.
     Same,
-    /// The encoded record; or, where that was asked for, its encoded context, or the 8 bytes of its digest, the highest
-    /// first.
+    /// The encoded record; or, if requested, its encoded context, or the 8 bytes of its digest, the highest first.
     Record(Bytes),
 }
 
 impl Held {
-    /// How much of the record is told.
+    /// The size of the answered part of the record.
     pub fn told_bytes(&self) -> usize {
         match self {
             Self::Record(record) => record.len(),
@@ -76,7 +75,7 @@ impl From<Option<Bytes>> for Held {
     }
 }
 
-/// Why a replica did not do what it was asked. Cheap to clone.
+/// Why a replica did not carry out a request. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaError {
     /// The kind.
@@ -88,14 +87,14 @@ pub struct ReplicaError {
 /// The kinds of errors of replicas: the first words of their messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaErrorCode {
-    /// `TIMEOUT`: the time was over before it was begun.
+    /// `TIMEOUT`: the time was over before it began.
     Timeout,
-    /// `NOTHERE`: the replica does not hold the partition.
+    /// `NOTHERE`: the replica does not have the partition.
     NotHere,
-    /// `OLDTABLE`: the routing table that the request goes by, or that of the replica, is too old for it.
+    /// `OLDTABLE`: the routing table of the request, or of the replica, is too old for it.
     OldTable,
-    /// `BEHIND`: the replica has lost what it held, or is only to own it, and does not answer reads until it was compared
-    /// with others.
+    /// `BEHIND`: the replica has lost its data, or is a next owner, and answers no reads until anti-entropy has
+    /// completed.
     Behind,
     /// `NOSTORE`: there is no such store, or it has another number.
     NoStore,
@@ -105,17 +104,17 @@ pub enum ReplicaErrorCode {
     DiskFull,
     /// `KEYSFULL`: there is no memory for a key that is not there yet; all else goes on.
     KeysFull,
-    /// `CONFLICT`: what is held is not what the writer has seen.
+    /// `CONFLICT`: the stored record is not the one that the writer has seen.
     Conflict,
-    /// `MORE`: it is left out of an answer that has enough already, to be asked for anew.
+    /// `MORE`: the key was left out of an answer that is full; ask for it again.
     More,
-    /// `CORRUPT`: what is held cannot be read.
+    /// `CORRUPT`: the stored record cannot be read.
     Corrupt,
-    /// `NOPERM`, `NOAUTH`, `WRONGPASS`: the one who asks may not. Others would refuse as well.
+    /// `NOPERM`, `NOAUTH`, `WRONGPASS`: the requester lacks permission. Others would refuse as well.
     Refused,
     /// `BADKEY`: no store can hold the key. Others would refuse as well.
     BadKey,
-    /// `QUOTA`: the store's quota of writes is used up. Others would have more of it to give, but not for long.
+    /// `QUOTA`: the store's write quota is used up. Others would have some left, but not for long.
     Quota,
     /// Anything else.
     Other,
@@ -174,7 +173,7 @@ impl ReplicaError {
         }
     }
 
-    /// The error that a line of the wire says. What begins with no code that is known is kept whole.
+    /// Parses an error line. A line without a known code is kept whole.
     pub fn parse(line: &[u8]) -> Self {
         let line = String::from_utf8_lossy(line);
         let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));

@@ -1,8 +1,8 @@
-//! What a replica is asked: one typed request for each command between nodes.
+//! Requests to a replica: one typed request for each command between nodes.
 //!
-//! The same value travels over the wire ([`ReplicaRequest::write`], [`ReplicaRequest::parse`]) and, on the
-//! node itself, through [`LocalReplica`](super::LocalReplica) without any. Records are opaque here: bytes as
-//! the model encodes them, so that passing one on costs no decoding.
+//! The same value travels over the wire ([`ReplicaRequest::write`], [`ReplicaRequest::parse`]) and, on the node itself,
+//! through [`LocalReplica`](super::LocalReplica) without encoding. Records are opaque here: bytes as the model encodes
+//! them, so that forwarding one needs no decoding.
 
 use std::num::NonZeroU64;
 
@@ -10,102 +10,101 @@ use bytes::Bytes;
 use fondaco_model::versioned::{Update, VectorClock};
 use fondaco_model::{NodeId, PartitionId, StoreName};
 
-/// A question or an order for one replica of a versioned store. Never forwarded: who is asked for what it does
-/// not hold says `NOTHERE`.
+/// A request to one replica of a versioned store. Never forwarded: a node without the partition answers `NOTHERE`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplicaRequest {
-    /// The number of the store: its name may be another's by now.
+    /// The number of the store: its name may be another store's by now.
     pub store_id: u16,
-    /// The name of the store. With a key behind it, it says which partition the key lies in.
+    /// The name of the store. With the key, it determines the partition.
     pub store: StoreName,
-    /// How long the one who asks will wait, in milliseconds: what is not begun by then is not to be begun.
+    /// How long the requester waits, in milliseconds: a request that has not begun by then must not begin.
     pub timeout_ms: u64,
-    /// The epoch of the routing table by which whoever asks has chosen whom to ask, and counts who answers; none where
-    /// nothing is counted. Of a comparison it is the one that who is asked is to know at least.
+    /// The epoch of the routing table by which the requester chose the replicas, and counts their answers; `None` where
+    /// nothing is counted. In anti-entropy it is the least epoch that the replica must know.
     pub epoch: Option<NonZeroU64>,
-    /// What is to be done.
+    /// The operation.
     pub operation: ReplicaOperation,
 }
 
-/// What a replica is to do.
+/// An operation of a replica.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReplicaOperation {
-    /// `FONDACO.RGET`: tell what is held under keys.
+    /// `FONDACO.RGET`: return the records of keys.
     Get {
-        /// How much of each record.
+        /// The requested part of each record.
         part: RecordPart,
         /// The keys, all of one store, in any order and of any partitions.
         keys: Vec<Bytes>,
     },
-    /// `FONDACO.RGET … OTHER`: tell what is held under keys, as far as the one who asks does not have it from another.
+    /// `FONDACO.RGET … OTHER`: return the records of keys, unless the requester has them from another replica.
     GetOther {
         /// The keys, as of `Get`.
         keys: Vec<KnownKey>,
     },
-    /// `FONDACO.RPUT`: give a value a new dot, and tell the record that comes of it.
+    /// `FONDACO.RPUT`: give a value a new dot, and return the resulting record.
     Put {
-        /// What the value takes the place of.
+        /// What the value replaces.
         over: PutOver,
         /// The key.
         key: Bytes,
-        /// What the writer has seen.
+        /// The writer's context.
         context: VectorClock,
         /// The value, or the tombstone.
         update: Update,
-        /// Whether the store's quota of writes was charged with it by the node or the router that it comes from.
+        /// Whether the sending node or router has charged the store's write quota with it.
         is_charged: bool,
     },
-    /// `FONDACO.RMERGE`: join records with those that are held.
+    /// `FONDACO.RMERGE`: merge records with the stored ones.
     Merge {
         /// Keys with encoded records.
         records: Vec<KeyRecord>,
     },
     /// `FONDACO.RHINT`: keep records for a node that cannot be reached.
     Hint {
-        /// Whose they are.
+        /// The node that they are for.
         target: NodeId,
         /// Keys with encoded records.
         records: Vec<KeyRecord>,
     },
-    /// `FONDACO.RTREE`: tell hashes of the hash tree of a partition.
+    /// `FONDACO.RTREE`: return hashes of the Merkle tree of a partition.
     Tree {
         /// The partition.
         partition: PartitionId,
-        /// The depth of the nodes of the tree: how many bits of a key's hash tell them apart; the root's is 0.
+        /// The depth of the nodes of the tree: how many bits of a key's hash select them; the root's is 0.
         depth: u8,
-        /// The nodes of the tree whose children are asked for, by their numbers at that depth.
+        /// The nodes of the tree whose children are requested, by their numbers at that depth.
         nodes: Vec<u32>,
     },
-    /// `FONDACO.RSYNC`: compare leaves of the hash tree of a partition, record by record.
+    /// `FONDACO.RSYNC`: compare leaves of the Merkle tree of a partition, record by record.
     Sync {
         /// The partition.
         partition: PartitionId,
         /// The depth of the leaves.
         depth: u8,
-        /// The leaves, and what the one who asks holds in them.
+        /// The leaves, and the requester's digests in them.
         leaves: Vec<LeafDigests>,
     },
-    /// `FONDACO.RHINTS`: tell how old the oldest hint is that is kept for any node.
+    /// `FONDACO.RHINTS`: return the age of the oldest hint for any node.
     OldestHint,
 }
 
-/// A key, and what the one who asks has from others.
+/// A key, and what the requester knows of its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownKey {
     /// The key, without the name of the store.
     pub key: Bytes,
-    /// What it has.
+    /// The known part.
     pub known: Known,
 }
 
-/// What is known of the record under a key.
+/// What the requester knows of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
-    /// Nothing: the record is to be told.
+    /// Nothing: the record is requested.
     Nothing,
-    /// A record with this [digest](fondaco_model::versioned::Record::digest): another one is to be told.
+    /// A record with this [digest](fondaco_model::versioned::Record::digest): only another one is requested.
     Digest(u64),
-    /// Another replica is asked for the record: its digest is to be told.
+    /// Another replica is asked for the record: the digest is requested.
     Awaited,
 }
 
@@ -118,7 +117,7 @@ pub struct KeyRecord {
     pub record: Bytes,
 }
 
-/// What one side holds in a leaf of a hash tree.
+/// One side's records in a leaf of a Merkle tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeafDigests {
     /// The number of the leaf at its depth.
@@ -127,24 +126,24 @@ pub struct LeafDigests {
     pub digests: Vec<u64>,
 }
 
-/// How much of a record is asked for.
+/// The requested part of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordPart {
     /// All of it.
     Full,
-    /// Its context alone.
+    /// Only its context.
     Context,
 }
 
-/// What a value takes the place of.
+/// What a value replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutOver {
-    /// Of what the context covers, and of nothing else.
+    /// What the context covers, and nothing else.
     Context,
-    /// Of that, and of everything that the replica holds when it carries this out, be it late: to be asked of the
-    /// only replica that there is, and of no second one.
+    /// Also everything that the replica has when it carries this out, even late: only for a sole replica, and never for
+    /// a second one.
     All,
-    /// Of everything that the replica holds, on condition that the context covers it: else `CONFLICT`.
+    /// Everything that the replica has, on condition that the context covers it: else `CONFLICT`.
     Unchanged,
 }
 
@@ -183,7 +182,7 @@ impl ReplicaCommand {
 }
 
 impl ReplicaOperation {
-    /// The command that it travels as.
+    /// Its command on the wire.
     pub const fn command(&self) -> ReplicaCommand {
         match self {
             Self::Get { .. } | Self::GetOther { .. } => ReplicaCommand::Get,

@@ -16,7 +16,7 @@ use super::request::digests_of;
 use crate::replica::reply::{Held, ReplicaError, ReplicaReply};
 use crate::replica::request::{KeyRecord, ReplicaCommand};
 
-/// In the place of a record that the one who asks has already.
+/// Replaces a record that the requester has already.
 const SAME: &str = "SAME";
 
 impl ReplicaReply {
@@ -81,8 +81,8 @@ impl ReplicaReply {
         }
     }
 
-    /// The reply to a command that these items of a received reply are; nothing if they are none to it. What it
-    /// holds are parts of `received`.
+    /// Parses a received reply to a command; `None` if it is no valid reply to it. The result contains slices of
+    /// `received`.
     pub fn parse(command: ReplicaCommand, received: &Bytes, items: &[ReplyItem]) -> Option<Self> {
         let bulk = |item: &ReplyItem| match item {
             ReplyItem::Bulk(place) => Some(received.slice(place.range())),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_another_shape_is_none() {
+    fn a_malformed_answer_is_refused() {
         for (command, reply) in [
             (ReplicaCommand::Get, ReplicaReply::Done),
             (ReplicaCommand::Put, ReplicaReply::Done),

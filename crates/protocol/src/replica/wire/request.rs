@@ -11,10 +11,10 @@ use crate::replica::request::{
     KeyRecord, Known, KnownKey, LeafDigests, PutOver, RecordPart, ReplicaCommand, ReplicaOperation, ReplicaRequest,
 };
 
-/// Why arguments are no [`ReplicaRequest`].
+/// Why arguments are not a valid [`ReplicaRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReplicaRequestError {
-    /// The first argument is no envelope that can be followed.
+    /// The first argument is not a valid envelope.
     #[error(transparent)]
     Envelope(#[from] EnvelopeError),
     /// Too few arguments, or half a pair at the end.
@@ -22,17 +22,17 @@ pub enum ReplicaRequestError {
     Count {
         /// The command.
         command: &'static str,
-        /// What it takes.
+        /// Its arguments.
         takes: &'static str,
     },
-    /// An argument that is none of what can stand in its place.
+    /// An argument is invalid.
     #[error("invalid {what} {got:?}: use {allowed}")]
     Invalid {
         /// What it should be.
         what: &'static str,
         /// Its first bytes.
         got: Box<str>,
-        /// What it can be.
+        /// The allowed values.
         allowed: &'static str,
     },
 }
@@ -45,10 +45,10 @@ fn invalid(what: &'static str, got: &[u8], allowed: &'static str) -> ReplicaRequ
     }
 }
 
-/// In the place of the part of records that is asked for: those that are other than what is known.
+/// Replaces the requested part: only records that differ from the known ones are requested.
 const OTHER: &[u8] = b"OTHER";
 
-/// In the place of a digest that is known: the one that is asked for.
+/// Replaces a known digest: the digest is requested.
 const AWAITED: &[u8] = b"?";
 
 /// What is asked for of records.
@@ -77,8 +77,7 @@ impl PutOver {
 }
 
 impl ReplicaRequest {
-    /// Writes the request, as an array of strings. It says that `timeout_ms` are left, whatever the request
-    /// says itself.
+    /// Writes the request, as an array of strings. Its timeout is `timeout_ms`, not that of the request itself.
     pub fn write(&self, timeout_ms: u64, writer: &mut Reply<'_>) {
         let command = self.operation.command();
         let envelope = Envelope {
@@ -289,7 +288,7 @@ fn number_of(what: &'static str, text: &[u8], max: u64) -> Result<u64, ReplicaRe
         .ok_or_else(|| invalid(what, text, "a whole number that is not too large"))
 }
 
-/// Digests, eight bytes each; nothing if the last one is not whole.
+/// Digests, eight bytes each; `None` if the last one is incomplete.
 pub(super) fn digests_of(bytes: &[u8]) -> Option<Vec<u64>> {
     let (digests, rest) = bytes.as_chunks::<8>();
     let digests = digests.iter().map(|&digest| u64::from_be_bytes(digest));
@@ -545,13 +544,13 @@ mod tests {
                 0..9,
             ),
         ) {
-            // It returns: that is what is asked of it.
+            // It must return without a panic.
             let _ = ReplicaRequest::parse(command, arguments.into_iter().map(Bytes::from));
         }
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_name_the_argument() {
         let parse = |command, text: &str| {
             let refused = ReplicaRequest::parse(command, text.split(' ').map(|word| word.to_owned().into()));
             refused.unwrap_err().to_string()
