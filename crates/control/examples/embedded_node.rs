@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.http_listen = ([127, 0, 0, 1], 0).into();
     config.loops = 1;
     config.disk_reserve_bytes = 0;
-    // The tests wait for what is deleted to be gone.
+    // The tests wait until deleted files are gone.
     config.keep_deleted = Duration::ZERO;
 
     let node = Fondaco::start(config)?;

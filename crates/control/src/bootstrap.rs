@@ -16,7 +16,7 @@ use crate::error::ControlError;
 use crate::layout;
 use crate::mirror::Mirror;
 
-/// How a process would make a cluster, and what it demands of one.
+/// How a process makes a cluster, and what it requires of one.
 #[derive(Debug, Clone)]
 pub(crate) struct Bootstrap {
     partitions: PartitionCount,
@@ -26,7 +26,7 @@ pub(crate) struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// What a configuration says of it.
+    /// The part of a configuration for it.
     pub(crate) fn of(config: &Config) -> Self {
         Self {
             partitions: config.partitions,
@@ -57,7 +57,7 @@ impl Bootstrap {
             })?;
             match coordination.write(&path, &bytes, None) {
                 Ok(_) => tracing::info!(identity = %record.identity, "made the cluster"),
-                // Somebody else was first.
+                // Another process was first.
                 Err(CoordinationError::Conflict { .. }) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -1,7 +1,7 @@
 //! A bell that wakes threads which look at a state again whenever it may have changed.
 //!
-//! It says that something happened, not what. Whoever counts before it looks misses nothing that
-//! happens while it looks.
+//! It says that something happened, not what. A thread that reads the count before it looks misses no event during its
+//! look.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub(crate) struct ChangeSignal {
 }
 
 impl ChangeSignal {
-    /// Wakes all who wait.
+    /// Wakes all waiting threads.
     pub(crate) fn ring(&self) {
         *self.rung.lock() += 1;
         self.woken.notify_all();

@@ -6,7 +6,7 @@ use fondaco_model::cluster::Change;
 use crate::layout;
 use crate::mirror::Mirror;
 
-/// Carries a change out, and lets the mirror of this process see it at once.
+/// Carries a change out, and makes the mirror of this process see it at once.
 ///
 /// # Errors
 /// [`CoordinationError::Conflict`] if something that it rests on has changed; nothing is written then.
@@ -33,14 +33,14 @@ pub(crate) fn carry_out(
                 expected,
             },
             (None, Some(expected)) => EntryChange::Delete { path, expected },
-            // What does not exist need not be deleted.
+            // A missing entry need not be deleted.
             (None, None) => continue,
         });
     }
     coordination.transact(&changes)?;
     let written: Vec<EntryPath> = changes.iter().map(|change| change.path().clone()).collect();
     if let Err(error) = mirror.refresh(coordination, &written) {
-        // It is done all the same, and the watch tells of it.
+        // The change is made all the same, and the watch reports it.
         tracing::debug!(%error, "cannot read back what was written");
     }
     Ok(())

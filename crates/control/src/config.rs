@@ -28,7 +28,7 @@ pub enum Role {
 pub struct Config {
     /// What it does.
     pub role: Role,
-    /// Where data is, of those who hold any.
+    /// The data directory, for roles that hold data.
     pub data_dir: PathBuf,
     /// Where RESP is served; port 0 lets the system choose.
     pub resp_listen: SocketAddr,
@@ -42,7 +42,7 @@ pub struct Config {
     pub cluster: ClusterConfig,
     /// Where the cluster coordinates itself; not of a cluster of one, which does so in its data directory.
     pub zookeeper: Option<ZooKeeperConfig>,
-    /// What the cluster is to know of this process.
+    /// What the cluster knows of this process.
     pub member: MemberConfig,
     /// How it speaks to others of its cluster.
     pub peers: PeerConfig,
@@ -126,7 +126,7 @@ pub struct ZooKeeperConfig {
     pub auth: Option<String>,
 }
 
-/// What the cluster is to know of a process.
+/// What the cluster knows of a process.
 #[derive(Debug, Clone)]
 pub struct MemberConfig {
     /// The number that the node is to have; the leading controller gives it one unless said.
@@ -241,7 +241,7 @@ impl Config {
         }
         if self.token.is_none() {
             insecure("HTTP", self.http_listen, "a token")?;
-            // Users say that not everybody on this machine may read everything; HTTP without a token lets them.
+            // Users restrict who may read what; HTTP without a token lets every local user read everything.
             if !self.users.is_empty() {
                 return Err(ControlError::UsersWithoutToken { addr: self.http_listen });
             }

@@ -1,8 +1,8 @@
 //! The controller's work: standing for election, and while this process leads, carrying out what the model
 //! decides.
 //!
-//! It is level-triggered: whatever it missed or failed at, the next look decides anew on what is there
-//! then. A leader that does not know yet that it is none does no harm, since every write is conditional.
+//! It is level-triggered: the next look decides anew by the state at that time, whatever was missed or failed before. A
+//! leader that does not know yet that it lost the lead does no harm, since every write is conditional.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -28,7 +28,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// How often a candidate asks whether it leads: a stop waits for that long at most.
 const CANDIDATE_TICK: Duration = Duration::from_millis(100);
 
-/// What a candidate says of itself to those who ask who leads.
+/// What a candidate publishes for clients that look up the leader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Candidate {
     /// Where it serves HTTP: host and port.
@@ -100,7 +100,7 @@ impl ControllerWork {
         }
     }
 
-    /// What keeps it from doing all that it should, while it leads.
+    /// Reasons why it cannot do all its work while it leads.
     pub(crate) fn problems(&self) -> Vec<String> {
         self.shared.problems.lock().clone()
     }
@@ -145,7 +145,7 @@ impl Work {
     }
 
     fn lead(&self, election: &Election, ending: &Ending) {
-        // Its times begin anew with each term: nobody watched in between.
+        // Its timers start anew with each term: it did not watch in between.
         let mut controller = Controller::new(self.patience);
         while !ending.has_come() && election.is_leader() {
             self.shared.leading.store(true, Relaxed);
@@ -168,7 +168,7 @@ impl Work {
                 for change in &changes {
                     match carry_out(&*self.coordination, &self.mirror, change) {
                         Ok(()) => drop(self.shared.changes.fetch_add(1, Relaxed)),
-                        // Somebody was faster: the next look sees what they did.
+                        // Another process was faster: the next look sees its change.
                         Err(CoordinationError::Conflict { path }) => {
                             tracing::debug!(%path, "a decision came too late");
                             self.shared.conflicts.fetch_add(1, Relaxed);

@@ -1,4 +1,4 @@
-//! The data directory of a node: what lies where, and the lock that keeps other processes out.
+//! The data directory of a node: its layout, and the lock that keeps other processes out.
 //!
 //! ```text
 //! DATA/lock                          held by the process, names its pid
@@ -32,7 +32,7 @@ pub struct DataDir {
     _lock: File,
 }
 
-/// What the name of a directory in a store's directory says that it is.
+/// The meaning of a directory's name within a store's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VersionDir {
     Complete(VersionNumber),
@@ -40,7 +40,7 @@ pub(crate) enum VersionDir {
 }
 
 impl DataDir {
-    /// Makes the directory if need be, and locks it.
+    /// Makes the directory if needed, and locks it.
     ///
     /// # Errors
     /// [`ControlError::DataDirLocked`] if another process has it.
@@ -121,7 +121,7 @@ impl DataDir {
 }
 
 impl VersionDir {
-    /// What a directory name means; `None` for one that is nobody's.
+    /// The meaning of a directory name; `None` for one that is not ours.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let (kind, number) = name.split_once('-')?;
         let number: VersionNumber = number.parse().ok()?;
@@ -203,8 +203,8 @@ pub(crate) fn list(dir: &Path) -> Result<Vec<fs::DirEntry>, ControlError> {
 
 /// Deletes a directory and all in it; there need be none.
 pub(crate) fn delete_tree(dir: &Path) -> Result<(), ControlError> {
-    // To delete a file of gigabytes at once is one long system call, and many kernels let nobody else
-    // run on that processor until it ends: its pages go first, step by step.
+    // Deleting a file of gigabytes at once is one long system call, and many kernels let no other thread run on that
+    // processor until it ends. So its pages are dropped first, step by step.
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_file()) {
             drop_pages(&entry.path());
@@ -216,13 +216,13 @@ pub(crate) fn delete_tree(dir: &Path) -> Result<(), ControlError> {
     }
 }
 
-/// Gives back the pages that the kernel keeps of a file.
+/// Drops the pages of a file from the page cache.
 fn drop_pages(path: &Path) {
     const STEP_BYTES: NonZeroU64 = NonZeroU64::new(1 << 20).unwrap();
     let Ok(file) = File::open(path) else { return };
     let bytes = file.metadata().map_or(0, |metadata| metadata.len());
     for offset in (0..bytes).step_by(STEP_BYTES.get() as usize) {
-        // Advice is a hint: the pages go with the file where it is not taken.
+        // Advice is a hint: if it is ignored, the pages go with the file.
         let _ = fadvise(file.as_fd(), offset, Some(STEP_BYTES), Advice::DontNeed);
     }
 }

@@ -42,13 +42,13 @@ pub struct DevConfig {
     pub zones: u32,
 }
 
-/// The cluster, as its members have it. It does not keep it.
+/// The cluster, as its members refer to it: a weak reference.
 #[derive(Clone)]
 pub(crate) struct DevHandle(Weak<Members>);
 
 struct Members {
     all: Mutex<Vec<Member>>,
-    /// What they share, unless it is ZooKeeper.
+    /// Their shared coordination, unless it is ZooKeeper.
     embedded: Option<EmbeddedCoordination>,
 }
 
@@ -146,12 +146,12 @@ impl Dev {
         // Stopping waits for threads, which an event loop must not.
         let stopping = std::thread::Builder::new().name("stop".into()).spawn(move || {
             let all = std::mem::take(&mut *self.members.all.lock());
-            // The router last, so that nobody is refused who could be answered.
+            // The router last, so that no client is refused that could be answered.
             for running in all.into_iter().rev().filter_map(|member| member.running) {
                 running.stop();
             }
             drop(self);
-            // Nobody waits any more if the future was dropped.
+            // The receiver is gone if the future was dropped.
             let _ = sender.send(());
         });
         match stopping {
@@ -232,7 +232,7 @@ impl Members {
             }
             member.running.take()
         };
-        // Without the lock, since whoever stops may still be asked for the members.
+        // Without the lock: the member that stops may still be asked for the list of members.
         running
             .ok_or_else(|| busy(name, "does not run: start it first"))?
             .stop();
@@ -248,7 +248,7 @@ impl Members {
             }
             member.config.clone()
         };
-        // Should somebody else start it meanwhile, the lock on its directory or port refuses one of both.
+        // If another thread starts it meanwhile, the lock on its directory or port refuses one of the two.
         let running = self.start(&config)?;
         find(&mut self.all.lock(), name)?.running = Some(running);
         Ok(())

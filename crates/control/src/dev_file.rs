@@ -54,7 +54,7 @@ impl DevFile {
                 })?
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                // A directory from before there was this file.
+                // A directory older than this file.
                 let nodes = (1..)
                     .take_while(|number| dir.join(format!("node-{number}")).exists())
                     .count() as u32;
@@ -123,7 +123,7 @@ impl DevFile {
             entry: self.path.display().to_string(),
             reason: error.to_string(),
         })?;
-        // Renamed, so that a kill leaves a whole one.
+        // Renamed, so that a kill leaves a complete file.
         let new = self.path.with_extension("new");
         fs::write(&new, bytes).map_err(ControlError::io("write", &new))?;
         fs::rename(&new, &self.path).map_err(ControlError::io("rename", &new))

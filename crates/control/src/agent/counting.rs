@@ -1,5 +1,5 @@
-//! How far the node's data directory is: a count that is kept in it and with the coordination service, so that an older
-//! copy of the directory is noticed that an operator has put back.
+//! Counts the starts and checkpoints of the node's data directory. The count is kept in the directory and in the
+//! coordination service, so that the node notices when an operator restored an older copy of the directory.
 //!
 //! It is raised at each start, at each orderly stop, and once a minute while the node takes writes: first in the directory,
 //! then with the service. So a directory whose count is lower than the service's is an older copy, however the process
@@ -37,11 +37,11 @@ pub(super) struct Counting {
 }
 
 enum State {
-    /// The service was not asked yet.
+    /// The service has not been asked yet.
     Unknown,
-    /// It could not be, and the replicas count anew.
+    /// The count could not be read, and the replicas count anew.
     Anew,
-    /// It was counted.
+    /// The count is known.
     MeteredCoordination(MeteredCoordination),
 }
 
@@ -64,8 +64,8 @@ impl Counting {
         }
     }
 
-    /// Counts if it is time to. Whether the replicas may hold what is in the directory: it is known whether that is the
-    /// newest, or the service has not answered for so long that it is not waited for any more.
+    /// Counts if it is time to. Returns whether the replicas may hold what is in the directory: either it is known to
+    /// be the newest, or the service has not answered for so long that the node does not wait for it any more.
     pub(super) fn look(&mut self, node: NodeId, is_service_there: bool) -> bool {
         let is_due = match &self.state {
             State::Unknown | State::Anew => true,
@@ -80,7 +80,7 @@ impl Counting {
             tracing::warn!(%error, "cannot count how far the data directory is: trying again");
         }
         if matches!(self.state, State::Unknown) && self.begun.elapsed() >= MEMORY_AFTER {
-            // An older copy would give dots again that were given since.
+            // An older copy would assign dots again that were assigned since.
             match self.replicas.count_anew() {
                 Ok(()) => self.state = State::Anew,
                 Err(error) => tracing::warn!(%error, "cannot begin to count anew: trying again"),
@@ -89,7 +89,7 @@ impl Counting {
         !matches!(self.state, State::Unknown)
     }
 
-    /// Counts a last time, before an orderly stop: copies of the directory that were made before are older.
+    /// Counts a last time before an orderly stop: earlier copies of the directory are then older.
     pub(super) fn end(&mut self) {
         if let State::MeteredCoordination(metered_coordination) = self.state
             && self.has_written(&metered_coordination)

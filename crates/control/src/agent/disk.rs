@@ -1,4 +1,4 @@
-//! The versions on a node's disk: found at the start, opened, grown by fetches, and given up.
+//! The versions on a node's disk: found at the start, opened, extended by fetches, and dropped.
 //!
 //! What is here is a fact, not a decision. A version that cannot be opened is here with nothing that is open, and
 //! without a manifest if that is damaged, as is what a fetch left. A version that is given up is moved into the trash, so
@@ -64,7 +64,7 @@ impl Disk {
             free_bytes_min: reserve_bytes.saturating_mul(2),
         };
         for path in others {
-            // Under another name than a later process gives.
+            // Under a name that no later process uses.
             disk.bury(None, disk.trash.discard(&path)?);
         }
         disk.scan()?;
@@ -72,12 +72,12 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Where everything is.
+    /// The data directory.
     pub(crate) fn dir(&self) -> &DataDir {
         &self.dir
     }
 
-    /// What there is, as the model sees it.
+    /// The versions on the disk, as the model sees them.
     pub(crate) fn local(&self) -> BTreeMap<ReplicaKey, LocalVersion> {
         let mut versions = self.versions.lock();
         versions
@@ -101,7 +101,7 @@ impl Disk {
         found.problem.clone().or_else(|| found.local.damage.clone())
     }
 
-    /// Whether there is anything of a version.
+    /// Whether any file of a version is here.
     pub(crate) fn has(&self, key: &ReplicaKey) -> bool {
         self.versions.lock().contains_key(key)
     }
@@ -145,7 +145,7 @@ impl Disk {
         let found = self.find(store, version).map(|found| {
             let mut found = found?;
             match found.warm() {
-                // What was served is served on, but for what cannot be read.
+                // What was served is still served, except for what cannot be read.
                 Err(error) if was_open && is_damage(&error) => damage = Some(error),
                 warmed => warmed?,
             }
@@ -153,7 +153,7 @@ impl Disk {
         });
         let (mut found, outcome) = match found.transpose() {
             Ok(found) => (found, damage.map_or(Ok(()), |error| Err(error.into()))),
-            // What is open stays so: it was not for its files that it could not be opened once more.
+            // The open version stays: its files are not the reason for the failure.
             Err(error) if !is_damage(&error) && self.version(store, version).is_some() => return Err(error.into()),
             Err(error) => (Some(self.not_open(store, version, &error)), Err(error.into())),
         };
@@ -182,7 +182,7 @@ impl Disk {
             Ok(found)
         });
         let Ok(found) = again else {
-            // Too many files may be open; or an index is damaged, which it finds and remembers.
+            // Too many files may be open; or an index is damaged, which `warm` finds and remembers.
             return opened.warm();
         };
         let mut versions = self.versions.lock();
@@ -206,7 +206,7 @@ impl Disk {
         Ok(())
     }
 
-    /// What is known to be damaged of a version.
+    /// The known damage of a version.
     fn damage(&self, store: &StoreName, version: VersionNumber) -> BTreeMap<PartitionId, String> {
         let key = (store.clone(), version);
         let mut versions = self.versions.lock();
@@ -217,7 +217,7 @@ impl Disk {
         found.damage.clone()
     }
 
-    /// What the disk has of a version.
+    /// The files of a version on the disk.
     fn find(&self, store: &StoreName, version: VersionNumber) -> Option<Result<OnDisk, FormatError>> {
         let [complete, growing] = self.dirs_of(store, version);
         match (complete.is_dir(), growing.is_dir()) {
@@ -385,7 +385,7 @@ impl Disk {
         }
     }
 
-    /// Finds what an earlier life left.
+    /// Finds the files of an earlier process.
     fn scan(&self) -> Result<(), ControlError> {
         for entry in list(&self.dir.stores())? {
             let name = entry.file_name();
@@ -407,7 +407,7 @@ impl Disk {
                     None => leave_alone(&entry),
                 }
             }
-            // Only if it is empty.
+            // Succeeds only if it is empty.
             let _ = fs::remove_dir(entry.path());
         }
         Ok(())
@@ -465,8 +465,8 @@ impl OnDisk {
     }
 }
 
-/// Whether files are not what was written. A disk that does not answer now, a file of another release, or a limit of the
-/// system is no reason to give up anything.
+/// Whether files are damaged. A disk that does not answer now, a file of another release, or a limit of the system is
+/// no reason to drop anything.
 fn is_damage(error: &FormatError) -> bool {
     matches!(
         error,
@@ -474,7 +474,7 @@ fn is_damage(error: &FormatError) -> bool {
     )
 }
 
-/// Says so while there still is room for another version or two.
+/// Warns while there is still room for another version or two.
 fn warn_of_mappings() {
     let (mappings, mappings_max) = fondaco_format::mappings();
     if mappings > mappings_max / 4 * 3 {

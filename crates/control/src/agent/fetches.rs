@@ -1,7 +1,7 @@
 //! The fetches that run on a node, each by a thread of its own.
 //!
-//! A fetch ends when all that it was to bring is on the disk, open, and its indexes in memory; or with a
-//! reason. What becomes of that is decided elsewhere: ends are gathered here until they are taken.
+//! A fetch ends when everything that it had to fetch is on the disk and open, with its indexes in memory; or with an
+//! error. The caller decides what follows: ends are gathered here until they are taken.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,7 +40,7 @@ pub(crate) struct FetchesParts {
     pub(crate) change_signal: Arc<ChangeSignal>,
 }
 
-/// What one fetch is to bring.
+/// The partitions that one fetch has to bring.
 pub(crate) struct Job {
     /// The node itself.
     pub(crate) node: NodeId,
@@ -55,17 +55,17 @@ pub(crate) struct Job {
     pub(crate) peers: Vec<String>,
 }
 
-/// How a fetch ended.
+/// The end of a fetch.
 pub(crate) struct Ended {
     pub(crate) key: ReplicaKey,
-    /// Why it failed; `None` if it was done, or was told to stop.
+    /// Why it failed; `None` if it succeeded, or was stopped.
     pub(crate) failure: Option<Failure>,
 }
 
 /// Why a fetch failed.
 pub(crate) struct Failure {
     pub(crate) reason: String,
-    /// Whether it is of no use to try again soon.
+    /// Whether an early retry is useless.
     pub(crate) for_good: bool,
 }
 
@@ -82,7 +82,7 @@ struct Running {
     control: Arc<FetchControl>,
     manifest_checksum: String,
     partitions: PartitionSet,
-    /// What of them is not wanted any more.
+    /// The partitions that are not wanted any more.
     unwanted: PartitionSet,
     thread: Option<JoinHandle<()>>,
 }
@@ -159,7 +159,7 @@ impl Fetches {
             .collect()
     }
 
-    /// How far a fetch is, if it runs.
+    /// The progress of a fetch, if it runs.
     pub(crate) fn progress(&self, key: &ReplicaKey) -> Option<FetchProgress> {
         Some(self.0.running.lock().get(key)?.control.progress())
     }
@@ -169,7 +169,7 @@ impl Fetches {
         self.0.running.lock().len()
     }
 
-    /// Those that have ended since the last call.
+    /// The fetches that ended since the last call.
     pub(crate) fn take_ended(&self) -> Vec<Ended> {
         std::mem::take(&mut *self.0.ended.lock())
     }
@@ -185,7 +185,7 @@ impl Fetches {
                 .collect()
         };
         for thread in threads {
-            // A panic in there was caught, and is among the ends.
+            // A panic of the thread was caught, and is among the ends.
             let _ = thread.join();
         }
     }
@@ -201,7 +201,7 @@ impl Inner {
         let outcome = match outcome {
             Ok(()) => self.parts.disk.look_again(store, *version, &job.partitions),
             Err(error) => {
-                // What came so far stays there for the next try, unless it takes the last of the disk.
+                // The fetched files stay for the next attempt, unless they take the last of the disk.
                 if matches!(error, ControlError::Fetch(FetchError::DiskFull { .. })) {
                     self.make_room(job);
                 }
@@ -240,7 +240,8 @@ impl Inner {
                 })
             }
         };
-        // First the end, then nothing runs: whoever looks in between finds it running, and looks again.
+        // First the end is added, then the fetch is removed: a thread that looks in between finds it running, and looks
+        // again.
         self.ended.lock().push(Ended {
             key: job.key.clone(),
             failure,
@@ -249,7 +250,7 @@ impl Inner {
         self.parts.change_signal.ring();
     }
 
-    /// Brings what is missing onto the disk.
+    /// Fetches what is missing onto the disk.
     fn bring(&self, job: &Job, control: &FetchControl) -> Result<(), ControlError> {
         let (store, version) = &job.key;
         let [version_dir, fetching_dir] = self.parts.disk.dirs_of(store, *version);
@@ -257,7 +258,7 @@ impl Inner {
         let checksum = &job.detail.manifest_checksum;
         let taken = self.parts.disk.take_back(store, *version, checksum, &job.partitions)?;
         if taken && !was_there {
-            // What is missing of it is asked for next.
+            // The missing partitions are fetched by the next fetch.
             return Ok(());
         }
         let source = self.source(job)?;
@@ -304,7 +305,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The place that the version was pushed from.
+    /// The location that the version was pushed from.
     fn source(&self, job: &Job) -> Result<Box<dyn FetchSource>, ControlError> {
         let store = &job.key.0;
         let Some(upload) = UploadSource::of(&job.detail.source) else {
@@ -345,7 +346,7 @@ impl Inner {
     }
 }
 
-/// Whether trying again soon would end the same way.
+/// Whether an early retry would end the same way.
 fn is_for_good(error: &ControlError) -> bool {
     let ControlError::Fetch(error) = error else {
         return false;

@@ -1,8 +1,8 @@
 //! A data node's work: it announces the node, asks the model what to do, and does it.
 //!
-//! It is level-triggered: on every change of the view, of the disk or of a fetch, and every second, it
-//! looks at everything and does what is to be done now. What failed is asked for again at the next look.
-//! A node that must not take part says why and serves nothing.
+//! It is level-triggered: on every change of the view, of the disk or of a fetch, and every second, it looks at
+//! everything and does what is to be done now. Failed actions are retried at the next look. A node that must not take
+//! part reports why and serves nothing.
 
 mod counting;
 mod disk;
@@ -65,7 +65,7 @@ pub(crate) struct AgentParts {
     pub(crate) data_dir: DataDir,
     pub(crate) node_file: NodeFile,
     pub(crate) announcement: Announcement,
-    /// How to make the cluster, if that is for this process to do.
+    /// How to make the cluster, if this process has to.
     pub(crate) bootstrap: Option<Bootstrap>,
     /// The number that the node is configured to have.
     pub(crate) node_id: Option<NodeId>,
@@ -115,11 +115,11 @@ struct Shared {
 #[derive(Default)]
 struct Status {
     node: Option<NodeId>,
-    /// By whose word what is on the disk and current is served; by nobody's if it is not.
+    /// The source of the view by which versions on the disk are served; none if they are not served.
     settled: Origin,
     /// Why versions that are wanted are not here.
     failures: BTreeMap<ReplicaKey, String>,
-    /// What is here, is not wanted, and no record accounts for.
+    /// Versions that are here, are not wanted, and that no record accounts for.
     unexplained: BTreeSet<ReplicaKey>,
 }
 
@@ -197,7 +197,7 @@ impl AgentWork {
         Ok(agent)
     }
 
-    /// The number of the node, once it has one.
+    /// The number of the node, once assigned.
     pub(crate) fn node(&self) -> Option<NodeId> {
         self.shared.status.lock().node
     }
@@ -293,17 +293,17 @@ impl AgentWork {
         self.shared.disk.trashed() as u64
     }
 
-    /// How many fetches run.
+    /// The number of fetches that run.
     pub(crate) fn fetches(&self) -> usize {
         self.shared.fetches.count()
     }
 
-    /// How often it looked.
+    /// The number of looks so far.
     pub(crate) fn looks(&self) -> u64 {
         self.shared.looks.count()
     }
 
-    /// Waits until it has looked at what is there now, and done what is to be done at once.
+    /// Waits until the thread has looked at the present state, and acted on it.
     pub(crate) fn wait_looked(&self, timeout: Duration) {
         self.shared.looks.wait(&self.shared.change_signal, timeout);
     }
@@ -409,12 +409,12 @@ impl AgentWork {
         reasons
     }
 
-    /// What is stored and cannot be read, in words.
+    /// Descriptions of stored data that cannot be read.
     pub(crate) fn damage(&self) -> Vec<String> {
         versioned::damage(&self.replicas)
     }
 
-    /// The data that is here, though no record names it or says that it was given up.
+    /// The data that is here, though no record names it or says that it was dropped.
     fn unexplained(&self) -> Vec<String> {
         let versions: Vec<String> = {
             let status = self.shared.status.lock();
@@ -459,7 +459,7 @@ impl AgentWork {
 
 impl Drop for AgentWork {
     fn drop(&mut self) {
-        // It is what begins fetches.
+        // This thread begins fetches.
         self.worker.end();
         self.shared.fetches.end();
     }
@@ -471,7 +471,7 @@ impl Shared {
         self.noted.ring();
     }
 
-    /// Why a version is not open here, if that is known.
+    /// Why a version is not open here, if known.
     fn why_not(&self, store: &StoreName, version: VersionNumber) -> Option<String> {
         let failure = self.status.lock().failures.get(&(store.clone(), version)).cloned();
         failure.or_else(|| self.disk.problem(store, version))

@@ -1,4 +1,4 @@
-//! Who a node is: what it remembers of itself in its data directory.
+//! The node's identity, as remembered in its data directory.
 //!
 //! The identity is made once and never changes. Number and cluster are learned when the node first joins
 //! one; from then on the directory belongs to that cluster and no other.
@@ -65,7 +65,7 @@ impl NodeFile {
     }
 }
 
-/// An identity that nobody else has.
+/// A new, unique identity.
 pub(crate) fn new_identity() -> Result<Identity, ControlError> {
     const RANDOM: &str = "/dev/urandom";
     let mut bits = [0; 16];

@@ -1,4 +1,4 @@
-//! The way to other nodes through the client library: its connections, its sense of which nodes answer.
+//! Access to other nodes through the client library: its connections, and its failure detector.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-/// Other nodes, as a client of the cluster reaches them. Its connections live on a thread of its own, which ends
-/// with it; there are none before something is asked.
+/// Other nodes, as a client of the cluster reaches them. Its connections live on a separate thread, which ends with it.
+/// No connection is opened before the first request.
 pub(crate) struct ClientPeers {
     client: Arc<Mutex<Way>>,
     runtime: Handle,
@@ -87,7 +87,7 @@ impl Peers for ClientPeers {
 
 fn error_of(error: &ClientError) -> ReplicaError {
     let code = match error {
-        // The node says nothing: it has refused nothing.
+        // The node did not answer, so it refused nothing.
         ClientError::Timeout { .. } | ClientError::Unavailable { .. } | ClientError::NoTopology { .. } => {
             ReplicaErrorCode::Timeout
         }

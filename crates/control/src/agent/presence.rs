@@ -1,5 +1,5 @@
-//! What a node says of itself in the coordination service: that it is there, and what it has. Both entries
-//! go with its session, and are made again in the next.
+//! The node's entries in the coordination service: that it is live, and its report. Both are ephemeral: they go with
+//! its session, and are made again in the next.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ pub(crate) struct Presence {
     session_timeout: Duration,
     /// The session in which it is announced.
     announced: Option<u64>,
-    /// Since when somebody else's announcement of this identity is there.
+    /// Since when another process has announced this identity.
     refused_since: Option<Instant>,
     /// The report, as it was written in this session.
     reported: Option<Revision>,
@@ -31,11 +31,11 @@ pub(crate) struct Presence {
 /// Whether a node is announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Announced {
-    /// It is, since before.
+    /// It was announced before.
     Already,
-    /// It is, since now: all that went with an earlier session is gone.
+    /// It was announced now: everything of an earlier session is gone.
     Newly,
-    /// It is not yet, or nobody knows, since the service does not answer.
+    /// It is not announced yet, or that is unknown, since the service does not answer.
     NotYet,
 }
 
@@ -55,14 +55,14 @@ impl Presence {
         }
     }
 
-    /// Sees to it that the node is announced in the session of now.
+    /// Ensures that the node is announced in the present session.
     ///
     /// # Errors
     /// [`ControlError::IdentityInUse`] if another process has been holding the identity for longer than an
     /// earlier one of this node could.
     pub(crate) fn announce(&mut self) -> Result<Announced, ControlError> {
         let session = self.coordination.session();
-        // Whoever asks a service that does not answer waits for long, and the node has other things to do.
+        // A call to a service that does not answer blocks for long, and the node has other things to do.
         if session.state != SessionState::Connected {
             return Ok(Announced::NotYet);
         }
@@ -110,7 +110,8 @@ impl Presence {
                 Ok(())
             }
             Err(error @ CoordinationError::Conflict { .. }) => {
-                // That of an earlier process of this node: it would go soon, and this one's must not wait.
+                // The report of an earlier process of this node: it would go soon, and the report of this process must
+                // not wait.
                 self.reported = None;
                 if let Some(entry) = self.coordination.read(&path)? {
                     self.coordination.delete(&path, entry.revision)?;

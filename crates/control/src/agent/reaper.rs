@@ -1,8 +1,8 @@
-//! Gets rid of what is no longer served, on a thread of its own: unmapping and deleting gigabytes
-//! takes its time, and neither a swap nor a reader shall wait for it.
+//! Drops versions that are no longer served, on a separate thread: unmapping and deleting gigabytes takes long, and
+//! must not delay a swap or a reader.
 //!
-//! A version is dropped when nobody else holds it, so that the last reader never pays for it, and
-//! its directory is deleted after that. What a crash leaves behind is deleted at the next start.
+//! A version is dropped when no other thread holds it, so that the last reader never pays for it. Its directory is
+//! deleted after that. Directories that remain after a crash are deleted at the next start.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::data_dir::delete_tree;
 /// How often it looks whether readers have finished.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What is to go.
+/// A version or directory to be dropped.
 pub(crate) struct Remains {
     pub(crate) version: Option<Arc<Version>>,
     pub(crate) dir: Option<PathBuf>,
@@ -53,7 +53,7 @@ impl Reaper {
     pub(crate) fn take(&self, remains: Remains) {
         if let Some(sender) = &self.sender {
             self.waiting.fetch_add(usize::from(remains.dir.is_some()), Relaxed);
-            // It only ends after this is dropped.
+            // The thread only ends after this is dropped.
             let _ = sender.send(remains);
         }
     }
@@ -76,7 +76,7 @@ impl Drop for Reaper {
     fn drop(&mut self) {
         self.sender = None;
         if let Some(thread) = self.thread.take() {
-            // A panic in there was printed by it; what it did not delete is deleted at the next start.
+            // The thread printed its panic, if any; remaining directories are deleted at the next start.
             let _ = thread.join();
         }
     }
@@ -104,9 +104,9 @@ fn run(catalog: &SharedCatalog, receiver: &Receiver<Remains>, count: &AtomicUsiz
     }
 }
 
-/// Drops and deletes, if nobody else holds the version any more.
+/// Drops and deletes, if no other thread holds the version any more.
 fn bury(remains: &mut Remains, count: &AtomicUsize) -> bool {
-    // A count of one cannot rise again: nobody else has it to clone.
+    // A count of one cannot rise again: there is no other reference to clone.
     if remains
         .version
         .as_ref()

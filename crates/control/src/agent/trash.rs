@@ -1,4 +1,4 @@
-//! Versions that were given up: kept aside for a while, so that they can be taken back, and deleted then.
+//! Dropped versions: kept for a while, so that they can be restored, and deleted then.
 //!
 //! ```text
 //! DATA/trash/UNIX_MS.STORE.version-N/    a version, or some of its partitions, and when it was given up
@@ -107,7 +107,7 @@ impl Trash {
         let mut items = self.items.lock();
         let item = self.new_item(store, version);
         let moved = move_partitions(dir, &item.path, goes);
-        // After an error, some of them may be there.
+        // After an error, some partitions may be there.
         if item.path.exists() {
             items.push(item);
         }
@@ -115,7 +115,7 @@ impl Trash {
         Ok(())
     }
 
-    /// What is given up now, under a name that nothing has. The caller has the lock.
+    /// A new name for a dropped version. The caller has the lock.
     fn new_item(&self, store: &StoreName, version: VersionNumber) -> Item {
         let mut since_unix_ms = now_unix_ms();
         loop {
@@ -173,7 +173,7 @@ impl Trash {
                 if !has_manifest(to) {
                     break;
                 }
-                // What stays of it has its grace still.
+                // The partitions that stay in the trash keep their grace period.
                 taken |= move_partitions(&item.path, to, |partition| wanted.contains(partition))?;
                 continue;
             }

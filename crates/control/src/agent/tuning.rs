@@ -1,4 +1,4 @@
-//! What a fetch is told while it runs: the operator's limits, and how reads are doing.
+//! The values that a running fetch is tuned by: the operator's limits, and the latency of reads.
 
 use fondaco_fetch::FetchTuning;
 use fondaco_model::HistogramSnapshot;

@@ -1,7 +1,7 @@
-//! The versioned stores of a node: opened with the data directory, told of the cluster, and asked how far they
-//! are.
+//! The versioned stores of a node: opens them with the data directory, passes the cluster view to them, and reads their
+//! progress.
 //!
-//! What the replicas do is theirs. Here is only what they know of the cluster, and what the cluster knows of them.
+//! The replicas do the work. This module only passes the view to them, and their progress to the cluster.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,7 +28,7 @@ use crate::now_unix_ms;
 
 /// What the replicas of a node are opened with.
 pub(crate) struct ReplicasParts<'a> {
-    /// Where they are.
+    /// Their directory.
     pub(crate) dir: &'a Path,
     pub(crate) config: VersionedConfig,
     /// Which boot of the machine this is, where that is known.
@@ -56,7 +56,7 @@ pub(crate) fn open(parts: ReplicasParts<'_>) -> Result<Arc<Replicas>, ControlErr
         log_bytes_max: parts.memory.unflushed_bytes,
         table_buffer_bytes: parts.memory.table_buffer_bytes(),
         disk_reserve_bytes: engine_reserve_bytes,
-        // What a loss of power took is with the other replicas, and the node counts anew.
+        // Other replicas have the writes that a power loss took, and the node counts anew.
         damaged_log: DamagedLog::GoOn,
         ..DiskOptions::default()
     };
@@ -146,10 +146,10 @@ pub(crate) fn damage(replicas: &Replicas) -> Vec<String> {
     replicas.unreadable().into_iter().map(warning).collect()
 }
 
-/// What the agent tells the replicas, and asks them.
+/// The state that the agent keeps for the replicas.
 pub(crate) struct VersionedStores {
     replicas: Arc<Replicas>,
-    /// What they were told last, if they could do all of it.
+    /// The last view they were given, if they applied all of it.
     told: Option<Arc<ClusterView>>,
     /// When the next dropped store is to be kept no longer, in milliseconds since 1970.
     next_deletion_unix_ms: Option<u64>,
@@ -164,7 +164,7 @@ impl VersionedStores {
         }
     }
 
-    /// Tells the replicas how the cluster is, unless they know.
+    /// Passes the view to the replicas, unless they have it.
     pub(crate) fn tell(&mut self, view: &Arc<ClusterView>, node: NodeId) {
         let now_unix_ms = now_unix_ms();
         let is_told = self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, view));
@@ -209,7 +209,7 @@ impl VersionedStores {
         };
     }
 
-    /// How far they are.
+    /// The progress of the replicas.
     pub(crate) fn local(&self, view: &ClusterView) -> BTreeMap<StoreName, LocalVersioned> {
         let stores = view.stores.values().map(|store| &store.record);
         let held = stores.filter(|record| record.definition.versioned.is_some());

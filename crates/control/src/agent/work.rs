@@ -48,7 +48,7 @@ pub(super) struct WorkParts {
 pub(super) struct Work {
     parts: WorkParts,
     memory: Option<Memory>,
-    /// The view that was looked at last: what follows from it alone need not be worked out again.
+    /// The view of the last look: what follows from it alone is not computed again.
     seen: Option<Arc<ClusterView>>,
     agent: Option<Agent>,
     serving: Option<ServingSet>,
@@ -70,7 +70,7 @@ impl Work {
         }
     }
 
-    /// Looks until it is told to stop, or the node must not take part.
+    /// Looks until it is stopped, or the node must not take part.
     pub(super) fn run(&mut self, ending: &Ending) {
         let shared = Arc::clone(&self.parts.shared);
         while !ending.has_come() {
@@ -94,7 +94,7 @@ impl Work {
         self.parts.counting.end();
     }
 
-    /// Looks once, and does what is to be done.
+    /// Looks once, and acts on it.
     fn look(&mut self) -> Result<(), ControlError> {
         let mut sighting = self.parts.shared.mirror.look();
         let origin = sighting.origin;
@@ -118,8 +118,8 @@ impl Work {
             id: self.parts.node_id.or(self.parts.node_file.id),
         };
         let admitted = membership.admission(&view)?;
-        // Whoever is refused above does not announce itself; whoever has no number yet must.
-        // Nor does one that the service knows no more: it may have become another cluster's.
+        // A node that was refused above does not announce itself; a node without a number must. A node that the service
+        // no longer knows must not either: it may have joined another cluster.
         let announces = is_true && sighting.is_current;
         let announced = announces.then(|| self.announce()).transpose();
         let Some(node) = admitted else {
@@ -128,14 +128,14 @@ impl Work {
         if is_true {
             self.remember_membership(&view, node)?;
         }
-        // Before the replicas hold anything: they may have lost what they are asked for.
+        // Before the replicas hold anything: they may have lost data that they are asked for.
         let is_counted = self.parts.counting.look(node, announces);
         let is_versioned = |store: &Revised<StoreRecord>| store.record.definition.versioned.is_some();
         if !is_counted && view.stores.values().any(is_versioned) {
             return announced.map(drop);
         }
         if let Some(topology) = self.parts.peer_topology.look(&sighting, Some(node)) {
-            // Requests see it with the catalog: which versions are current, and what of them is here.
+            // Requests see it with the catalog: which versions are current, and which partitions of them are here.
             self.is_dirty |= self.parts.publishing.set_topology(topology, node);
         }
         let is_new = !self.seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &view));
@@ -152,7 +152,7 @@ impl Work {
         };
         let reports = remembered.is_ok() && matches!(announced, Ok(Some(true)));
         self.act(&view, origin, node, reports);
-        // Otherwise it looks again as if it had not seen it.
+        // Otherwise the view counts as not seen, and is looked at again.
         remembered?;
         if remembers && let Err(error) = self.remember(&view) {
             // It serves all the same, and tries again when the view changes.
@@ -162,7 +162,7 @@ impl Work {
         announced.map(drop)
     }
 
-    /// Sees to it that the node is announced; whether it is.
+    /// Ensures that the node is announced; returns whether it is.
     fn announce(&mut self) -> Result<bool, ControlError> {
         let announced = self.parts.presence.announce()?;
         if announced == Announced::Newly
@@ -249,7 +249,7 @@ impl Work {
         });
     }
 
-    /// Says once of what is kept that no record accounts for.
+    /// Logs data once that is kept although no record accounts for it.
     fn note_unexplained(&self, unexplained: &BTreeSet<ReplicaKey>) {
         let known = self.parts.shared.status.lock().unexplained.clone();
         if known == *unexplained {
@@ -313,7 +313,7 @@ impl Work {
                 if shared.disk.is_behind_with_deleting() {
                     return;
                 }
-                // Without a cluster nothing is decided.
+                // Without a cluster record, nothing is decided.
                 let Some(cluster) = &view.cluster else { return };
                 let address = |peer: &NodeId| view.nodes.get(peer).map(|node| node.record.http.clone());
                 let upload = UploadSource::of(&detail.source);
@@ -338,7 +338,7 @@ impl Work {
             }
             AgentAction::Drop { store, version } => {
                 shared.note(|status| drop(status.failures.remove(&(store.clone(), version))));
-                // What it said of the version is no longer so.
+                // The former status of the version is out of date.
                 shared.change_signal.ring();
                 shared.disk.drop_version(&store, version)
             }
@@ -372,7 +372,7 @@ impl Work {
     }
 }
 
-/// Whether a store was dropped, and its data is to be kept no longer.
+/// Whether a store was dropped, and its data need not be kept any longer.
 fn is_forgotten(view: &ClusterView, store: &StoreName) -> bool {
     let mut dropped = view.dropped.values().map(|dropped| &dropped.record);
     let is_over = !view.remembered && !view.is_partial && !view.stores.contains_key(store);

@@ -1,5 +1,4 @@
-//! Metrics, as Prometheus reads them. Nothing is counted here: what others count is put into words
-//! when somebody asks.
+//! Metrics in the text format of Prometheus. Renders all counters when `/metrics` is scraped.
 
 mod processes;
 mod stores;

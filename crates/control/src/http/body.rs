@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 
 use super::error::ApiError;
 
-/// A JSON body. An empty one is that of an object without members.
+/// The counters are read while they change: later events belong to the last bucket.
 pub(super) struct JsonBody<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {

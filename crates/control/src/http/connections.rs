@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 pub(super) struct Connections {
     limit: usize,
     table: Mutex<Table>,
-    /// Told of each connection that ends.
+    /// Notified of each connection that ends.
     ended: Notify,
     evicted: Arc<AtomicU64>,
 }
@@ -39,7 +39,7 @@ struct Table {
 #[derive(Debug)]
 pub(super) struct Connection {
     connections: Arc<Connections>,
-    /// Told when the connection has to give way.
+    /// Notified when the connection has to give way.
     evicted: Arc<Notify>,
     /// Its turn while it is waiting.
     turn: Mutex<Option<u64>>,
@@ -113,7 +113,7 @@ impl Connection {
         turn.is_some_and(|turn| table.waiting.remove(&turn).is_some())
     }
 
-    /// The answer is given: the connection is waiting again, as the last of all.
+    /// The response is sent: the connection is waiting again, as the last of all.
     pub(super) fn finish(&self) {
         self.wait_in(&mut self.connections.table.lock());
     }
@@ -164,7 +164,7 @@ mod tests {
         let (first, second, third) = (enter().unwrap(), enter().unwrap(), enter().unwrap());
         assert!(first.begin() && second.begin());
         second.finish();
-        // By now the second has waited for less long than the third.
+        // By now the second has waited for less time than the third.
         assert!(enter().is_none(), "the third has not ended yet");
         assert!(now(third.evicted()).is_some() && !third.begin());
         assert!(now(first.evicted()).is_none() && now(second.evicted()).is_none());

@@ -1,9 +1,9 @@
 //! The files of versions, for other nodes: a peer that misses a replica fetches it here when the source
 //! is gone or busy.
 //!
-//! A file has its own name only when it is verified and durable, so that whatever is found under one may be
-//! sent. Names are those of the format and nothing else: no path leads anywhere but into a version. At
-//! most so many files are sent at a time; whoever comes too many asks another peer.
+//! A file has its own name only when it is verified and durable, so that any file with such a name may be sent. Names
+//! are those of the format and nothing else: no path leads anywhere but into a version. At most so many files are sent
+//! at a time; a peer beyond that asks another node.
 
 use std::fs::File;
 use std::io;
@@ -31,7 +31,7 @@ use super::error::{ApiError, ErrorResource};
 /// How many files are sent at a time: more would only compete for the disk.
 pub(crate) const FILES_AT_ONCE_MAX: usize = 8;
 
-/// How many seconds whoever came too many should wait.
+/// How many seconds a peer beyond the limit should wait.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// How much is read and sent at a time, in bytes.
@@ -130,7 +130,7 @@ pub(super) async fn send_from(
 fn open(path: &std::path::Path) -> io::Result<(File, u64)> {
     let file = File::open(path)?;
     let bytes = file.metadata()?.len();
-    // What is read once for a peer shall not push out what live traffic uses. A hint: not all kernels take it.
+    // A file that is read once for a peer must not evict pages that live traffic uses. A hint: not all kernels take it.
     let _ = fadvise(&file, 0, None, Advice::NoReuse);
     Ok((file, bytes))
 }

@@ -5,8 +5,8 @@
 //! frame    length of the key (u32) ++ length of the record (u32) ++ key ++ record
 //! ```
 //!
-//! Numbers are little-endian. Records are as the model encodes them, with a checksum of their own; whoever moves
-//! or stores frames sees to the rest.
+//! Numbers are little-endian. Records are as the model encodes them, with a checksum of their own; code that moves or
+//! stores frames protects the rest.
 
 use std::io::{self, Read, Write};
 

@@ -58,7 +58,7 @@ pub(super) struct Guard {
     buffers: BufferBudget,
 }
 
-/// What signed requests are held against.
+/// What requests are checked against.
 struct Signed {
     key: RequestKey,
     /// `host:port`, as other processes know this port.
@@ -66,7 +66,7 @@ struct Signed {
     seen: Mutex<SeenSignatures>,
 }
 
-/// Why a request is not let in.
+/// Why a request is refused.
 enum Stranger {
     /// No token, or another one; or a signature that is none of this request.
     Unproven,

@@ -216,7 +216,7 @@ impl Elsewhere {
             builder = builder.tls(tls);
         }
         let client = builder.build()?;
-        // Should two be made at a time, one of the two equal ones stays.
+        // If two are made at the same time, one of the two equal ones stays.
         Ok(self.client.get_or_init(|| client))
     }
 }

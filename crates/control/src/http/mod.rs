@@ -109,7 +109,7 @@ impl App {
         Self(Arc::new(parts))
     }
 
-    /// Does what may wait for a disk where nobody waits with it.
+    /// Runs work that may wait for a disk on a thread where waiting harms no request.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&App) -> Result<T, ControlError> + Send + 'static,
@@ -136,8 +136,8 @@ impl App {
         }
     }
 
-    /// Waits until all nodes that are there serve a store's current version. Those that do not in time are
-    /// slow, or gone: nobody waits for them for ever.
+    /// Waits until all live nodes serve a store's current version. Nodes that do not in time are slow or gone: the wait
+    /// is bounded.
     fn wait_serving(&self, name: &StoreName) -> Result<(), ControlError> {
         let late = self.operator.wait_serving(name, WAIT_TIME_MAX)?;
         if !late.is_empty() {

@@ -17,7 +17,7 @@ use crate::error::ControlError;
 use crate::now_unix_ms;
 use crate::status::{PushStatus, Seen};
 
-/// How long after its end whoever looks at a push is made to wait until nodes know of it.
+/// How long after the end of a push a request for it waits until nodes know of it.
 const NEWS_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Push a version that was built: all nodes fetch it, and it is swapped in. Answers when the push is under way.

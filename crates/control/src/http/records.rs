@@ -1,8 +1,8 @@
 //! The records of versioned stores, for backups: what this node holds of a partition and what it keeps for other
 //! nodes, page by page, and records joined with those that it holds.
 //!
-//! What is read and written here is this replica's alone: no other node is asked. Whoever makes a backup asks as
-//! many nodes as it takes to see every write that was acknowledged.
+//! Reads and writes here concern this replica alone: no other node is asked. The backup asks as many nodes as it takes
+//! to see every acknowledged write.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -170,7 +170,7 @@ pub(super) async fn merge(
         operation: ReplicaOperation::Merge { records },
     };
     replicas.request(request, move |reply| {
-        // Who asked may have gone.
+        // The caller may be gone.
         let _ = sender.send(reply);
     });
     match receiver.await {

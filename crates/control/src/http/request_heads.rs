@@ -1,8 +1,8 @@
 //! A connection that is read one request at a time, so that headers are seen as they were sent.
 //!
-//! A request with both `Content-Length` and `Transfer-Encoding` has a body that two programs may measure differently: what
-//! one takes for the rest of the body, the other takes for a request. A proxy in front would let a client smuggle
-//! requests past it. hyper drops the length without a word, so it is looked for here.
+//! A request with both `Content-Length` and `Transfer-Encoding` has a body that two programs may measure differently:
+//! what one takes for the rest of the body, the other takes for a request. A proxy in front would let a client smuggle
+//! requests past it. hyper drops the length silently, so it is checked here.
 //!
 //! A header is handed on when it is complete, and nothing behind it before its body has been read. A body without a length
 //! ends the connection ([`Framing::ends_connection`]): where it ends is not looked for.
