@@ -1,6 +1,6 @@
-//! How far a build is, for whoever watches it from another thread; and the way to stop it.
+//! How far a build is, for a thread that watches it; and the way to stop it.
 //!
-//! It holds counters only. Rates and the time that is left are up to the watcher, who has a clock.
+//! It holds counters only. Rates and the time that is left are up to the watcher, which has a clock.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -22,7 +22,7 @@ pub enum Phase {
     Done,
 }
 
-/// The counters of one build, shared between the build and those who watch it.
+/// The counters of one build, shared between the build and its watchers.
 #[derive(Debug, Default)]
 pub struct Progress {
     phase: AtomicU8,

@@ -96,7 +96,7 @@ impl Client {
         })
     }
 
-    /// A client of a node whose address the cluster has told: that may be anybody's who can write there, so that
+    /// A client of a node whose address the cluster has told: anyone who can write there may have named it, so that
     /// requests are signed with the token, which is never sent.
     pub fn of_node(port: &ControlPort) -> anyhow::Result<Self> {
         let mut client = Self::new(port)?;

@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// What a shell reports for a process ended by SIGINT.
 const EXIT_CODE_INTERRUPTED: i32 = 130;
 
-/// Whether somebody asked the program to stop.
+/// Whether the program was asked to stop.
 #[derive(Clone)]
 pub struct Interrupt(Arc<AtomicBool>);
 

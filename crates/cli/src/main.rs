@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     let output = Output::new(arguments.json, arguments.quiet);
     match run(arguments, &output) {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has seen enough: `fondaco scan … | head`.
+        // The reader of the output has seen enough: `fondaco scan … | head`.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let is_usage = error.is::<commands::WrongUsage>();

@@ -34,7 +34,7 @@ impl NamedTls {
         })
     }
 
-    /// Says who the client is.
+    /// Authenticates the client.
     pub fn authenticate(&mut self, user: Option<&str>, password: &str) -> RedisResult<()> {
         let mut command = redis::cmd("AUTH");
         user.into_iter().chain([password]).for_each(|word| {

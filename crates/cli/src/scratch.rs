@@ -1,6 +1,6 @@
 //! A directory for what a push builds, deleted afterwards, even after a kill.
 //!
-//! Each holds a file that its process has locked. Whoever makes the next one beside it deletes those
+//! Each holds a file that its process has locked. The process that makes the next one beside it deletes those
 //! whose lock is free: their process is gone and could not do it.
 
 use std::fs::{self, File, TryLockError};
@@ -27,7 +27,7 @@ impl Scratch {
             .prefix(PREFIX)
             .tempdir_in(parent)
             .with_context(|| format!("cannot make a directory in {parent:?}: choose another with --work"))?;
-        // Locked before it has its name, so that nobody finds it free.
+        // Locked before it has its name, so that no process finds it free.
         let path = directory.path().join("lock.new");
         let lock = File::create(&path).with_context(|| format!("cannot create {path:?}"))?;
         lock.try_lock().with_context(|| format!("cannot lock {path:?}"))?;
@@ -65,7 +65,7 @@ fn delete_abandoned(parent: &Path) {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
         let Ok(lock) = File::open(entry.path().join(LOCK_FILE)) else {
-            // Made a moment ago, and not locked yet; or nobody's business.
+            // Made a moment ago, and not locked yet; or none of ours.
             continue;
         };
         match lock.try_lock() {

@@ -46,7 +46,7 @@ pub struct Config {
     pub member: MemberConfig,
     /// How it speaks to others of its cluster.
     pub peers: PeerConfig,
-    /// Who may read and write what over RESP; everybody everything if empty.
+    /// The users over RESP, and their rights; if empty, every client may do everything.
     pub users: Vec<UserConfig>,
     /// The token of the control port; none if `None`.
     pub token: Option<String>,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DATA/lock                          held by the process, names its pid
-//! DATA/node.json                     who the node is, and of which cluster
+//! DATA/node.json                     the node's identity, and its cluster
 //! DATA/view.json                     the cluster as it was last seen, for a start without coordination
 //! DATA/metadata/                     the embedded coordination of a cluster of one
 //! DATA/stores/NAME/version-N/        a complete version
@@ -152,7 +152,7 @@ fn lock(root: &Path) -> Result<File, ControlError> {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut holder = String::new();
-            // For the message only: an unreadable pid still is somebody's.
+            // For the message only: an unreadable pid is still that of a process.
             let _ = file.read_to_string(&mut holder);
             return Err(ControlError::DataDirLocked {
                 path: root.to_owned(),

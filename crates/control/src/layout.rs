@@ -41,7 +41,7 @@ pub(crate) fn path(record: &RecordPath) -> Result<EntryPath, CoordinationError> 
     record.to_string().parse()
 }
 
-/// What a process looks at; whoever decides looks at reports too.
+/// What a process looks at; controllers look at reports, too.
 pub(crate) fn watched(decides: bool) -> Result<Vec<EntryPath>, CoordinationError> {
     let all = MEMBERS_LOOK_AT.into_iter().chain(decides.then_some(REPORTS));
     all.map(str::parse).collect()

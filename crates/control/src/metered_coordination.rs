@@ -8,7 +8,7 @@ use fondaco_coordination::{
     Change, Coordination, CoordinationError, Election, Entry, EntryPath, Revision, Session, Watch,
 };
 
-/// The session. It ends with the last of those who have it, as the one within would.
+/// The session. It ends with its last owner, as the one within would.
 pub(crate) struct MeteredCoordination {
     session: Arc<dyn Coordination>,
     counts: Arc<Counts>,

@@ -104,7 +104,7 @@ struct Pending {
 }
 
 impl Mirror {
-    /// Begins to look, by a thread that ends with the session. Whoever decides looks at reports too.
+    /// Begins to look, by a thread that ends with the session. Controllers look at reports, too.
     pub(crate) fn start(
         coordination: &Arc<dyn Coordination>,
         decides: bool,
@@ -115,7 +115,7 @@ impl Mirror {
         if let Some(view) = remembered {
             state.sighting.view = Arc::new(view);
             state.sighting.origin = Origin::Memory;
-            // Nobody has said since that it is so.
+            // It was not confirmed since.
             state.stale_since = Some(Instant::now());
         }
         let own = Arc::new(ChangeSignal::default());
@@ -317,7 +317,7 @@ impl Shared {
                         Err(LOST.to_owned())
                     }
                     Some(record) => apply(&mut view, &record, entry.as_ref()),
-                    // Somebody else's.
+                    // Another process's.
                     None => Ok(()),
                 },
             };

@@ -1,5 +1,5 @@
 //! What operators ask for, carried out by whichever process they ask: the model says what changes, and this
-//! writes it, under the condition that nobody else was faster. There is no need to find the leader.
+//! writes it, under the condition that no other process was faster. There is no need to find the leader.
 //!
 //! Calls wait for the coordination service, so they are made from threads that may.
 
@@ -18,7 +18,7 @@ use crate::layout;
 use crate::mirror::{Mirror, Origin, parse};
 use crate::now_unix_ms;
 
-/// How often a change is tried anew when somebody else was faster.
+/// How often a change is tried anew when another process was faster.
 pub(crate) const ATTEMPTS_MAX: u32 = 20;
 
 /// How soon reports are read again at first, by a process that does not mirror them; it doubles.
@@ -275,7 +275,7 @@ impl Operator {
         })
     }
 
-    /// Has the model decide on what there is now, and writes that; anew if somebody else was faster.
+    /// Has the model decide on what there is now, and writes that; anew if another process was faster.
     fn change(
         &self,
         paths: &[RecordPath],

@@ -3,7 +3,7 @@
 //! A process that is cut off from the service alone would answer from an old topology until nothing in it is
 //! true any more. So it asks the nodes that it knows, one after the other, and takes what is newer, part by
 //! part: what requests go by never goes back. When the service answers again, what was heard is forgotten: the
-//! service knows all that anybody can have heard.
+//! service knows all that any process can have heard.
 //!
 //! Requests go by it, and nothing else does: what is fetched, opened, dropped or decided follows from what
 //! the service said last.
@@ -21,7 +21,7 @@ use crate::change_signal::ChangeSignal;
 use crate::error::ControlError;
 use crate::mirror::Sighting;
 
-/// The topology that requests go by, from whoever knows it.
+/// The topology that requests go by, from a process that knows it.
 pub(crate) struct PeerTopology {
     access: PeerAccess,
     /// Notified when a request found the topology to be old.
@@ -38,7 +38,7 @@ pub(crate) struct PeerTopology {
 struct Silence {
     /// What the service said last, and all that was told since.
     known: Topology,
-    /// Nobody, if there is nobody to be asked.
+    /// None, if there is no process to ask.
     asking: Option<Asking>,
 }
 
@@ -88,7 +88,7 @@ impl PeerTopology {
         }
     }
 
-    /// Begins to ask whoever is known, but for this process itself.
+    /// Begins to ask the known processes, but for this one.
     fn ask(&self, known: &Topology, own: Option<NodeId>) -> Result<Option<Asking>, ControlError> {
         let others = known.nodes.iter().filter(|&(&node, _)| Some(node) != own);
         let others: Vec<String> = others.map(|(_, node)| node.resp.clone()).collect();
@@ -123,7 +123,7 @@ impl PeerTopology {
             runtime.block_on(async move {
                 loop {
                     tokio::select! {
-                        // Whoever wants to know no more drops the other end.
+                        // The receiver may have been dropped.
                         _ = &mut stopped => return,
                         changed = heard.changed() => match changed {
                             Ok(()) => change_signal.ring(),

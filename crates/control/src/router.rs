@@ -100,7 +100,7 @@ impl Work {
                 tracing::warn!(%error, "cannot announce this router: trying again");
             }
             self.publish();
-            // Nobody is slow enough to read a former catalog for long, and what it holds is little.
+            // No reader is slow enough to hold a former catalog for long, and it holds little.
             self.catalog.reap();
             shared.looks.end(look);
             shared.change_signal.wait(seen, TICK);
@@ -118,7 +118,7 @@ impl Work {
             reason: error.to_string(),
         })?;
         match self.coordination.create_ephemeral(&path, &bytes) {
-            // Nobody else has its identity, which is as young as the process.
+            // No other process has its identity, which is as young as the process.
             Ok(_) | Err(CoordinationError::Conflict { .. }) => {
                 self.announced = Some(session.generation);
                 Ok(())

@@ -104,7 +104,7 @@ impl Running {
         // Stopping waits for threads, which an event loop must not.
         let stopping = std::thread::Builder::new().name("stop".into()).spawn(move || {
             self.stop();
-            // Nobody waits any more if the future was dropped.
+            // Nothing waits any more if the future was dropped.
             let _ = sender.send(());
         });
         match stopping {
@@ -115,7 +115,7 @@ impl Running {
     }
 
     pub(crate) fn stop(self) {
-        // The server may have ended by itself; then nobody listens.
+        // The server may have ended by itself; then nothing listens.
         let _ = self.ended.send(true);
         if self.http.join().is_err() {
             tracing::error!("the control thread ended by a panic");
@@ -132,7 +132,7 @@ impl Running {
         if let Some(resp) = self.resp {
             resp.shutdown();
         }
-        // Nobody asks any more.
+        // No request comes any more.
         if let Some(replicas) = replicas {
             replicas.close();
         }

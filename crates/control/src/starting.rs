@@ -418,7 +418,7 @@ impl ZooKeeperConfig {
     pub(crate) fn connect(&self) -> Result<Arc<dyn Coordination>, ControlError> {
         let mut settings = ZooKeeperSettings::new(&self.connect, &self.root);
         settings.session_timeout_ms = self.session_timeout.as_millis() as u64;
-        // Whoever asks an operator's question waits no longer than a lost session takes.
+        // An operator's request waits no longer than a lost session takes.
         settings.call_timeout_ms = settings.session_timeout_ms;
         settings.digest.clone_from(&self.auth);
         Ok(Arc::new(ZooKeeperCoordination::connect(settings)?))

@@ -1,4 +1,4 @@
-//! TLS as a configuration asks for it: with what a process serves, and whom of its peers it trusts.
+//! TLS as a configuration asks for it: the certificate of a process, and the authorities that it trusts.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! A file system may forget a new name, a rename or a deletion until the directory that it is in was synced, however
 //! durable the file itself is. Each function here makes one change and syncs the directories whose entries it changed,
-//! before it returns. What is in a file is synced by whoever writes it; only [`replace_file`] writes one.
+//! before it returns. What is in a file is synced by its writer; only [`replace_file`] writes one.
 //!
 //! A missing file or directory is an error only where that is said.
 
@@ -77,7 +77,7 @@ pub fn replace_file(path: &Path, new: &Path, bytes: &[u8]) -> io::Result<()> {
     };
     let written = write().and_then(|()| rename(new, path));
     if written.is_err() {
-        // It is in nobody's way, and the first error says more than a second one would.
+        // It is in no way, and the first error says more than a second one would.
         let _ = fs::remove_file(new);
     }
     written

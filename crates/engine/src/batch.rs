@@ -17,7 +17,7 @@ pub struct WriteBatch {
 }
 
 /// A key and its value, one behind the other in a buffer of their own. Engines keep it in memory as it is, for long, and
-/// those that have it alone count nobody who shares it.
+/// those that have it alone need not count who shares it.
 #[derive(Clone, Debug)]
 pub struct Pair {
     bytes: Bytes,

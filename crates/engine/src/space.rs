@@ -85,7 +85,7 @@ impl Space {
         self.was_scarce = scarce.unwrap_or(self.was_scarce);
     }
 
-    /// A batch was not made: the disk was full, or somebody allows no more of it.
+    /// A batch was not made: the disk was full, or no more of it is allowed.
     pub(crate) fn was_full(&mut self) {
         self.was_scarce = true;
     }

@@ -44,15 +44,15 @@ impl Synced {
         if *synced < needed {
             let covered = self.written.load(Ordering::Acquire);
             sync()?;
-            // Somebody else may have been told of what this was not.
+            // Another caller may have been told of the failure.
             self.check(dir)?;
             *synced = covered;
         }
         Ok(())
     }
 
-    /// Puts a part of what was written on the disk, while nobody else syncs: of those who have a file open together the
-    /// kernel tells one that it could not write to it, and who syncs next would promise what is not so.
+    /// Puts a part of what was written on the disk, while no other thread syncs: of those that have a file open together the
+    /// kernel tells one that it could not write to it, and the next sync would succeed wrongly.
     pub(crate) fn sync_part(&self, dir: &Path, sync: impl FnOnce() -> io::Result<()>) -> Result<(), EngineError> {
         let _synced = self.synced.lock();
         self.check(dir)?;

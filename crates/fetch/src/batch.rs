@@ -136,7 +136,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// It looked as if files need no copies, and so nobody asked whether copies fit.
+    /// It looked as if files need no copies, and so it was not asked whether copies fit.
     fn reserve_copies(&self) -> Result<(), FetchError> {
         let mut reservation = self.for_copies.lock();
         if reservation.is_none() {

@@ -18,7 +18,7 @@ const BEGIN_WRITE_BACK_BYTES: u64 = 512 << 10;
 /// How much is written before it is made durable, so that the end does not wait for gigabytes.
 const WRITE_BACK_BYTES: u64 = 32 << 20;
 
-/// Where the bytes of a copy came from: who is to blame if they are wrong.
+/// Where the bytes of a copy came from: the source to blame if they are wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// There are none yet.

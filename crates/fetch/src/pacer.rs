@@ -2,7 +2,7 @@
 //! what reads took with what they take while it runs.
 //!
 //! All fetches of a process pause at the same moments, so that none is taken for the quiet of another. Where
-//! nobody reads, nothing pauses.
+//! there are no reads, nothing pauses.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Files that need not be copied: linked, if they were given away for that, or cloned, where the file system
 //! can.
 //!
-//! A link is the same file under another name: whoever changes one changes the other. So a file is linked only
-//! if nobody will: its directory says that it was given away ([`GIVEN_AWAY_FILE`], which `fondaco push` puts
+//! A link is the same file under another name: changing one changes the other. So a file is linked only
+//! if neither will change: its directory says that it was given away ([`GIVEN_AWAY_FILE`], which `fondaco push` puts
 //! into the directory that it makes and deletes), it belongs to the user of this process, as the statement
 //! does, and has no other name, as it has when another node was here before. A clone (`FICLONE`, on XFS and
 //! Btrfs) shares only space: a change of one is not seen in the other, so any file may be cloned. Everything
@@ -48,7 +48,7 @@ fn link(from: &Path, to: &Path) -> io::Result<bool> {
         // Another file system, too many links, a protected file: a copy says what is wrong.
         return Ok(false);
     }
-    // Another node may have linked it, or somebody replaced it, at the same moment.
+    // Another node may have linked it, or an operator replaced it, at the same moment.
     let linked = fs::symlink_metadata(to)?;
     let is_alone = linked.ino() == found.ino() && linked.nlink() == 2;
     if !is_alone {

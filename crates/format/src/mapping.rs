@@ -75,7 +75,7 @@ impl Mapping {
                 });
             }
         };
-        // Each look-up reads exactly what it needs: readahead would fill memory with what nobody asked for.
+        // Each look-up reads exactly what it needs: readahead would fill memory with what was not asked for.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
         // SAFETY: the files of a version are never written after they are complete, as the type's
         // documentation says; a changed byte would be caught by a checksum.
@@ -212,11 +212,11 @@ fn unseen(units: usize) -> Box<[AtomicU16]> {
 
 impl Drop for Mapping {
     /// Takes the pages out of the process step by step: to unmap gigabytes at once is one long system
-    /// call, and many kernels let nobody else run on that processor until it ends.
+    /// call, and many kernels let no other thread run on that processor until it ends.
     fn drop(&mut self) {
         for start in (0..self.map.len()).step_by(UNMAP_STEP_BYTES) {
             let bytes = UNMAP_STEP_BYTES.min(self.map.len() - start);
-            // SAFETY: nobody borrows the mapping any more, and a page that is touched again would be
+            // SAFETY: nothing borrows the mapping any more, and a page that is touched again would be
             // read from the file again: the mapping is private and never written.
             let _ = unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, bytes) };
         }

@@ -1,4 +1,4 @@
-//! Who may connect, and which stores each may read and write.
+//! The users, and which stores each may read and write.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use fondaco_resp::glob_matches;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// The users of a node. Without any, whoever can connect may read and write everything.
+/// The users of a node. Without any, every client may read and write everything.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     users: Vec<User>,
@@ -25,7 +25,7 @@ pub struct User {
     pub password: PasswordDigest,
     /// Patterns of the names of the stores that the user may read, as in `KEYS`; `*` is all.
     pub stores: Vec<String>,
-    /// Patterns of the names of the stores that the user may write, which those may read too who write.
+    /// Patterns of the names of the stores that the user may write, which the user may read, too.
     pub writes: Vec<String>,
     /// Whether the user may change settings and drop other clients.
     pub admin: bool,
@@ -90,12 +90,12 @@ impl FromStr for PasswordDigest {
 }
 
 impl Access {
-    /// Access for these users only; for everybody if there are none.
+    /// Access for these users only; for every client if there are none.
     pub fn new(users: Vec<User>) -> Self {
         Self { users }
     }
 
-    /// Whether nobody needs to authenticate.
+    /// Whether clients need not authenticate.
     pub fn is_open(&self) -> bool {
         self.users.is_empty()
     }
@@ -146,7 +146,7 @@ impl User {
         is_named(store, &self.stores) || self.may_write(store)
     }
 
-    /// Whether the user may write a store. What is written can be read by who writes it: `SET` with `GET`,
+    /// Whether the user may write a store. A writer can read what it writes: `SET` with `GET`,
     /// `APPEND` and their kin tell of what was there.
     pub fn may_write(&self, store: &StoreName) -> bool {
         is_named(store, &self.writes)

@@ -2,8 +2,8 @@
 //! that are pinned to them; and the cluster that it is in.
 //!
 //! A [`Catalog`] is immutable. A swap puts a new one in place of the old by one pointer store
-//! ([`SharedCatalog::publish`]); whoever has loaded the old one finishes on it. Readers take no lock
-//! and wait for nobody.
+//! ([`SharedCatalog::publish`]); a thread that has loaded the old one finishes on it. Readers take no lock
+//! and never wait.
 //!
 //! What a catalog no longer names is not freed by the last reader, which may be an event loop, but
 //! when [`SharedCatalog::reap`] is called: unmapping many gigabytes takes a while.
@@ -79,7 +79,7 @@ pub struct ServingStore {
     pub others: Vec<(VersionNumber, Arc<Version>)>,
 }
 
-/// A store that clients write: what those who read and write it need to know.
+/// A store that clients write: what reading and writing it needs.
 #[derive(Debug)]
 pub(crate) struct VersionedStore {
     pub(crate) name: StoreName,
@@ -336,7 +336,7 @@ impl Serving {
 /// The catalog of a node: one pointer, read by all event loops, replaced whole.
 pub struct SharedCatalog {
     current: ArcSwap<Catalog>,
-    /// The cluster in the current catalog, for those who wait for another one.
+    /// The cluster in the current catalog, to be watched.
     topology: watch::Sender<Option<Arc<Topology>>>,
     topology_wanted: Arc<Notify>,
     /// Former catalogs that readers may still hold.

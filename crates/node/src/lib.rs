@@ -4,7 +4,7 @@
 //! - `server`: the event loops, one a core, and the commands;
 //! - [`Membership`]: the cluster that the node is in, published with the catalog;
 //! - `forward`: keys that other nodes have, and the hot ones that a router keeps;
-//! - `cold`: reads from the disk that must not delay anybody else;
+//! - `cold`: reads from the disk, which must not delay other clients;
 //! - [`Settings`] that may change while it runs, and [`NodeMetrics`].
 //!
 //! It decides nothing: which stores exist and which version is current is the business of the control

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::access::User;
 
-/// The cluster, and who this process is in it.
+/// The cluster, and the part of this process in it.
 #[derive(Debug)]
 pub struct Membership {
     topology: Arc<Topology>,
@@ -39,7 +39,7 @@ pub struct Description {
     pub json: String,
 }
 
-/// Who a process is in a cluster.
+/// The part that a process has in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Member {
     /// A node, which holds partitions.
@@ -65,7 +65,7 @@ impl Membership {
         &self.topology
     }
 
-    /// Who this process is.
+    /// The part of this process.
     pub fn member(&self) -> &Member {
         &self.member
     }

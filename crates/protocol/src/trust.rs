@@ -2,7 +2,7 @@
 //!
 //! The certificate that `openssl req -x509` makes is that of an authority, and servers show it as their own. The usual
 //! verifier refuses that. Here a certificate that is exactly one of those in the file is accepted too, if it is valid
-//! now and for the name of the server, as curl and the clients of Redis do. Whoever named it trusts it: there is no
+//! now and for the name of the server, as curl and the clients of Redis do. The user who named it trusts it: there is no
 //! chain to check.
 
 use std::sync::Arc;

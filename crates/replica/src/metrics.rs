@@ -23,7 +23,7 @@ pub enum ReplicaCounter {
     Syncs,
     /// Requests refused because too much was queued.
     Overloads,
-    /// Requests refused because a routing table was too old for them, be it that of who asked or this node's.
+    /// Requests refused because a routing table was too old for them, be it the coordinator's or this node's.
     OldTables,
     /// Requests refused since what was held is lost, and is not here again.
     Behind,

@@ -124,7 +124,7 @@ impl fmt::Debug for Engines {
 pub struct ReplicaView {
     /// The node that they are of.
     pub node: NodeId,
-    /// Who holds which partition, and who is to.
+    /// The holders of each partition, and the next ones.
     pub table: Arc<RoutingTable>,
     /// All nodes, and whether each is there.
     pub nodes: BTreeMap<NodeId, bool>,

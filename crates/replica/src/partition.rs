@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fondaco_model::versioned::HashTree;
 use fondaco_model::{NodeId, PartitionId};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::membership::catching_up::Compared;
 
@@ -239,7 +239,7 @@ impl Partition {
     /// A stored record was found damaged, which the tree, or the one that is made, does not count. Whether that was not
     /// known.
     pub(crate) fn note_damaged(&self, hash: u64, digest: u64) -> bool {
-        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut damaged = self.damaged.lock();
         if damaged.len() >= DAMAGED_MAX && !damaged.contains(&(hash, digest)) {
             damaged.clear();
         }
@@ -248,12 +248,12 @@ impl Partition {
 
     /// How many records were found damaged, and are not replaced yet: at least, where there are many.
     pub(crate) fn damaged(&self) -> usize {
-        self.damaged.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.damaged.lock().len()
     }
 
     /// What was damaged under a key is replaced: whatever is found damaged there from now on is something else.
     pub(crate) fn replaced_damaged(&self, hash: u64) {
-        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut damaged = self.damaged.lock();
         damaged.retain(|(of, _)| *of != hash);
     }
 
@@ -264,12 +264,12 @@ impl Partition {
 
     /// Another node asks what is in it, to compare it with its own.
     pub(crate) fn is_asked(&self, now: Instant) {
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        *self.asked.lock() = Some(now);
     }
 
     /// Whether another node has asked so within a time until now.
     pub(crate) fn was_asked_within(&self, time: Duration, now: Instant) -> bool {
-        let asked = *self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = *self.asked.lock();
         asked.is_some_and(|asked| now.saturating_duration_since(asked) < time)
     }
 
@@ -321,11 +321,11 @@ impl Partition {
     }
 
     fn tree(&self) -> MutexGuard<'_, Tree> {
-        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tree.lock()
     }
 
     fn exchanges(&self) -> MutexGuard<'_, Exchanges> {
-        self.exchanges.lock().unwrap_or_else(PoisonError::into_inner)
+        self.exchanges.lock()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use arc_swap::{ArcSwap, Guard};
@@ -11,6 +11,7 @@ use fondaco_engine::KeyMemory;
 use fondaco_model::versioned::HashTree;
 use fondaco_model::{NodeId, PartitionSet};
 use fondaco_protocol::replica::{LocalReplica, OnReply, ReplicaReply, ReplicaRequest};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::anti_entropy::{reconciling, tombstone_collection, tree_builder};
 use crate::background::Background;
@@ -103,7 +104,7 @@ impl Replicas {
         })
     }
 
-    /// The same without threads: who drives it commits, reads and does the chores.
+    /// The same without threads: the driver commits, reads and does the chores.
     pub(crate) fn without_threads(
         host: Arc<dyn Host>,
         engines: &Engines,
@@ -264,7 +265,7 @@ impl Replicas {
     }
 
     fn threads(&self) -> MutexGuard<'_, Option<Threads>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+        self.threads.lock()
     }
 }
 

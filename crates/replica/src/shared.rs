@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -14,6 +14,7 @@ use fondaco_protocol::replica::{
     KeyRecord, Known, KnownKey, OnReply, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaOperation, ReplicaReply,
     ReplicaRequest,
 };
+use parking_lot::Mutex;
 
 use crate::error::ReplicasError;
 use crate::hints::book::HintBook;
@@ -317,7 +318,7 @@ impl Shared {
 
     /// Does something between two groups of a shard. Not at all, if the shard has ended.
     pub(crate) fn between(&self, shard: usize, action: impl FnOnce() + Send + 'static) {
-        // Whoever waits for it sees that it was dropped.
+        // Its waiter sees that it was dropped.
         drop(self.shards[shard].push_always(Work::Between(Box::new(action)), 0));
     }
 
@@ -340,7 +341,7 @@ impl Shared {
         }
     }
 
-    /// A request about a store, of the background: it goes by no table, for nobody counts who answers it.
+    /// A request about a store, of the background: it goes by no table, since answers to it are not counted.
     pub(crate) fn background(&self, store: &HeldStore, operation: ReplicaOperation) -> ReplicaRequest {
         ReplicaRequest {
             store_id: store.id,
@@ -353,16 +354,13 @@ impl Shared {
 
     /// Lets partitions be compared with a node soon, as with one that came back.
     pub(crate) fn compare_with(&self, node: NodeId) {
-        self.returned
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(node);
+        self.returned.lock().insert(node);
         self.exchanging.wake();
     }
 
     /// Takes the nodes that came back since it was asked last.
     pub(crate) fn take_returned(&self) -> BTreeSet<NodeId> {
-        std::mem::take(&mut self.returned.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.returned.lock())
     }
 }
 
@@ -373,7 +371,7 @@ fn value_bytes(update: &Update) -> usize {
     }
 }
 
-/// The error of who asks for too much at once.
+/// The error for too much at once.
 pub(crate) fn overloaded(message: String) -> ReplicaError {
     ReplicaError::new(ReplicaErrorCode::Overloaded, message)
 }

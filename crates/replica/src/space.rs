@@ -4,8 +4,10 @@
 //! are refused while the disk is full, and go on by themselves when it is not. Reads and what frees space are never
 //! refused.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::host::Host;
 
@@ -38,7 +40,7 @@ impl Space {
     ///
     /// [pending]: fondaco_engine::Engine::pending_disk_bytes
     pub(crate) fn check(&self, pending: impl FnOnce() -> u64) -> Result<(), String> {
-        let mut had_enough = self.had_enough.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut had_enough = self.had_enough.lock();
         if had_enough.is_some_and(|when| self.host.now() - when < LOOK_AGAIN) {
             return Ok(());
         }

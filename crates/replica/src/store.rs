@@ -102,7 +102,7 @@ impl Holding {
         count.map_or(PartitionId::new(0), |count| partition_of(count, store, key))
     }
 
-    /// Where a key of a store is, for a command of who goes by the table of an epoch.
+    /// Where a key of a store is, for a command of a coordinator that goes by the table of an epoch.
     ///
     /// # Errors
     /// `NOTHERE`, `OLDTABLE`, `BEHIND`, or `BADKEY`.
@@ -140,14 +140,14 @@ impl Holding {
         ReplicaError::new(ReplicaErrorCode::Behind, text)
     }
 
-    /// Whether who asks may take this node for an owner of a partition, by a table that it has not heard of, and it has
+    /// Whether the coordinator may take this node for an owner of a partition, by a table that it has not heard of, and it has
     /// not got what owners have: it was about to be one, and has lost it since.
     fn is_yet_to_own(&self, store: &HeldStore, partition: &Partition, epoch: Option<NonZeroU64>) -> bool {
         let known = self.cluster.as_ref().map_or(0, |cluster| cluster.table.epoch());
         epoch.is_some_and(|epoch| epoch.get() > known) && !self.is_synchronised(store, partition)
     }
 
-    /// Lets a command of who goes by the table of an epoch be done for a partition.
+    /// Admits a command for a partition, of a coordinator that goes by the table of an epoch.
     ///
     /// # Errors
     /// `OLDTABLE`; `OVERLOADED` where a comparison would miss writes that were let in by an earlier table, and are
@@ -265,7 +265,7 @@ impl Holding {
         })
     }
 
-    /// Whether a partition is to be compared before anything else: somebody waits for it.
+    /// Whether a partition is to be compared before anything else: a plan waits for it.
     pub(crate) fn is_waited_for(&self, store: &HeldStore, partition: &Partition) -> bool {
         partition.is_behind() || !self.is_synchronised(store, partition)
     }
@@ -359,7 +359,7 @@ pub(crate) fn partition_of(count: PartitionCount, store: &StoreName, key: &[u8])
     count.partition_of(slot_of_key(store, key))
 }
 
-/// The error of who is asked for a partition that it does not hold.
+/// The error for a partition that this node does not hold.
 pub(crate) fn not_here(store: &StoreName, id: PartitionId) -> ReplicaError {
     ReplicaError::new(
         ReplicaErrorCode::NotHere,
@@ -367,7 +367,7 @@ pub(crate) fn not_here(store: &StoreName, id: PartitionId) -> ReplicaError {
     )
 }
 
-/// The error of who is asked for a store that was dropped.
+/// The error for a store that was dropped.
 pub(crate) fn gone(store: &StoreName) -> ReplicaError {
     ReplicaError::new(
         ReplicaErrorCode::NoStore,

@@ -7,10 +7,12 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::error::ReplicasError;
 use crate::host::Host;
@@ -116,20 +118,17 @@ impl Signal {
         let mut state = self.lock();
         while !state.is_ready {
             let left = state.wakes_at.map(|at| at.saturating_duration_since(self.host.now()));
-            state = match left {
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            match left {
+                None => self.changed.wait(&mut state),
                 Some(Duration::ZERO) => return,
-                Some(left) => {
-                    let waited = self.changed.wait_timeout(state, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+                Some(left) => _ = self.changed.wait_for(&mut state, left),
+            }
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Flags and a time: whole, whichever thread panicked.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -71,7 +71,7 @@ impl Arguments {
         self.source(buffer).get(place.start as usize..place.end as usize)
     }
 
-    /// The same, if it [lies in the buffer](Self::lie_in_buffer): for who keeps it beyond the next request.
+    /// The same, if it [lies in the buffer](Self::lie_in_buffer): to be kept beyond the next request.
     #[inline]
     pub fn get_in_buffer<'b>(&self, index: usize, buffer: &'b [u8]) -> Option<&'b [u8]> {
         let place = self.places.get(index).filter(|_| !self.in_unquoted)?;

@@ -124,7 +124,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// The head of what nobody asked for: `length` elements follow. In version 2, an array.
+    /// The head of a push message, which answers no request: `length` elements follow. In version 2, an array.
     pub fn push(&mut self, length: usize) {
         match self.version {
             Protocol::Resp2 => self.length(b'*', length),

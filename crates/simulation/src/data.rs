@@ -16,7 +16,7 @@ pub(crate) fn checksum(build: u64) -> String {
 
 /// The build that a manifest is of.
 pub(crate) fn build_of(checksum: &str) -> u64 {
-    // Nobody but `checksum` writes them.
+    // Only `checksum` writes them.
     let number = checksum.strip_prefix("build-").and_then(|number| number.parse().ok());
     number.unwrap_or(0)
 }
@@ -31,7 +31,7 @@ pub(crate) struct Sources {
 #[derive(Debug, Clone)]
 struct Source {
     build: u64,
-    /// What lies there now: another build, if somebody has changed the directory.
+    /// What lies there now: another build, if the directory was changed.
     found: u64,
     gone_until_ms: u64,
 }
@@ -60,7 +60,7 @@ impl Sources {
         }
     }
 
-    /// Changes what lies at a place, as somebody does who builds into a directory twice.
+    /// Changes what lies at a place, as building into a directory twice does.
     pub(crate) fn change(&mut self, pick: usize) {
         self.last_build += 1;
         let build = self.last_build;
@@ -100,7 +100,7 @@ impl Sources {
 pub(crate) struct Disk {
     /// Each version of which there is something.
     pub(crate) versions: BTreeMap<ReplicaKey, DiskVersion>,
-    /// Who it is in which cluster.
+    /// Its identity, and its cluster.
     pub(crate) cluster: Option<Identity>,
     pub(crate) id: Option<NodeId>,
     /// What it saw last of the cluster.

@@ -121,7 +121,7 @@ impl World {
             };
             return self.tell(process, life, connection, welcome);
         }
-        // Whoever has no session any more is not answered, and notices when it connects again.
+        // A process without a session is not answered, and notices when it connects again.
         let Some(session) = session.filter(|&session| self.service.heard(session, connection, now_ms)) else {
             return;
         };
@@ -173,7 +173,7 @@ impl World {
         Message::Snapshot { number, all, view }
     }
 
-    /// Arranges that those who watch are told what has changed since they were told last.
+    /// Arranges that watchers are told what has changed since they were told last.
     pub(crate) fn arrange_notifications(&mut self) {
         for session in std::mem::take(&mut self.service.to_tell) {
             let soon_ms = self.rng.u64(0..5);
@@ -322,7 +322,7 @@ impl World {
         self.look(process);
     }
 
-    /// On a new connection nobody knows what became of the last writes on the old one; and with a new
+    /// On a new connection it is not known what became of the last writes on the old one; and with a new
     /// session, all that the former one had is gone.
     fn connection_began(&mut self, process: usize, is_new: bool) {
         match &mut self.processes[process].role {

@@ -136,7 +136,7 @@ impl World {
         }
     }
 
-    /// Who holds what of a version, by the node's number, and whether the node has lost its disk lately.
+    /// What each node holds of a version, by its number, and whether the node has lost its disk lately.
     fn holders(&self, name: &StoreName, version: VersionNumber, build: u64) -> BTreeMap<u32, (PartitionSet, bool)> {
         let mut holders = BTreeMap::new();
         let key = (name.clone(), version);

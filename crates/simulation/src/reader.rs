@@ -236,7 +236,7 @@ impl World {
         }
     }
 
-    /// Sends a question to a node. That nobody is there is learnt soon, if the line is not cut.
+    /// Sends a question to a node. That the process is down is learnt soon, if the line is not cut.
     fn ask(&mut self, to: Option<usize>, question: Question) {
         let Some(to) = to else { return };
         if !self.processes[to].up {

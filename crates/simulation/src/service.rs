@@ -22,11 +22,11 @@ pub struct CoordinationCounts {
     pub reads: u64,
     /// Entries written and deleted, also by the end of their session.
     pub writes: u64,
-    /// Changes refused, since somebody else was faster.
+    /// Changes refused, since another process was faster.
     pub conflicts: u64,
     /// Watches set: one for each prefix that a session watches, and one for each candidate that waits.
     pub watches: u64,
-    /// Changes of which watches told somebody.
+    /// Changes that watches reported.
     pub notifications: u64,
     /// Sessions begun.
     pub sessions: u64,
@@ -126,7 +126,7 @@ impl Service {
         })
     }
 
-    /// Ends the sessions of which nothing was heard for too long. Returns who leads now, if that changed.
+    /// Ends the sessions of which nothing was heard for too long. Returns the new leader, if that changed.
     pub(crate) fn expire(&mut self, now_ms: u64) -> Option<u64> {
         let leader = self.candidates.first().copied();
         let expired = self
@@ -237,7 +237,7 @@ impl Service {
         self.read(&paths)
     }
 
-    /// Everything as a view, shared by all who ask for the same.
+    /// Everything as a view, shared by all that ask for the same.
     pub(crate) fn snapshot(&mut self, reports: bool) -> Arc<ClusterView> {
         let slot = usize::from(reports);
         if let Some((revision, view)) = &self.snapshots[slot]

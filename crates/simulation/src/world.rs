@@ -1,4 +1,4 @@
-//! The world: time, everybody in it, and who is concerned by what happens.
+//! The world: time, its processes, and which of them an event concerns.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::record::Value;
 use crate::scenario::{Flaw, Scenario};
 use crate::service::{CoordinationCounts, Service};
 
-/// How often everybody looks, whether or not anything has happened, in milliseconds.
+/// How often each process looks, whether or not anything has happened, in milliseconds.
 const TICK_MS: u64 = 1_000;
 
 /// How long what was asked for in the busy time may still be on its way, in milliseconds.
@@ -364,7 +364,7 @@ impl World {
         }
     }
 
-    /// Notes what happens, if anybody wants to know.
+    /// Notes what happens, if a trace is wanted.
     pub(crate) fn note(&mut self, what: impl FnOnce() -> String) {
         if self.traced {
             if self.notes.len() == NOTES_MAX {

@@ -51,7 +51,7 @@ pub struct S3Options {
 pub struct HdfsOptions {
     /// The folder with `core-site.xml` and `hdfs-site.xml`: name services, Kerberos, encryption.
     pub configuration_dir: Option<String>,
-    /// Who to be, where there is no Kerberos.
+    /// The user name, where there is no Kerberos.
     pub user: Option<String>,
 }
 
@@ -110,7 +110,7 @@ impl S3Options {
         if let Some(path_style) = self.path_style {
             builder = builder.with_virtual_hosted_style_request(!path_style);
         }
-        // Who writes http:// means it.
+        // An explicit http:// is meant.
         let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
         let is_plain = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
         let client = ClientOptions::new()
@@ -125,7 +125,7 @@ impl S3Options {
 /// How often a name node is asked, or those of a name service in turn, when none answers: some 10 seconds.
 const HDFS_ATTEMPTS_MAX: &str = "5";
 
-/// Hiccups are bridged here; longer outages are the business of the caller, who may know another source.
+/// Hiccups are bridged here; longer outages are the business of the caller, which may know another source.
 fn retries() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {

@@ -71,7 +71,7 @@ impl Request {
                     seconds: ANSWER_SECONDS_MAX,
                 }),
             };
-            // Nobody waits any more: then nobody wants it.
+            // The caller waits no more: then it is not wanted.
             let _ = sender.send(result);
         });
         Ok(Pending {

@@ -2,7 +2,7 @@
 //!
 //! A thread opens the next file and divides it into *pieces* (row groups, blocks, lines), which
 //! whichever thread is free turns into rows: so one large file keeps all cores busy just as many
-//! small ones do. What a row is does not depend on who reads it: it is known by its file and its
+//! small ones do. What a row is does not depend on the thread that reads it: it is known by its file and its
 //! number, and nothing else decides about order.
 
 mod array;
@@ -138,7 +138,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Leaves a piece to whoever is free, or, if there is enough to do, reads it here.
+    /// Leaves a piece to a thread that is free, or, if there is enough to do, reads it here.
     fn hand_over(&self, piece: Piece, sink: &mut RowSink<'_>) -> Result<(), BuildError> {
         sink.progress().check()?;
         match self.queue.offer(piece) {

@@ -21,7 +21,7 @@ pub fn nodes(options: &NodesOptions, output: &Output) -> anyhow::Result<()> {
     output.result(&list, |list| text(&list.nodes))
 }
 
-/// The nodes as a table. Columns that are the same for all, because nobody uses them, are left out.
+/// The nodes as a table. Columns that are the same for all, because they are not in use, are left out.
 pub fn text(nodes: &[ClusterNode]) -> String {
     if nodes.is_empty() {
         return "no nodes yet: the leading controller gives a number to each that it finds\n".to_owned();

@@ -203,7 +203,7 @@ pub fn push(options: PushOptions, output: &Output) -> anyhow::Result<()> {
         .and_then(|()| bring(&client, name, &location.to_string(), options.upload, &interrupt, output));
     let pushed = match pushed {
         Ok(pushed) => pushed,
-        // Who stopped it does not want it.
+        // The user who stopped it does not want it.
         Err(error) if interrupt.is_asked() => {
             if let (true, Some(dir)) = (options.upload, location.local_path()) {
                 upload::give_up(&client, name, dir);

@@ -33,7 +33,7 @@ pub struct StatusOptions {
 struct Status {
     /// The process that answers.
     process: NodeStatus,
-    /// The cluster; null as long as nobody has made it.
+    /// The cluster; null before it is made.
     cluster: Option<ClusterResource>,
     stores: Vec<StoreResource>,
 }
@@ -215,7 +215,7 @@ fn store_row(store: &StoreResource, nodes: &[ClusterNode]) -> Vec<String> {
     vec![store.name.clone(), version, ready, late.join(", "), push]
 }
 
-/// On how many nodes a version is ready, of those that should have it. Who is absent says nothing of itself.
+/// On how many nodes a version is ready, of those that should have it. An absent node reports nothing.
 fn ready_text(store: &StoreResource, version: &VersionResource, nodes: &[ClusterNode]) -> String {
     let is_ready = |state| matches!(state, ReplicaStateName::Ready | ReplicaStateName::Serving);
     let ready = version.nodes.iter().filter(|node| is_ready(node.state)).count();

@@ -169,3 +169,17 @@ fn crates_use_what_the_arrows_of_the_architecture_say() {
         }
     }
 }
+
+#[test]
+fn files_that_the_architecture_names_exist() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let text = document("ARCHITECTURE.md");
+    let named = text.split('`').skip(1).step_by(2);
+    let named: Vec<&str> = named
+        .filter(|name| name.contains("/src/") && !name.contains('*'))
+        .collect();
+    assert!(named.len() > 80);
+    for name in named {
+        assert!(crates.join(name).exists(), "{name}");
+    }
+}

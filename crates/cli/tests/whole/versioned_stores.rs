@@ -118,7 +118,7 @@ fn a_user_writes_only_the_stores_that_are_its_own_and_a_quota_holds_writers_back
     assert_eq!(code(reader.set::<_, _, ()>("other:1", "x")), "NOPERM");
     assert_eq!(code(reader.incr::<_, _, i64>("other:1", 1)), "NOPERM");
     let hint = redis::cmd("FONDACO.RMERGE")
-        .arg(&["1", "1000", "0", "other", "1", "x"])
+        .arg(&["v1;timeout=1000", "1", "other", "1", "x"])
         .query::<Value>(&mut reader);
     assert_eq!(code(hint), "NOPERM");
     assert_eq!(reader.get::<_, Option<String>>("other:1"), Ok(None));

@@ -70,7 +70,7 @@ counts! {
     repairs_failed,
     /// Hints stored for replicas that did not take a write.
     hints,
-    /// Replicas that did not take a write, and for which nobody could be found to keep a hint.
+    /// Replicas that did not take a write, and for which no node could be found to keep a hint.
     hints_failed,
     /// Operations that were answered, and whose repairs or hints were not waited for, since too many others were.
     abandoned,

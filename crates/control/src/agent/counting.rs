@@ -42,11 +42,11 @@ enum State {
     /// The count could not be read, and the replicas count anew.
     Anew,
     /// The count is known.
-    MeteredCoordination(MeteredCoordination),
+    Counted(Counted),
 }
 
 #[derive(Clone, Copy)]
-struct MeteredCoordination {
+struct Counted {
     node: NodeId,
     at: Instant,
     /// How many groups of writes there had been.
@@ -69,9 +69,7 @@ impl Counting {
     pub(super) fn look(&mut self, node: NodeId, is_service_there: bool) -> bool {
         let is_due = match &self.state {
             State::Unknown | State::Anew => true,
-            State::MeteredCoordination(metered_coordination) => {
-                metered_coordination.at.elapsed() >= self.period && self.has_written(metered_coordination)
-            }
+            State::Counted(counted) => counted.at.elapsed() >= self.period && self.has_written(counted),
         };
         if is_service_there
             && is_due
@@ -91,17 +89,17 @@ impl Counting {
 
     /// Counts a last time before an orderly stop: earlier copies of the directory are then older.
     pub(super) fn end(&mut self) {
-        if let State::MeteredCoordination(metered_coordination) = self.state
-            && self.has_written(&metered_coordination)
+        if let State::Counted(counted) = self.state
+            && self.has_written(&counted)
             && self.coordination.session().state == SessionState::Connected
-            && let Err(error) = self.count(metered_coordination.node)
+            && let Err(error) = self.count(counted.node)
         {
             tracing::warn!(%error, "cannot count how far the data directory is: a recent copy of it may be taken for it");
         }
     }
 
-    fn has_written(&self, metered_coordination: &MeteredCoordination) -> bool {
-        self.commits() != metered_coordination.commits
+    fn has_written(&self, counted: &Counted) -> bool {
+        self.commits() != counted.commits
     }
 
     fn commits(&self) -> u64 {
@@ -128,7 +126,7 @@ impl Counting {
         let bytes = serde_json::to_vec(&CountRecord { count }).map_err(|error| invalid(path.as_str(), &error))?;
         self.coordination
             .write(&path, &bytes, entry.map(|entry| entry.revision))?;
-        self.state = State::MeteredCoordination(MeteredCoordination {
+        self.state = State::Counted(Counted {
             node,
             at: Instant::now(),
             commits,

@@ -373,7 +373,7 @@ impl Disk {
         self.trash.keep_partitions(&dir, store, version, goes)
     }
 
-    /// Has the former catalog dropped when nobody reads it any more. To be called after each new one.
+    /// Has the former catalog dropped when no thread reads it any more. To be called after each new one.
     pub(crate) fn catalog_changed(&self) {
         self.reaper.take(Remains::FORMER_CATALOG);
     }

@@ -8,7 +8,7 @@ use fondaco_node::{Catalog, Member, Membership, Serving, ServingStore, SharedCat
 
 use super::disk::Disk;
 
-/// Publishes what a node serves, and to whom it belongs.
+/// Publishes what a node serves, and its cluster.
 pub(crate) struct Publishing {
     catalog: Arc<SharedCatalog>,
     disk: Arc<Disk>,

@@ -6,7 +6,7 @@
 //! A connection is *waiting* while it has no complete header to answer: during the TLS handshake, before its first
 //! request, and between two requests. It is *busy* from a complete header until the body of the answer has been handed
 //! over. When the limit is reached, a new connection takes the place of the one that has been waiting for longest, so
-//! that clients that connect and say nothing keep nobody out, health checks least of all. Busy connections are never
+//! that clients that connect and say nothing keep no other client out, health checks least of all. Busy connections are never
 //! dropped: the number of requests that are answered at a time bounds them.
 
 use std::collections::BTreeMap;

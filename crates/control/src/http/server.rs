@@ -1,7 +1,7 @@
 //! The HTTP server: accepts connections, speaks TLS where configured, and serves requests.
 //!
 //! Each connection is a task of its own from the moment it is accepted, so that a slow handshake or a
-//! slow header holds nobody else up; and each has limits on both, so that it cannot stay for nothing. When there are
+//! slow header holds no other client up; and each has limits on both, so that it cannot stay for nothing. When there are
 //! as many connections as may be, one that sends no request [gives way](super::connections).
 
 use std::convert::Infallible;
@@ -112,7 +112,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-/// Waits for the server to end; it has when nobody could say so any more.
+/// Waits for the server to end; it has ended when its sender is gone.
 async fn end(ended: &mut watch::Receiver<bool>) {
     let _ = ended.wait_for(|ended| *ended).await;
 }

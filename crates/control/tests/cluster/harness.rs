@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fondaco_control::{Config, Dev, DevConfig, ZooKeeperConfig};
+use fondaco_control::{Config, ControlError, Dev, DevConfig, ZooKeeperConfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -91,7 +91,14 @@ impl TestCluster {
     }
 
     pub fn start_again(&self, name: &str) {
-        self.dev().start_member(name).unwrap();
+        eventually("the port to be free", || match self.dev().start_member(name) {
+            // A connection that some other test makes has it for a moment.
+            Err(ControlError::Listen { .. }) => None,
+            started => {
+                started.unwrap();
+                Some(())
+            }
+        });
     }
 
     /// The data directory of a member.

@@ -291,7 +291,7 @@ impl Shared {
         })
     }
 
-    /// How far the log goes, between two batches. Whoever writes is not waited for: what an earlier sync noted is less,
+    /// How far the log goes, between two batches. Writers are not waited for: what an earlier sync noted is less,
     /// and not wrong.
     fn mark(&self) -> Option<Mark> {
         let _writer = self.writer.try_lock()?;

@@ -117,7 +117,7 @@ impl Slot {
         }
     }
 
-    /// Puts a new database in place of one that has given up. Who reads waits for it.
+    /// Puts a new database in place of one that has given up. Readers wait for it.
     pub(super) fn reopen(
         &self,
         dir: &Path,

@@ -26,7 +26,7 @@ impl DiskTable {
     fn read(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let opened = self.shared.slot.current(&self.shared.dir)?;
         let value = opened.keyspace(&self.state)?.get(key);
-        // The record of the key, as far as anybody can tell: once it is written again, that is what is read.
+        // The record of the key, as far as can be told: once it is written again, that is what is read.
         let value = value.map_err(|error| self.shared.read_error("read", error).of_record(key))?;
         Ok(value.map(Bytes::from))
     }

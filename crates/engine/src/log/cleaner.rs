@@ -4,7 +4,7 @@
 //! Which segment is worth it: by cost and benefit, as in Rosenblum and Ousterhout, The Design and Implementation of a
 //! Log-Structured File System (1992), section 3.5: `(1 - u) * age / (1 + u)`, where `u` is the share that is used.
 //!
-//! A deletion is needed until no older segment is left, which may be full of what nobody overwrites. So when there are too
+//! A deletion is needed until no older segment is left, which may be full of records that are never overwritten. So when there are too
 //! many deletions, the oldest segment is moved, whatever it has: all deletions in it are past by then.
 
 use std::collections::VecDeque;
@@ -35,7 +35,7 @@ const HURRIED_PERCENT: u64 = 10;
 const BEHIND_TIMES: u64 = 4;
 /// How long a write waits for that.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(60);
-/// How often what was written is put on the disk, if nobody wants that before. To hand over what was written in a whole
+/// How often what was written is put on the disk, if no sync is asked for before. To hand over what was written in a whole
 /// second is one system call that keeps a processor for ten milliseconds and more.
 const SYNC_EVERY: Duration = Duration::from_millis(250);
 /// How soon it tries again when the disk refused.
@@ -382,7 +382,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The segment whose cleaning brings most; `None` if there is too little garbage, or somebody waits.
+    /// The segment whose cleaning brings most; `None` if there is too little garbage, or a writer waits.
     fn victim(&self) -> Option<Arc<Segment>> {
         {
             let state = self.cleaning.state.lock();

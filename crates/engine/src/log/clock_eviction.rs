@@ -66,7 +66,7 @@ impl Shared {
         if !self.resident_bytes.is_too_much() {
             return;
         }
-        // Who finds another at it need do nothing.
+        // A thread that finds another one at it need do nothing.
         let Some(mut hand) = self.resident_bytes.hand.try_lock() else {
             return;
         };
@@ -94,7 +94,7 @@ impl Shared {
     /// Gives up values of a leaf. Where the next one is, if there may be one.
     fn cool_leaf(&self, table: &LogTable, leaf: LeafAt) -> Option<LeafAt> {
         let mut contents = table.write();
-        // Who drops a table takes all of it off, and does so only once.
+        // Dropping a table takes all of it off, only once.
         table.open.check().ok()?;
         let (entries, next) = contents.tree.leaf_entries_mut(leaf)?;
         self.resident_bytes.remove(entries.iter_mut().map(Entry::cool).sum());

@@ -1,4 +1,4 @@
-//! Which records of a log were found damaged, as long as they are not overwritten: those who operate it are told.
+//! Which records of a log were found damaged, as long as they are not overwritten: operators are told.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::frame::frame_bytes;
 use crate::batch::Pair;
 
-/// Longer values are shared with who reads them, others copied. To share one means to make a counter for it, and to change
+/// Longer values are shared with readers, others copied. To share one means to make a counter for it, and to change
 /// that counter, which memory has to be waited for, twice at each read and once more when it is overwritten.
 const COPIED_BYTES_MAX: usize = 8 * 1024;
 
@@ -78,7 +78,7 @@ impl Entry {
         self.is_hot.then(|| &self.bytes[usize::from(self.key_bytes)..])
     }
 
-    /// The value, if it is in memory, for who keeps it.
+    /// The value, if it is in memory, to be kept.
     pub(super) fn kept_value(&self) -> Option<Bytes> {
         let value = self.value()?;
         Some(match value.len() <= COPIED_BYTES_MAX {
@@ -87,7 +87,7 @@ impl Entry {
         })
     }
 
-    /// Key and value, if that is in memory, for who keeps them.
+    /// Key and value, if that is in memory, to be kept.
     pub(super) fn pair(&self) -> Option<Pair> {
         let value = self.value()?;
         Some(match value.len() <= COPIED_BYTES_MAX {

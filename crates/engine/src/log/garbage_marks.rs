@@ -1,4 +1,4 @@
-//! Which frames of a segment say nothing any more, as far as that was noticed: who cleans it need not look for their keys.
+//! Which frames of a segment say nothing any more, as far as that was noticed: cleaning need not look for their keys.
 
 /// How many bytes of a segment there are to a mark: marks take a thousandth of the log in memory.
 const STEP: u64 = 128;

@@ -376,7 +376,7 @@ impl Shared {
         }
         self.resident_bytes.remove(hot_bytes);
         self.cleaning.wrote(&mut writer, self.options.segment_bytes);
-        // Scans have a table of their own to go through; nobody else asks it any more.
+        // Scans have a table of their own to go through; nothing else asks it any more.
         Ok(())
     }
 }
@@ -393,7 +393,7 @@ impl Drop for LogEngine {
             let active = active.filter(|active| active.batches > 0);
             active.map_or(Ok(()), |active| self.shared.seal(active.into()))
         });
-        // It was told to those who asked for a sync, if one failed; the keys are in the segment, too.
+        // The callers that asked for a sync were told, if one failed; the keys are in the segment, too.
         drop(sealed);
     }
 }

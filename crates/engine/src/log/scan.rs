@@ -1,6 +1,6 @@
 //! Going through a table in the order of its keys, as it was when that began.
 //!
-//! A scan takes a few keys at a time. Who changes a key that it has not come to leaves behind what was there.
+//! A scan takes a few keys at a time. A write to a key that it has not come to leaves behind what was there.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -41,7 +41,7 @@ pub(super) enum Head {
     Damaged,
 }
 
-/// A segment that is open. Its file can be read as long as somebody has this, also when it was deleted.
+/// A segment that is open. Its file can be read as long as this exists, also when it was deleted.
 #[derive(Debug)]
 pub(super) struct Segment {
     number: u32,
@@ -165,7 +165,7 @@ impl Segment {
         self.file.sync_data()
     }
 
-    /// Deletes the files. Whoever has it open reads on.
+    /// Deletes the files. Readers that have it open read on.
     pub(super) fn delete(&self) -> Result<(), EngineError> {
         for path in [keys_path(&self.path), self.path.clone()] {
             fondaco_durable::remove_file(&path).map_err(|error| failure::io("delete", &path, error))?;

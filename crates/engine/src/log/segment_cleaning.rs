@@ -41,7 +41,7 @@ impl Shared {
             }
             None => match scan(segment, self.high_water.identity(), &mut take) {
                 Ok(Scanned { damage: None, .. }) => {}
-                // It stays, whatever the reason is that it cannot be read, and is an error to whoever asks for what is in it:
+                // It stays, whatever the reason is that it cannot be read, and is an error to readers of what is in it:
                 // were it tried again and again, nothing else would be cleaned.
                 Ok(_) | Err(_) => {
                     self.set_state(number, SegmentState::Unreadable);

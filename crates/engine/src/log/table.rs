@@ -1,4 +1,4 @@
-//! A table: its keys, and who reads them.
+//! A table: its keys, and its scans.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -135,7 +135,7 @@ pub(super) fn on_disk(entry: &Entry, table: u32, segments: &Segments) -> Option<
 }
 
 impl OnDisk {
-    /// Reads it. Who is told that it is damaged is told of its key, too.
+    /// Reads it. An error that it is damaged names its key, too.
     pub(super) fn read(&self) -> Result<Pair, EngineError> {
         self.read_pair().map_err(|error| error.of_record(&self.key))
     }

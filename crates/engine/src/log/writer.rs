@@ -16,7 +16,7 @@ use crate::error::EngineError;
 use crate::failure;
 use crate::space::Space;
 
-/// What only the one who writes needs.
+/// What only the writer needs.
 pub(super) struct Writer {
     pub(super) space: Space,
     pub(super) catalog: Catalog,
@@ -50,7 +50,7 @@ pub(super) struct Full {
     pub(super) segment: Arc<Segment>,
     pub(super) ended: Ended,
     pub(super) keys: Keys,
-    /// Whether what is behind its end, or before, is damaged: it is kept for those who look into it.
+    /// Whether what is behind its end, or before, is damaged: it is kept, to be looked into.
     pub(super) stays_as_it_is: bool,
 }
 
@@ -302,7 +302,7 @@ impl Shared {
                 }
             }
         }
-        // Before anybody can take it off.
+        // Before another thread can take it off.
         self.resident_bytes.add(heated);
         drop(guards);
         writer.used(segment, used_bytes);

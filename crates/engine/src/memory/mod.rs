@@ -1,6 +1,6 @@
 //! Engines in memory alone: all is gone with the process. One keeps everything, the other what it has room for.
 //!
-//! The contents are persistent maps behind one pointer. A reader takes the pointer and waits for nobody; a
+//! The contents are persistent maps behind one pointer. A reader takes the pointer and never waits; a
 //! writer makes the maps that are to come, sharing what does not change, and puts the pointer to them in its
 //! place: so a batch is seen whole or not at all, and a scan is a pointer that is kept.
 
@@ -41,7 +41,7 @@ struct Shared {
     writer: Mutex<Writer>,
 }
 
-/// What only the one who writes needs.
+/// What only the writer needs.
 struct Writer {
     /// `None` keeps everything.
     clock: Option<Clock>,

@@ -59,7 +59,7 @@ fn make_rows(connection: &mut Conn, number: u64) -> Result<(), Error> {
     ))
 }
 
-/// Deletes a table's name, after which nobody finds it.
+/// Deletes a table's name, after which it is not found.
 pub(super) fn forget_table(connection: &mut Conn, name: &str) -> Result<(), Error> {
     connection.exec_drop("DELETE FROM fondaco_tables WHERE name = ?", (name.as_bytes(),))
 }

@@ -4,7 +4,7 @@
 //! more (`owner`, `writer`). A server that went back to an older state, as one that has failed over to a replica that
 //! lagged, is noticed by a count of writes that is kept in it and by the node.
 //!
-//! It is for those who have such a server, with its backups and its people, and want their records there. What a
+//! It is for operators that have such a server, with its backups and its people, and want their records there. What a
 //! call of `write` returned for has been committed. Whether that survives a loss of power is the server's setting
 //! (`innodb_flush_log_at_trx_commit`), and `sync` fails where it does not.
 
@@ -50,7 +50,7 @@ const CONNECTIONS_MAX: usize = 16;
 /// Where the server is.
 #[derive(Clone)]
 pub struct MySqlOptions {
-    /// `mysql://user:password@host:port/database`. The database is there, and nobody else writes to it.
+    /// `mysql://user:password@host:port/database`. The database is there, and no other program writes to it.
     pub url: String,
     /// Where the node remembers how far the database was, and what it has lost. It is made if it is not there.
     pub dir: PathBuf,
@@ -151,7 +151,7 @@ impl Shared {
             .map_err(|error| self.failure().name("connect", error))
     }
 
-    /// Whether nobody else has had the database, as far as is known.
+    /// Whether no other node has had the database, as far as is known.
     fn check_owner(&self, action: &'static str) -> Result<(), EngineError> {
         self.owner.check(action, &self.failure())
     }

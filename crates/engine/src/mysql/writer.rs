@@ -2,7 +2,7 @@
 //!
 //! The server gives the lock up with the connection, however that ends: an idle one that it closes, a restart, a
 //! network that breaks. The database may be another node's then. So nothing is changed over any other connection:
-//! what is not held cannot be written to. A new connection takes the lock again, and goes on only if nobody has had
+//! what is not held cannot be written to. A new connection takes the lock again, and goes on only if no other node has had
 //! the database meanwhile, and it has all that was written ([`Owner`]).
 
 use std::path::Path;

@@ -224,7 +224,7 @@ fn what_is_used_often_stays() {
     assert!(ours > lru * 11 / 10, "{ours} of mixed keys, LRU {lru}");
 }
 
-/// Nobody reads what is older than the last write that had returned, while everything is written, read and evicted.
+/// No reader sees what is older than the last write that had returned, while everything is written, read and evicted.
 #[test]
 fn nobody_reads_what_is_older_than_the_last_write() {
     const KEYS: usize = 200;

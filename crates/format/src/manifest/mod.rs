@@ -10,8 +10,8 @@ use crate::checksum::Checksum;
 use crate::compression::Compression;
 use crate::names::chunk_file_name;
 
-/// The name of an empty file that says: who made this directory never changes its files, and needs them no
-/// more. So they may be linked by who may have them.
+/// The name of an empty file that says: the program that made this directory never changes its files, and needs them no
+/// more. So another program may link them.
 pub const GIVEN_AWAY_FILE: &str = "given-away";
 
 /// One file of a version.

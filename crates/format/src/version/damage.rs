@@ -1,7 +1,7 @@
 //! What is known to be damaged of an open version: what look-ups and scans have met so far.
 //!
-//! A damaged record, or a sector that cannot be read, is an error of those who ask for it, and of nobody
-//! else. Besides it is remembered here, by partition, so that a server can say so and fetch the partition
+//! A damaged record, or a sector that cannot be read, is an error of the requests for it, and of no
+//! others. It is also remembered here, by partition, so that a server can say so and fetch the partition
 //! again.
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Changes of entries, as values: what a decision wants written, and on what it rests.
 //!
 //! A change is carried out whole or not at all. If an entry that it names has another revision than it
-//! expects, somebody else was faster: the change is thrown away, and the decision made again on what is
+//! expects, another process was faster: the change is thrown away, and the decision made again on what is
 //! there now.
 
 use std::fmt;

@@ -2,7 +2,7 @@
 //!
 //! - [`record`](self): the entries, one type each, as they are stored (JSON);
 //! - [`ClusterView`]: all entries as someone saw them at one moment;
-//! - [`Topology`]: what those who send requests need of it;
+//! - [`Topology`]: what senders of requests need of it;
 //! - [`LostQuorum`]: which partitions of a versioned store cannot be read or written;
 //! - [`Controller`]: what the leading controller does next;
 //! - [`Agent`]: what a data node does next;
@@ -10,7 +10,7 @@
 //! - [`Discontinuity`]: whether what a coordination service says continues what was seen before;
 //! - [`operator`]: what operators ask for.
 //!
-//! Nothing here waits for an event: all who decide look at the whole view, and say what is to be done
+//! Nothing here waits for an event: all that decide look at the whole view, and say what is to be done
 //! now. A crash, a lost watch or a late message changes nothing, since the next look gives the same
 //! answer.
 

@@ -3,7 +3,7 @@
 //! Every placement yields one, and nothing past the placement knows which. It never changes but by an
 //! explicit plan, which raises its epoch with each of three steps:
 //!
-//! 1. it *begins*: the table also says who is to hold each partition next. Those nodes fetch it, requests still go
+//! 1. it *begins*: the table also names the next owners of each partition. Those nodes fetch it, requests still go
 //!    to the owners, and writes of versioned stores to both;
 //! 2. they have it all, and there is the *switch*: they own, and the table names the former owners. Writes go to both
 //!    still, for some read the former owners who have not heard of it;

@@ -4,10 +4,10 @@
 //! - [`Record`]: what a replica stores under a key: [siblings](Sibling) with their [dots](Dot), and the
 //!   [clock](VectorClock) of what has been seen. Records are [merged](Record::merge), and changed by
 //!   [writes](Record::write);
-//! - [`resolve`]: what a record is to who asks for one value;
+//! - [`resolve`]: what a record is to a reader of one value;
 //! - [`VersionedSettings`]: what an operator says of a store;
 //! - [`HashTree`]: how replicas find what they do not both have;
-//! - [`hint_keepers`]: who keeps a write for a replica that is away;
+//! - [`hint_keepers`]: the nodes that keep a write for a replica that is away;
 //! - [`Horizon`]: when deletions may be forgotten.
 //!
 //! What it does not know is where a record comes from: engines, replicas and coordinators are elsewhere.

@@ -69,7 +69,7 @@ impl Sibling {
     /// By this order, one of several siblings is the latest: by time, then deletions, then by dot. By causality they
     /// are all equal, or they would not be siblings.
     ///
-    /// Who deletes what was written through another node in the same millisecond means what is there.
+    /// A deletion of a value that was written through another node in the same millisecond means that value.
     pub(super) fn age(&self) -> (u64, bool, Dot) {
         // A value that was dropped after it expired is not a deletion: not all replicas have dropped it yet.
         let is_deletion = self.value.is_none() && self.expires_unix_ms.is_none();

@@ -1,4 +1,4 @@
-//! Reads from the disk that must not delay anybody else.
+//! Reads from the disk, which must not delay other clients.
 //!
 //! An event loop never waits for the disk: a look-up that needs it names a [`ColdRead`], which is
 //! handed to the loop's own io_uring ([`ring`]) and comes back as a future. Where the kernel has no
@@ -113,7 +113,7 @@ fn read_on_a_thread(version: &Arc<Version>, read: &ColdRead) -> oneshot::Receive
         let range = read.range();
         let mut bytes = vec![0; (range.end - range.start) as usize];
         let result = version.cold_file(&read).read_exact_at(&mut bytes, range.start);
-        // Nobody waits any more where the client is gone.
+        // Nothing waits any more where the client is gone.
         let _ = sender.send(result.map(|()| bytes));
     });
     receiver

@@ -30,7 +30,7 @@ struct State {
     waiting: VecDeque<Read>,
 }
 
-/// One read. Its file and its buffer live until the kernel is done with them, whoever asked for it.
+/// One read. Its file and its buffer live until the kernel is done with them, even if the connection is gone.
 struct Read {
     version: Arc<Version>,
     read: ColdRead,

@@ -191,7 +191,7 @@ impl Forwarder {
         for (at, answer) in waiting {
             match answer.await {
                 Ok(answer) => answers[at] = Some(answer),
-                // Who read it has gone away.
+                // The request that read it was given up.
                 Err(_) => abandoned.push(at),
             }
         }

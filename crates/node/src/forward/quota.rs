@@ -27,7 +27,7 @@ impl Quotas {
 
     /// Takes so many keys of a store of which so many may be read a second; false if too many were.
     ///
-    /// Who has not used up the second before gets all that is asked for, and may owe the rest.
+    /// A store that has not used up the second before gets all that is asked for, and may owe the rest.
     pub(crate) fn take(&self, store: StoreId, keys: usize, keys_per_second: u64, now_ns: u64) -> bool {
         let cost_ns = (u128::from(BURST_NS) * keys as u128 / u128::from(keys_per_second.max(1))) as u64;
         let charge = |paid_until_ns: u64| {

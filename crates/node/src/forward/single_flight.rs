@@ -1,4 +1,4 @@
-//! Reads of keys that are under way: whoever wants one of them waits for it, instead of asking again.
+//! Reads of keys that are under way: a request for one of them waits for it, instead of asking again.
 //!
 //! A thousand clients that want the same key at the moment when it leaves the cache make one request.
 
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::KeyAnswer;
 use super::cache::{EntryKey, EntryRef};
 
-/// The keys of one event loop that are being read, with who waits for each.
+/// The keys of one event loop that are being read, with the requests that wait for each.
 #[derive(Default, Clone)]
 pub(super) struct SingleFlights(Rc<RefCell<HashMap<EntryKey, Vec<oneshot::Sender<KeyAnswer>>>>>);
 
@@ -19,18 +19,18 @@ pub(super) struct SingleFlights(Rc<RefCell<HashMap<EntryKey, Vec<oneshot::Sender
 pub(super) enum FlightPlace {
     /// Read it, and land the flight.
     First(Flight),
-    /// Wait: somebody reads it. An error means that he gave up.
+    /// Wait: another request reads it. An error means that it gave up.
     Waiting(oneshot::Receiver<KeyAnswer>),
 }
 
-/// A key that is being read. Dropping it lets those who wait know that nobody reads it any more.
+/// A key that is being read. Dropping it tells the requests that wait that it is not read any more.
 pub(super) struct Flight {
     single_flights: SingleFlights,
     key: EntryKey,
 }
 
 impl SingleFlights {
-    /// Begins to read a key, or waits for who does already.
+    /// Begins to read a key, or waits for the request that does already.
     pub(super) fn board(&self, key: EntryRef<'_>) -> FlightPlace {
         let mut under_way = self.0.borrow_mut();
         let key = key.to_owned();
@@ -52,11 +52,11 @@ impl SingleFlights {
 }
 
 impl Flight {
-    /// Hands the answer to all who wait.
+    /// Hands the answer to all requests that wait.
     pub(super) fn land(self, answer: &KeyAnswer) {
         let waiting = self.single_flights.0.borrow_mut().remove(&self.key).unwrap_or_default();
         for sender in waiting {
-            // Who has gone away needs no answer.
+            // A request that was given up needs no answer.
             let _ = sender.send(answer.clone());
         }
     }

@@ -21,7 +21,7 @@ use crate::single_value::value_of;
 pub(crate) type ValueAnswer = Result<Option<Bytes>, Arc<str>>;
 
 impl Forwarder {
-    /// The value of a key, if this node has it in memory and need ask nobody else: its store is read from one
+    /// The value of a key, if this node has it in memory and need ask no other: its store is read from one
     /// replica.
     pub(crate) fn recall(&self, catalog: &Catalog, store: &VersionedStore, key: &[u8]) -> Option<ValueAnswer> {
         let (replicas, topology) = self.asks_one(catalog, store)?;
@@ -167,7 +167,7 @@ impl Forwarder {
         }
     }
 
-    /// Changes a key: what is decided on what is there is written, if nobody else writes meanwhile.
+    /// Changes a key: what is decided on what is there is written, if no other write comes meanwhile.
     ///
     /// # Errors
     /// Whatever keeps it from being read or written; a conflict, when others were faster again and again.

@@ -1,6 +1,6 @@
 //! What a node counts, next to where it happens, and without a lock.
 //!
-//! Each event loop has its own counters and is the only one to write them; whoever asks adds them up.
+//! Each event loop has its own counters and is the only one to write them; readers add them up.
 
 mod stores;
 

@@ -1,14 +1,15 @@
-//! Who is connected: for the `CLIENT` commands, and to drop those who are silent or slow.
+//! The connected clients: for the `CLIENT` commands, and to drop silent and slow ones.
 //!
 //! The list is locked when a client comes, goes, or is asked about; never by a look-up. What changes
 //! with each request is in atomics that the client's own loop writes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use fondaco_resp::command::CommandId;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
@@ -135,7 +136,7 @@ impl Clients {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Client>>> {
-        self.connected.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connected.lock()
     }
 }
 
@@ -177,7 +178,7 @@ impl Client {
     }
 
     pub(crate) fn described(&self) -> MutexGuard<'_, Described> {
-        self.described.lock().unwrap_or_else(PoisonError::into_inner)
+        self.described.lock()
     }
 
     /// The client as a line of `CLIENT LIST`.

@@ -129,7 +129,7 @@ async fn accept(context: Rc<LoopContext>, listener: TcpListener, inboxes: Vec<In
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Out of file descriptors, as a rule: leave those who are connected some air.
+                // Out of file descriptors, as a rule: leave some for the clients that are connected.
                 tracing::warn!(%error, "cannot accept a client");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;

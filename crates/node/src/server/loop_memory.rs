@@ -75,7 +75,7 @@ impl LoopMemory {
             .unwrap_or_else(|| BytesMut::with_capacity(room))
     }
 
-    /// Keeps a buffer of input for others, if nobody has parts of it. What is in it is gone.
+    /// Keeps a buffer of input for other connections, if no request has parts of it. What is in it is gone.
     pub(super) fn give_back_input(&self, mut buffer: BytesMut) {
         buffer.clear();
         if buffer.try_reclaim(INPUT_BYTES_MAX) {

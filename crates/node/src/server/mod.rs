@@ -5,7 +5,7 @@
 //! - `buffers`: how much memory all connections may take together;
 //! - `loop_memory`: memory that the connections of a loop use in turns;
 //! - `window`: the look-ups of a pipeline, done together;
-//! - `clients`: who is connected, for `CLIENT` and for dropping the silent and the slow;
+//! - `clients`: the connected clients, for `CLIENT` and for dropping silent and slow ones;
 //! - `guesses`: wrong passwords, slowed down and logged;
 //! - `refusal`: the errors that look-ups are answered with;
 //! - `slow_log`: slow requests, for `SLOWLOG` and `LATENCY`;
@@ -57,7 +57,7 @@ pub struct ServerConfig {
     pub loops: usize,
     /// How to speak TLS, if at all.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// Who may read what.
+    /// The users, and what each may read.
     pub access: Access,
     /// How other nodes are reached.
     pub peers: PeerAccess,
@@ -123,7 +123,7 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// A port that is taken: whoever connects waits until a server is started on it.
+/// A port that is taken: clients that connect wait until a server is started on it.
 pub struct Listening {
     listener: TcpListener,
     address: SocketAddr,

@@ -13,7 +13,7 @@ use crate::forward::Forwarder;
 /// The state of one connection between requests.
 pub(crate) struct Session {
     pub(crate) protocol: Protocol,
-    /// Who the client is; `None` where nobody needs to say so, or before it did.
+    /// The user of the client; `None` where there are no users, or before it has authenticated.
     user: Option<User>,
     authenticated: bool,
     /// The nonce that the client's next proof has to be of.

@@ -4,12 +4,11 @@
 //! with the first of them. Passwords are never kept.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fondaco_resp::command::CommandId;
-
 use fondaco_protocol::now_unix_ms;
+use fondaco_resp::command::CommandId;
+use parking_lot::{Mutex, MutexGuard};
 
 /// How many slow requests are kept.
 const ENTRIES_MAX: usize = 128;
@@ -124,8 +123,8 @@ impl SlowLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        // Each list is whole whoever panicked.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        // Each list is whole, whichever thread panicked.
+        self.0.lock()
     }
 }
 

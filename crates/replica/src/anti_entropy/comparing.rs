@@ -49,7 +49,7 @@ pub(crate) async fn exchange(
 ) -> Result<(), ReplicaError> {
     let shared = &Arc::clone(&background.shared);
     let began = partition.begin_exchange(shared.now_ms());
-    // Who owns what it compares misses nothing by it; nor does who has nothing to get.
+    // An owner misses nothing by it; nor does a node that has nothing to get.
     let is_to_own = partition.is_held() && !shared.holding.load().is_owner(store, partition.id());
     let mut running = Running {
         background,
@@ -202,7 +202,7 @@ impl Running<'_> {
                     // Gone meanwhile, be it with all that the other had.
                     Ok(Held::Nothing) => self.is_whole = false,
                     Ok(Held::Same) => return Err(unexpected(self.peer)),
-                    // Of no use to anybody.
+                    // Of no use to any replica.
                     Err(error) if error.code == ReplicaErrorCode::Corrupt => self.is_whole = false,
                     Err(error) if error.code == ReplicaErrorCode::More => left.push(key),
                     // What it has is not here, and was not compared.

@@ -1,5 +1,5 @@
 //! An exchange: what two replicas of a partition compare, and in which order, until both hold the join of
-//! what they held. Without I/O, threads or clock: whoever drives it carries out each [`Step`] and says what
+//! what they held. Without I/O, threads or clock: its driver carries out each [`Step`] and says what
 //! came of it.
 //!
 //! First hashes are compared, from the root of the hash tree down to the leaves that differ, 16 children at
@@ -13,7 +13,7 @@
 //! Both trees have leaves as deep as they have keys for. The exchange goes down to the deeper ones: so the
 //! records in a leaf are few, also where one side is empty.
 //!
-//! Who is asked trusts nobody: what a question costs is bounded, whatever is in it. Of nodes that cost more than that
+//! The side that is asked trusts no request: its cost is bounded, whatever is in it. Of nodes that cost more than that
 //! only the first are answered, and the others are asked about again.
 
 use std::collections::{HashSet, VecDeque};
@@ -52,7 +52,7 @@ pub struct LeafEntry {
     pub key: Bytes,
     /// Four bytes of the key's hash, and four of the record's digest.
     pub digest: u64,
-    /// Whether it is nothing but a deletion that all may have forgotten: who does not have it need not get it.
+    /// Whether it is nothing but a deletion that all may have forgotten: a replica without it need not get it.
     pub is_past: bool,
 }
 
@@ -96,7 +96,7 @@ pub enum Own {
     Missing,
 }
 
-/// One exchange about one partition, from the side of who began it.
+/// One exchange about one partition, from the side that began it.
 #[derive(Debug)]
 pub struct Exchange {
     /// How deep the leaves are that are compared; not known before the roots were.
@@ -212,7 +212,7 @@ impl Exchange {
     }
 }
 
-/// What the one who is asked about leaves says of what it holds and what the asker holds.
+/// What the side that is asked about leaves says of its own records and of the asker's.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Differences {
     /// Keys of which the asker has none of that hash.

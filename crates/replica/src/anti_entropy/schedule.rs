@@ -1,4 +1,4 @@
-//! Whose turn it is to be compared, and with whom.
+//! Which partition is compared next, and with which node.
 //!
 //! Each partition has its turn once a period, with the replica that it was compared with longest ago. Besides,
 //! comparisons are owed: with a node that came back, and where one failed.
@@ -69,7 +69,7 @@ impl Turns {
         }
     }
 
-    /// With whom a partition is to be compared now.
+    /// The nodes that a partition is to be compared with now.
     pub(crate) fn whose(&mut self, holding: &Holding, store: &HeldStore, partition: &Partition) -> BTreeSet<NodeId> {
         let now = self.host.now();
         let id = partition.id();

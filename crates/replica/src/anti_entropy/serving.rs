@@ -1,9 +1,9 @@
 //! What other replicas are told of a partition: hashes of its tree, and what is in leaves that differ. The same
-//! is asked of one's own partitions by who compares them.
+//! is asked of one's own partitions when they are compared.
 //!
 //! Where the other side's tree is deeper than one's own, the nodes below one's own leaves are computed by a
-//! scan of their range: few keys. How many a question may cost is bounded all the same: whoever writes keys may choose
-//! them by their hashes, and whoever asks may be broken.
+//! scan of their range: few keys. How many a question may cost is bounded all the same: writers may choose keys
+//! by their hashes, and the node that asks may be broken.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use bytes::Bytes;
 use fondaco_model::PartitionId;
 use fondaco_model::versioned::{HashTree, LEAF_BITS_MIN, Record, record_hash};
 use fondaco_protocol::replica::{KeyRecord, LeafDigests, OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply};
+use parking_lot::Mutex;
 
 use crate::anti_entropy::exchange::{
     DEPTH_MAX, Hashes, LEAVES_MAX, LeafEntry, NODES_MAX, STEP_BITS, differences, leaf_digest,
@@ -93,7 +94,7 @@ pub(crate) fn sync(
     });
 }
 
-/// Whether who compares this has by it all that an owner of the partition has acknowledged. To be asked when it is read:
+/// Whether a node that compares this has by it all that an owner of the partition has acknowledged. To be asked when it is read:
 /// something may be found to be lost meanwhile.
 fn is_whole(shared: &Shared, store: &HeldStore, partition: &Partition) -> bool {
     shared.holding.load().may_tell(store, partition.id())
@@ -111,11 +112,11 @@ fn on_reader(
         Err(error) => return answer(ReplicaReply::Error(error)),
     };
     let (task_shared, store) = (Arc::clone(shared), Arc::clone(store));
-    let answer = Arc::new(std::sync::Mutex::new(Some(answer)));
+    let answer = Arc::new(Mutex::new(Some(answer)));
     let theirs = Arc::clone(&answer);
     let reading = move || {
         let reply = work(&task_shared, &store, &partition);
-        // Who is refused compares nothing: the partition keeps its turn.
+        // A node that is refused compares nothing: the partition keeps its turn.
         if reply.is_ok() {
             partition.is_asked(task_shared.host.now());
         }

@@ -170,7 +170,7 @@ async fn ask_all(background: &Background, holding: &Holding, store: &HeldStore) 
     let own_unix_ms = shared.host.unix_ms();
     Heard {
         oldest_hint_unix_ms: oldest,
-        // A node alone has nobody to wait for.
+        // A single node has no other to wait for.
         now_unix_ms: now.map(|now| now.min(own_unix_ms)).or(is_alone.then_some(own_unix_ms)),
     }
 }

@@ -128,7 +128,7 @@ async fn scan(
             let (table_key, record) = match entry {
                 Ok(entry) => entry,
                 Err(error) => match error.damaged_key().map(Bytes::copy_from_slice) {
-                    // It is not there, as far as other replicas are concerned, who then say what they have of it.
+                    // It is not there, as far as other replicas are concerned, which then say what they have of it.
                     Some(key) => {
                         shared.metrics.add(ReplicaCounter::Corruptions, 1);
                         tracing::error!(

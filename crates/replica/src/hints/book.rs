@@ -1,11 +1,11 @@
-//! For whom hints wait: what is known of the table of hints without looking into it.
+//! The nodes for which hints wait: what is known of the table of hints without looking into it.
 //!
-//! A node is in the book before or as soon as there is a hint for it in the table, and leaves it when somebody
+//! A node is in the book before or as soon as there is a hint for it in the table, and leaves it when a thread
 //! looked through the table and found none. The table survives the process, the book does not: it is written
 //! anew from the table at the start, and until then hints may be as old as can be.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fondaco_model::NodeId;
 
@@ -68,7 +68,7 @@ impl HintBook {
         }
     }
 
-    /// The time of the oldest record that waits for anybody, or an earlier one, in milliseconds since 1970;
+    /// The time of the oldest record that waits for any node, or an earlier one, in milliseconds since 1970;
     /// `None` if nothing waits.
     pub(crate) fn oldest_unix_ms(&self) -> Option<u64> {
         let book = self.lock();
@@ -82,7 +82,7 @@ impl HintBook {
     }
 
     fn lock(&self) -> MutexGuard<'_, Book> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

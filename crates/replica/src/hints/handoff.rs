@@ -246,7 +246,7 @@ async fn drop_damaged(background: &Background, node: NodeId, damaged: Vec<Bytes>
     Ok(())
 }
 
-/// Hands a batch over, store by store, to the node that it is for or to who owns the partitions now.
+/// Hands a batch over, store by store, to the node that it is for or to the present owners of the partitions.
 ///
 /// # Errors
 /// What keeps a node from taking any.

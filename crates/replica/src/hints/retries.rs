@@ -15,7 +15,7 @@ const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// How long the hints for a node that is away are not looked through, while nothing else changes: some may have to go
-/// elsewhere, since whoever left them did not know the newest table.
+/// elsewhere, since the coordinator that left them did not know the newest table.
 const AWAY: Duration = Duration::from_secs(600);
 
 /// Why not all hints for a node were handed over.

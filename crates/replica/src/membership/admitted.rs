@@ -2,9 +2,9 @@
 //! Without I/O.
 //!
 //! A coordinator counts answers by its own table. What it counts means nothing where owners are others by now: a
-//! read may miss what was written by the newer table, and a write be missed by who reads by that. So a replica refuses
+//! read may miss what was written by the newer table, and a write be missed by reads that go by that. So a replica refuses
 //! both as soon as it knows better, of the very partitions whose owners differ and of no others. One that knows less
-//! than who asks does what it is asked: what it holds counts by either table.
+//! than the coordinator does what it is asked: what it holds counts by either table.
 //!
 //! What is not counted goes by no table, and is never refused: hints and repairs bring what some replica has anyway.
 
@@ -13,7 +13,7 @@ use std::num::NonZeroU64;
 use fondaco_model::{PartitionId, RoutingTable};
 use fondaco_protocol::replica::{ReplicaCommand, ReplicaError, ReplicaErrorCode};
 
-/// Whether a replica that goes by this table does this for a partition, for whoever goes by the table of an epoch.
+/// Whether a replica that goes by this table does this for a partition, for a coordinator that goes by the table of an epoch.
 ///
 /// # Errors
 /// `OLDTABLE`: one of both tables is too old for it.
@@ -30,7 +30,7 @@ pub fn admitted(
     let since = match command {
         ReplicaCommand::Get => table.reads_since(partition),
         ReplicaCommand::Put | ReplicaCommand::Merge => table.writes_since(partition),
-        // Who has not heard of a plan lets itself be written to by coordinators that have not either: what it is
+        // A replica that has not heard of a plan takes writes of coordinators that have not either: what it is
         // compared of now may not be all.
         ReplicaCommand::Tree | ReplicaCommand::Sync if knows < asked_by => {
             return Err(ReplicaError::new(

@@ -4,7 +4,7 @@
 //! engine keeps all in memory, would be counted by a read that finds a write nowhere, though R replicas have answered:
 //! the write was on W, and this was one of them. So it answers no read that is counted until it was compared with the
 //! others. With how many, follows from W: each write that it had acknowledged is on W - 1 others, and N - W + 1 of the
-//! N - 1 others have one of these among them. Likewise who is to own a partition takes the place of one that may have
+//! N - 1 others have one of these among them. Likewise a next owner of a partition takes the place of one that may have
 //! been among the W: N - W + 1 of the N owners have one that was.
 //!
 //! Others count that are whole themselves: one that has lost something may have lost that very write. Where all others
@@ -53,7 +53,7 @@ pub fn has_enough(
     let whole = others().filter(|other| other.compared == Some(Compared::Whole));
     let is_enough =
         whole.count() as u32 >= needed || others().all(|other| other.compared.is_some() || other.is_given_up);
-    // Who never held it has it from somebody.
+    // A node that never held it has it from another one.
     let has_any = is_owner || others().any(|other| other.compared.is_some());
     is_enough && has_any && others().all(|other| other.compared.is_some() || !other.is_live)
 }
@@ -100,7 +100,7 @@ mod tests {
                 (owners[0], (1 << replicas) - 2),
                 (all[replicas as usize], (1 << replicas) - 1),
             ] {
-                // It was compared with these, the latter of which had lost something, and nobody else is there.
+                // It was compared with these, the latter of which had lost something, and no other is there.
                 for (compared, partial) in sets().flat_map(|compared| sets().map(move |partial| (compared, partial))) {
                     if compared & !others != 0 || partial & !compared != 0 {
                         continue;
@@ -133,7 +133,7 @@ mod tests {
                         is_enough && is_any,
                         "{settings:?}: {own} of {owners:?} compared with {compared:b}, of which {partial:b} in part"
                     );
-                    // Who is there is not left out.
+                    // A live node is not left out.
                     assert_eq!(has_enough(others), compared == others && is_any);
                 }
             }
@@ -155,7 +155,7 @@ mod tests {
             assert!(!has_enough(&settings, &owners, own, other(false, Compared::InPart)));
             assert!(has_enough(&settings, &owners, own, other(true, Compared::InPart)));
         }
-        // Two of three are enough for who is to own; one of two is not for who has lost what it held.
+        // Two of three are enough for a next owner; one of two is not for a node that has lost what it held.
         assert!(has_enough(&settings, &owners, next, other(false, Compared::Whole)));
         assert!(!has_enough(
             &settings,
@@ -163,7 +163,7 @@ mod tests {
             owners[0],
             other(false, Compared::Whole)
         ));
-        // But where nobody is left, nothing is had from anybody.
+        // But where no other node is left, nothing is to be had.
         let gone = |_| Other {
             is_live: false,
             is_given_up: true,

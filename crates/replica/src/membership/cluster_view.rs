@@ -2,8 +2,8 @@
 //! the node holds. Tables are opened and dropped by it, and partitions held and given up.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::Release};
-use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use fondaco_engine::Table;
@@ -27,7 +27,7 @@ impl Replicas {
     /// # Errors
     /// The first store whose table cannot be opened: all others are as they should be, and it is to be told again.
     pub fn set_view(&self, view: &ReplicaView) -> Result<(), ReplicasError> {
-        let _changing = self.shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.shared.changing.lock();
         // Nothing more is deleted before it is known what is wanted.
         self.shared.dropping.want(None);
         let before = self.shared.holding.load_full();
@@ -64,7 +64,7 @@ impl Replicas {
         let returned: BTreeSet<NodeId> = live.filter(|node| !was_live(node)).collect();
         let is_new_table = settling.is_none();
         self.shared.holding.store(Arc::new(holding));
-        // Who sees that now sees what has fallen, too.
+        // A thread that sees that now sees what has fallen, too.
         if has_fallen {
             failed = failed.and(self.shared.incarnation.fall_behind());
         }
@@ -72,7 +72,7 @@ impl Replicas {
             self.settle(&unsettled);
         }
         if !returned.is_empty() {
-            let mut waiting = self.shared.returned.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = self.shared.returned.lock();
             waiting.extend(returned);
         }
         for signal in [&self.shared.growing, &self.shared.exchanging, &self.shared.handoff] {
@@ -101,7 +101,7 @@ impl Replicas {
         let has_lost = lacks && before.cluster.as_ref().is_none_or(is_old);
         let is_whole = |id: PartitionId| match held {
             None => !has_lost,
-            // Who starts while a plan is under way may be given what only the process before it had.
+            // A node that starts while a plan is under way may be given what only the process before it had.
             Some(held) => {
                 let known = held.partitions.get(&id.get());
                 known.is_some_and(|partition| before.is_synchronised(held, partition))
@@ -110,7 +110,7 @@ impl Replicas {
         let is_shared = |partition: &&Arc<Partition>| {
             let owners = view.table.owners(partition.id());
             let owners = &owners[..owners.len().min(store.replicas)];
-            // What this node has alone is not to be had from anybody: it is waited for only if it is known to be lost.
+            // What this node has alone is on no other: it is waited for only if it is known to be lost.
             let may_wait = owners.len() > 1 || is_durable && self.shared.is_lost(store);
             may_wait && owners.contains(&view.node)
         };
@@ -193,7 +193,7 @@ impl Replicas {
         self.shared.dropping.signal.wake();
     }
 
-    /// Lets it be known when all is committed that was let in by an earlier table: whoever is to own a partition by
+    /// Lets it be known when all is committed that was let in by an earlier table: the next owner of a partition by
     /// this one, and compares it before, would miss that. What comes to a shard later is looked at again there.
     fn settle(&self, unsettled: &Arc<AtomicUsize>) {
         for shard in 0..self.shared.shards.len() {
@@ -243,7 +243,7 @@ fn kept(view: &ReplicaView) -> impl Iterator<Item = StoreIdentity> {
     })
 }
 
-/// The owners that are not there, and own nothing by the plan under way: nobody by a view that is only remembered.
+/// The owners that are not there, and own nothing by the plan under way: none by a view that is only remembered.
 fn given_up(view: &ReplicaView) -> BTreeSet<NodeId> {
     let Some(next) = view.table.next().filter(|_| !view.is_remembered) else {
         return BTreeSet::new();

@@ -2,11 +2,13 @@
 //! store of which no record says anything is kept, and named: the record may have been lost.
 //!
 //! It waits for the writes that are under way, and for the engine, which may take minutes while the storage does not keep
-//! up. Nobody waits for it: the agent goes on, and a store that gets a table back that is being deleted is opened later.
+//! up. Nothing waits for it: the agent goes on, and a store that gets a table back that is being deleted is opened later.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::background::Background;
 use crate::error::ReplicasError;
@@ -99,7 +101,7 @@ impl Dropping {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

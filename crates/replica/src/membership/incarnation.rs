@@ -13,10 +13,11 @@
 //! The same file says which boot of the machine the process ran in, and how far the directory is by its count: what a loss
 //! of power or an older copy of the directory has taken is known by these.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fondaco_model::versioned::{DotSource, ReplicaId};
 use fondaco_model::{LastProcess, NodeId};
@@ -148,7 +149,7 @@ impl Incarnation {
         Ok(incarnation)
     }
 
-    /// Begins another one. Who gives dots is to ask for [`dots`](Self::dots) anew before the next one.
+    /// Begins another one. Shards are to ask for [`dots`](Self::dots) anew before they give the next one.
     ///
     /// # Errors
     /// A file that cannot be written: then nothing has changed.
@@ -266,7 +267,7 @@ impl Incarnation {
     }
 
     fn numbers(&self) -> MutexGuard<'_, Numbers> {
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.numbers.lock()
     }
 
     /// The dots that a node may give from now on. Each key is to get all of its dots from one source.

@@ -1,7 +1,7 @@
 //! What the engines of a node have lost of what was acknowledged, and what of it an operator gives up.
 //!
 //! Where other nodes own a partition too, it is compared with them, and has all again. One that this node owns alone cannot
-//! be had again: reads of it are refused, since they would give what is older than what was acknowledged, until somebody who
+//! be had again: reads of it are refused, since they would give what is older than what was acknowledged, until an operator who
 //! knows says that this is all there is.
 
 use std::collections::BTreeMap;

@@ -5,7 +5,6 @@
 //! of what is concerned is counted by reads until it was compared with others, or an operator gave up what is lost.
 
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::background::Background;
@@ -60,7 +59,7 @@ fn go_on(shared: &Shared, at: usize, told: &mut BTreeSet<usize>) -> Result<(), R
 impl Shared {
     /// Begins another incarnation, and lets the partitions of all stores of these engines fall behind.
     fn lose(&self, is_lost: impl Fn(usize) -> bool) -> Result<(), ReplicasError> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.changing.lock();
         self.incarnation.fall_behind_anew()?;
         // A group of writes that has begun gives dots of the former incarnation: by what it has read, all of which is from
         // before. Each later one follows.

@@ -1,5 +1,5 @@
 //! What memory has of this node's own keys, told at once and without a request: nothing here waits for a disk, so that
-//! event loops may ask. It tells only of partitions that the node owns, and only those who know of no older routing
+//! event loops may ask. It tells only of partitions that the node owns, and only coordinators that know of no older routing
 //! table than it does.
 
 use std::num::NonZeroU64;
@@ -15,7 +15,7 @@ use crate::table_key::{JoinedKeys, key_hash, with_record_key};
 
 impl Replicas {
     /// The record under a key, if memory tells what there is: `None` if it does not, or the node does not own the
-    /// partition, or knows more than who goes by the routing table of this epoch.
+    /// partition, or knows more than a coordinator that goes by the routing table of this epoch.
     pub fn recall(&self, store: u16, partition: PartitionId, key: &[u8], epoch: u64) -> Option<Option<Record>> {
         let holding = self.holding();
         let store = holding.stores.get(&store)?;
@@ -29,7 +29,7 @@ impl Replicas {
         }
     }
 
-    /// The same of several keys, each with its partition, one after the other, for who takes no more than
+    /// The same of several keys, each with its partition, one after the other, for callers that take no more than
     /// [plain](Record::plain_value) values, which are not copied for it: `take` is given each, or none where there is
     /// none, and says whether it wants more. It ends with the first of which memory does not tell so.
     pub fn recall_plain<'a>(
@@ -46,7 +46,7 @@ impl Replicas {
         let mut joined = JoinedKeys::default();
         keys.take_while(|(partition, _)| holding.may_tell_by(store, *partition, epoch))
             .for_each(|(partition, key)| joined.push(partition, key_hash(key), key));
-        // What cannot be looked at is looked up by who says why.
+        // A record that cannot be looked at is looked up on the ordinary path, which says why.
         let _ = store
             .table
             .look_at_hot(&joined.keys(), Extent::Whole, &mut |hot, _| match hot {
@@ -69,7 +69,7 @@ impl Replicas {
 }
 
 impl Holding {
-    /// Whether this node may say what is in a partition of a store to who goes by the routing table of this epoch, and
+    /// Whether this node may say what is in a partition of a store to a coordinator that goes by the routing table of this epoch, and
     /// knows no less than it.
     fn may_tell_by(&self, store: &HeldStore, partition: PartitionId, epoch: u64) -> bool {
         let epoch = NonZeroU64::new(epoch);

@@ -74,7 +74,7 @@ impl Replicas {
             }
             last = Some(place);
             examined += 1;
-            // One that is damaged is listed: who reads it is told.
+            // One that is damaged is listed: reading it says so.
             if !Record::decode(record).is_ok_and(|record| record.is_deleted(now_unix_ms)) {
                 bytes += key.len();
                 keys.push(key);
@@ -86,7 +86,7 @@ impl Replicas {
     /// What there is of a partition, keys with their records as they are stored, those of deleted keys included,
     /// in the order of hashes and keys: from the beginning, or behind a place that an earlier page told. It
     /// reads the disk. `None` if this node does not own the partition, has lost something of it, or others own it that are
-    /// not known to who goes by the routing table of `epoch`.
+    /// not known to a caller that goes by the routing table of `epoch`.
     ///
     /// # Errors
     /// What the engine says.

@@ -1,12 +1,12 @@
 //! Reads of records: at once what memory has, and on threads of their own what it has not, so that a read of
-//! the disk delays nobody else.
+//! the disk delays no other caller.
 
 pub(crate) mod in_memory;
 pub(crate) mod listing;
 pub(crate) mod scanning;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -15,6 +15,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError};
 use fondaco_engine::{EngineError, Hot};
 use fondaco_model::versioned::Record;
 use fondaco_protocol::replica::{Held, OnReply, RecordPart, ReplicaError, ReplicaErrorCode, ReplicaReply};
+use parking_lot::Mutex;
 
 use crate::error::ReplicasError;
 use crate::metrics::ReplicaCounter;
@@ -89,7 +90,7 @@ impl Readers {
             reading();
             return Ok(());
         }
-        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        let sender = self.sender.lock();
         match &*sender {
             Some(sender) => sender.try_send(reading).map_err(TrySendError::into_inner),
             None => Err(reading),
@@ -98,7 +99,7 @@ impl Readers {
 
     /// Lets nothing more be done. The threads end when what waits is done.
     pub(crate) fn close(&self) {
-        self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.sender.lock().take();
     }
 }
 
@@ -213,7 +214,7 @@ pub(crate) fn get<'a>(
 
 /// Gives an answer that two might give, once.
 pub(crate) fn give(answer: &Mutex<Option<OnReply>>, reply: ReplicaReply) {
-    let taken = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let taken = answer.lock().take();
     if let Some(answer) = taken {
         answer(reply);
     }

@@ -1,20 +1,21 @@
-//! Who is to be told what came of a write: one who waits, or several parts of one request that end on
+//! The receiver of the outcome of a write: one caller, or several parts of one request that end on
 //! several shards. Each is told once, whatever happens.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use fondaco_protocol::replica::{OnReply, ReplicaError, ReplicaErrorCode, ReplicaReply};
 
 use crate::writes::direct::DirectAnswer;
 
-/// Who is to be told. Nobody any more once that is done.
+/// The receiver; none once it was told.
 pub(crate) struct Answer(Option<Waiting>);
 
 enum Waiting {
-    /// Whoever asked.
+    /// The caller.
     One(OnReply),
-    /// Whoever made writes without a coordinator, of each of them.
+    /// The batcher that made writes without a coordinator, of each of them.
     Direct(DirectAnswer),
 }
 
@@ -33,14 +34,14 @@ impl Parts {
         })
     }
 
-    /// Whom one part is to tell: whoever asked, once all have ended.
+    /// The receiver of one part: the caller is answered once all have ended.
     pub(crate) fn part(self: &Arc<Self>) -> OnReply {
         let parts = Arc::clone(self);
         Box::new(move |reply| parts.end(reply))
     }
 
     fn end(&self, reply: ReplicaReply) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if let ReplicaReply::Error(error) = reply {
             state.0.get_or_insert(error);
         }
@@ -56,12 +57,12 @@ impl Parts {
 }
 
 impl Answer {
-    /// To whoever asked.
+    /// To the caller.
     pub(crate) fn to(answer: OnReply) -> Self {
         Self(Some(Waiting::One(answer)))
     }
 
-    /// To whoever made writes without a coordinator.
+    /// To the batcher that made writes without a coordinator.
     pub(crate) fn direct(writes: DirectAnswer) -> Self {
         Self(Some(Waiting::Direct(writes)))
     }

@@ -9,11 +9,12 @@
 //! on another thread.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fondaco_model::NodeId;
 use fondaco_protocol::replica::{LocalReplica, OnReply, ReplicaReply, ReplicaRequest};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::replicas::Replicas;
@@ -266,7 +267,7 @@ impl<W: DirectWrite> DirectWrites for HandedOver<W> {
 
 impl<W> Drop for Together<W> {
     fn drop(&mut self) {
-        let own = self.done.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let own = self.done.get_mut();
         let is_first = {
             let mut done = lock(&self.ended.done);
             let is_first = done.is_empty();
@@ -304,5 +305,5 @@ impl<W> fmt::Debug for WriteBatcher<W> {
 
 /// Lists, whole even after a panic.
 fn lock<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
-    list.lock().unwrap_or_else(PoisonError::into_inner)
+    list.lock()
 }

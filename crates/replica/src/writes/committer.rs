@@ -2,18 +2,19 @@
 //! change and write one needs no other lock.
 //!
 //! A thread takes all that waits, and commits it in groups: the more waits, the more is written at once, and all of it is
-//! waited for together where it is to be on the disk. A panic is that of one group: who waits for it is told, and the
+//! waited for together where it is to be on the disk. A panic is that of one group: its writers get an error, and the
 //! thread goes on with the next.
 
 use std::collections::HashSet;
 use std::iter::Peekable;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::vec::Drain;
 
 use fondaco_model::versioned::DotSource;
 use fondaco_model::{NodeId, PartitionId};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::ReplicasError;
 use crate::membership::incarnation::{Incarnation, Lasting};
@@ -46,7 +47,7 @@ pub(crate) struct ShardDots(Mutex<Option<Dots>>);
 impl ShardDots {
     fn lock(&self) -> MutexGuard<'_, Option<Dots>> {
         // A group that panics is caught while this is locked; and dots only grow.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Waits until the group that is being committed, if there is one, is written.

@@ -240,7 +240,7 @@ impl Group<'_> {
         // All that was ever written is here.
         let record = Record::write(Some(&local), dots, Over::Context(local.context()), update);
         let record = record.map_err(|error| ReplicaError::new(ReplicaErrorCode::Other, error.to_string()))?;
-        // Key and record in one buffer: who looks for the key finds the record beside it in memory.
+        // Key and record in one buffer: a look-up of the key finds the record beside it in memory.
         let mut bytes = record_key_before(place.partition.id(), place.hash, &place.key, record.encoded_bytes());
         let key_bytes = bytes.len();
         record.encode(&mut bytes);

@@ -15,7 +15,7 @@ pub fn written(
     context: &VectorClock,
     update: Update,
 ) -> Result<Record, ReplicaError> {
-    // Nobody reads them: many who write one key at once find room.
+    // They are not read: many writers of one key at once find room.
     if let (Resolution::Latest, Some(local)) = (resolution, &mut local) {
         local.forget_shadowed();
     }

@@ -1,9 +1,9 @@
 //! The queue of a shard: what waits to be committed, bounded by number and by bytes.
 //!
 //! Many put in, one takes out, and takes all that waits at once: what came while the disk was written to is
-//! committed together. Nobody waits for room: who finds none is refused, and says so.
+//! committed together. Writers do not wait for room: without room they are refused.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// The queue.
 #[derive(Debug)]
@@ -85,9 +85,9 @@ impl<T> Queue<T> {
         !state.is_closed && (!is_full || state.items.is_empty())
     }
 
-    /// Wakes the one who takes, if there is something and it waits.
+    /// Wakes the thread that takes, if there is something and it waits.
     fn wake(&self, mut state: MutexGuard<'_, State<T>>) {
-        // Waking costs a system call: only if there is somebody to be woken, who then finds the lock free.
+        // Waking costs a system call: only if the thread waits, which then finds the lock free.
         if !state.items.is_empty() && std::mem::take(&mut state.is_waited_for) {
             drop(state);
             self.filled.notify_one();
@@ -100,7 +100,7 @@ impl<T> Queue<T> {
         let mut state = self.lock();
         while state.items.is_empty() && !state.is_closed {
             state.is_waited_for = true;
-            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.filled.wait(&mut state);
         }
         state.is_waited_for = false;
         state.bytes = 0;
@@ -130,7 +130,7 @@ impl<T> Queue<T> {
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         // Changed by steps that do not panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sets of named properties: what a command does, who may run it, what it does to a key.
+//! Sets of named properties: what a command does, which users may run it, what it does to a key.
 //!
 //! The names, and the order in which a set is listed, are those of Redis.
 

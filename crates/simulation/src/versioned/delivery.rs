@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    /// Whom somebody waits for is gone.
+    /// A process that another one waits for is gone.
     pub(super) fn connection_broke(&mut self, asker: Asker) {
         self.fail(asker, 500, Failure::Lost("connection reset".into()));
     }

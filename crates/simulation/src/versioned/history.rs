@@ -10,7 +10,7 @@
 //! - *nothing comes back*: what is there was not known to a write that was acknowledged before the read began. One
 //!   that was given to several replicas may stand beside that, since each may have taken it, but where the store
 //!   resolves by the latest, that one is not shown;
-//! - *nothing comes from nowhere*: somebody wrote it.
+//! - *nothing comes from nowhere*: a client wrote it.
 //!
 //! Every value is to be written once only, so that it tells its write. Times are of any one clock that is never
 //! set.
@@ -96,7 +96,7 @@ impl History {
         }
     }
 
-    /// Somebody begins to write a value, or to delete what is there.
+    /// A client begins to write a value, or to delete what is there.
     pub fn write_began(&mut self, key: &Bytes, value: Option<Bytes>, knows: Knows, now: u64) -> WriteNumber {
         let (over_all, read) = match knows {
             Knows::All => (true, BTreeSet::new()),

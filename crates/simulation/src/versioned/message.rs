@@ -1,4 +1,4 @@
-//! What happens: messages between processes, timers, and who waits for what.
+//! What happens: messages between processes, timers, and what waits for them.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use fondaco_client::read::Failure;
 use fondaco_model::RoutingTable;
 use fondaco_protocol::replica::{ReplicaReply, ReplicaRequest};
 
-/// Who waits for an answer.
+/// The process and the operation that wait for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Asker {
     pub(super) process: usize,

@@ -1,4 +1,4 @@
-//! The simulated network: who cannot reach whom, and how bad the rest is.
+//! The simulated network: which processes cannot reach each other, and how bad the rest is.
 
 use std::collections::BTreeSet;
 
@@ -16,16 +16,16 @@ pub(super) enum Fate {
     Doubled(u64, u64),
     /// The connection breaks, and both sides learn of it after so many microseconds.
     Breaks(u64),
-    /// Nobody hears of it any more.
+    /// It is lost.
     Vanishes,
 }
 
 /// The network.
 #[derive(Debug, Default)]
 pub(super) struct Network {
-    /// Who does not reach whom.
+    /// Processes that do not reach each other.
     blocked: BTreeSet<(usize, usize)>,
-    /// Who is cut off from all others, the coordination service too.
+    /// Processes that are cut off from all others, the coordination service too.
     isolated: BTreeSet<usize>,
     /// Chances in a thousand.
     late: u32,

@@ -1,4 +1,4 @@
-//! Partitions move: plans that begin, are given up or come to their end, and who hears of it when.
+//! Partitions move: plans that begin, are given up or come to their end, and when each process hears of it.
 //!
 //! The steps of a plan are those of the real routing table. When it is time for one is what the real controller waits
 //! for: that the next owners say that they were compared with enough of the owners, and that the former ones that are
@@ -128,7 +128,7 @@ impl World {
             && self.table.changes().any(is_next)
     }
 
-    /// Whether former owners let nobody read them any more who has not heard of the switch.
+    /// Whether former owners refuse all readers that have not heard of the switch.
     fn is_switch_known(&self) -> bool {
         let settings = &self.scenario.settings;
         self.table.changes().all(|(_, former)| {

@@ -195,7 +195,7 @@ impl Scenario {
         // What goes by an old table does so for moments: much is to happen in them.
         self.keys = rng.usize(1..=3);
         self.operate_every_ms = rng.u64(20..=150);
-        // Who is away, and owns nothing any more when it is back, may have what others have forgotten.
+        // A node that is away, and owns nothing any more when it is back, may have what others have forgotten.
         self.settings.tombstone_grace_ms = 1_000 * GRACE_MS;
     }
 

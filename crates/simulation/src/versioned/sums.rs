@@ -35,7 +35,7 @@ impl Sums {
         }
     }
 
-    /// Somebody begins to add.
+    /// A client begins to add.
     pub fn add_began(&mut self, key: &Bytes, by: u32, now: u64) -> AddNumber {
         let number = self.adds.len();
         self.adds.push(Add {

@@ -1,4 +1,4 @@
-//! Who is there, and what coordinators are told of it.
+//! The live nodes, and what coordinators are told of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The world of one versioned store: time, processes, and what happens to whom.
+//! The world of one versioned store: time, processes, and what happens to them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -346,7 +346,7 @@ impl World {
         }
     }
 
-    /// A process tells the coordination service that it is there, learns who else is, and does what is to be done.
+    /// A process tells the coordination service that it is live, learns which others are, and does what is to be done.
     fn look_around(&mut self, process: usize) {
         let now_us = self.now_us;
         if !self.network.is_isolated(process) {

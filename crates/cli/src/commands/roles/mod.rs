@@ -132,7 +132,7 @@ impl Signals {
     }
 }
 
-/// Says where something serves. Whoever started it may have closed its standard output: it serves all the same.
+/// Says where something serves. Its standard output may be closed: it serves all the same.
 fn announce<T: Serialize>(output: &Output, serving: &T, text: impl FnOnce(&T) -> String) {
     if let Err(error) = output.result(serving, text) {
         tracing::warn!(%error, "cannot say where it serves");

@@ -1,7 +1,7 @@
 //! After the coordination service lost entries, or went back to older ones, an operator decides which are true: those
 //! that a node remembers, or those that are there.
 //!
-//! The decision is the cluster's record with a higher number of adoptions. All who see it take what is there, whatever
+//! The decision is the cluster's record with a higher number of adoptions. All processes that see it take what is there, whatever
 //! they saw before. So it is written last.
 
 use std::collections::BTreeMap;

@@ -26,7 +26,7 @@ struct Shown {
     is_live: bool,
 }
 
-/// Slots, from the first to the last, and who has them: who comes first is the master.
+/// Slots, from the first to the last, and the nodes that have them: the first one is the master.
 struct SlotRange {
     first: u32,
     last: u32,
@@ -114,7 +114,7 @@ impl Shown {
         }
     }
 
-    /// This process, where it shows nobody but itself.
+    /// This process, where it shows no node but itself.
     fn alone(member: Option<&Member>, address: &str) -> Self {
         let (host, port) = split(address);
         let id = match member {

@@ -13,7 +13,7 @@ pub(super) fn config(call: &Call<'_>, reply: &mut Reply<'_>) -> Result<(), Refus
     match call.command {
         CommandId::ConfigGet => get(call, reply),
         CommandId::ConfigSet => set(call, reply)?,
-        // Counters only ever grow: whoever wants a difference takes it.
+        // Counters only ever grow: a client that wants a difference computes it.
         CommandId::ConfigResetStat => {
             return Err("ERR counters are never reset: take the difference of two readings".into());
         }

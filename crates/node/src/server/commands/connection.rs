@@ -1,4 +1,4 @@
-//! Commands about the connection itself: who it is, and how it talks.
+//! Commands about the connection itself: its user, and its protocol.
 
 use fondaco_protocol::proof::{self, Introduction};
 use fondaco_resp::{Protocol, Reply, parse_integer};

@@ -40,7 +40,7 @@ pub(super) enum Outcome {
 /// The error that a command is answered with, its code first.
 type Refusal = String;
 
-/// Whether a command is for those who have yet to authenticate.
+/// Whether a command may be given before authentication.
 pub(super) fn without_authentication(command: CommandId) -> bool {
     use CommandId::{Auth, FondacoNonce, FondacoProve, Hello, Quit, Reset};
     matches!(command, Auth | FondacoNonce | FondacoProve | Hello | Quit | Reset)

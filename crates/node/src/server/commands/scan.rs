@@ -247,7 +247,7 @@ impl Walk<'_> {
     fn holder(&self, partition: PartitionId) -> Option<&Arc<Version>> {
         let place = self.catalog.current(self.store);
         let version = (place != NOT_OPEN).then(|| self.catalog.version(place))?;
-        // Without a cluster there is nobody else to ask.
+        // Without a cluster there is no other node to ask.
         (version.holds(partition) || self.catalog.membership().is_none()).then_some(version)
     }
 

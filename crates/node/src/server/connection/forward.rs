@@ -40,7 +40,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let (others, held) = tokio::select! {
             biased;
             answers = ask_all(&self.context, &self.window, &catalog) => answers,
-            // Nobody wants the answer any more: what is under way for it is given up.
+            // The answer is not wanted any more: what is under way for it is given up.
             error = gone(&mut self.stream, &mut self.input, &self.context) => return Err(error),
         };
         self.naming.unnamed += self.input.len() - input_bytes;

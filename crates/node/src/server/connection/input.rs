@@ -38,7 +38,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             let read = poll_fn(|context| {
                 let read = self.poll_read(context);
-                // Who waits needs no memory.
+                // A connection that waits needs no memory.
                 if self.input.is_empty() {
                     self.give_back_input();
                 }

@@ -189,7 +189,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         // A changed protocol or wish for replies holds from the next reply on.
         match (wanted, self.session.replies) {
-            // Who turns them on again is told so, as by Redis.
+            // Turning them on again is answered, as by Redis.
             (Replies::On, _) | (_, Replies::On) => {}
             (_, Replies::Skip) => {
                 self.output.truncate(start);

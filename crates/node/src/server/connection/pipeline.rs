@@ -22,7 +22,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Begins what may be begun, writes the replies to what is done, and waits if there is neither. No more requests are let in
     /// for the reason that is given.
     pub(super) async fn run_pipeline(&mut self, pause: Pause, now: Instant) -> io::Result<()> {
-        // What is under way when the client goes is carried out all the same, and told to nobody.
+        // What is under way when the client goes is carried out all the same, and not answered.
         let Some(mut pipeline) = self.pipeline.take() else {
             return Ok(());
         };

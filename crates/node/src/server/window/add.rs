@@ -154,7 +154,7 @@ impl Window {
         self.push_elsewhere(key, store, catalog)
     }
 
-    /// A key of a versioned store, with its answer if this node has it in memory and need ask nobody else.
+    /// A key of a versioned store, with its answer if this node has it in memory and need ask no other.
     fn push_held(&mut self, key: &[u8], store: u16, versioned: &VersionedStore, admission: &Admission<'_>) {
         let answer = admission.forwarder.recall(admission.catalog, versioned, key);
         // One that is long is held within the room that there is for answers of replicas.

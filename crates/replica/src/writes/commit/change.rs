@@ -25,7 +25,7 @@ enum Stored<'a> {
 }
 
 impl Stored<'_> {
-    /// The key that it is stored under and the record, in a buffer of their own: who looks for the key finds the record
+    /// The key that it is stored under and the record, in a buffer of their own: a look-up of the key finds the record
     /// beside it in memory.
     fn behind(self, key: &[u8]) -> Pair {
         let record_bytes = match self {
@@ -181,7 +181,7 @@ impl Group<'_> {
         }
     }
 
-    /// What takes the place of a damaged record may be older than what was acknowledged here, and found by who reads: the
+    /// What takes the place of a damaged record may be older than what was acknowledged here, and be read: the
     /// partition is to be compared with others first. Nor may it have the last of the dots that this node gave its key:
     /// further ones must not be taken for such as come after these.
     pub(crate) fn replace_damaged(&mut self, store: &HeldStore, place: &Place) -> Result<(), ReplicaError> {
@@ -287,7 +287,7 @@ impl Group<'_> {
         Record::decode(bytes.clone()).map_err(|error| self.damaged(&place.partition, &place.key, bytes, &error))
     }
 
-    /// The error of who finds a stored record damaged.
+    /// The error of a stored record that is damaged.
     pub(crate) fn damaged(
         &self,
         partition: &Partition,

@@ -50,7 +50,7 @@ pub(crate) struct Put {
 pub(crate) enum Task {
     /// A write that comes to this replica first.
     Put(Box<Put>),
-    /// Writes of keys that no other node has. What they are, the one knows who is answered.
+    /// Writes of keys that no other node has. What they are is known where they are answered.
     Direct(Vec<DirectPlace>),
     /// Records of other replicas.
     Merge {
@@ -83,7 +83,7 @@ pub(crate) struct Group<'a> {
     batches: Vec<Batch>,
     pub(crate) changes: Vec<(Arc<Partition>, Change)>,
     outcomes: Vec<Outcome>,
-    /// For whom there are hints, and of when.
+    /// The nodes that there are hints for, and their times.
     hinted: Vec<(NodeId, u64)>,
 }
 
@@ -307,7 +307,7 @@ impl<'a> Group<'a> {
         &mut self.batches[found].changes
     }
 
-    /// Writes all of it, and tells who waits, but for those who wait for the disk: they are to be told by
+    /// Writes all of it, and answers the writers, but for those that wait for the disk: they are answered by
     /// [`sync`], as others written after them.
     #[must_use]
     pub(crate) fn commit(mut self) -> Vec<Outcome> {
@@ -347,7 +347,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Waits until all that is written is on the disk, and tells those who wait for that.
+/// Waits until all that is written is on the disk, and answers the writers that wait for that.
 pub(crate) fn sync(shared: &Shared, waiting: &mut Vec<Outcome>) {
     let mut synced: Vec<(usize, Option<ReplicaError>)> = Vec::new();
     for outcome in waiting.drain(..) {

@@ -1,4 +1,4 @@
-//! Commands about the connection: who the client is, what it speaks, whether it is alive.
+//! Commands about the connection: the client's user, its protocol, whether it is alive.
 
 use super::*;
 use crate::command::ArgumentKind::{Integer, String};

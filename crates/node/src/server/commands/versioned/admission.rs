@@ -124,7 +124,7 @@ impl Admission<'_> {
         }
     }
 
-    /// Charges the store's quota with a write of an application that has the client library: nobody else has.
+    /// Charges the store's quota with a write of an application that has the client library: no node or router has charged it.
     fn charge_application(&self, request: &ReplicaRequest) -> Result<(), Refusal> {
         let ReplicaOperation::Put { is_charged: false, .. } = request.operation else {
             return Ok(());

@@ -1,11 +1,12 @@
 //! Telling a connection, from whichever thread, that work which it waits for is done. Each piece of work is told of once,
-//! whatever becomes of it: who drops a [`Completer`] says that it is lost.
+//! whatever becomes of it: dropping a [`Completer`] says that the work is lost.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use fondaco_protocol::replica::{Held, ReplicaError, ReplicaErrorCode, ReplicaReply};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::operation::Answer;
 use crate::server::buffers::{BufferBudget, Charge, FREE_BYTES};
@@ -36,7 +37,7 @@ pub(super) enum Finding {
     Key(Answer),
     /// Of what was asked of this node's own replica.
     Replica(ReplicaReply),
-    /// Nobody knows: its task ended before.
+    /// Not known: its task ended before.
     Lost,
 }
 
@@ -65,8 +66,8 @@ struct Completions {
 
 impl Completed {
     fn lock(&self) -> MutexGuard<'_, Completions> {
-        // A list, whole whoever panicked.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        // A list, whole whichever thread panicked.
+        self.0.lock()
     }
 
     fn tell(&self, done: Done) {

@@ -2,10 +2,10 @@
 //! node's own replica.
 //!
 //! A plain write goes to replicas as it is. What depends on the value reads it, says what follows, and writes
-//! that on condition that nobody else has written meanwhile; if somebody has, it begins again.
+//! that on condition that no other write came meanwhile; if one did, it begins again.
 
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use fondaco_model::versioned::{Record, Resolution, Update, VectorClock, resolve}
 use fondaco_protocol::WireKey;
 use fondaco_protocol::now_unix_ms;
 use fondaco_protocol::replica::{LocalReplica, ReplicaError, ReplicaErrorCode, ReplicaReply};
+use parking_lot::Mutex;
 
 use super::completion::{Completer, LONG_BYTES, charged_bytes, no_room};
 use super::effect::{Change, Circumstances};
@@ -228,7 +229,7 @@ impl Carrying<'_> {
         Ok(answer)
     }
 
-    /// What follows from the value, if nobody else writes meanwhile.
+    /// What follows from the value, if no other write comes meanwhile.
     async fn change(&self, operation: &Operation) -> Result<Answer, String> {
         let answered = Arc::new(Mutex::new(None));
         let decide = {
@@ -240,7 +241,7 @@ impl Carrying<'_> {
                     Ok(current) => operation.apply(current.as_ref(), &here),
                     Err(error) => (Change::None, Answer::Error(error)),
                 };
-                *answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+                *answered.lock() = Some(answer);
                 edit(change)
             }
         };
@@ -255,8 +256,8 @@ impl Carrying<'_> {
             let written = self.write(Intent::All, Update::delete(now_unix_ms())).await;
             written.map_err(|error| told(&error).to_string())?;
         }
-        let answer = answered.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Whoever decided has said what is to be answered.
+        let answer = answered.lock().take();
+        // The decision has set the answer.
         Ok(answer.unwrap_or(Answer::Null))
     }
 

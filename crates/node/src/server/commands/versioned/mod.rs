@@ -2,7 +2,7 @@
 //!
 //! - `parse`, `lifetime`: what a request asks of which keys;
 //! - `operation`, `effect`: what that is, what it makes of a value, and how it is answered;
-//! - `admission`: who may ask what, and where;
+//! - `admission`: whether the client may ask it, and here;
 //! - `pipeline`, `waiting_replies`: which requests of a connection are under way, and how they are answered in order;
 //! - `completion`: how a connection hears, from other threads, too, that they are done;
 //! - `coordinate`: reading and writing on replicas;

@@ -153,7 +153,7 @@ pub(in crate::server) struct Part {
     pub(in crate::server) operation: Operation,
 }
 
-/// Work to be begun, and whom to tell when it is done.
+/// Work to be begun, and the completer to tell when it is done.
 pub(in crate::server) enum Work {
     /// For the coordinator.
     Part(Part, Completer),
