@@ -207,7 +207,7 @@ impl<P> Asks<P> {
         Some(Due::GivenUp(id as AskId))
     }
 
-    /// When the next timer is due; [`NEVER`] if there is none.
+    /// When the next timer is due; [`NEVER`] if no timer is set.
     pub(crate) fn due_at_us(&self) -> u64 {
         let pending = self.list.iter().filter(|ask| ask.stage == Stage::Pending);
         let timers = pending.map(|ask| ask.late_at_us.min(ask.give_up_at_us));

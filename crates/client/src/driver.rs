@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fondaco_model::NodeId;
-use fondaco_protocol::replica::{ReplicaOperation, ReplicaReply, ReplicaRequest};
+use fondaco_protocol::replica::{ReplicaReply, ReplicaRequest};
 use fondaco_protocol::{WireKey, now_unix_ms};
 use tokio::sync::watch;
 
@@ -21,49 +21,13 @@ use crate::error::ClientError;
 use crate::link::{Ask, Inbox, Outcomes, Request};
 use crate::operation::{Moment, Operation, Outgoing};
 use crate::options::ReadOptions;
-use crate::read::{BatchReply, BatchRequest, Failure, Read};
+use crate::read::{BatchReply, Failure, Read};
 
 /// The number of operations that may go on after they were answered.
 const BACKGROUND_MAX: usize = 4096;
 
-/// A request, as the driver sends it.
-pub(crate) trait Sendable: Request {
-    /// Carries the request out within the process if its node is the local one; else returns it, ready for a
-    /// connection.
-    fn carry_out_here(
-        outgoing: Outgoing<Self>,
-        inner: &Inner,
-        inbox: &Arc<Inbox<Self::Reply>>,
-    ) -> Option<Outgoing<Self>>;
-}
-
-impl Sendable for BatchRequest {
-    fn carry_out_here(outgoing: Outgoing<Self>, _: &Inner, _: &Arc<Inbox<Self::Reply>>) -> Option<Outgoing<Self>> {
-        Some(outgoing)
-    }
-}
-
-impl Sendable for ReplicaRequest {
-    fn carry_out_here(
-        mut outgoing: Outgoing<Self>,
-        inner: &Inner,
-        inbox: &Arc<Inbox<Self::Reply>>,
-    ) -> Option<Outgoing<Self>> {
-        let here = inner.replica.as_ref();
-        if let Some(replica) = here.filter(|replica| replica.node() == Some(outgoing.node)) {
-            let (id, inbox) = (outgoing.id, Arc::clone(inbox));
-            replica.request(outgoing.request, Box::new(move |reply| inbox.push(id, Ok(reply))));
-            return None;
-        }
-        if let ReplicaOperation::Put { is_charged, .. } = &mut outgoing.request.operation {
-            *is_charged = inner.charges_quotas;
-        }
-        Some(outgoing)
-    }
-}
-
 /// An operation that is being driven.
-struct Run<O: Operation<Request: Sendable<Reply = O::Reply>>> {
+struct Run<O: Operation<Request: Request<Reply = O::Reply>>> {
     inner: Arc<Inner>,
     operation: O,
     inbox: OwnInbox<O::Reply>,
@@ -150,7 +114,7 @@ impl Inner {
         }
     }
 
-    fn begin<O: Operation<Request: Sendable<Reply = O::Reply>>>(
+    fn begin<O: Operation<Request: Request<Reply = O::Reply>>>(
         self: &Arc<Self>,
         start: impl FnOnce(&Snapshot, &Moment<'_>) -> Result<O, ClientError>,
     ) -> Result<Run<O>, ClientError> {
@@ -199,7 +163,7 @@ impl Inner {
     }
 }
 
-impl<O: Operation<Request: Sendable<Reply = O::Reply>>> Run<O> {
+impl<O: Operation<Request: Request<Reply = O::Reply>>> Run<O> {
     /// Runs the operation until `is_there` holds.
     async fn until(&mut self, is_there: impl Fn(&O) -> bool) {
         let inner = Arc::clone(&self.inner);

@@ -1,4 +1,4 @@
-//! A bell that wakes threads which look at a state again whenever it may have changed.
+//! A signal that wakes threads, to look at a state again whenever it may have changed.
 //!
 //! It says that something happened, not what. A thread that reads the count before it looks misses no event during its
 //! look.
@@ -8,31 +8,31 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// A bell.
+/// The signal: a count of changes, and the threads that wait for the next one.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeSignal {
-    rung: Mutex<u64>,
+    raised: Mutex<u64>,
     woken: Condvar,
 }
 
 impl ChangeSignal {
     /// Wakes all waiting threads.
-    pub(crate) fn ring(&self) {
-        *self.rung.lock() += 1;
+    pub(crate) fn raise(&self) {
+        *self.raised.lock() += 1;
         self.woken.notify_all();
     }
 
-    /// How often it rang.
+    /// How often it was raised.
     pub(crate) fn count(&self) -> u64 {
-        *self.rung.lock()
+        *self.raised.lock()
     }
 
-    /// Waits until it rang more often than `seen`, or for so long. Returns how often it rang.
+    /// Waits until it was raised more often than `seen`, or for so long. Returns how often it was raised.
     pub(crate) fn wait(&self, seen: u64, time: Duration) -> u64 {
-        let silent = |rung: &mut u64| *rung == seen;
-        let mut rung = self.rung.lock();
-        self.woken.wait_while_for(&mut rung, silent, time);
-        *rung
+        let silent = |raised: &mut u64| *raised == seen;
+        let mut raised = self.raised.lock();
+        self.woken.wait_while_for(&mut raised, silent, time);
+        *raised
     }
 }
 
@@ -53,7 +53,7 @@ impl ChangeWatcher {
     /// The thread has looked, and done what it found to be done.
     pub(crate) fn end(&self, look: u64) {
         self.done.store(look, SeqCst);
-        self.ended.ring();
+        self.ended.raise();
     }
 
     /// How often it looked.
@@ -65,7 +65,7 @@ impl ChangeWatcher {
     pub(crate) fn wait(&self, change_signal: &ChangeSignal, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         let wanted = self.begun.load(SeqCst) + 1;
-        change_signal.ring();
+        change_signal.raise();
         loop {
             let seen = self.ended.count();
             let left = deadline.saturating_duration_since(Instant::now());
@@ -82,10 +82,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_rang_before_one_waits_is_not_missed() {
+    fn a_change_before_the_wait_is_not_missed() {
         let change_signal = ChangeSignal::default();
         let seen = change_signal.count();
-        change_signal.ring();
+        change_signal.raise();
         assert_eq!(change_signal.wait(seen, Duration::from_secs(60)), seen + 1);
         assert_eq!(
             change_signal.wait(seen + 1, Duration::ZERO),
@@ -95,13 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn all_who_wait_are_woken() {
+    fn all_waiting_threads_are_woken() {
         let change_signal = ChangeSignal::default();
         std::thread::scope(|scope| {
             let waiting: Vec<_> = (0..4)
                 .map(|_| scope.spawn(|| change_signal.wait(0, Duration::from_secs(60))))
                 .collect();
-            change_signal.ring();
+            change_signal.raise();
             for thread in waiting {
                 assert_eq!(thread.join().unwrap(), 1);
             }

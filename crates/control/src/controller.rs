@@ -69,7 +69,7 @@ impl ControllerWork {
         patience: Patience,
     ) -> Result<Self, ControlError> {
         let change_signal = Arc::new(ChangeSignal::default());
-        mirror.ring(&change_signal);
+        mirror.raise_on_change(&change_signal);
         let shared = Arc::new(Shared::default());
         let candidate = serde_json::to_vec(candidate).map_err(|error| ControlError::InvalidMetadata {
             entry: ELECTION.to_owned(),

@@ -44,7 +44,7 @@ struct Shared {
     /// Held from reading an entry until it is in the state, so that an older one never replaces a newer.
     reading: Mutex<()>,
     /// Rung after each change; the first is the mirror's own.
-    bells: Mutex<Vec<Arc<ChangeSignal>>>,
+    signals: Mutex<Vec<Arc<ChangeSignal>>>,
     own: Arc<ChangeSignal>,
     decides: bool,
     /// Settings are taken up here when they have changed.
@@ -122,7 +122,7 @@ impl Mirror {
         let mirror = Self(Arc::new(Shared {
             state: Mutex::new(state),
             reading: Mutex::default(),
-            bells: Mutex::new(vec![Arc::clone(&own)]),
+            signals: Mutex::new(vec![Arc::clone(&own)]),
             own,
             decides,
             settings,
@@ -202,13 +202,13 @@ impl Mirror {
         }
     }
 
-    /// Has a bell rung after every change from now on.
-    pub(crate) fn ring(&self, change_signal: &Arc<ChangeSignal>) {
-        self.0.bells.lock().push(Arc::clone(change_signal));
+    /// Raises a signal after every change from now on.
+    pub(crate) fn raise_on_change(&self, change_signal: &Arc<ChangeSignal>) {
+        self.0.signals.lock().push(Arc::clone(change_signal));
     }
 
-    /// The bell that is rung after every change.
-    pub(crate) fn own_bell(&self) -> &ChangeSignal {
+    /// The signal that is raised after every change.
+    pub(crate) fn own_signal(&self) -> &ChangeSignal {
         &self.0.own
     }
 
@@ -226,7 +226,7 @@ impl Mirror {
             paths: paths.iter().cloned().collect(),
         };
         self.0.read(coordination, &pending)?;
-        self.0.ring();
+        self.0.raise_all();
         Ok(())
     }
 
@@ -253,11 +253,14 @@ impl Shared {
         state.sighting.is_current = false;
         drop(state);
         tracing::warn!("the coordination service does not answer: going on with what was seen last");
-        self.ring();
+        self.raise_all();
     }
 
-    fn ring(&self) {
-        self.bells.lock().iter().for_each(|change_signal| change_signal.ring());
+    fn raise_all(&self) {
+        self.signals
+            .lock()
+            .iter()
+            .for_each(|change_signal| change_signal.raise());
     }
 
     /// Reads what is to be read. Returns whether there still is a session.
@@ -271,7 +274,7 @@ impl Shared {
         match self.read(&*coordination, pending) {
             Ok(()) => {
                 *pending = Pending::default();
-                self.ring();
+                self.raise_all();
             }
             Err(error) => tracing::warn!(%error, "cannot read metadata: trying again"),
         }

@@ -227,7 +227,7 @@ impl Operator {
     /// those that do not yet.
     pub(crate) fn wait_serving(&self, name: &StoreName, timeout: Duration) -> Result<Vec<NodeId>, ControlError> {
         let deadline = Instant::now() + timeout;
-        let change_signal = self.mirror.own_bell();
+        let change_signal = self.mirror.own_signal();
         let mut poll = POLL_MIN;
         loop {
             let seen = change_signal.count();

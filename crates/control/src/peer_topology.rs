@@ -126,7 +126,7 @@ impl PeerTopology {
                         // The receiver may have been dropped.
                         _ = &mut stopped => return,
                         changed = heard.changed() => match changed {
-                            Ok(()) => change_signal.ring(),
+                            Ok(()) => change_signal.raise(),
                             Err(_) => return,
                         },
                     }

@@ -52,7 +52,7 @@ impl RouterWork {
         record: RouterRecord,
     ) -> Result<Self, ControlError> {
         let change_signal = Arc::new(ChangeSignal::default());
-        mirror.ring(&change_signal);
+        mirror.raise_on_change(&change_signal);
         let shared = Arc::new(Shared {
             change_signal: Arc::clone(&change_signal),
             looks: ChangeWatcher::default(),

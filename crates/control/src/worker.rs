@@ -1,6 +1,6 @@
 //! A thread that does one kind of work for as long as its process wants it.
 //!
-//! It sleeps on a bell, so that what changes and what ends it both wake it at once. Dropping its handle ends
+//! It sleeps on a signal, so that a change and its end both wake it at once. Dropping its handle ends
 //! it and waits for it: no work outlives what it works on.
 
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Worker {
     /// Ends the work, and waits until it has ended.
     pub(crate) fn end(&mut self) {
         self.ending.0.store(true, Relaxed);
-        self.change_signal.ring();
+        self.change_signal.raise();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {

@@ -90,7 +90,7 @@ impl FromStr for PasswordDigest {
 }
 
 impl Access {
-    /// Access for these users only; for every client if there are none.
+    /// Access for these users only; for every client if the list is empty.
     pub fn new(users: Vec<User>) -> Self {
         Self { users }
     }

@@ -3,6 +3,8 @@
 
 use std::io;
 
+use rustix::process::getpriority_process;
+
 /// The time slice that an event loop asks for, in nanoseconds: the least that Linux gives. A thread
 /// with a shorter slice has an earlier deadline, and preempts others when it wakes up (EEVDF, Linux 6.12).
 const LOOP_SLICE_NS: u64 = 100_000;
@@ -29,6 +31,5 @@ pub(crate) fn wake_soon() {
 
 /// How nice this thread is now, from -20 to 19: it stays so.
 fn nice() -> i32 {
-    // SAFETY: it only reads how this thread is scheduled.
-    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+    getpriority_process(None).unwrap_or(0)
 }

@@ -2,11 +2,13 @@
 //! numbers, the file of incarnations, and how much of the disk is left. A simulation has another one.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
+
+use fondaco_protocol::now_unix_ms;
 
 /// The file of incarnations, in the directory of versioned stores.
 const INCARNATION_FILE: &str = "incarnation.json";
@@ -59,8 +61,7 @@ impl Host for LocalHost {
     }
 
     fn unix_ms(&self) -> u64 {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        since.map_or(0, |since| since.as_millis() as u64)
+        now_unix_ms()
     }
 
     fn random(&self) -> u64 {
@@ -82,12 +83,7 @@ impl Host for LocalHost {
 
     fn replace_incarnation(&self, bytes: &[u8]) -> io::Result<()> {
         let path = self.incarnation_path();
-        let new = path.with_extension("new");
-        let mut file = File::create(&new)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&new, &path)?;
-        File::open(&self.dir)?.sync_all()
+        fondaco_durable::replace_file(&path, &path.with_extension("new"), bytes)
     }
 
     fn free_bytes(&self) -> Option<u64> {

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use fondaco_protocol::replica::{ReplicaReply, ReplicaRequest};
+use fondaco_protocol::replica::{ReplicaOperation, ReplicaReply, ReplicaRequest};
 use fondaco_resp::ReplyItem;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::Message;
+use crate::client::Inner;
 use crate::operation::{AskId, Outgoing};
 use crate::read::{Answer, BatchRequest, Failure};
 
@@ -26,6 +27,16 @@ pub(crate) trait Request: Sized {
 
     /// The request, as a message to a connection.
     fn message(ask: Ask<Self>) -> Message;
+
+    /// Carries the request out within the process if its node is the local one; else returns it, ready for a
+    /// connection.
+    fn carry_out_here(
+        outgoing: Outgoing<Self>,
+        _inner: &Inner,
+        _inbox: &Arc<Inbox<Self::Reply>>,
+    ) -> Option<Outgoing<Self>> {
+        Some(outgoing)
+    }
 }
 
 impl Request for BatchRequest {
@@ -44,6 +55,23 @@ impl Request for ReplicaRequest {
     fn message(ask: Ask<Self>) -> Message {
         // Boxed, since they are rare: the queue's entries should not be as wide as they are.
         Message::Replica(Box::new(ask))
+    }
+
+    fn carry_out_here(
+        mut outgoing: Outgoing<Self>,
+        inner: &Inner,
+        inbox: &Arc<Inbox<ReplicaReply>>,
+    ) -> Option<Outgoing<Self>> {
+        let here = inner.replica.as_ref();
+        if let Some(replica) = here.filter(|replica| replica.node() == Some(outgoing.node)) {
+            let (id, inbox) = (outgoing.id, Arc::clone(inbox));
+            replica.request(outgoing.request, Box::new(move |reply| inbox.push(id, Ok(reply))));
+            return None;
+        }
+        if let ReplicaOperation::Put { is_charged, .. } = &mut outgoing.request.operation {
+            *is_charged = inner.charges_quotas;
+        }
+        Some(outgoing)
     }
 }
 

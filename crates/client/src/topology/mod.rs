@@ -23,7 +23,7 @@ pub(crate) enum TopologySource {
 #[derive(Debug)]
 pub(crate) struct Topologies {
     pub(crate) latest: watch::Receiver<Option<Arc<Topology>>>,
-    /// Why there is no topology, if there is none.
+    /// Why the topology is missing, if it is.
     pub(crate) trouble: watch::Receiver<Arc<str>>,
     /// Requests a newer one, where the source allows it.
     pub(crate) wanted: Arc<Notify>,

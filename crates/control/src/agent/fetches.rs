@@ -247,7 +247,7 @@ impl Inner {
             failure,
         });
         self.running.lock().remove(&job.key);
-        self.parts.change_signal.ring();
+        self.parts.change_signal.raise();
     }
 
     /// Fetches what is missing onto the disk.

@@ -130,7 +130,7 @@ impl AgentWork {
     /// A data directory that cannot be read.
     pub(crate) fn start(parts: AgentParts) -> Result<Self, ControlError> {
         let change_signal = Arc::new(ChangeSignal::default());
-        parts.mirror.ring(&change_signal);
+        parts.mirror.raise_on_change(&change_signal);
         let count_period = parts.versioned.count_period;
         let replicas = versioned::open(ReplicasParts {
             dir: &parts.data_dir.versioned(),
@@ -445,7 +445,7 @@ impl AgentWork {
                 match shared.disk.warm(&store, version) {
                     Ok(()) => {
                         shared.reopened.store(true, Relaxed);
-                        shared.change_signal.ring();
+                        shared.change_signal.raise();
                     }
                     Err(error) => tracing::error!(%store, %version, %error, "an index cannot be read"),
                 }
@@ -468,7 +468,7 @@ impl Drop for AgentWork {
 impl Shared {
     fn note(&self, change: impl FnOnce(&mut Status)) {
         change(&mut self.status.lock());
-        self.noted.ring();
+        self.noted.raise();
     }
 
     /// Why a version is not open here, if known.

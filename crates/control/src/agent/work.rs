@@ -84,7 +84,7 @@ impl Work {
                     tracing::error!(%error, "this node must not take part in the cluster: it serves nothing");
                     self.parts.publishing.withdraw();
                     shared.fatal.send_replace(Some(Arc::new(error)));
-                    shared.noted.ring();
+                    shared.noted.raise();
                     return;
                 }
                 Err(error) => tracing::warn!(%error, "the node could not do all that it should: looking again"),
@@ -339,7 +339,7 @@ impl Work {
             AgentAction::Drop { store, version } => {
                 shared.note(|status| drop(status.failures.remove(&(store.clone(), version))));
                 // The former status of the version is out of date.
-                shared.change_signal.ring();
+                shared.change_signal.raise();
                 shared.disk.drop_version(&store, version)
             }
             AgentAction::DropPartitions {
@@ -349,7 +349,7 @@ impl Work {
             } => {
                 // The catalog still has the version with them.
                 self.is_dirty = true;
-                shared.change_signal.ring();
+                shared.change_signal.raise();
                 shared.disk.drop_partitions(&store, version, &partitions)
             }
             AgentAction::Report(report) => {

@@ -110,7 +110,7 @@ impl Manifest {
     /// Reads the manifest of a version's directory.
     ///
     /// # Errors
-    /// As [`Manifest::from_bytes`], and if there is none.
+    /// As [`Manifest::from_bytes`], and if the file is missing.
     pub fn read(dir: &Path) -> Result<Self, FormatError> {
         Ok(Self::read_identified(dir)?.0)
     }

@@ -77,7 +77,7 @@ pub(super) fn unready_among(
 }
 
 /// The live nodes that own partitions of a store, and have not yet reported this version as current. After a swap, the
-/// caller waits until there are none.
+/// caller waits until the list is empty.
 pub fn not_serving(view: &ClusterView, name: &StoreName, version: VersionNumber) -> BTreeSet<NodeId> {
     let (Some(store), Some(routing)) = (view.stores.get(name), view.routing.as_ref()) else {
         return BTreeSet::new();

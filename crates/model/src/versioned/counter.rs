@@ -100,10 +100,10 @@ fn earlier(sibling: &Sibling) -> &[Seen] {
 pub(super) struct OwnSum {
     replica: ReplicaId,
     now_unix_ms: u64,
-    /// When the counter ends to be there, if it is.
+    /// When the counter expires, if it is there.
     pub(super) expiry: Option<Option<u64>>,
-    /// The sum that is continued, and its new value. `None` if a new one is to be begun: there is none that is not
-    /// expired, or none with room for more.
+    /// The sum that is continued, and its new value. `None` if a new one is to be begun: each of them has
+    /// expired, or has no room for more.
     pub(super) continued: Option<(u64, i64)>,
 }
 

@@ -132,7 +132,7 @@ impl Record {
     }
 
     /// This record without the values that have expired by a time, which are no longer read: their siblings stay, as
-    /// deletions do. `None` if there are none. Merging a record that has a value with one that has dropped it drops the
+    /// deletions do. `None` if no value was dropped. Merging a record that has a value with one that has dropped it drops the
     /// value. Not for counters, whose sums are short and depend on each other.
     pub fn without_expired(&self, now_unix_ms: u64) -> Option<Self> {
         let drops = |sibling: &Sibling| {

@@ -34,7 +34,7 @@ impl World {
         self.processes[process].replica.as_mut()?.life.as_mut()
     }
 
-    /// The first chore that is to be polled now. Waits for the next one if there is none.
+    /// The first chore that is to be polled now. Waits for the next one if no chore is due.
     fn due_chore(&mut self, process: usize) -> Option<Chore> {
         let (now_us, clock) = (self.now_us, std::sync::Arc::clone(&self.clock));
         let life = self.life_of(process)?;

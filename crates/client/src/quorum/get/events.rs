@@ -54,7 +54,7 @@ impl Get {
     }
 
     /// A node's answer for a key is wrong or missing.
-    fn failure(&mut self, key: usize, node: NodeId, failure: ReplicaFailure) {
+    fn note_failure(&mut self, key: usize, node: NodeId, failure: ReplicaFailure) {
         self.states[key].in_flux |= failure.is_elsewhere();
         if failure.is_elsewhere() {
             self.backoff.want_refresh();
@@ -194,7 +194,7 @@ impl Operation for Get {
             if failure.is_elsewhere() || failure.is_behind() {
                 cause = Cause::Redirect;
             }
-            get.failure(key as usize, node, failure);
+            get.note_failure(key as usize, node, failure);
         };
         match reply {
             ReplicaReply::Records(records) if records.len() == keys.len() => {
@@ -252,7 +252,7 @@ impl Operation for Get {
             Failure::Lost(_) => Cause::Retry,
         };
         for &key in &keys {
-            self.failure(key as usize, node, ReplicaFailure::Failure(failure.clone()));
+            self.note_failure(key as usize, node, ReplicaFailure::Failure(failure.clone()));
         }
         self.go_on(&keys, cause, moment);
     }
@@ -320,7 +320,7 @@ impl Operation for Get {
                     };
                     for &key in &keys {
                         self.states[key as usize].given_up.push(node);
-                        self.failure(key as usize, node, ReplicaFailure::TimedOut);
+                        self.note_failure(key as usize, node, ReplicaFailure::TimedOut);
                     }
                     self.go_on(&keys, Cause::Retry, moment);
                 }

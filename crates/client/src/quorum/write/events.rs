@@ -80,7 +80,7 @@ impl Write {
     }
 
     /// A node failed to do what it was asked.
-    fn failure(&mut self, node: NodeId, purpose: Purpose, failure: ReplicaFailure, moment: &Moment<'_>) {
+    fn note_failure(&mut self, node: NodeId, purpose: Purpose, failure: ReplicaFailure, moment: &Moment<'_>) {
         if failure.is_elsewhere() {
             self.in_flux = true;
             self.backoff.want_refresh();
@@ -208,7 +208,7 @@ impl Operation for Write {
         let ask = self.asks.get(id);
         let (node, purpose) = (ask.node, ask.purpose);
         if let Err(failure) = self.heard(node, purpose, reply, moment) {
-            self.failure(node, purpose, failure, moment);
+            self.note_failure(node, purpose, failure, moment);
         }
         self.advance(moment);
     }
@@ -219,7 +219,7 @@ impl Operation for Write {
         }
         let ask = self.asks.get(id);
         let (node, purpose) = (ask.node, ask.purpose);
-        self.failure(node, purpose, ReplicaFailure::Failure(failure), moment);
+        self.note_failure(node, purpose, ReplicaFailure::Failure(failure), moment);
         self.advance(moment);
     }
 
@@ -262,7 +262,7 @@ impl Operation for Write {
                     count(&moment.counts.late);
                     let ask = self.asks.get(id);
                     let (node, purpose) = (ask.node, ask.purpose);
-                    self.failure(node, purpose, ReplicaFailure::TimedOut, moment);
+                    self.note_failure(node, purpose, ReplicaFailure::TimedOut, moment);
                 }
             }
         }

@@ -18,9 +18,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use default_store::Naming;
 use fondaco_format::ColdRead;
 use fondaco_resp::command::CommandId;
 use fondaco_resp::{Arguments, Reply, Skip};
+use forward::Others;
+use requests::Pause;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::buffers::Charge;
@@ -33,9 +36,6 @@ use super::session::{Replies, Session};
 use super::window::{Tally, Window, WindowCursor};
 use crate::catalog::{Catalog, StoreId};
 use crate::metrics::Counter;
-use default_store::Naming;
-use forward::Others;
-use requests::Pause;
 
 /// Serves a client until it leaves, breaks the protocol, or is dropped.
 pub(super) async fn serve<S>(context: Rc<LoopContext>, stream: S, client: Entered)
@@ -99,7 +99,7 @@ struct Connection<S> {
     naming: Naming,
     gets: Gets,
     window: Window,
-    /// Requests on versioned stores that are under way side by side; `None` while there are none. Its memory is the loop's.
+    /// Requests on versioned stores that are under way side by side; `None` while no such request is. Its memory is the loop's.
     pipeline: Option<Box<Pipeline>>,
     /// Whether the client sends no more.
     has_ended: bool,

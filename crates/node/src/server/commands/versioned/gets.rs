@@ -51,7 +51,7 @@ impl Gets {
 
     /// Answers the first of these requests, and if it is a `GET`, those behind it that are like it, as far as the client may
     /// read the store, memory has all that there is to say, and `may_answer` says so of their keys on the wire. None, and
-    /// nothing is written, if that is not so of the first: the code that carries out requests one by one finds out why.
+    /// nothing is written, if the first needs more than memory: the code that carries out requests one by one finds out why.
     pub(in crate::server) fn answer(
         &mut self,
         first: First<'_>,
