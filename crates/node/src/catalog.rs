@@ -59,10 +59,8 @@ struct Current {
 
 /// In the place of a version: there is none here.
 pub(crate) const NOT_OPEN: u16 = u16::MAX;
-/// In the place of a version: the store has none, being a versioned one.
-pub(crate) const HELD: u16 = NOT_OPEN - 1;
 /// More open versions than this are not looked into: with 4095 stores, every store may have 16.
-const OPEN_MAX: usize = HELD as usize;
+const OPEN_MAX: usize = NOT_OPEN as usize;
 
 /// One store, at one moment.
 pub struct ServingStore {
