@@ -68,7 +68,7 @@ fn many_who_ask_at_once_share_one_read() {
                 all_ask.wait();
                 let answer = cache.get_or_read(1, b"key", || {
                     reads.fetch_add(1, Relaxed);
-                    // Time for the others to ask meanwhile; those that do later find it.
+                    // Time for the other readers to ask meanwhile; readers that are later find the cached value.
                     thread::sleep(MEANWHILE);
                     read("value")
                 });
@@ -129,14 +129,14 @@ fn it_keeps_within_its_limit_also_when_that_falls() {
     };
     let bytes = fill();
     assert!((1 << 17..=1 << 18).contains(&bytes), "{bytes} bytes");
-    // Another one takes half of it.
+    // Another engine uses half of the budget.
     let other = budget.share();
     other.bytes().store(1 << 18, Relaxed);
     let bytes = fill();
     assert!((1 << 16..=1 << 17).contains(&bytes), "{bytes} bytes");
 }
 
-/// What it tells of a key, if it is anything, is the last that was put in, whatever was overwritten, forgotten and
+/// The cache either does not know a key or returns the last value that was put, whatever was overwritten, forgotten and
 /// evicted before.
 #[test]
 fn what_it_tells_is_the_last_that_was_put_in() {
@@ -167,7 +167,7 @@ fn what_it_tells_is_the_last_that_was_put_in() {
                 (Hot::Found(value), Some(Some(expected))) => assert_eq!(value, expected),
                 (Hot::Absent, Some(None)) => {}
                 (Hot::Cold, _) => cold += 1,
-                (told, expected) => panic!("{told:?}, and not {expected:?}"),
+                (told, expected) => panic!("{told:?}, expected {expected:?}"),
             }
             seen += 1;
         }
@@ -175,7 +175,7 @@ fn what_it_tells_is_the_last_that_was_put_in() {
     assert!(cold > seen / 20 && cold < seen / 2, "{cold} of {seen} are cold");
 }
 
-/// How many of these keys an LRU of so many entries has.
+/// How many of these lookups hit in an LRU cache of `entries_max` entries.
 fn hits_of_lru(keys: &[u32], entries_max: usize) -> usize {
     let mut recent = VecDeque::new();
     keys.iter()
@@ -192,7 +192,7 @@ fn hits_of_lru(keys: &[u32], entries_max: usize) -> usize {
         .count()
 }
 
-/// How many of them this has that has room for so many.
+/// How many of these lookups hit in our cache with room for `entries_max` entries.
 fn hits(keys: &[u32], entries_max: u64) -> usize {
     let value = [0; 300];
     let cache = cache((4 + value.len() as u64 + ENTRY_OVERHEAD_BYTES) * entries_max);
@@ -211,12 +211,12 @@ fn hits(keys: &[u32], entries_max: u64) -> usize {
 #[test]
 fn what_is_used_often_stays() {
     let mut random = fastrand::Rng::with_seed(3);
-    // About Zipfian, of 20,000 keys.
+    // Approximately Zipfian, over 20,000 keys.
     let mut often = || (20_000_f64.powf(random.f64()) as u32).min(19_999);
     let skewed: Vec<u32> = (0..60_000).map(|_| often()).collect();
     let (ours, lru) = (hits(&skewed, 1000), hits_of_lru(&skewed, 1000));
     assert!(ours > lru, "{ours} of skewed keys, LRU {lru}");
-    // Beside them, keys that come once.
+    // The same, mixed with keys that occur once.
     let mixed: Vec<u32> = (0..60_000)
         .map(|at| if at % 2 == 0 { often() } else { 100_000 + at })
         .collect();
@@ -224,7 +224,7 @@ fn what_is_used_often_stays() {
     assert!(ours > lru * 11 / 10, "{ours} of mixed keys, LRU {lru}");
 }
 
-/// No reader sees what is older than the last write that had returned, while everything is written, read and evicted.
+/// No reader sees a value older than the last write that had returned, while all keys are written, read and evicted.
 #[test]
 fn nobody_reads_what_is_older_than_the_last_write() {
     const KEYS: usize = 200;
@@ -258,7 +258,10 @@ fn nobody_reads_what_is_older_than_the_last_write() {
                         };
                         let read = cache.get_or_read(1, &number.to_be_bytes(), read).unwrap().unwrap();
                         for version in seen.into_iter().chain([version(&read)]) {
-                            assert!(version >= *least, "{version} of key {number}, and not {least}");
+                            assert!(
+                                version >= *least,
+                                "version {version} of key {number}, expected at least {least}"
+                            );
                         }
                         reads.fetch_add(1, Relaxed);
                     }
