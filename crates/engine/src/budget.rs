@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_leaves_another_may_have_and_at_least_its_even_part() {
+    fn unused_memory_is_shared_and_an_equal_share_is_guaranteed() {
         let budget = CacheBudget::new(100);
         let one = budget.share();
         assert_eq!(one.bytes_max(), 100);

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_is_damaged_leaves_the_one_before_it() {
+    fn a_damaged_slot_leaves_the_previous_one() {
         let dir = tempfile::tempdir().unwrap();
         let water = HighWater::open(dir.path(), None).unwrap();
         (1..=4).for_each(|count| water.note(&marks(count)).unwrap());

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_written_out_and_merged_is_left_beside_the_reserve_but_not_by_deletions() {
+    fn writes_but_not_deletions_leave_space_for_flushes_and_compaction() {
         let dir = tempfile::tempdir().unwrap();
         let mut space = Space::new(dir.path(), 1 << 20);
         let free_bytes = space.look();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn deletions_may_take_of_the_reserve_and_let_nothing_else_pass() {
+    fn deletions_may_use_the_reserve_and_admit_no_other_batch() {
         let dir = tempfile::tempdir().unwrap();
         let mut space = Space::new(dir.path(), 0);
         space.reserve_bytes = space.look() * 4;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_was_full_is_known_until_a_batch_was_made_on_one_that_is_not() {
+    fn a_full_disk_is_remembered_until_a_batch_finds_space() {
         let dir = tempfile::tempdir().unwrap();
         assert!(Space::new(dir.path(), u64::MAX / 2).may_have_been_full());
         let mut space = Space::new(dir.path(), 0);

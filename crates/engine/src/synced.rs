@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_sync_covers_what_was_there_and_the_next_only_what_was_written() {
+    fn the_first_sync_covers_everything_later_ones_only_new_writes() {
         let (synced, dir) = (Synced::at_start(), Path::new("d"));
         let mut syncs = 0;
         for is_written in [false, false, true, false] {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failure_of_anybody_nothing_is_promised() {
+    fn after_any_failed_sync_nothing_is_promised() {
         let (synced, dir) = (Synced::at_start(), Path::new("d"));
         let meanwhile = || {
             synced.failed(dir, &io::Error::other("reported to another caller"));

@@ -357,7 +357,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn arbitrary_bytes_are_no_trouble(bytes: Vec<u8>, number: u64) {
+        fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>, number: u64) {
             let mut sequence = None;
             let end = whole_batches(&bytes, &mut sequence);
             proptest::prop_assert!(end <= bytes.len());

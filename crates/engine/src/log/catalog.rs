@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_and_nothing_else() {
+    fn only_an_intact_catalog_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Catalog::read(dir.path()).unwrap(), None);
         let numbers = [("one", 1), ("two", 7)].map(|(name, number)| (name.to_owned(), number));

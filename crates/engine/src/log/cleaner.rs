@@ -431,7 +431,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_gets_no_keys_beside_it_after_a_sync_that_failed() {
+    fn no_file_of_keys_is_written_after_a_failed_sync() {
         let dir = tempfile::tempdir().unwrap();
         let engine = LogEngine::open(dir.path(), LogOptions::default()).unwrap();
         let full = |number| Full {
@@ -478,7 +478,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_writers_wait_for_is_done(
+        fn writers_only_wait_for_work_that_gets_done(
             parts: [u32; 3],
             spared_bytes: u32,
             garbage_percent_max in 0..100_u64,

@@ -110,7 +110,7 @@ mod tests {
     use crate::engine::Engine;
 
     #[test]
-    fn what_a_table_had_that_is_dropped_is_taken_off_once() {
+    fn the_bytes_of_a_dropped_table_are_subtracted_once() {
         let dir = tempfile::tempdir().unwrap();
         let engine = LogEngine::open(dir.path(), LogOptions::default()).unwrap();
         let table = engine.open_table("t").unwrap();

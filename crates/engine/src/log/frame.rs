@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_together_is_read_again() {
+    fn an_encoded_batch_is_decoded_again() {
         let bytes = [batch(5, b"value"), batch(6, b"")].concat();
         let Found::Batch(first) = read(&bytes) else {
             panic!("no batch")
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_with_nothing_behind_it_is_the_end() {
+    fn a_partial_batch_before_zeros_is_the_end() {
         let whole = batch(1, &[1; 50]);
         for length in 0..whole.len() {
             for zeros in [0, 1, 500] {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_batch_hides_none_of_those_behind_it() {
+    fn a_damaged_batch_does_not_hide_later_batches() {
         let number = |batch: u64| 5 << 32 | batch;
         // A value that looks like a batch of the segment, as a client could write it without knowing the identity.
         let forged = {
@@ -338,7 +338,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn arbitrary_bytes_are_no_trouble(bytes: Vec<u8>) {
+        fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>) {
             read_frame(&bytes);
             read(&bytes);
             read(&[&batch(1, b"value")[..30], &bytes].concat());

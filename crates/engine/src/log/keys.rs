@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_deletions_of_a_key_the_one_that_says_most_is_not_repeated() {
+    fn of_several_tombstones_the_one_that_covers_most_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("9.segment");
         let none = Content::NoneSince;
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_in_order_in_the_file_and_every_bit_that_changes_is_found() {
+    fn keys_are_sorted_and_every_flipped_bit_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("9.segment");
         // Several blocks, one of them with a long key.

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_and_nothing_else() {
+    fn only_an_intact_list_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Listed::read(dir.path()).unwrap(), None);
         for numbers in [&[][..], &[3], &[1, 2, 70_000]] {

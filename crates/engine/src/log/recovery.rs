@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_is_found_by_files_of_keys_and_without() {
+    fn recovery_finds_the_same_with_and_without_files_of_keys() {
         let dir = tempfile::tempdir().unwrap();
         let options = LogOptions {
             segment_bytes: 64 << 10,

@@ -450,7 +450,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writers_wait_for_nothing_that_only_the_next_write_lets_be_cleaned() {
+    fn writers_do_not_wait_for_garbage_in_the_active_segment() {
         // The active segment becomes full only when the next batch does not fit, and can be cleaned only then.
         let age = Age { number: 2, oldest: 1 };
         assert_eq!(Use::open(1 << 20).garbage_bytes(&age), 0);
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_is_garbage_when_nothing_is_left_that_it_is_about() {
+    fn a_tombstone_that_covers_no_older_segment_is_garbage() {
         let mut sealed = Use::sealed(1000);
         sealed.deleted(3, 100);
         sealed.deleted(2, 100);

@@ -34,7 +34,7 @@ fn read(value: &'static str) -> Result<Option<Bytes>, ()> {
 }
 
 #[test]
-fn a_read_that_a_write_overtook_is_not_kept() {
+fn a_read_overtaken_by_a_write_is_not_cached() {
     let cache = cache(1 << 20);
     let answer = cache.get_or_read(1, b"key", || {
         put(&cache, b"key", b"new");
@@ -49,7 +49,7 @@ fn a_read_that_a_write_overtook_is_not_kept() {
 }
 
 #[test]
-fn what_was_read_is_kept_and_a_failure_is_not() {
+fn reads_are_cached_but_failures_are_not() {
     let cache = cache(1 << 20);
     assert_eq!(cache.get_or_read(1, b"key", || Err(())), Err(()));
     assert_eq!(cache.get_or_read(1, b"key", || read("value")), read("value"));
@@ -59,7 +59,7 @@ fn what_was_read_is_kept_and_a_failure_is_not() {
 }
 
 #[test]
-fn many_who_ask_at_once_share_one_read() {
+fn concurrent_callers_share_one_read() {
     let cache = cache(1 << 20);
     let (reads, all_ask) = (AtomicUsize::new(0), Barrier::new(8));
     thread::scope(|scope| {
@@ -80,7 +80,7 @@ fn many_who_ask_at_once_share_one_read() {
 }
 
 #[test]
-fn who_waits_for_a_read_that_panics_reads_itself() {
+fn a_caller_waiting_for_a_read_that_panics_reads_itself() {
     let cache = cache(1 << 20);
     let has_begun = Barrier::new(2);
     thread::scope(|scope| {
@@ -98,7 +98,7 @@ fn who_waits_for_a_read_that_panics_reads_itself() {
 }
 
 #[test]
-fn what_is_too_large_takes_the_place_of_nothing_older() {
+fn an_uncacheable_value_does_not_leave_the_old_one() {
     let cache = cache(1 << 16);
     for _ in 0..1000 {
         put(&cache, b"key", b"old");
@@ -139,7 +139,7 @@ fn it_keeps_within_its_limit_also_when_that_falls() {
 /// The cache either does not know a key or returns the last value that was put, whatever was overwritten, forgotten and
 /// evicted before.
 #[test]
-fn what_it_tells_is_the_last_that_was_put_in() {
+fn it_returns_the_last_value_that_was_put() {
     let cache = cache(1 << 16);
     let mut random = fastrand::Rng::with_seed(7);
     let mut last = vec![None; 300];
@@ -209,7 +209,7 @@ fn hits(keys: &[u32], entries_max: u64) -> usize {
 }
 
 #[test]
-fn what_is_used_often_stays() {
+fn frequently_used_keys_stay() {
     let mut random = fastrand::Rng::with_seed(3);
     // Approximately Zipfian, over 20,000 keys.
     let mut often = || (20_000_f64.powf(random.f64()) as u32).min(19_999);
@@ -226,7 +226,7 @@ fn what_is_used_often_stays() {
 
 /// No reader sees a value older than the last write that had returned, while all keys are written, read and evicted.
 #[test]
-fn nobody_reads_what_is_older_than_the_last_write() {
+fn no_reader_sees_a_value_older_than_the_last_write() {
     const KEYS: usize = 200;
     let cache = cache(1 << 14);
     let storage = [const { AtomicU64::new(0) }; KEYS];

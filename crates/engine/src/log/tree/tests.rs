@@ -32,7 +32,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn it_does_what_a_map_does(
+    fn it_behaves_like_a_map(
         sorted in prop::collection::btree_set(key(), 0..2000),
         steps in prop::collection::vec((key(), 0..5_u8, any::<bool>()), 1..3000),
         from in key(),
