@@ -1,4 +1,4 @@
-//! `COMMAND DOCS`: commands described for people, which `redis-cli` completes and hints from.
+//! `COMMAND DOCS`: descriptions of commands for people, which `redis-cli` uses for completion and hints.
 
 use super::describe::write_statuses;
 use super::{Argument, ArgumentKind, CommandSpec};
