@@ -9,9 +9,7 @@ use crate::limits::{KEY_BYTES_MAX, TABLE_NAME_BYTES_MAX, VALUE_BYTES_MAX};
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The name is not a valid table name.
-    #[error(
-        "{name:?} is not a valid table name: use 1 to {TABLE_NAME_BYTES_MAX} of the characters a-z, 0-9, \"-\" and \"_\""
-    )]
+    #[error("invalid table name {name:?}: use 1 to {TABLE_NAME_BYTES_MAX} of the characters a-z, 0-9, \"-\" and \"_\"")]
     InvalidTableName {
         /// The name.
         name: String,
@@ -87,7 +85,7 @@ pub enum EngineError {
     Corrupt {
         /// The directory or table.
         place: String,
-        /// What was found.
+        /// The damage.
         reason: String,
         /// The key of the damaged record, if the damage is in a single known record. Another replica may have the
         /// record.
@@ -141,7 +139,7 @@ pub enum EngineError {
     SyncFailed {
         /// The directory of the engine.
         dir: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         reason: String,
     },
 

@@ -29,7 +29,7 @@ pub(crate) fn reading(path: &Path, source: io::Error) -> EngineError {
     }
 }
 
-/// Whether the file is shorter than it was, or a part of it cannot be read.
+/// Whether the file is shorter than before, or a part of it cannot be read.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::UnexpectedEof || is_unreadable(error)
 }

@@ -23,7 +23,7 @@ pub enum StorageError {
     InvalidLocation {
         /// The text.
         url: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: &'static str,
     },
 
@@ -32,7 +32,7 @@ pub enum StorageError {
     InvalidOptions {
         /// The URL.
         url: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
 

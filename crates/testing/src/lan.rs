@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// The maximum of networks of one process at a time: each has a range of addresses.
+/// The maximum number of networks of one process at a time: each has a range of addresses.
 const LANS_MAX: u8 = 16;
 
 /// The second byte of the addresses of the first network.

@@ -90,7 +90,7 @@ struct Shared {
     lost: LossNote,
     /// The first damage that was found.
     damage: OnceLock<String>,
-    /// Held locked.
+    /// The lock on the directory.
     _lock: File,
 }
 

@@ -1,5 +1,5 @@
 //! The background thread of the log: it periodically syncs what was written, and frees the space of overwritten records
-//! by [moving](super::moving) the live records of a segment to the end of the log.
+//! by [moving](super::segment_cleaning) the live records of a segment to the end of the log.
 //!
 //! The segment is chosen by cost and benefit, as in Rosenblum and Ousterhout, The Design and Implementation of a
 //! Log-Structured File System (1992), section 3.5: `(1 - u) * age / (1 + u)`, where `u` is the live share.

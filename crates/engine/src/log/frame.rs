@@ -23,7 +23,7 @@ pub(super) const FRAME_HEAD_BYTES: usize = 20;
 pub(super) const BATCH_HEAD_BYTES: usize = 20;
 /// The last byte of a batch: not zero, since unwritten parts of a file are zeros.
 const END: u8 = 0xFF;
-/// The longest batch, in bytes: places within segments have 32 bits.
+/// The longest batch, in bytes: offsets within segments have 32 bits.
 pub(super) const BATCH_BYTES_MAX: usize = 1 << 30;
 
 const PUT: u8 = 1;

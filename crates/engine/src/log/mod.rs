@@ -114,7 +114,7 @@ struct Shared {
     damaged: Damaged,
     /// Held while the list of segments is replaced.
     listing: Mutex<()>,
-    /// Held locked.
+    /// The lock on the directory.
     _lock: File,
 }
 

@@ -273,7 +273,7 @@ impl Tree {
         }
     }
 
-    /// The same, mutable; its key must not be changed.
+    /// Like [`get_on`](Self::get_on), but mutable; the key of the entry must not be changed.
     pub(super) fn get_mut_on(&mut self, spot: Spot, key: &[u8]) -> Option<&mut Entry> {
         match self.check(spot, head_of(key), key) {
             Some((at, place)) => Some(&mut self.leaf_mut(at).entries[place]),

@@ -216,7 +216,7 @@ fn frequently_used_keys_stay() {
     let skewed: Vec<u32> = (0..60_000).map(|_| often()).collect();
     let (ours, lru) = (hits(&skewed, 1000), hits_of_lru(&skewed, 1000));
     assert!(ours > lru, "{ours} of skewed keys, LRU {lru}");
-    // The same, mixed with keys that occur once.
+    // A mix of these keys and keys that occur once.
     let mixed: Vec<u32> = (0..60_000)
         .map(|at| if at % 2 == 0 { often() } else { 100_000 + at })
         .collect();

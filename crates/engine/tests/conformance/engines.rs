@@ -153,7 +153,7 @@ pub fn delete(engine: &dyn Engine, table: &dyn Table, key: &[u8]) {
 /// A key and its value.
 pub type Entry = (Vec<u8>, Vec<u8>);
 
-/// All that a scan gives.
+/// All entries of a scan.
 pub fn scanned(table: &dyn Table, from: &[u8], to: Option<&[u8]>) -> Vec<Entry> {
     let entries = table.scan(from, to).unwrap();
     entries

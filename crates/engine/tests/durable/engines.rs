@@ -9,7 +9,7 @@ use fondaco_engine::{CacheBudget, DamagedLog, DiskEngine, DiskOptions, Engine, E
 pub enum Kind {
     /// Trees, flushed and compacted.
     Tree,
-    /// A log, cleaned.
+    /// A log, with cleaning.
     Log,
 }
 

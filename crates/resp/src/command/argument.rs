@@ -1,6 +1,6 @@
 //! Arguments as `COMMAND DOCS` describes them: for completion, hints and help, not for parsing.
 
-/// What kind of text an argument is.
+/// The kind of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArgumentKind {
     /// Any text.
@@ -15,7 +15,7 @@ pub enum ArgumentKind {
     Pattern,
     /// Seconds or milliseconds since 1970.
     UnixTime,
-    /// The token alone.
+    /// Only the token.
     PureToken,
     /// One of several.
     OneOf,
@@ -51,7 +51,7 @@ pub struct Argument {
     pub key_spec: Option<u8>,
     /// The keyword before it, or the keyword that it consists of.
     pub token: Option<&'static str>,
-    /// Whether it may be left out.
+    /// Whether it is optional.
     pub is_optional: bool,
     /// Whether it may be repeated.
     pub is_multiple: bool,

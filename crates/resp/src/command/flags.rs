@@ -69,7 +69,7 @@ named_bits! {
         LOADING = "loading",
         /// On a replica whose data is old.
         STALE = "stale",
-        /// Not kept among slow requests.
+        /// Not recorded in the slow log.
         SKIP_SLOWLOG = "skip_slowlog",
         /// Takes constant time, or near it.
         FAST = "fast",
@@ -83,7 +83,7 @@ named_bits! {
 named_bits! {
     /// The access categories of a command.
     Categories: u16 {
-        /// Works on keys whatever their values are.
+        /// Works on keys of any type.
         KEYSPACE = "keyspace",
         /// Reads data.
         READ = "read",

@@ -47,7 +47,7 @@ pub enum Knows {
 pub struct Broken {
     /// The key.
     pub key: Bytes,
-    /// What happened.
+    /// A description.
     pub what: String,
 }
 

@@ -113,7 +113,7 @@ fn polled(driven: &DrivenReplicas, flaw: Option<Flaw>) -> Vec<Chore> {
     all.filter(|chore| !never(chore.name)).collect()
 }
 
-/// What a process has done so far.
+/// The counts of a process.
 #[derive(Debug, Default)]
 pub(super) struct Deeds {
     pub(super) exchanges: u64,
@@ -310,7 +310,7 @@ impl Replica {
     }
 }
 
-/// What a replica is told.
+/// The information that a replica receives.
 enum Said {
     /// The knowledge of an earlier process.
     Remembered,
