@@ -1,15 +1,15 @@
-//! What clients of a versioned store did and saw, and whether that is consistent.
+//! The operations of clients of a versioned store, and checks whether their results are consistent.
 //!
 //! Stores are not linearizable and do not claim to be: a failed write may appear, now or later, and several writes may
 //! be concurrent. So checkers of linearizability do not fit. The weaker guarantees of stores are checked for each read
 //! separately, from the values alone, without the vector clocks that the store returns:
 //!
-//! - *nothing gets lost*: a write that was acknowledged before the read began is there, or another write is there that
-//!   may have replaced it: one that overwrote everything and was not finished when the first one began, or one that had
-//!   read its value; or a write that may have replaced that write, and so on;
-//! - *nothing comes back*: no value is there that a write knew which was acknowledged before the read began. A write
-//!   that was sent to several replicas may be concurrent with that later write, since each replica may have applied it;
-//!   but if the store resolves by the latest write, it is not returned;
+//! - *nothing gets lost*: a read returns every write that was acknowledged before the read began, or another write that
+//!   may have replaced it. A write may replace another one if it had read its value, or if it overwrites everything and
+//!   was not finished when the other one began. Replacements may form a chain;
+//! - *nothing comes back*: a read returns no value that was replaced by a write which was acknowledged before the read
+//!   began. A write that was sent to several replicas may remain beside its replacement, since each replica may have
+//!   applied it; but if the store resolves by the latest write, it is not returned;
 //! - *nothing comes from nowhere*: every value was written by a client.
 //!
 //! Every value must be written only once, so that it identifies its write. All times are from one clock that is never
