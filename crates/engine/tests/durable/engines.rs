@@ -1,4 +1,4 @@
-//! The engines under test, small, so that all that they do behind a writer is under way within a test.
+//! The engines under test, configured small, so that all their background work happens within a test.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use fondaco_engine::{CacheBudget, DamagedLog, DiskEngine, DiskOptions, Engine, E
 /// An engine on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Trees, written out and merged.
+    /// Trees, flushed and compacted.
     Tree,
-    /// A log, cleaned.
+    /// A log, with cleaning.
     Log,
 }
 
-/// How it is opened.
+/// The options of an engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     pub part_bytes: u64,
@@ -33,7 +33,7 @@ impl Default for Options {
     }
 }
 
-/// An engine that is open.
+/// An open engine.
 pub struct Opened {
     pub engine: Box<dyn Engine>,
     pub lost_writes: Option<String>,
@@ -42,7 +42,7 @@ pub struct Opened {
 impl Kind {
     pub const ALL: [Self; 2] = [Self::Tree, Self::Log];
 
-    /// What a process that a test starts is told.
+    /// The name by which a test tells a child process the engine.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tree => "tree",
@@ -50,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// What a process that a test started was told, by this variable.
+    /// The engine that a child process was told by this variable.
     pub fn of_environment(variable: &str) -> Self {
         let name = std::env::var(variable).unwrap();
         Self::ALL.into_iter().find(|kind| kind.name() == name).unwrap()
