@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_open_to_the_network_needs_protection_or_an_explicit_setting() {
+    fn a_network_port_needs_protection_or_an_explicit_setting() {
         let mut resp = config();
         resp.resp_listen = ([0, 0, 0, 0], 6500).into();
         let error = resp.check().unwrap_err().to_string();

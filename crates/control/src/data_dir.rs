@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_process_is_refused_and_told_the_pid_of_the_first() {
+    fn a_second_process_is_refused_with_the_first_pid() {
         let dir = tempfile::tempdir().unwrap();
         let first = DataDir::open(dir.path()).unwrap();
         let error = DataDir::open(dir.path()).err().unwrap();

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quarter_of_the_memory_is_left_from_256_mib_on() {
+    fn a_quarter_of_the_memory_is_left_over() {
         for memory_bytes in [256 * MIB, 512 * MIB, 1 << 30, 24 << 30, 1 << 40] {
             let plan = MemoryPlan::of(memory_bytes);
             let shares = plan.shares_bytes(plan.cache_bytes) + plan.key_bytes(plan.cache_bytes);

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_is_made_once_and_number_and_cluster_are_remembered() {
+    fn an_identity_is_made_once_and_remembered_with_its_cluster() {
         let dir = tempfile::tempdir().unwrap();
         let dir = DataDir::open(dir.path()).unwrap();
         let mut first = NodeFile::open(&dir).unwrap();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tampered_file_is_an_error_and_makes_no_new_identity() {
+    fn a_tampered_file_is_an_error_without_a_new_identity() {
         let dir = tempfile::tempdir().unwrap();
         let dir = DataDir::open(dir.path()).unwrap();
         fs::write(dir.node_file(), "{}").unwrap();

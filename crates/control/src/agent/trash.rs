@@ -277,7 +277,7 @@ mod tests {
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
     #[test]
-    fn a_version_given_up_is_restored_by_its_manifest_also_after_restart() {
+    fn given_up_versions_are_restored_by_manifest_also_after_restart() {
         let kept = Kept::new();
         let trash = kept.open(DAY);
         kept.give_up(&trash, "a.version-2", 1, "one");
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn trash_goes_when_expired_or_forgotten_or_the_disk_is_full() {
+    fn trash_is_deleted_when_expired_forgotten_or_on_full_disks() {
         let kept = Kept::new();
         let trash = kept.open(DAY);
         for (name, number) in [("a", 1), ("b", 2), ("a", 3)] {

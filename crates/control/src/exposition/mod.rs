@@ -376,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn open_metrics_is_sent_only_if_the_accept_header_names_it() {
+    fn open_metrics_is_sent_only_if_accept_names_it() {
         for (accept, format) in [
             (None, TextFormat::Prometheus),
             (Some("*/*"), TextFormat::Prometheus),

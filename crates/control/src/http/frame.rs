@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_in_the_middle_of_a_frame_is_an_error() {
+    fn an_end_within_a_frame_is_an_error() {
         let bytes = two();
         let whole = Frame::bytes_of(b"one", b"first");
         for end in 1..whole {

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_is_an_upload_only_if_it_names_node_and_checksum() {
+    fn only_sources_with_node_and_checksum_are_uploads() {
         let source = UploadSource {
             node: NodeId::new(7).unwrap(),
             id: Checksum::of(b"x"),
