@@ -49,7 +49,7 @@ impl FromStr for StoreName {
     }
 }
 
-/// A name is looked up by its text.
+/// Names can be looked up by text.
 impl std::borrow::Borrow<str> for StoreName {
     fn borrow(&self) -> &str {
         &self.0

@@ -13,7 +13,7 @@ use crate::slot::{SLOT_COUNT, Slot};
 pub struct PartitionId(u32);
 
 impl PartitionId {
-    /// The partition with this number. Whether it exists is a matter of the [`PartitionCount`].
+    /// The partition with this number. Whether it exists depends on the [`PartitionCount`].
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
