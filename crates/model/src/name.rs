@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_confuse_a_path_or_the_wire_are_refused() {
+    fn names_with_a_meaning_in_paths_or_commands_are_refused() {
         for name in [
             "",
             "a:b",

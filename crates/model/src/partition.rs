@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn only_powers_of_two_up_to_the_slot_count_are_counts() {
+    fn only_powers_of_two_up_to_slot_count_are_counts() {
         for count in [0, 3, 12, 16385, 32768] {
             assert!(PartitionCount::try_from(count).is_err(), "{count}");
         }

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_after_a_rollback_gives_up_the_version_rolled_back_from() {
+    fn a_push_after_rollback_drops_the_version_rolled_back_from() {
         let mut set = pushed(2);
         set.make_current(number(1));
         let pushed = set.allocate();

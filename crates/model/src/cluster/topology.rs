@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_later_write_liveness_is_taken_from_the_other_side() {
+    fn without_a_later_write_liveness_comes_from_the_other_side() {
         let known = &History::of(&[1]).0[1];
         let mut told = known.clone();
         told.nodes.values_mut().for_each(|node| node.live = false);

@@ -122,7 +122,7 @@ mod tests {
     use crate::partition::PartitionId;
 
     #[test]
-    fn a_table_without_a_plan_is_stored_as_lists_of_numbers() {
+    fn a_table_without_plan_is_stored_as_lists_of_numbers() {
         let text = serde_json::to_string(&four()).unwrap();
         assert_eq!(text, r#"{"epoch":1,"partitions":4,"owners":[[1,2],[2,3],[3,1],[1,2]]}"#);
         assert_eq!(serde_json::from_str::<RoutingTable>(&text).unwrap(), four());

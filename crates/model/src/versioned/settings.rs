@@ -160,7 +160,7 @@ pub enum SettingsError {
     },
     /// Hints would count, but there is no handoff.
     #[error(
-        "a sloppy quorum counts hints, and the handoff is \"none\": use consistent, any or proximity, or sloppy off"
+        "a sloppy quorum counts hints, and the handoff is \"none\": use consistent, any or proximity, or no sloppy quorum"
     )]
     SloppyWithoutHints,
     /// A time is out of range.
