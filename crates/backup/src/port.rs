@@ -55,9 +55,7 @@ impl dyn Port + '_ {
         let body = self.get(path)?;
         serde_json::from_slice(&body).map_err(|error| {
             let address = self.address();
-            anyhow::anyhow!(
-                "{address} gave an answer that this release does not understand ({error}); check its version"
-            )
+            anyhow::anyhow!("{address} gave an answer that this release cannot parse ({error}); check its version")
         })
     }
 
@@ -67,7 +65,7 @@ impl dyn Port + '_ {
     }
 }
 
-/// A refusal of a process, with its reason; or that the process cannot be reached.
+/// A refusal of a process, with its reason, or the failure to reach the process.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Refused {

@@ -424,7 +424,7 @@ fn a_signed_request_is_accepted_once_here_within_a_minute() {
     // It is not accepted twice.
     let again = send_signed(addr, &signature, &get, "");
     is(&again, 401);
-    assert!(again.contains("come before"), "{again}");
+    assert!(again.contains("received before"), "{again}");
     // Nor for any other request.
     for other in [
         SignedRequest {
