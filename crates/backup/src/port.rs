@@ -15,7 +15,7 @@ pub trait Ports: Sync {
     /// The control port of a node, by the `host:port` that the cluster returned.
     ///
     /// # Errors
-    /// As of [`entry`](Self::entry).
+    /// As for [`entry`](Self::entry).
     fn node(&self, address: &str) -> anyhow::Result<Box<dyn Port>>;
 }
 
@@ -33,19 +33,19 @@ pub trait Port: Send + Sync {
     /// A page of records, and the start of the next page, if there is one.
     ///
     /// # Errors
-    /// As of [`get`](Self::get).
+    /// As for [`get`](Self::get).
     fn get_page(&self, path: &str) -> anyhow::Result<(Vec<u8>, Option<String>)>;
 
     /// Posts JSON.
     ///
     /// # Errors
-    /// As of [`get`](Self::get).
+    /// As for [`get`](Self::get).
     fn post_json(&self, path: &str, body: &[u8]) -> anyhow::Result<()>;
 
     /// Posts bytes.
     ///
     /// # Errors
-    /// As of [`get`](Self::get).
+    /// As for [`get`](Self::get).
     fn post_bytes(&self, path: &str, body: &[u8]) -> anyhow::Result<()>;
 }
 

@@ -30,7 +30,7 @@ const NOT_YET: [&str; 3] = ["overloaded", "unavailable", "store_not_found"];
 pub struct Restored {
     /// The store that was restored into.
     pub store: String,
-    /// Where the backup is.
+    /// The location of the backup.
     pub url: String,
     /// When the backup began, in milliseconds since 1970.
     pub began_unix_ms: u64,
@@ -79,7 +79,7 @@ pub fn verify(name: &StoreName, location: &Location, job: Job<'_>) -> anyhow::Re
 /// Restores a backup into a store; creates the store if it is missing and `may_create`.
 ///
 /// # Errors
-/// As of [`verify`]: nothing is restored then. No such store, or too few nodes for too long: the restore has to be run
+/// As for [`verify`]: then nothing is restored. No such store, or too few nodes for too long: the restore has to be run
 /// again then.
 pub fn restore(name: &StoreName, location: &Location, may_create: bool, job: Job<'_>) -> anyhow::Result<Restored> {
     let manifest = Manifest::read(location)?;

@@ -41,7 +41,7 @@ pub(crate) fn carry_out(
     let written: Vec<EntryPath> = changes.iter().map(|change| change.path().clone()).collect();
     if let Err(error) = mirror.refresh(coordination, &written) {
         // The change is made all the same, and the watch reports it.
-        tracing::debug!(%error, "cannot read back what was written");
+        tracing::debug!(%error, "cannot read back the written entries");
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use fondaco_node::{PasswordDigest, User};
 
 use crate::error::ControlError;
 
-/// What a process does in a cluster.
+/// The role of a process in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// A cluster of one: coordinates itself, decides, holds all partitions and serves them.
@@ -186,7 +186,7 @@ impl Config {
     /// How long data that was given up is kept, unless configured.
     pub const KEEP_DELETED_DEFAULT: Duration = Duration::from_secs(24 * 3600);
 
-    /// Where Linux gives the boot ID of the machine.
+    /// The file in which Linux gives the boot ID of the machine.
     const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
 
     /// The shortest token, in bytes: shorter ones can be guessed.

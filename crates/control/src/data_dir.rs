@@ -59,7 +59,7 @@ impl DataDir {
         &self.root
     }
 
-    /// Where metadata is.
+    /// The directory of the embedded coordination.
     pub fn metadata(&self) -> PathBuf {
         self.root.join("metadata")
     }
@@ -87,7 +87,7 @@ impl DataDir {
         self.root.join("stores")
     }
 
-    /// Where versioned stores are.
+    /// The directory of versioned stores.
     pub(crate) fn versioned(&self) -> PathBuf {
         self.root.join("versioned")
     }

@@ -131,7 +131,7 @@ pub enum ControlError {
     #[error(transparent)]
     Coordination(#[from] CoordinationError),
     /// A metadata entry has an unexpected format.
-    #[error("metadata entry {entry:?} is not what this program writes: {reason}; use a matching release")]
+    #[error("metadata entry {entry:?} has an unexpected format: {reason}; use a matching release")]
     InvalidMetadata {
         /// The entry.
         entry: String,
@@ -165,9 +165,9 @@ pub enum ControlError {
          127.0.0.1, or allow it: allow-insecure = true in the file, or --allow-insecure"
     )]
     Insecure {
-        /// Which port.
+        /// The port.
         port: &'static str,
-        /// Where it would listen.
+        /// The address that it would listen on.
         addr: SocketAddr,
         /// The missing protection.
         missing: &'static str,

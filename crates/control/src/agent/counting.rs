@@ -118,7 +118,7 @@ impl Counting {
         if counts.is_older_copy() {
             let (found, known) = (counts.directory.unwrap_or(0), known.unwrap_or(0));
             self.replicas.went_back(&format!(
-                "the data directory is an older copy of what this node had: its count is {found}, and the node had come to {known}"
+                "the data directory is an older copy: its count is {found}, but the last count of this node was {known}"
             ))?;
         }
         let count = counts.next();

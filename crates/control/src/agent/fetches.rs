@@ -251,7 +251,7 @@ impl Inner {
         self.parts.change_signal.raise();
     }
 
-    /// Fetches what is missing onto the disk.
+    /// Fetches the missing files to the disk.
     fn bring(&self, job: &Job, control: &FetchControl) -> Result<(), ControlError> {
         let (store, version) = &job.key;
         let [version_dir, fetching_dir] = self.parts.disk.dirs_of(store, *version);

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::data_dir::replace_file;
 use crate::error::ControlError;
 
-/// What is in `view.json`.
+/// The content of `view.json`.
 #[derive(Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Memory {

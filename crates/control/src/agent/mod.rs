@@ -386,7 +386,7 @@ impl AgentWork {
                     |failure| format!("fetching it again failed: {failure}"),
                 );
                 reasons.push(format!(
-                    "version {current} of store {name:?} cannot be served whole: {damage}; {again}"
+                    "version {current} of store {name:?} cannot be served completely: {damage}; {again}"
                 ));
             }
             let is_open = found.is_some_and(|version| version.open.covers(owned));

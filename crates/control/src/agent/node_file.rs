@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::data_dir::{DataDir, replace_file};
 use crate::error::ControlError;
 
-/// What is in `node.json`.
+/// The content of `node.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NodeFile {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DATA/trash/UNIX_MS.STORE.version-N/    a version, or some of its partitions, and when it was given up
-//! DATA/trash/deleting-K/                 what is being deleted
+//! DATA/trash/deleting-K/                 data being deleted
 //! ```
 //!
 //! A version is deleted when its time or its store's is over, or, the oldest first, when the disk needs the room. It is

@@ -415,7 +415,7 @@ async fn answer(guard: &Guard, request: Request, next: Next) -> Response {
         Ok(response) => response,
         Err(_) => {
             let seconds = REQUEST_TIME_MAX.as_secs();
-            let message = format!("the request took more than {seconds} seconds; what it began goes on");
+            let message = format!("the request took more than {seconds} seconds; its work goes on");
             ApiError::new("unavailable", message).into_response()
         }
     }

@@ -38,7 +38,7 @@ pub enum UploadError {
         file: String,
         /// How much of it has arrived.
         arrived: u64,
-        /// Where the bytes begin.
+        /// The offset of the bytes.
         offset: u64,
     },
     /// Another request sends the same file.

@@ -52,7 +52,7 @@ fn without_the_token_only_health_and_readiness_answer() {
     stop(running);
 }
 
-/// What a server answers to some bytes, until it closes.
+/// The answer of a server to some bytes, until it closes the connection.
 fn exchange(addr: SocketAddr, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

@@ -74,7 +74,7 @@ words! {
     Log = "log",
     /// In memory: a restarted node gets its records from others.
     Memory = "memory",
-    /// In a bounded cache: what does not fit is forgotten.
+    /// In a bounded cache, which evicts records.
     Cache = "cache",
     /// In a MySQL database.
     Mysql = "mysql",

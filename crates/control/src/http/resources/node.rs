@@ -130,6 +130,6 @@ pub struct SettingResource {
     pub min: u64,
     /// Its maximum.
     pub max: u64,
-    /// What it means.
+    /// Its meaning.
     pub summary: String,
 }

@@ -122,7 +122,7 @@ pub enum EngineName {
     Log,
     /// In memory.
     Memory,
-    /// In a bounded cache: what does not fit is forgotten.
+    /// In a bounded cache, which evicts records.
     Cache,
     /// In a MySQL database.
     Mysql,
