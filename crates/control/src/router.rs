@@ -84,7 +84,7 @@ impl RouterWork {
         let sighting = self.shared.mirror.look();
         match (sighting.origin, &sighting.view.routing) {
             (Origin::Nothing, _) => vec!["the coordination service has not answered yet".to_owned()],
-            (_, None) => vec!["there is no routing table yet: too few nodes are there".to_owned()],
+            (_, None) => vec!["there is no routing table yet: too few nodes are live".to_owned()],
             (_, Some(_)) => Vec::new(),
         }
     }

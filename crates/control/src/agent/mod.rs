@@ -343,7 +343,7 @@ impl AgentWork {
             return vec!["the leading controller has not given this node its number yet".to_owned()];
         };
         let Some(routing) = &view.routing else {
-            return vec!["there is no routing table yet: too few nodes are there".to_owned()];
+            return vec!["there is no routing table yet: too few nodes are live".to_owned()];
         };
         if self.shared.status.lock().settled == Origin::Nothing {
             return vec!["the versions on the disk are not served yet".to_owned()];

@@ -135,7 +135,7 @@ pub const ERROR_CODES: &[(&str, u16, &str)] = &[
     (
         "no_routing",
         409,
-        "there is no routing table yet: too few nodes are there",
+        "there is no routing table yet: too few nodes are live",
     ),
     ("plan_in_progress", 409, "a plan for the routing table is under way"),
     (

@@ -22,7 +22,7 @@ pub struct NewStore {
     #[serde(default = "backups")]
     #[schema(minimum = 0, maximum = 100, default = 1)]
     pub backups: u32,
-    /// How many nodes hold each partition; the cluster's number of replicas by default.
+    /// How many nodes hold each partition; by default, the number that the cluster's placement gives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub replicas: Option<u32>,
@@ -80,7 +80,7 @@ pub struct StoreChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 100)]
     pub backups: Option<u32>,
-    /// How many nodes hold each partition; 0 for the cluster's number of replicas.
+    /// How many nodes hold each partition; 0 for the number that the cluster's placement gives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
     /// How many nodes may be late, or absent, when a version is swapped in; null for as many as leave a ready replica of

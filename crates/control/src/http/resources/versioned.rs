@@ -20,7 +20,8 @@ pub struct VersionedOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub preferred_reads: Option<u32>,
-    /// How many replicas are waited for at first, for a short time; the number of `writes` by default.
+    /// How many replicas are waited for, for a short time after `writes` have the write; the number of `writes` by
+    /// default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub preferred_writes: Option<u32>,
@@ -70,7 +71,7 @@ pub struct VersionedResource {
     pub writes: u32,
     /// How many replicas are asked at first.
     pub preferred_reads: u32,
-    /// How many replicas are waited for at first, for a short time.
+    /// How many replicas are waited for, for a short time after `writes` have the write.
     pub preferred_writes: u32,
     /// Which node stores a write as a hint for an absent replica.
     #[schema(value_type = HandoffName)]

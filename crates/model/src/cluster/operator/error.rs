@@ -164,7 +164,7 @@ pub enum OperatorError {
         max: usize,
     },
     /// There is no routing table to change.
-    #[error("there is no routing table yet: it is made when {nodes_initial} nodes are there")]
+    #[error("there is no routing table yet: it is made when {nodes_initial} nodes are live")]
     NoRoutingTable {
         /// How many nodes the first table waits for.
         nodes_initial: u32,
