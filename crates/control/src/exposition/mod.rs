@@ -245,7 +245,7 @@ impl Observed {
         gauge(
             encoder,
             "coordination_silent_seconds",
-            "seconds since the coordination service last answered; 0 while it answers",
+            "for how many seconds the coordination service has not answered; 0 while it answers",
             silent,
         )?;
         counter(

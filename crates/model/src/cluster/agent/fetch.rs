@@ -18,8 +18,8 @@ const PUSHED_FETCHES: usize = 2;
 /// How many of them may be of versions for rollback: nothing waits for those.
 const BACKUP_FETCHES_MAX: usize = FETCHES_MAX / 2;
 
-/// How often a fetch is tried before the node reports it as failed. Then a push gives up; a kept version is retried
-/// from time to time, without end.
+/// How often a fetch is tried before the node reports it as failed. After that, a fetch of a push is not retried; a kept
+/// version is retried from time to time, without end.
 pub const FETCH_ATTEMPTS_MAX: u32 = 5;
 
 /// The wait after the first failure; it doubles with each, in milliseconds.
