@@ -1,14 +1,14 @@
-//! The cluster as this process sees it: all entries that it looks at, kept up to date by a watch.
+//! The cluster as this process sees it: all entries that it watches, kept up to date.
 //!
-//! It decides nothing and writes nothing. While the coordination service does not answer, the last view
-//! stays, and a process that starts meanwhile begins with the view that it remembers. An entry that
-//! cannot be understood leaves its former self in place: it must not blind the process to all others. So does the entry
-//! of a store that is missing, though no record says that the store was dropped.
+//! It decides nothing and writes nothing. While the coordination service does not answer, the last view stays, and a
+//! process that starts meanwhile begins with the view that it remembers. An entry that cannot be parsed leaves its
+//! former record in place: it must not blind the process to all others. So does the missing entry of a store that no
+//! record declares dropped.
 //!
-//! A service that shows another cluster than before, or older entries, was emptied or put back to an older copy. It
-//! counts as one that does not answer: the last view stays until an operator has decided which entries are true.
+//! A service that shows another cluster than before, or older entries, was emptied or restored from an older copy. It
+//! counts as not answering: the last view stays until an operator has decided which entries are true.
 //!
-//! The mirror ends with its session: its thread holds none.
+//! The mirror ends with its session: its thread does not keep the session alive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -29,36 +29,36 @@ use crate::layout::{self, FOLDERS, SETTINGS};
 use crate::now_unix_ms;
 use crate::settings::SettingChanges;
 
-/// How soon what could not be read is read again.
+/// How soon a failed read is repeated.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// How long it waits for events when nothing is left to be read.
+/// How long it waits for events when nothing is left to read.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// The view of a process. Clones are the same one.
+/// The view of a process. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Mirror(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Held from reading an entry until it is in the state, so that an older one never replaces a newer.
+    /// Held from reading an entry until it is in the state, so that an older record never replaces a newer one.
     reading: Mutex<()>,
-    /// Rung after each change; the first is the mirror's own.
+    /// Raised after each change; the first is the mirror's own.
     signals: Mutex<Vec<Arc<ChangeSignal>>>,
     own: Arc<ChangeSignal>,
     decides: bool,
-    /// Settings are taken up here when they have changed.
+    /// Settings, updated here when they change.
     settings: Arc<Settings>,
     events: AtomicU64,
     full: AtomicU64,
 }
 
-/// What a mirror has read, for metrics.
+/// Counters of the mirror's reads, for metrics.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reads {
     /// Events of its watch.
     pub(crate) events: u64,
-    /// How often it read all of them.
+    /// How often it read all entries.
     pub(crate) full: u64,
 }
 
@@ -66,37 +66,37 @@ pub(crate) struct Reads {
 struct State {
     sighting: Sighting,
     problems: BTreeMap<EntryPath, String>,
-    /// Why what the service says is not taken, as long as that is so.
+    /// Why the service's entries are rejected, while they are.
     discontinuity: Option<Discontinuity>,
     stale_since: Option<Instant>,
-    /// When nodes left that this process has seen, in milliseconds since 1970.
+    /// When nodes left that this process had seen, in milliseconds since 1970.
     absent_since_unix_ms: BTreeMap<Identity, u64>,
 }
 
-/// What is seen at one moment.
+/// The state seen at one moment.
 #[derive(Clone, Default)]
 pub(crate) struct Sighting {
     pub(crate) view: Arc<ClusterView>,
     pub(crate) settings: Option<Revised<SettingChanges>>,
     pub(crate) origin: Origin,
-    /// Whether the coordination service answers, and what it says continues what was seen before: then no other process
-    /// knows more of the cluster than this.
+    /// Whether the coordination service answers and its entries continue the former view: then no other process knows
+    /// more of the cluster.
     pub(crate) is_current: bool,
 }
 
-/// Where a view comes from.
+/// The source of a view.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// Nothing was seen yet.
     #[default]
     Nothing,
-    /// From an earlier life of the process.
+    /// From an earlier process.
     Memory,
     /// From the coordination service.
     Service,
 }
 
-/// What is to be read.
+/// The entries to read.
 #[derive(Default)]
 struct Pending {
     all: bool,
@@ -104,7 +104,7 @@ struct Pending {
 }
 
 impl Mirror {
-    /// Begins to look, by a thread that ends with the session. Controllers look at reports, too.
+    /// Begins to mirror, on a thread that ends with the session. Controllers mirror reports, too.
     pub(crate) fn start(
         coordination: &Arc<dyn Coordination>,
         decides: bool,
@@ -115,7 +115,7 @@ impl Mirror {
         if let Some(view) = remembered {
             state.sighting.view = Arc::new(view);
             state.sighting.origin = Origin::Memory;
-            // It was not confirmed since.
+            // The remembered view was not confirmed since.
             state.stale_since = Some(Instant::now());
         }
         let own = Arc::new(ChangeSignal::default());
@@ -156,32 +156,32 @@ impl Mirror {
         Ok((mirror, thread))
     }
 
-    /// What is seen now.
+    /// The present state.
     pub(crate) fn look(&self) -> Sighting {
         self.0.state.lock().sighting.clone()
     }
 
-    /// The cluster as it is seen now.
+    /// The present view of the cluster.
     pub(crate) fn view(&self) -> Arc<ClusterView> {
         Arc::clone(&self.0.state.lock().sighting.view)
     }
 
-    /// Whether the coordination service has ever answered, or what it said before is remembered.
+    /// Whether the coordination service has ever answered, or an earlier view is remembered.
     pub(crate) fn has_seen(&self) -> bool {
         self.0.state.lock().sighting.origin != Origin::Nothing
     }
 
-    /// Since when the coordination service has not answered; `None` if it does.
+    /// When the coordination service stopped answering; `None` while it answers.
     pub(crate) fn stale_since(&self) -> Option<Instant> {
         self.0.state.lock().stale_since
     }
 
-    /// When a node left, in milliseconds since 1970; `None` if it is there, or this process has never seen it.
+    /// When a node left, in milliseconds since 1970; `None` if it is live, or this process has never seen it.
     pub(crate) fn absent_since_unix_ms(&self, node: &Identity) -> Option<u64> {
         self.0.state.lock().absent_since_unix_ms.get(node).copied()
     }
 
-    /// Entries that cannot be understood, and why.
+    /// Entries that cannot be parsed, and why.
     pub(crate) fn problems(&self) -> Vec<String> {
         let state = self.0.state.lock();
         let problem = |(path, reason): (&EntryPath, &String)| format!("metadata entry {path:?}: {reason}");
@@ -189,12 +189,12 @@ impl Mirror {
         discontinuity.chain(state.problems.iter().map(problem)).collect()
     }
 
-    /// Why what the coordination service says is not taken; `None` if it is.
+    /// Why the service's entries are rejected; `None` if they are not.
     pub(crate) fn discontinuity(&self) -> Option<Discontinuity> {
         self.0.state.lock().discontinuity.clone()
     }
 
-    /// What it has read so far.
+    /// The counters of its reads so far.
     pub(crate) fn reads(&self) -> Reads {
         Reads {
             events: self.0.events.load(Relaxed),
@@ -212,10 +212,10 @@ impl Mirror {
         &self.0.own
     }
 
-    /// Reads some entries now, instead of when the watch tells of them.
+    /// Reads some entries now, instead of at the next event of the watch.
     ///
     /// # Errors
-    /// They cannot be read; what was seen before stays.
+    /// They cannot be read; the former view stays.
     pub(crate) fn refresh(
         &self,
         coordination: &dyn Coordination,
@@ -230,7 +230,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Waits until something holds of what is seen, for so long at most. Returns whether it does.
+    /// Waits until `holds` is true of the present state, at most for `timeout`. Returns whether it is.
     pub(crate) fn wait_until(&self, timeout: Duration, mut holds: impl FnMut(&Sighting) -> bool) -> bool {
         let deadline = Instant::now() + timeout;
         loop {
@@ -252,7 +252,7 @@ impl Shared {
         state.stale_since.get_or_insert_with(Instant::now);
         state.sighting.is_current = false;
         drop(state);
-        tracing::warn!("the coordination service does not answer: going on with what was seen last");
+        tracing::warn!("the coordination service does not answer: going on with the last view");
         self.raise_all();
     }
 
@@ -263,7 +263,7 @@ impl Shared {
             .for_each(|change_signal| change_signal.raise());
     }
 
-    /// Reads what is to be read. Returns whether there still is a session.
+    /// Reads the pending entries. Returns whether the session still exists.
     fn catch_up(&self, session: &Weak<dyn Coordination>, pending: &mut Pending) -> bool {
         let Some(coordination) = session.upgrade() else {
             return false;
@@ -283,10 +283,10 @@ impl Shared {
 
     fn read(&self, coordination: &dyn Coordination, pending: &Pending) -> Result<(), CoordinationError> {
         let _reading = self.reading.lock();
-        // What changed of entries that are not taken says nothing by itself.
+        // While entries are rejected, a change alone does not show whether the rest continues the former view.
         let all = pending.all || self.state.lock().discontinuity.is_some();
         match self.read_locked(coordination, pending, all)? {
-            // An operator has decided which entries are true: all of them are to be seen.
+            // An operator has decided which entries are true: read all of them.
             Taken::Adopted if !all => self.read_locked(coordination, pending, true).map(drop),
             _ => Ok(()),
         }
@@ -320,7 +320,7 @@ impl Shared {
                         Err(LOST.to_owned())
                     }
                     Some(record) => apply(&mut view, &record, entry.as_ref()),
-                    // Another process's.
+                    // An entry of another process.
                     None => Ok(()),
                 },
             };
@@ -360,7 +360,7 @@ impl Shared {
             self.discontinue(discontinuity);
             return Ok(Taken::Nothing);
         }
-        // Seen by the entries that changed alone, it would keep those that are missing.
+        // With the changed entries alone, the view would keep the missing ones.
         if !all && is_adopted(&view, &former) {
             return Ok(Taken::Adopted);
         }
@@ -378,7 +378,7 @@ impl Shared {
         if let Some(changed) = settings.as_ref().filter(|settings| Some(settings.revision) != before) {
             changed.record.take_up(&self.settings);
         }
-        // A store that cannot be understood is there all the same: nothing is to be given up for want of it.
+        // A store that cannot be parsed still exists: nothing of it may be given up.
         let of_stores = |path: &EntryPath| matches!(RecordPath::parse(path.as_str()), Some(RecordPath::Store(_)));
         view.remembered = origin != Origin::Service;
         view.is_partial = problems.keys().any(of_stores);
@@ -405,18 +405,18 @@ impl Shared {
         Ok(Taken::All)
     }
 
-    /// Goes on with what was seen last.
+    /// Goes on with the last view.
     fn discontinue(&self, discontinuity: Discontinuity) {
         let mut state = self.state.lock();
         state.stale_since.get_or_insert_with(Instant::now);
         state.sighting.is_current = false;
         if state.discontinuity.as_ref() != Some(&discontinuity) {
-            tracing::error!(%discontinuity, "the entries of the coordination service are not those of before");
+            tracing::error!(%discontinuity, "the entries of the coordination service do not continue the former ones");
             state.discontinuity = Some(discontinuity);
         }
     }
 
-    /// The names of a folder's entries that are in the view.
+    /// The names in a folder that are in the view.
     fn known(&self, folder: &str) -> Vec<String> {
         fn names<K: ToString, T>(map: &BTreeMap<K, T>) -> Vec<String> {
             map.keys().map(K::to_string).collect()
@@ -439,28 +439,28 @@ impl Pending {
     }
 }
 
-/// What was taken of what was read.
+/// The part of the read entries that was accepted.
 #[derive(PartialEq, Eq)]
 enum Taken {
-    /// All of it.
+    /// All of them.
     All,
-    /// All of it, since an operator said so.
+    /// All of them, since an operator declared them true.
     Adopted,
     Nothing,
 }
 
-/// Why a store is still in the view whose entry is not there.
+/// Why a store without an entry is still in the view.
 const LOST: &str = "it is missing, though the store was not dropped: the store stays as it was seen last, and nothing is \
                     deleted; write the entry back: fondaco cluster adopt, or give the store up: fondaco cluster adopt \
                     --present";
 
-/// Whether an operator declared the entries of this view to be true, whatever was seen before.
+/// Whether an operator declared the entries of this view true, whatever the former view was.
 fn is_adopted(view: &ClusterView, former: &ClusterView) -> bool {
     let adoptions = |view: &ClusterView| view.cluster.as_ref().map(|cluster| cluster.adoptions);
     adoptions(former).is_some_and(|former| adoptions(view) > Some(former))
 }
 
-/// Whether the entry of a store that is in a view, and not there any more, is missing for no reason.
+/// Whether a store in the view has lost its entry without having been dropped.
 fn is_lost(coordination: &dyn Coordination, view: &ClusterView, name: &StoreName) -> Result<bool, CoordinationError> {
     let Some(store) = view.stores.get(name).map(|store| &store.record) else {
         return Ok(false);
@@ -471,7 +471,7 @@ fn is_lost(coordination: &dyn Coordination, view: &ClusterView, name: &StoreName
     Ok(!dropped.is_some_and(is_it))
 }
 
-/// Puts an entry in its place in a view, or takes out what is there.
+/// Puts an entry's record into a view, or removes the record of a missing entry.
 pub(crate) fn apply(view: &mut ClusterView, path: &RecordPath, entry: Option<&Entry>) -> Result<(), String> {
     fn plain<T>(revised: Option<Revised<T>>) -> Option<T> {
         revised.map(|revised| revised.record)
@@ -496,7 +496,7 @@ pub(crate) fn apply(view: &mut ClusterView, path: &RecordPath, entry: Option<&En
     Ok(())
 }
 
-/// What an entry says, with its revision; `None` if there is no entry.
+/// The record of an entry, with its revision; `None` if there is no entry.
 pub(crate) fn parse<T: DeserializeOwned>(entry: Option<&Entry>) -> Result<Option<Revised<T>>, String> {
     let read = |entry: &Entry| {
         Ok(Revised {

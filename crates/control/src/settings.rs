@@ -1,5 +1,5 @@
-//! The live settings, remembered for the whole cluster: what is changed through any control port survives
-//! restarts, and is taken up by every process.
+//! The live settings, stored for the whole cluster: a change through any control port survives restarts, and every
+//! process applies it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,35 +15,35 @@ use crate::layout;
 use crate::mirror::Mirror;
 use crate::operator::ATTEMPTS_MAX;
 
-/// Settings to be changed: their names, with `-` or `_`, and values.
+/// Settings to change: their names, with `-` or `_`, and values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({"fetch-rate-bytes-per-second": 104857600}))]
 pub struct SettingChanges(pub BTreeMap<String, u64>);
 
 impl SettingChanges {
-    /// Takes them up in this process.
+    /// Applies them in this process.
     pub(crate) fn take_up(&self, settings: &Settings) {
         for (name, value) in &self.0 {
             let parsed = Settings::parse(name, &value.to_string());
             let set = parsed.and_then(|(setting, value)| settings.set(setting, value));
             if let Err(error) = set {
-                // Written by another release: its limits are not ours.
-                tracing::warn!(%error, "a remembered setting is left as it is");
+                // Written by another release with other limits.
+                tracing::warn!(%error, "a stored setting is not applied");
             }
         }
     }
 }
 
-/// Settings that remember.
+/// Changes and lists the stored settings.
 pub(crate) struct LiveSettings {
     pub(crate) settings: Arc<Settings>,
     pub(crate) coordination: Arc<dyn Coordination>,
-    /// It has them taken up when they have changed.
+    /// Applies the settings when they have changed.
     pub(crate) mirror: Mirror,
 }
 
 impl LiveSettings {
-    /// Changes all of these or none. This process has taken them up when it returns.
+    /// Changes all of these or none. This process has applied them when it returns.
     pub(crate) fn change(&self, changes: &SettingChanges) -> Result<(), ControlError> {
         let parsed = changes
             .0

@@ -1,8 +1,8 @@
 //! The control port: HTTP with JSON under `/v1`, health and metrics beside it.
 //!
-//! Every process has one, whatever its role, and all of them answer for the whole cluster. It decides
-//! nothing: it parses, asks the operator's hand or the node's agent, and puts answers and errors into words. Whatever
-//! may wait for a disk is done on the runtime's blocking threads.
+//! Every process has one, whatever its role, and each answers for the whole cluster. It makes no decisions: it parses
+//! requests, calls the operator or the node's agent, and turns results and errors into answers. Work that may wait for
+//! a disk runs on the runtime's blocking threads.
 
 mod body;
 mod cluster;
@@ -61,13 +61,13 @@ use crate::settings::LiveSettings;
 use crate::status::lost_quorums;
 use error::ApiError;
 
-/// The longest body of a request, in bytes: a look-up of many long keys.
+/// The longest body of a request, in bytes: a lookup of many long keys.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
-/// How long a request waits for others to have done what it asked for.
+/// How long a request waits until other nodes have applied its change.
 const WAIT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// What handlers answer from.
+/// The state that handlers answer from.
 #[derive(Clone)]
 pub(crate) struct App(Arc<AppParts>);
 
@@ -80,7 +80,7 @@ pub(crate) struct AppParts {
     pub(crate) controller: Option<Arc<ControllerWork>>,
     pub(crate) dev: Option<DevHandle>,
     pub(crate) catalog: Arc<SharedCatalog>,
-    /// The way to keys that this process does not have.
+    /// The client for keys that this process does not have.
     pub(crate) elsewhere: Elsewhere,
     pub(crate) settings: LiveSettings,
     pub(crate) metrics: Arc<NodeMetrics>,
@@ -109,7 +109,7 @@ impl App {
         Self(Arc::new(parts))
     }
 
-    /// Runs work that may wait for a disk on a thread where waiting harms no request.
+    /// Runs work that may wait for a disk on a thread where it delays no request.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&App) -> Result<T, ControlError> + Send + 'static,
@@ -117,7 +117,7 @@ impl App {
         let app = self.clone();
         match tokio::task::spawn_blocking(move || work(&app)).await {
             Ok(outcome) => Ok(outcome?),
-            Err(error) => Err(ApiError::new("internal", format!("the request's work ended: {error}"))),
+            Err(error) => Err(ApiError::new("internal", format!("the request's task ended: {error}"))),
         }
     }
 
@@ -126,7 +126,7 @@ impl App {
         self.agent.as_ref().and_then(|agent| agent.node())
     }
 
-    /// Waits until the requests of this process see what it has just written.
+    /// Waits until the requests of this process see its last change.
     fn settle(&self) {
         if let Some(agent) = &self.agent {
             agent.wait_looked(WAIT_TIME_MAX);
@@ -136,8 +136,8 @@ impl App {
         }
     }
 
-    /// Waits until all live nodes serve a store's current version. Nodes that do not in time are slow or gone: the wait
-    /// is bounded.
+    /// Waits until all live nodes serve a store's current version. Nodes that are still behind are slow or gone, so the
+    /// wait is bounded.
     fn wait_serving(&self, name: &StoreName) -> Result<(), ControlError> {
         let late = self.operator.wait_serving(name, WAIT_TIME_MAX)?;
         if !late.is_empty() {
@@ -147,14 +147,14 @@ impl App {
         Ok(())
     }
 
-    /// Waits until this process has deleted what it had of a version.
+    /// Waits until this process has deleted its files of a version.
     fn wait_dropped(&self, name: &StoreName, version: VersionNumber) {
         if let Some(agent) = &self.agent {
             agent.wait_dropped(name, version, WAIT_TIME_MAX);
         }
     }
 
-    /// Why the process does not serve all that it should; empty if it does.
+    /// Why the process does not serve everything that it should; empty if it does.
     pub(crate) fn not_ready(&self) -> Vec<String> {
         let mut reasons = match (&self.agent, &self.router) {
             (Some(agent), _) => agent.not_ready(),
@@ -171,7 +171,7 @@ impl App {
         reasons
     }
 
-    /// What is wrong, although the process does its own part.
+    /// Problems of the cluster, although this process does its own part.
     fn warnings(&self, view: &ClusterView) -> Vec<String> {
         let mut warnings = lost_quorums(view);
         warnings.extend(self.agent.iter().flat_map(|agent| agent.damage()));
@@ -231,7 +231,7 @@ impl From<Role> for RoleName {
     }
 }
 
-/// All routes: path, method, handler. The tests hold them against the document.
+/// All routes: path, method, handler. The tests compare them with the document.
 fn routes() -> Vec<(&'static str, Method, MethodRouter<App>)> {
     vec![
         ("/v1/stores", Method::GET, get(stores::list)),
@@ -314,9 +314,12 @@ pub(crate) fn router(app: App, token: Option<&str>, own: &str, name: Option<&str
     let routes = routes().into_iter();
     let router = routes.fold(Router::new(), |router, (path, _, handler)| router.route(path, handler));
     router
-        .fallback(|| async { ApiError::new("route_not_found", "nothing has this path: see /openapi.json") })
+        .fallback(|| async { ApiError::new("route_not_found", "there is no such path: see /openapi.json") })
         .method_not_allowed_fallback(|| async {
-            ApiError::new("method_not_allowed", "this path has other methods: see /openapi.json")
+            ApiError::new(
+                "method_not_allowed",
+                "this path does not support this method: see /openapi.json",
+            )
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(axum::middleware::from_fn_with_state(guard, guard::guard))

@@ -1,4 +1,4 @@
-//! A disk that is too small, or becomes full in the middle.
+//! A disk that is too small, or becomes full during a push.
 
 use std::path::Path;
 use std::process::Command;
@@ -35,7 +35,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_disk_too_small_refuses_a_push_and_one_that_fills_fails_it_without_a_trace() {
+fn a_small_disk_refuses_and_a_full_disk_fails_pushes() {
     let Some(disk) = SmallDisk::mount(4 << 20) else {
         println!("skipped: this process may not mount a file system");
         return;
@@ -49,7 +49,7 @@ fn a_disk_too_small_refuses_a_push_and_one_that_fills_fails_it_without_a_trace()
     let code = client.refused("POST", "/v1/stores/pymk/pushes", request, 507);
     assert_eq!(code, "not_enough_space");
 
-    // It fits when it begins; then somebody else takes all there is.
+    // It fits when it begins; then the test fills the disk.
     let fits = Builds::elsewhere(3000);
     client.set_rate(200 << 10);
     client.begin_push(&fits.build(2));
