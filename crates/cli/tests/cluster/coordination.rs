@@ -143,5 +143,5 @@ fn a_process_ends_when_it_is_told_to_while_it_waits_for_its_cluster() {
     let log = String::from_utf8_lossy(&output.stderr);
     assert!(status.success(), "{log}");
     assert!(output.stdout.is_empty(), "it had not come to serve");
-    assert!(log.contains("stopping before it served"), "{log}");
+    assert!(log.contains("stopped before it could serve"), "{log}");
 }

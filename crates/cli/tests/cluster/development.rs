@@ -189,7 +189,7 @@ fn a_fourth_node_is_given_its_share_and_another_gives_up_its_own_while_all_is_re
     none_since(&readers.stop(), began);
     let error = cluster.refused(1, &["rebalance", "run", "--remove", "1"]);
     assert!(!error.is_empty());
-    assert!(cluster.done(&["rebalance", "status"]).contains("no plan is under way"));
+    assert!(cluster.done(&["rebalance", "status"]).contains("no plan is running"));
     cluster.refused(1, &["rebalance", "cancel"]);
 }
 

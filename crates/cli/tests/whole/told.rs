@@ -51,9 +51,9 @@ fn a_port_of_the_other_kind_is_named_as_what_it_is() {
         "{said}"
     );
     let said = error(&["status", "--tls", "--http", &dev.http]);
-    assert!(said.contains("speaks no TLS: leave out --tls"), "{said}");
+    assert!(said.contains("does not use TLS: omit --tls"), "{said}");
     let said = error(&["scan", "a", "--tls", "--resp", &dev.resp]);
-    assert!(said.contains("speaks no TLS: leave out --tls"), "{said}");
+    assert!(said.contains("does not use TLS: omit --tls"), "{said}");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn spans_sizes_and_changes_are_written_as_people_write_them() {
     dev.done(&["store", "create", "carts", "--kind", "versioned", "--ttl", "1h"]);
     let shown = dev.done(&["store", "show", "carts"]);
     assert!(shown.contains("values live 1h unless"), "{shown}");
-    assert!(shown.contains("deletions are remembered for 10days"), "{shown}");
+    assert!(shown.contains("tombstones are kept for 10days"), "{shown}");
     assert!(shown.contains('Z'), "a time has its zone: {shown}");
     let said = dev.refused(2, &["store", "alter", "carts", "--ttl", "60"]);
     assert!(said.contains("90s, 1h or 10days"), "{said}");
