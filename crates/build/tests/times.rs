@@ -1,4 +1,4 @@
-//! How times of Parquet and Avro are written: instants in UTC, whatever zone a column names.
+//! Times of Parquet and Avro are written as instants in UTC, whatever zone a column names.
 
 mod generate;
 
@@ -18,7 +18,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
-/// Zones as pandas, Spark and others name them.
+/// Names of zones as pandas, Spark and others write them.
 const ZONES: [&str; 5] = ["UTC", "Etc/UTC", "Europe/Berlin", "+02:00", "no zone that is known"];
 
 fn times(zone: &str) -> Vec<(ArrayRef, &'static str)> {
@@ -107,9 +107,9 @@ fn a_time_of_avro_is_a_key_and_a_value_in_utc() {
     }
 }
 
-/// Spark and Hive write the last day of the year 9999 where they know no end.
+/// Spark and Hive write the last day of the year 9999 for an unknown end.
 #[test]
-fn a_time_of_96_bits_is_read_even_if_it_is_far_away() {
+fn a_96_bit_time_far_in_the_future_is_read() {
     let place = Place::new();
     let schema = parse_message_type("message t { required binary k (UTF8); required int96 v; }").unwrap();
     let file = File::create(place.input("a.parquet")).unwrap();

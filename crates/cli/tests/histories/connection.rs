@@ -82,7 +82,7 @@ impl<'a> Connection<'a> {
 
     /// The server of the last request, if it answered.
     pub fn address(&self) -> &str {
-        self.open.as_ref().map_or("nobody", |(address, _)| address)
+        self.open.as_ref().map_or("no server", |(address, _)| address)
     }
 }
 

@@ -142,7 +142,7 @@ fn with_tls_configured_both_ports_speak_only_tls() {
     assert!(error.contains("--ca"), "{error}");
     for command in [&["status"][..], &["scan", "a"]] {
         let error = node.refused(1, command);
-        assert!(error.contains("speaks TLS: say --tls"), "{error}");
+        assert!(error.contains("speaks TLS: use --tls"), "{error}");
     }
     let mut plain = node.socket_saying(b"PING\r\n");
     let mut answer = Vec::new();
