@@ -7,7 +7,7 @@ use fondaco_model::versioned::VectorClock;
 
 use crate::read::{NodeChoice, Sticky, ValueBudget};
 
-/// What happens to a request if some of its keys have no answer.
+/// How a request handles keys without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Partial {
     /// It fails at once, with the error of one of them.
@@ -24,9 +24,9 @@ pub struct ReadOptions {
     pub deadline: Duration,
     /// How long one node may take before another is asked instead; half of the deadline by default.
     pub attempt: Option<Duration>,
-    /// What happens when some keys have no answer.
+    /// How to handle keys without an answer.
     pub partial: Partial,
-    /// Whether a second node may be asked when the first takes longer than others do.
+    /// Whether a second node may be asked when the first one is slower than usual.
     pub hedge: bool,
     /// Which replica is asked first.
     pub choice: Arc<dyn NodeChoice>,

@@ -1,4 +1,4 @@
-//! Decides which nodes are asked for which keys, and when: at first, and as replicas fail or are late.
+//! Decides which nodes are asked for which keys, at first and when replicas fail or are late.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -54,7 +54,7 @@ impl Get {
         for &key in keys {
             let nodes = self.choose(key as usize, cause, moment);
             let store = self.states[key as usize].store;
-            // Where not all are needed, the node that is asked for the record may turn out to be the late one.
+            // If not all replicas are needed, the node that is asked for the record may turn out to be the late one.
             let reads = self.stores[usize::from(store)].settings.reads;
             let are_all_needed = cause == Cause::First && nodes.len() as u32 == reads;
             wanted.extend(nodes.into_iter().enumerate().map(|(at, node)| WantedKey {

@@ -1,4 +1,4 @@
-//! The context returned to the caller of a write: what its next write may replace.
+//! The context returned to the caller of a write, which determines what its next write replaces.
 //!
 //! Siblings may exist that the caller never saw. A clock only says up to which write each replica was seen. A clock
 //! that covers the new write may thus cover unseen siblings too, and a write with it would replace values that were
