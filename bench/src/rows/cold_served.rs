@@ -81,7 +81,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     ];
     Ok(Measured {
         lines: vec![Line {
-            work: format!("{CONNECTIONS} connections, one request each under way"),
+            work: format!("{CONNECTIONS} connections, one request each in flight"),
             ours: gets,
             peers: vec![("fio, 4 KiB random reads, queue depth 32, direct".into(), reads)],
             ratio: Some((ratio, "fio's rate".into())),

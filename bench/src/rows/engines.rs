@@ -16,7 +16,7 @@ const TRIAL_LIMIT: Duration = Duration::from_secs(300);
 const ROUNDS: u64 = 3;
 const CACHE_BYTES: u64 = 256 << 20;
 
-/// What a line of the row shows.
+/// The subject of a line of the row.
 struct Aspect {
     work: &'static str,
     unit: &'static str,

@@ -164,7 +164,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Measured> {
         costs.push(format!(
             "{router} + {nodes} µs instead of {direct} at pipeline {pipeline}"
         ));
-        let load = format!("GET of {CONNECTIONS} connections with {pipeline} under way");
+        let load = format!("GET of {CONNECTIONS} connections with {pipeline} in flight");
         let by_core = [
             line(
                 format!("{load}, for each second of processor time of router and nodes"),

@@ -41,7 +41,7 @@ pub enum BuildError {
     },
 
     /// The format cannot be derived from the file's name.
-    #[error("the name of {file:?} does not tell its format: say --format parquet, avro, jsonl or csv")]
+    #[error("the name of {file:?} does not tell its format: use --format parquet, avro, jsonl or csv")]
     UnknownFormat {
         /// The file.
         file: PathBuf,
@@ -237,7 +237,7 @@ fn did_you_mean(nearest: &Option<String>) -> String {
 fn other_delimiter(delimiter: Option<char>) -> String {
     delimiter.map_or_else(String::new, |delimiter| {
         format!(
-            "; they look separated by {delimiter:?}: say --delimiter '{}'",
+            "; they look separated by {delimiter:?}: use --delimiter '{}'",
             delimiter.escape_default()
         )
     })

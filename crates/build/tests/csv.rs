@@ -16,7 +16,7 @@ fn assert_says(message: &str, parts: &[&str]) {
 }
 
 #[test]
-fn a_quote_that_is_never_closed_is_refused_with_its_line() {
+fn an_unclosed_quote_is_refused_with_its_line() {
     let rows: String = (0..100_000).map(|n| format!("key{n},value\n")).collect();
     for end in ["", "\n", "\r\n"] {
         for opened in ["a,\"1", "\"a,1", "a,\"1\"\"", "a,\"", "a,\"x\ny,\"\"\nz"] {

@@ -101,7 +101,7 @@ fn text_is_read_plain_gzip_and_zstd_under_any_name() {
 }
 
 #[test]
-fn text_may_have_a_byte_order_mark_and_no_final_newline() {
+fn text_may_have_a_byte_order_mark_without_final_newline() {
     for (name, text) in [("a.csv", pairs_as_csv()), ("a.jsonl", pairs_as_jsonl())] {
         let place = Place::new();
         place.write(name, format!("\u{feff}{}", text.trim_end().replace('\n', "\r\n")));

@@ -20,7 +20,7 @@ fn assert_says(message: &str, parts: &[&str]) {
 }
 
 #[test]
-fn a_null_key_or_value_is_refused_with_its_row_and_a_sample() {
+fn null_keys_and_values_are_refused_with_row_and_sample() {
     for avro in [false, true] {
         let rows = [(Some("a"), Some("1")), (None, Some("some value")), (Some("c"), None)];
         let place = Place::new();
@@ -97,7 +97,7 @@ fn a_time_outside_of_the_calendar_is_refused() {
 }
 
 #[test]
-fn a_bad_line_is_refused_with_its_number_and_its_text() {
+fn a_bad_line_is_refused_with_number_and_text() {
     for (line, reason) in [
         ("{\"k\":\"x\",\"v\":", "it is not a JSON object"),
         ("[1,2]", "expected an object"),
@@ -251,7 +251,7 @@ fn a_truncated_file_is_refused_wherever_it_ends() {
 
 /// Changing any byte of a container never makes the build panic or hang.
 #[test]
-fn a_damaged_container_is_an_error_or_other_rows_but_never_a_panic() {
+fn a_damaged_container_never_causes_a_panic() {
     let keys: Vec<String> = (0..20).map(|n| format!("key{n}")).collect();
     let rows: Vec<(Option<&str>, Option<&str>)> = keys.iter().map(|key| (Some(&key[..]), Some(&key[..]))).collect();
     let place = Place::new();

@@ -174,7 +174,7 @@ fn other_delimiters_are_read_and_guessed() {
 }
 
 #[test]
-fn a_file_that_is_one_json_array_is_read_object_by_object() {
+fn a_json_array_is_read_object_by_object() {
     let objects: Vec<String> = (0..50_000)
         .map(|n| format!("{{\"k\":{n},\n \"v\": {{\"t\": \"a\\\"]}},{n}\\\\\", \"l\": [1, {{}}]}}}}"))
         .collect();

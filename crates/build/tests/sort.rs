@@ -120,7 +120,7 @@ fn an_input_much_larger_than_memory_is_spilled_and_split() {
 
 /// A key with more rows than fit into memory cannot be split; its duplicates are dropped piece by piece.
 #[test]
-fn one_key_that_fills_more_than_the_memory_is_one_record() {
+fn one_key_larger_than_memory_is_one_record() {
     for on_duplicate in [OnDuplicate::First, OnDuplicate::Last] {
         let rows: Vec<Row> = (0..20_000u32)
             .map(|n| {

@@ -48,7 +48,7 @@ fn one_text(text: &str) -> ArrayRef {
 }
 
 #[test]
-fn a_time_of_parquet_with_any_zone_is_a_key_and_a_value_in_utc() {
+fn parquet_times_of_any_zone_are_written_in_utc() {
     for zone in ZONES {
         for (column, expected) in times(zone) {
             let place = Place::new();
@@ -68,7 +68,7 @@ fn a_time_of_parquet_with_any_zone_is_a_key_and_a_value_in_utc() {
 }
 
 #[test]
-fn a_time_with_a_zone_that_is_nested_is_written_in_utc() {
+fn a_nested_time_with_a_zone_is_written_in_utc() {
     let zone = Some("Europe/Berlin".into());
     let mut list = ListBuilder::new(
         TimestampMicrosecondBuilder::new().with_data_type(DataType::Timestamp(TimeUnit::Microsecond, zone.clone())),
@@ -93,7 +93,7 @@ fn a_time_with_a_zone_that_is_nested_is_written_in_utc() {
 }
 
 #[test]
-fn a_time_of_avro_is_a_key_and_a_value_in_utc() {
+fn avro_times_are_written_in_utc() {
     for (column, expected) in times("UTC").into_iter().skip(1) {
         for key in [false, true] {
             let place = Place::new();

@@ -44,7 +44,7 @@ impl<R> Drop for OwnInbox<R> {
     }
 }
 
-/// What an operation waits for.
+/// The reason for waking an operation.
 enum Wake<R> {
     Outcomes(Outcomes<R>),
     Directory(Arc<Snapshot>),
@@ -93,7 +93,7 @@ impl Inner {
         answer
     }
 
-    /// Carries out an operation until it is over, and sends its answer as soon as that is there: for callers with a
+    /// Carries out an operation until it is over, and sends its answer as soon as it is available: for callers with a
     /// task of their own for it.
     pub(crate) async fn coordinate_to_the_end<O, T>(
         self: &Arc<Self>,

@@ -14,7 +14,7 @@ pub enum ClientError {
     /// The client's configuration of the cluster is missing or unusable.
     #[error("the client cannot be made: {reason}")]
     Configuration {
-        /// What is missing or wrong.
+        /// The missing or wrong part.
         reason: Arc<str>,
     },
     /// No server gave the topology of the cluster.

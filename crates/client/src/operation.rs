@@ -64,7 +64,7 @@ pub trait Operation {
     /// It is [`wake_at_us`](Self::wake_at_us), or later.
     fn on_time(&mut self, moment: &Moment<'_>);
 
-    /// When [`on_time`](Self::on_time) is to be called, at the latest.
+    /// The latest time to call [`on_time`](Self::on_time).
     fn wake_at_us(&self) -> u64;
 
     /// Whether to call [`on_directory`](Self::on_directory) when there is a newer one.

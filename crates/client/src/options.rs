@@ -38,7 +38,7 @@ pub struct ReadOptions {
 /// Options of a write of one key of a versioned store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PutOptions {
-    /// The write replaces what was read with this context; by default, all that was acknowledged before.
+    /// The write replaces the values read with this context; by default, all values acknowledged before.
     pub context: Option<VectorClock>,
     /// The value's time to live; by default, that of the store's settings.
     pub ttl: Option<Duration>,

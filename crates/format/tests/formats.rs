@@ -116,7 +116,7 @@ fn file_names_contain_the_checksums_of_the_files() {
 }
 
 #[test]
-fn equal_chunks_of_two_versions_have_files_of_the_same_name() {
+fn equal_chunks_have_files_of_the_same_name() {
     let (one, other) = (new_version(Compression::None), tempfile::tempdir().unwrap());
     let shape = Shape {
         partitions: 4,

@@ -87,7 +87,7 @@ fn a_truncated_data_file_serves_its_rest_and_errors() {
 }
 
 #[test]
-fn a_truncated_index_is_an_error_until_it_is_in_memory() {
+fn a_truncated_index_fails_until_it_is_loaded() {
     let dir = tempfile::tempdir().unwrap();
     let version = version(dir.path(), Compression::None);
     assert_eq!(look_up_all(&version).0, 2000);

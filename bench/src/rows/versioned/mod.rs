@@ -167,7 +167,7 @@ struct Contender<'a> {
     role: Role<'a>,
 }
 
-/// What a system is compared as.
+/// The role of a system in the comparison.
 #[derive(Clone, Copy)]
 enum Role<'a> {
     /// A server only.
@@ -349,7 +349,7 @@ impl<'a> Course<'a> {
                 let report = contender.load(mix, self.dataset, self.round_time(mix), round)?;
                 seen.add(mix, &report, settled(&contender.cpu_time)? - before);
                 if let Role::On(engines) = contender.role {
-                    // The base of the engine is compared only if it is the only load.
+                    // The base of the engine is compared only in mixes with many requests in flight.
                     let counted = if mix.is_of_many() { engines } else { &engines[..1] };
                     for (engine, figure) in counted.iter().zip(&mut seen.engines_per_cpu_second) {
                         rustix::fs::sync();
@@ -437,9 +437,8 @@ fn lines_of(mix: &Mix, ours: &Seen, peers: &[(&'static str, Seen)]) -> Vec<Line>
     lines
 }
 
-/// Our server compared with its engine, per second of CPU time: with the engine alone and its base, if a connection has
-/// as many requests in flight as the engine gets in a batch; and with the sum of the engine and of receiving and
-/// sending.
+/// Our server compared with its engine, per second of CPU time: with the engine alone and its base, in mixes with many
+/// requests in flight; and with the sum of the engine and of receiving and sending.
 fn of_engine(mix: &Mix, contender: &Contender<'_>, seen: &Seen, bare: Option<&Seen>) -> Vec<Line> {
     let Role::On(engines) = contender.role else {
         return Vec::new();

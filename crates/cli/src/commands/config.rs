@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_parsed_and_shown_in_the_units_of_their_names() {
+    fn values_are_parsed_and_shown_in_their_units() {
         for (name, text, number, shown_as) in [
             ("forward-timeout-ms", "1s", 1000, "1s"),
             ("forward-timeout-ms", "250", 250, "250ms"),

@@ -17,7 +17,7 @@ use crate::interrupt::Interrupt;
 use crate::output::{self, Output, table};
 use crate::progress::{Display, INTERVAL};
 
-/// The least number of epochs of the routing table that a plan uses, from before its start to its end.
+/// The least increase of the routing table's epoch by a plan, from before its start to its end.
 const EPOCHS_OF_A_PLAN: u64 = 2;
 
 /// `fondaco rebalance`.

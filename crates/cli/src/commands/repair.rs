@@ -44,7 +44,7 @@ pub fn run(command: RepairCommand, output: &Output) -> anyhow::Result<()> {
         RepairCommand::AcceptLoss(options) => {
             let path = format!("/v1/losses/{}/accept", options.loss);
             let loss: LossResource = Client::new(&options.node)?.post(&path, &())?;
-            output.result(&loss, |loss| format!("gave up {}: {}\n", loss.id, loss.lost))
+            output.result(&loss, |loss| format!("accepted loss {}: {}\n", loss.id, loss.lost))
         }
     }
 }

@@ -51,8 +51,8 @@ fn begin(node: &Node, url: &str) -> Child {
     child
 }
 
-/// A cluster with one replica per partition and a written store: a node that hands a partition over deletes its copy, and
-/// no other replica has one.
+/// A cluster with one replica per partition and a written store: a node that hands a partition over deletes its copy,
+/// and no other replica has one.
 fn with_one_replica() -> Cluster {
     let cluster = Cluster::start(Shape {
         replicas: 1,
@@ -84,7 +84,7 @@ fn files(backup: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn a_backup_is_complete_after_a_node_and_the_controller_die() {
+fn a_backup_is_complete_after_node_and_controller_die() {
     let mut cluster = Cluster::start(Shape {
         replicas: 3,
         ..Shape::default()
@@ -156,7 +156,7 @@ fn a_restore_is_complete_when_partitions_move_meanwhile() {
 }
 
 #[test]
-fn a_backup_takes_no_routing_table_from_a_node_without_zookeeper() {
+fn a_backup_takes_no_routes_from_nodes_without_zookeeper() {
     let zookeeper = ZooKeeper::start();
     let own_way = Proxy::to(zookeeper.port());
     let mut cluster = Cluster::prepare(Shape::default(), &zookeeper.address());

@@ -65,7 +65,7 @@ fn processes_started_before_zookeeper_join_when_it_is_up() {
 }
 
 #[test]
-fn a_router_without_zookeeper_learns_of_swaps_and_moves_from_nodes() {
+fn a_router_without_zookeeper_learns_changes_from_nodes() {
     let zookeeper = ZooKeeper::start();
     let own_way = Proxy::to(zookeeper.port());
     let mut cluster = Cluster::prepare(Shape::default(), &zookeeper.address());

@@ -37,7 +37,7 @@ fn deploy(dev: &Node, source: &Path) {
 }
 
 #[test]
-fn three_nodes_in_one_process_keep_a_push_over_a_restart() {
+fn three_nodes_in_one_process_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let cluster = dev(&data, &["--nodes", "3"]);

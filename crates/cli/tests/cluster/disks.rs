@@ -23,7 +23,7 @@ fn with_little_room(cluster: &mut Cluster) -> Option<SmallDisk> {
 }
 
 #[test]
-fn a_full_disk_fails_a_push_and_the_error_names_the_node() {
+fn a_full_disk_fails_a_push_naming_the_node() {
     let mut cluster = Cluster::prepare_shared(Shape::default());
     let _disk = with_little_room(&mut cluster);
     cluster.launch_all();
@@ -64,7 +64,7 @@ fn a_push_tolerates_a_full_disk_if_the_store_allows() {
 }
 
 #[test]
-fn keys_on_a_slow_disk_time_out_and_another_replica_serves_them() {
+fn another_replica_serves_keys_on_a_slow_disk() {
     const ENOUGH: usize = 5;
     let mut cluster = Cluster::start(Shape::steady());
     let Some(disk) = SlowDisk::of(cluster.dir.path()) else {

@@ -9,7 +9,7 @@ use super::readers::{Readers, none_since};
 use super::values::read_all;
 
 #[test]
-fn a_killed_node_fails_no_read_once_detected_and_catches_up() {
+fn a_detected_dead_node_fails_no_read_and_catches_up() {
     let mut cluster = Cluster::start(Shape::default());
     cluster.create(&["--tolerate-failures", "1"]);
     cluster.deploy(&cluster.build(1));

@@ -146,7 +146,7 @@ fn a_push_is_cancelled_on_all_nodes() {
 }
 
 #[test]
-fn a_corrupt_source_fails_the_push_and_the_error_names_it() {
+fn a_corrupt_source_fails_the_push_naming_the_file() {
     let cluster = Cluster::start(Shape::steady());
     cluster.create(&[]);
     cluster.deploy(&cluster.build(1));

@@ -70,7 +70,7 @@ fn read_everywhere(cluster: &Cluster, version: u64) {
 }
 
 #[test]
-fn a_push_by_upload_reaches_all_nodes_and_leaves_no_files() {
+fn a_push_by_upload_reaches_all_nodes() {
     let cluster = Cluster::start(Shape::steady());
     let csv = cluster.data("1.csv");
     write_csv(&csv, (0..KEYS).map(|key| (key.to_string(), value(1, key))));

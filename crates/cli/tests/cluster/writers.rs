@@ -115,7 +115,7 @@ fn a_node_killed_and_restarted_under_load_causes_no_error() {
 }
 
 #[test]
-fn a_node_that_returns_empty_causes_no_error_or_stale_read() {
+fn an_empty_returning_node_causes_no_error_or_stale_read() {
     lose_and_return("memory");
 }
 

@@ -149,7 +149,7 @@ fn a_restore_keeps_later_writes_and_can_fill_another_store() {
 }
 
 #[test]
-fn the_backup_does_not_depend_on_the_number_of_parallel_partitions() {
+fn backups_do_not_depend_on_parallelism() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::dev(&dir.path().join("data"));
     create(&node);

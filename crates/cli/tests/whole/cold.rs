@@ -64,7 +64,7 @@ fn keys_on_disk_are_found_singly_and_in_batches() {
 }
 
 #[test]
-fn many_clients_read_the_disk_at_once_and_get_their_values() {
+fn many_clients_read_the_disk_at_once() {
     let dev = Dev::start();
     dev.push("s", (0..KEYS).map(|key| (key.to_string(), value(key))));
     let (node, dir) = cold_node(dev);

@@ -109,7 +109,7 @@ fn every_error_has_its_code_and_a_remedy() {
 }
 
 #[test]
-fn a_pipeline_of_a_thousand_mixed_commands_is_answered_in_order() {
+fn a_long_pipeline_of_mixed_commands_is_answered_in_order() {
     let dev = with_stores();
     let mut socket = dev.socket();
     let mut request = Vec::new();

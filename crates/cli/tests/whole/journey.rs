@@ -85,7 +85,7 @@ fn rows_are_pushed_from_standard_input() {
 }
 
 #[test]
-fn the_error_for_a_missing_store_says_how_to_create_it() {
+fn the_error_for_a_missing_store_names_the_remedy() {
     let (dev, cities) = with_cities();
     let error = dev.refused(1, &["push", "cities", &cities, "--key", "id"]);
     assert!(
@@ -198,7 +198,7 @@ fn a_flipped_bit_is_found_by_inspect() {
 }
 
 #[test]
-fn a_lookup_of_a_missing_key_has_its_own_exit_code() {
+fn a_missing_key_has_its_own_exit_code() {
     let (dev, cities) = with_cities();
     dev.done(&["push", "cities", &cities, "--key", "id", "--value", "name", "--create"]);
     assert!(dev.refused(1, &["get", "cities:77"]).contains("has no key \"77\""));

@@ -70,7 +70,7 @@ fn requests_over_the_limits_are_refused_and_the_connection_ends() {
 }
 
 #[test]
-fn a_client_that_stops_in_the_middle_of_a_request_is_dropped() {
+fn a_client_that_stops_within_a_request_is_dropped() {
     let dev = Dev::start();
     let idle = dev.socket();
     set(&dev, "client-stall-seconds", 1);

@@ -169,7 +169,7 @@ fn no_read_fails_while_versions_come_and_are_deleted() {
 }
 
 #[test]
-fn a_scan_during_swaps_returns_all_keys_common_to_all_versions() {
+fn a_scan_during_swaps_returns_all_permanent_keys() {
     let dev = with_versions();
     let mut redis = dev.redis();
     let mut found = std::collections::BTreeSet::new();

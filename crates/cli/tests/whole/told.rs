@@ -80,7 +80,7 @@ fn no_error_names_a_path_of_the_control_port() {
 }
 
 #[test]
-fn a_push_to_a_versioned_store_is_refused_before_it_is_built() {
+fn a_push_to_a_versioned_store_is_refused_first() {
     let dev = Dev::start();
     dev.done(&["store", "create", "carts", "--kind", "versioned"]);
     // The input does not exist, so nothing could be built.
@@ -131,7 +131,7 @@ fn full_node(dir: &Path) -> Node {
 }
 
 #[test]
-fn the_build_of_a_failed_push_is_kept_for_a_retry() {
+fn a_failed_push_keeps_its_build_for_a_retry() {
     let dir = tempfile::tempdir().unwrap();
     let node = full_node(dir.path());
     let csv = dir.path().join("s.csv");

@@ -202,7 +202,7 @@ fn redis_benchmark_runs_its_writes() {
 }
 
 #[test]
-fn a_node_that_refuses_all_writes_is_not_ready_with_a_reason() {
+fn a_node_that_refuses_all_writes_is_not_ready() {
     let dir = tempfile::tempdir().unwrap();
     let server = |reserve: &str| {
         let config = dir.path().join("fondaco.toml");

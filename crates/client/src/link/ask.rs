@@ -17,7 +17,7 @@ use crate::client::Inner;
 use crate::operation::{AskId, Outgoing};
 use crate::read::{Answer, BatchRequest, Failure};
 
-/// What a connection carries.
+/// A request that a connection can carry.
 pub(crate) trait Request: Sized {
     /// The reply to it.
     type Reply;

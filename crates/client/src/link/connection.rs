@@ -292,7 +292,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// When the node is to be probed.
+    /// When the next probe of the node is due.
     fn probe_due_us(&mut self) -> Option<u64> {
         let suspended = self.watching.then(|| self.owner.health.probe_at_us()).flatten();
         self.watching = suspended.is_some();

@@ -243,7 +243,7 @@ impl Update {
         }
     }
 
-    /// Writes the decision about the record; `None` if nothing is to be written.
+    /// Writes the decision about the record; `None` if it changes nothing.
     fn write(&mut self, record: Record, moment: &Moment<'_>) -> Result<Option<Phase>, ClientError> {
         let now_unix_ms = moment.now_unix_ms;
         let edit = (self.decide)(&record, now_unix_ms);

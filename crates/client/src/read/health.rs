@@ -313,7 +313,7 @@ mod tests {
             !health.is_late(later),
             "no request received from it, so it is tried again"
         );
-        assert!(health.overdue(970, later), "in vain");
+        assert!(health.overdue(970, later), "still no answer");
     }
 
     proptest! {

@@ -245,7 +245,7 @@ impl Read {
         self.ask_for(keys, Purpose::Redirect, moment);
     }
 
-    /// Takes a newer directory. Stores in flux whose version it changes are read anew as a whole.
+    /// Takes a newer directory. Stores in flux whose version it changes are read again completely.
     pub(super) fn adopt(&mut self, moment: &Moment<'_>) {
         let directory = moment.latest;
         let is_newer = !Arc::ptr_eq(&self.directory, directory);

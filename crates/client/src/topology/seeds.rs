@@ -19,7 +19,7 @@ use crate::link::{Stream, Transport, call, first_bulks};
 const PERIOD: Duration = Duration::from_secs(1);
 /// The least time between two requests, however many operations want a newer topology.
 const SPACING: Duration = Duration::from_millis(10);
-/// The pause after all servers were asked in vain.
+/// The pause after no server answered.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Asks for topologies until the client is dropped.

@@ -33,7 +33,7 @@ async fn a_dead_node_fails_no_request_and_comes_back() {
 }
 
 #[tokio::test]
-async fn requests_in_flight_to_a_dying_node_are_answered_by_others() {
+async fn other_nodes_answer_requests_of_a_dying_node() {
     let mut cluster = Cluster::start(3, 2).await;
     let client = cluster.client().await;
     cluster.nodes[0].behave(Behaviour::Slow(Duration::from_secs(60)));
@@ -144,7 +144,7 @@ async fn a_malformed_answer_closes_the_connection_and_others_answer() {
 }
 
 #[tokio::test]
-async fn an_unknown_error_is_retried_elsewhere_but_a_refusal_is_not() {
+async fn unknown_errors_are_retried_elsewhere_but_refusals_are_not() {
     let cluster = Cluster::start(2, 2).await;
     let client = cluster.client().await;
     cluster.nodes[0].behave(Behaviour::Say("-ERR out of sorts\r\n"));

@@ -19,7 +19,7 @@ fn five(handoff: Handoff, sloppy: bool) -> (World, WireKey) {
 }
 
 #[test]
-fn a_hint_is_kept_for_a_replica_that_missed_a_write() {
+fn a_hint_is_kept_for_a_missed_write() {
     for handoff in [Handoff::Consistent, Handoff::Any, Handoff::Proximity] {
         let (mut world, key) = five(handoff, false);
         world.replica(3).is_up = false;

@@ -35,7 +35,8 @@ impl Move {
         moving
     }
 
-    /// Makes the nodes for which `refuses` returns true answer that they lack the partition, and all others accept requests.
+    /// Makes the nodes for which `refuses` returns true answer that they lack the partition, and all others accept
+    /// requests.
     fn refuse(&mut self, refuses: impl Fn(&[NodeId], &[NodeId], NodeId) -> bool) {
         for (&node, replica) in &mut self.world.replicas {
             replica.refuses.clear();
@@ -322,7 +323,7 @@ fn a_coordinator_unaware_of_a_plan_fetches_it_and_writes() {
 }
 
 #[test]
-fn a_read_by_an_old_table_is_repeated_by_the_newer() {
+fn a_read_by_an_old_table_is_repeated() {
     let key = first_key();
     let mut moving = Move::new(1, majority(), None, &[4, 5, 6]);
     moving.begin(true);

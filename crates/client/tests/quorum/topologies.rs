@@ -48,7 +48,7 @@ fn an_operation_continues_under_a_newer_topology() {
 }
 
 #[test]
-fn a_write_at_a_former_replica_does_not_conflict_with_itself() {
+fn a_write_at_a_former_replica_causes_no_conflict() {
     let shape = Shape::of(4, 3);
     let (mut world, key) = (World::new(1, &shape, None), first_key());
     // Node 1 takes the write, but its answer comes too late. Then node 1 is not a replica any more, and one of the new

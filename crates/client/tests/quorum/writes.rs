@@ -90,7 +90,7 @@ fn a_full_local_disk_does_not_prevent_writes() {
 }
 
 #[test]
-fn the_error_of_a_write_names_replicas_that_were_not_asked() {
+fn a_write_error_names_replicas_that_were_not_asked() {
     let mut world = World::new(1, &Shape::three(), Some(2));
     world.steering = few_retries();
     let key = first_key();

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offsets_in_a_file_are_the_same_and_take_little_memory() {
+    fn offsets_in_a_file_take_little_memory() {
         let lengths = [1, 5, RECENT_MAX, RECENT_MAX - 6, 3 * RECENT_MAX + 1, 7];
         let starts = |file: Option<File>| {
             let mut starts = Starts::default();

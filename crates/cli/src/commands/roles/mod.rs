@@ -143,7 +143,7 @@ fn start_log(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter).with_context(|| format!("invalid log filter {filter:?}"))?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        // Colors are for terminals; in a file they are noise.
+        // Colours are for terminals; in a file they are noise.
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match format {

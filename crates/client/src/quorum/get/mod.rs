@@ -52,7 +52,7 @@ use crate::read::{HeldBudget, KEYS_MAX};
 /// Indices of keys in the operation.
 type KeyPlaces = SmallVec<[u32; 4]>;
 
-/// What a replica is asked about each of several keys.
+/// The question to a replica about each of several keys.
 type Questions = SmallVec<[Question; 1]>;
 
 /// A read of keys at the quorums of their stores.
@@ -95,7 +95,7 @@ enum Purpose {
     Repair { store: u16, records: Vec<KeyRecord> },
 }
 
-/// What a replica is asked about a key.
+/// A question to a replica about a key.
 #[derive(Debug, Clone)]
 enum Question {
     /// The record.

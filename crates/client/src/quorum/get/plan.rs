@@ -70,7 +70,7 @@ impl Get {
 
     /// Plans to ask for these keys, as far as the budgets allow.
     pub(super) fn ask(&mut self, mut wanted: Wanted, cause: Cause, moment: &Moment<'_>) {
-        // The replica in this process first: other replicas need not send what it has.
+        // The local replica first: other replicas need not send the record that it has.
         let home = self.home.node;
         wanted.sort_unstable_by_key(|wanted| (Some(wanted.node) != home, wanted.store, wanted.node, wanted.key));
         for group in wanted.chunk_by(|a, b| (a.store, a.node) == (b.store, b.node)) {

@@ -79,7 +79,7 @@ impl Write {
         }
     }
 
-    /// A node failed to do what it was asked.
+    /// Handles a failed request to a node.
     fn note_failure(&mut self, node: NodeId, purpose: Purpose, failure: ReplicaFailure, moment: &Moment<'_>) {
         if failure.is_elsewhere() {
             self.in_flux = true;
@@ -137,7 +137,7 @@ impl Write {
             let store = self.store.name.clone();
             return self.fail(ClientError::Conflict { store });
         }
-        // A slow replica may still report what it did.
+        // A slow replica may still report its result.
         let is_lost = fate == Fate::Unknown && failure != ReplicaFailure::TimedOut;
         self.replica_failures.add(node, failure);
         // The replica may conflict with this same write, which must not be made twice either.

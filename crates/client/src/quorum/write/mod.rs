@@ -243,7 +243,7 @@ impl Write {
     pub fn take_answer(&mut self) -> Result<Written, ClientError> {
         match std::mem::replace(&mut self.outcome, Outcome::Taken) {
             Outcome::Ready(answer) => answer,
-            // `is_answered` says when it is there; calling too early, or again, gets this error.
+            // Calling before `is_answered`, or twice, gets this error.
             Outcome::Open | Outcome::Taken => Err(ClientError::Timeout { deadline_ms: 0 }),
         }
     }
