@@ -1,4 +1,4 @@
-//! A build that is killed leaves nothing that looks finished, and no temporary file.
+//! A killed build leaves no output that looks complete, and no temporary file.
 
 mod generate;
 
@@ -15,7 +15,7 @@ use generate::Place;
 const INPUT: &str = "FONDACO_BUILD_TEST_INPUT";
 const OUTPUT: &str = "FONDACO_BUILD_TEST_OUTPUT";
 
-/// Not a test by itself: the process that is killed.
+/// Not a test: this is the process that is killed.
 #[test]
 fn child() {
     let (Ok(input), Ok(output)) = (std::env::var(INPUT), std::env::var(OUTPUT)) else {
@@ -60,7 +60,7 @@ fn a_killed_build_leaves_no_manifest_and_no_temporary_file() {
             std::thread::yield_now();
         }
         child.kill().unwrap();
-        assert_eq!(child.wait().unwrap().signal(), Some(9), "it was killed in its work");
+        assert_eq!(child.wait().unwrap().signal(), Some(9), "it was killed while building");
         assert_eq!(fs::read_dir(place.temporary()).unwrap().count(), 0);
         if place.output().exists() {
             assert!(matches!(

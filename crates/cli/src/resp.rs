@@ -1,6 +1,6 @@
-//! The RESP port of a process, as the command line speaks to it.
+//! The client of a process's RESP port.
 //!
-//! It finds the port by the control port where only that is known, and the other way round.
+//! If only the control port is known, it asks there for the RESP port, and the other way round.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -14,12 +14,12 @@ use crate::client::Client;
 use crate::named_tls::NamedTls;
 use crate::wire;
 
-/// Where RESP is served unless said otherwise.
+/// The default address of the RESP port.
 const DEFAULT: &str = "127.0.0.1:6500";
-/// How long a connection may take to be made, and an answer to come.
+/// The timeout for making a connection, and for an answer.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Connects to the RESP port that was named, or to that of the process whose control port was.
+/// Connects to the RESP port that the options name, or to the RESP port of the process whose control port they name.
 pub fn connect(port: &ControlPort) -> anyhow::Result<Box<dyn ConnectionLike>> {
     match (&port.resp, &port.http) {
         (Some(resp), _) => connect_to(port, resp),
@@ -38,7 +38,7 @@ pub fn connect(port: &ControlPort) -> anyhow::Result<Box<dyn ConnectionLike>> {
     }
 }
 
-/// Where the process serves HTTP whose RESP port is this one.
+/// The control port of the process with this RESP port.
 pub fn http_address(port: &ControlPort, resp: &str) -> anyhow::Result<String> {
     let mut connection = connect_to(port, resp)?;
     let info: String = redis::cmd("INFO")
@@ -46,8 +46,7 @@ pub fn http_address(port: &ControlPort, resp: &str) -> anyhow::Result<String> {
         .query(&mut *connection)
         .map_err(refused)?;
     let address = info.lines().find_map(|line| line.strip_prefix("http_address:"));
-    let address =
-        address.with_context(|| format!("{resp} does not tell its control port: say where it is with --http"))?;
+    let address = address.with_context(|| format!("{resp} does not tell its control port: give it with --http"))?;
     Ok(reachable(address.trim(), host(resp)))
 }
 
@@ -56,7 +55,7 @@ fn connect_to(port: &ControlPort, address: &str) -> anyhow::Result<Box<dyn Conne
         let spoken = wire::spoken_at(address);
         let advice = spoken.and_then(|spoken| spoken.instead_of_resp(address, port.tls.is_wanted()));
         let advice = advice.unwrap_or_else(|| {
-            "say where with --resp or FONDACO_RESP, and who you are with --user and --password".to_owned()
+            "give the address with --resp or FONDACO_RESP, and your login with --user and --password".to_owned()
         });
         anyhow!("cannot connect to {address}: {error}; {advice}")
     };
@@ -88,7 +87,7 @@ fn connect_to(port: &ControlPort, address: &str) -> anyhow::Result<Box<dyn Conne
     Ok(Box::new(connection.map_err(|error| failed(&error))?))
 }
 
-/// The node's words, without those of the library around them.
+/// The node's error message, without the text that the library adds.
 pub fn refused(error: redis::RedisError) -> anyhow::Error {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => anyhow!("{code} {detail}"),
@@ -102,11 +101,11 @@ fn host(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 
-/// An address as others reach it: all addresses of a machine are the one that it was asked at.
+/// An address that other machines can reach: a wildcard address is replaced by the host at which the process was asked.
 fn reachable(address: &str, host: &str) -> String {
     match address.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_unspecified() => format!("{host}:{}", address.port()),
-        // From another machine, the loopback of that one is nothing that could be reached.
+        // A loopback address of another machine cannot be reached from here.
         Ok(address) if address.ip().is_loopback() && host.parse::<IpAddr>().is_ok_and(|ip| !ip.is_loopback()) => {
             format!("{host}:{}", address.port())
         }
@@ -119,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_of_all_interfaces_is_reached_where_the_process_was_asked() {
+    fn a_wildcard_address_becomes_the_host_that_was_asked() {
         assert_eq!(reachable("0.0.0.0:6500", host("http://10.0.0.7:6580")), "10.0.0.7:6500");
         assert_eq!(reachable("[::]:6500", host("box:6580")), "box:6500");
         assert_eq!(reachable("10.0.0.8:6500", "10.0.0.7"), "10.0.0.8:6500");

@@ -1,7 +1,7 @@
-//! A short seeded run of what the fuzz targets do at length: valid files, changed in many ways, are
-//! read without a panic, and what is served of them is right.
+//! A short seeded run of the fuzz targets: valid files, changed in many ways, are read without a panic, and all served
+//! answers are right.
 //!
-//! The seed is fixed; `FONDACO_SEED` gives another.
+//! The seed is fixed; `FONDACO_SEED` sets another one.
 
 #[path = "written/files.rs"]
 mod files;
@@ -16,7 +16,7 @@ use written::{Shape, write};
 
 const ROUNDS: usize = 1500;
 
-/// Marsaglia's xorshift: good enough to pick places.
+/// Marsaglia's xorshift: good enough to pick offsets.
 struct Random(u64);
 
 impl Random {
@@ -41,7 +41,7 @@ impl Random {
     }
 }
 
-/// Overwrites, cuts, doubles, inserts: one to four times.
+/// Overwrites, truncates, duplicates or inserts bytes, one to four times.
 fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
     for _ in 0..=random.below(4) {
         let at = random.below(bytes.len());

@@ -1,4 +1,4 @@
-//! `fondaco completions`: what shells complete commands from.
+//! `fondaco completions`: scripts for command completion in shells.
 
 use std::io::Write;
 
@@ -17,9 +17,9 @@ pub struct CompletionsOptions {
     pub shell: Shell,
 }
 
-/// Prints completions.
+/// Runs `fondaco completions`.
 pub fn completions(options: &CompletionsOptions) -> anyhow::Result<()> {
-    // By way of memory: the generator panics when it cannot write.
+    // Generate in memory first: the generator panics on a write error.
     let mut script = Vec::new();
     clap_complete::generate(options.shell, &mut Arguments::command(), "fondaco", &mut script);
     let mut out = std::io::stdout().lock();

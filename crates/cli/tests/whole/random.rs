@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Random(u64);
 
 impl Random {
-    /// From `FONDACO_TEST_SEED`, or the clock; says which.
+    /// Takes the seed from `FONDACO_TEST_SEED` or the clock, and prints it.
     pub fn from_seed(what: &str) -> Self {
         let given = std::env::var("FONDACO_TEST_SEED")
             .ok()
