@@ -38,7 +38,7 @@ pub enum ReplicasError {
         engine: String,
     },
     /// The former data of the store is still being deleted.
-    #[error("the former data of store {store:?} is still being deleted on this node: the store is opened after that")]
+    #[error("the former data of store {store:?} is being deleted on this node: the store is opened after that")]
     BeingDeleted {
         /// The store.
         store: String,
