@@ -266,7 +266,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn clients_are_redirected_to_a_live_node_that_is_not_late() {
+    fn redirects_go_to_live_nodes_that_are_not_late() {
         let mut topology = topology(&["a:1", "b:2", "c:3"], 1);
         topology.owners[0] = [1, 2, 3].map(node).to_vec();
         let store: StoreName = "s".parse().unwrap();

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hundred_stores_have_a_histogram_each_and_others_share_one() {
+    fn a_hundred_stores_have_own_histograms_and_others_share_one() {
         let (places, loops) = (
             StorePlaces::default(),
             [StoreLatencies::default(), StoreLatencies::default()],

@@ -26,7 +26,7 @@ fn all_keys(count: usize) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_scan_of_any_node_or_router_yields_every_key_once() {
+fn a_scan_at_any_process_yields_every_key_once() {
     let cluster = Cluster::start(3, 1, 32, 700);
     let router = cluster.router();
     for server in [&cluster.nodes[0], &cluster.nodes[2], &router] {
