@@ -21,7 +21,7 @@ pub struct Access {
 pub struct User {
     /// The name.
     pub name: String,
-    /// What the password must hash to.
+    /// The SHA-256 of the password.
     pub password: PasswordDigest,
     /// Patterns of the names of the stores that the user may read, as in `KEYS`; `*` is all.
     pub stores: Vec<String>,

@@ -72,7 +72,7 @@ pub struct ServingStore {
     pub id: StoreId,
     /// Its kind.
     pub kind: StoreKind,
-    /// What it serves.
+    /// The version that it serves, if any.
     pub serving: Serving,
     /// Other open versions: kept for rollback, or ready to be swapped in. Requests that name their version are answered
     /// from them.
@@ -111,7 +111,7 @@ impl StoreId {
     }
 }
 
-/// What a store serves.
+/// The current version of a store on this node.
 pub enum Serving {
     /// This version.
     Version(VersionNumber, Arc<Version>),

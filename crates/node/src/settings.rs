@@ -56,7 +56,7 @@ pub struct SettingSpec {
     pub min: u64,
     /// Its greatest value.
     pub max: u64,
-    /// What it means.
+    /// Its meaning.
     pub summary: &'static str,
 }
 

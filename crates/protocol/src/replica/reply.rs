@@ -80,7 +80,7 @@ impl From<Option<Bytes>> for Held {
 pub struct ReplicaError {
     /// The kind.
     pub code: ReplicaErrorCode,
-    /// What failed, on what, and what to do, without the code.
+    /// The failure, its subject and the remedy, without the code.
     pub message: Arc<str>,
 }
 

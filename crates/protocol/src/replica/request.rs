@@ -43,7 +43,7 @@ pub enum ReplicaOperation {
     },
     /// `FONDACO.RPUT`: give a value a new dot, and return the resulting record.
     Put {
-        /// What the value replaces.
+        /// The values that are replaced.
         over: PutOver,
         /// The key.
         key: Bytes,
@@ -97,7 +97,7 @@ pub struct KnownKey {
     pub known: Known,
 }
 
-/// What the requester knows of a record.
+/// The requester's knowledge of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
     /// Nothing: the record is requested.
@@ -135,10 +135,10 @@ pub enum RecordPart {
     Context,
 }
 
-/// What a value replaces.
+/// The values that a write replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutOver {
-    /// What the context covers, and nothing else.
+    /// Those that the context covers, and no others.
     Context,
     /// Also everything that the replica has when it carries this out, even late: only for a sole replica, and never for
     /// a second one.

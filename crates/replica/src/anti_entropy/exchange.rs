@@ -302,7 +302,7 @@ mod tests {
         }
     }
 
-    /// What an exchange transferred.
+    /// The records that an exchange transferred.
     #[derive(Debug, Default, PartialEq, Eq)]
     struct Moved {
         here: usize,

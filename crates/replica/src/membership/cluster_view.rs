@@ -84,8 +84,8 @@ impl Replicas {
         failed
     }
 
-    /// Marks those owned partitions of a store as behind of which this process, given what it held before, may lack
-    /// acknowledged writes. Returns whether that has to be remembered.
+    /// Marks owned partitions of a store as behind if this process, given what it held before, may lack acknowledged
+    /// writes of them. Returns whether that has to be remembered.
     fn fall_behind(&self, view: &ReplicaView, before: &Holding, store: &HeldStore) -> bool {
         let held = before.stores.get(&store.id);
         let held = held.filter(|held| held.table.name() == store.table.name());

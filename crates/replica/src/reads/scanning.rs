@@ -22,7 +22,7 @@ pub(crate) const HINT_WIDTH: usize = HINT_BYTES + PREFIX_BYTES;
 /// The precision of the end of a gap: 2⁻⁴⁰ of a partition's hashes.
 const STEP_BITS_MIN: u32 = 24;
 
-/// What a scan finds.
+/// An item of a scan.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// A key and its value.

@@ -28,7 +28,7 @@ pub enum ReplicaRequestError {
     /// An argument is invalid.
     #[error("invalid {what} {got:?}: use {allowed}")]
     Invalid {
-        /// What it should be.
+        /// The name of the argument.
         what: &'static str,
         /// Its first bytes.
         got: Box<str>,
