@@ -286,7 +286,7 @@ fn counters_lose_no_increment_on_any_node() {
 }
 
 #[test]
-fn of_several_conditional_writes_of_a_counter_one_succeeds() {
+fn one_of_several_conditional_writes_of_a_counter_succeeds() {
     let cluster = Cluster::start(Shape {
         settings: VersionedChange {
             resolution: Some(Resolution::Counter),

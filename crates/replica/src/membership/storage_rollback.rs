@@ -46,7 +46,7 @@ fn go_on(shared: &Shared, at: usize, told: &mut BTreeSet<usize>) -> Result<(), R
         tracing::error!(
             lost,
             engine = %shared.kinds[at],
-            "what was acknowledged is not all here any more: other replicas may have it"
+            "acknowledged writes were lost on this node: other replicas may have them"
         );
         shared.lose(|engine_at| engine_at == at)?;
         told.insert(at);
@@ -106,7 +106,7 @@ impl Replicas {
         }
         tracing::error!(
             lost,
-            "what was acknowledged is not all here any more: other replicas may have it"
+            "acknowledged writes were lost on this node: other replicas may have them"
         );
         shared.lose(|at| shared.engines[at].is_local())
     }

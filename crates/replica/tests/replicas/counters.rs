@@ -75,7 +75,7 @@ fn three_replicas_in_memory_that_restart_repeatedly_continue_counting() {
         cluster.start(dir.path(), node(at), &quiet(), in_memory);
     }
     let last = 1 + (STARTS - 1) % 3;
-    until("what others have", || cluster.record(last, "k").is_some());
+    until("the counter of the others", || cluster.record(last, "k").is_some());
     for number in 1..=3 {
         assert_eq!(sum(&cluster, number), STARTS.to_string());
     }

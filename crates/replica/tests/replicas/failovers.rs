@@ -90,7 +90,7 @@ fn a_failover_is_repaired_before_reads_count_on_it() {
     });
     assert_ne!(after, before);
     cluster.network.mend(node(2));
-    until("what node 2 has", || {
+    until("the record of node 2", || {
         matches!(counted(&cluster, 1), Ok(Held::Record(_)))
     });
     for key in keys[25..].iter().chain(&newer).map(String::as_str).chain(["k"]) {

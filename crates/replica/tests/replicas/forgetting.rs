@@ -82,7 +82,7 @@ fn an_expired_record_is_collected() {
     assert!((1..=2).all(|number| cluster.record(number, "later").is_some()));
     write_everywhere(&cluster, "endless", value("a"));
     let expiring = |number| cluster.node(number).status(STORE_ID).unwrap().expiring;
-    until("a count of what expires", || {
+    until("the count of expiring keys", || {
         (1..=2).all(|number| expiring(number) == 1)
     });
 }

@@ -82,7 +82,9 @@ fn memory_is_restored_from_others_before_reads_count_on_it() {
     // Comparisons, repairs and merges are not counted.
     assert!(cluster.record(1, "k").is_none());
     cluster.network.mend(node(2));
-    until("what 2 has", || matches!(counted(&cluster, 1), Ok(Held::Record(_))));
+    until("the record of node 2", || {
+        matches!(counted(&cluster, 1), Ok(Held::Record(_)))
+    });
     assert_eq!(cluster.record(1, "k"), Some(record.clone()));
     assert_eq!(recalled(&cluster, 1), Some(Some(record)));
 }
@@ -115,7 +117,9 @@ fn a_lost_disk_stays_lost_over_restarts_until_restored() {
         restart(&mut cluster);
     }
     cluster.network.mend(node(2));
-    until("what 2 has", || matches!(counted(&cluster, 1), Ok(Held::Record(_))));
+    until("the record of node 2", || {
+        matches!(counted(&cluster, 1), Ok(Held::Record(_)))
+    });
     assert_eq!(cluster.values(1, "k"), ["a"]);
     assert_eq!(cluster.values(1, "other"), ["b"]);
 }
@@ -234,7 +238,7 @@ fn a_plan_waits_for_absent_owners_until_given_up() {
     // An operator knows that it will not come back.
     cluster.table = Arc::new(cluster.table.cancelled());
     plan(&mut cluster, &[1, 4, 3]);
-    until("what there is", || is_synchronised(&cluster, 4));
+    until("the comparisons", || is_synchronised(&cluster, 4));
     until("an answer", || counted(&cluster, 1).is_ok());
 }
 
@@ -265,7 +269,7 @@ fn a_next_owner_that_loses_data_is_compared_first() {
     cluster.tell();
     assert_eq!(counted(&cluster, 4), Err(ReplicaErrorCode::Behind));
     cluster.network.mend(node(4));
-    until("what the others have", || {
+    until("the record of the others", || {
         matches!(counted(&cluster, 4), Ok(Held::Record(_)))
     });
     assert_eq!(cluster.record(4, "k"), Some(record));
@@ -294,7 +298,9 @@ fn a_new_owner_remembers_a_missing_comparison_over_restarts() {
         cluster.tell();
     }
     cluster.network.mend(node(3));
-    until("what 1 has", || matches!(counted(&cluster, 3), Ok(Held::Record(_))));
+    until("the record of node 1", || {
+        matches!(counted(&cluster, 3), Ok(Held::Record(_)))
+    });
 }
 
 fn in_a_log(dir: &Path) -> Arc<dyn Engine> {
@@ -378,7 +384,9 @@ fn a_replaced_engine_directory_is_detected() {
     assert_eq!(counted(&cluster, 1), Err(ReplicaErrorCode::Behind));
     assert_eq!(cluster.node(1).losses().len(), 1);
     cluster.network.mend(node(2));
-    until("what 2 has", || matches!(counted(&cluster, 1), Ok(Held::Record(_))));
+    until("the record of node 2", || {
+        matches!(counted(&cluster, 1), Ok(Held::Record(_)))
+    });
     until("nothing is lost any more", || cluster.node(1).losses().is_empty());
     restart(&mut cluster, dir.path());
     assert!(matches!(counted(&cluster, 1), Ok(Held::Record(_))));

@@ -123,7 +123,7 @@ fn only_a_reboot_loses_unsynced_writes_until_compared() {
             killed.restart_in("c");
         }
         killed.cluster.network.mend(node(2));
-        until("what node 2 has", || killed.has_it());
+        until("the record of node 2", || killed.has_it());
         killed.wait_whole();
         killed.start_in("c");
         assert!(killed.has_it());

@@ -116,7 +116,7 @@ fn a_repaired_record_is_compared_before_reads_count_on_it() {
     assert_eq!(counted(&cluster), Err(ReplicaErrorCode::Behind));
     assert_eq!(cluster.node(1).partitions_behind(), 1);
     cluster.network.mend(node(2));
-    until("what the other has", || counted(&cluster).is_ok());
+    until("the record of node 2", || counted(&cluster).is_ok());
     assert_eq!(cluster.values(1, "k"), ["b"]);
 }
 

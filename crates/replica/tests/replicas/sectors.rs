@@ -84,7 +84,7 @@ fn are_no_obstacle(engine: UnreadableEngine) {
     assert!(is_read(&cluster, "k8"));
     put(cluster.node(1), "new", value("b"));
     cluster.network.mend(node(2));
-    until("what is new", || cluster.values(2, "new") == ["b"]);
+    until("the new record", || cluster.values(2, "new") == ["b"]);
     until("healing", || (0..KEYS).all(|number| is_read(&cluster, &key(number))));
     assert_eq!(engine.bad(), 0);
     assert!((0..KEYS).all(|number| cluster.record(1, &key(number)) == cluster.record(2, &key(number))));
