@@ -24,7 +24,7 @@ use crate::writes::answer::Answer;
 use crate::writes::commit::{Job, Task};
 use crate::writes::direct::{DirectAnswer, DirectEnd, DirectPlace, DirectWrite, DirectWrites};
 
-/// How many writes are worth waking a thread before the turn ends. Few, so that they are still in the processor's
+/// How many writes are enough to wake a thread before the turn ends. Few, so that they are still in the processor's
 /// caches when they are committed.
 const BATCH_ENOUGH: usize = 32;
 
