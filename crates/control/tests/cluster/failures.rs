@@ -1,8 +1,8 @@
 //! Nodes that are down, late, empty, full or corrupt.
 
 use std::fs;
-use std::process::Command;
 
+use fondaco_testing::SmallDisk;
 use serde_json::json;
 
 use crate::harness::{TestCluster, chunk_files, corrupt};
@@ -144,15 +144,7 @@ fn a_version_directory_that_was_changed_is_not_taken_for_the_version_that_was_pu
 fn a_full_disk_of_one_node_fails_the_push_or_makes_the_node_late() {
     let mut mounted = None;
     let cluster = TestCluster::start_with(|config| {
-        let disk = config.data_dir.join("node-3");
-        fs::create_dir_all(&disk).unwrap();
-        let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=600k", "tmpfs"])
-            .arg(&disk)
-            .output();
-        mounted = mount
-            .is_ok_and(|output| output.status.success())
-            .then_some(SmallDisk(disk));
+        mounted = SmallDisk::mount(&config.data_dir.join("node-3"), 600 << 10);
     });
     let Some(_disk) = mounted else {
         println!("skipped: this process may not mount a file system");
@@ -179,13 +171,4 @@ fn a_full_disk_of_one_node_fails_the_push_or_makes_the_node_late() {
     assert_eq!(cluster.client.get("/v1/stores/pymk")["late"], json!([3]));
     // Through node 3 too, which has none of it.
     cluster.all_serve(2, 4000);
-}
-
-struct SmallDisk(std::path::PathBuf);
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // Lazily: the cluster has files open there.
-        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
-    }
 }

@@ -1,5 +1,6 @@
 //! What the engines on disk promise when something fails: the same tests for each.
 
+mod batches;
 mod crashes;
 mod engines;
 mod failed_sync;
