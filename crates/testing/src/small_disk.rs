@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use tempfile::TempDir;
 
 /// The file that fills the disk.
 const BALLAST: &str = "ballast";
@@ -12,6 +13,8 @@ const BALLAST: &str = "ballast";
 /// A file system in a directory. Dropping it unmounts it.
 pub struct SmallDisk {
     dir: PathBuf,
+    /// The same directory, if it is removed with the disk.
+    _temporary: Option<TempDir>,
 }
 
 impl SmallDisk {
@@ -22,7 +25,30 @@ impl SmallDisk {
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "fondaco-test"]);
         let output = mount.arg(dir).output().ok()?;
-        output.status.success().then(|| Self { dir: dir.to_owned() })
+        output.status.success().then(|| Self {
+            dir: dir.to_owned(),
+            _temporary: None,
+        })
+    }
+
+    /// Mounts a file system of this many bytes in a temporary directory; `None` where this process may not mount, which
+    /// is printed.
+    ///
+    /// # Panics
+    /// If the directory cannot be created.
+    pub fn temporary(bytes: u64) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap_or_else(|error| panic!("cannot create a temporary directory: {error}"));
+        let Some(mut disk) = Self::mount(dir.path(), bytes) else {
+            eprintln!("skipped: this process may not mount a file system (it needs root)");
+            return None;
+        };
+        disk._temporary = Some(dir);
+        Some(disk)
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.dir
     }
 
     /// Leaves room for this many bytes, or fewer if other processes write now.
@@ -69,18 +95,20 @@ mod tests {
 
     #[test]
     fn a_full_disk_takes_nothing_until_it_has_room() {
-        let dir = tempfile::tempdir().unwrap();
-        let Some(disk) = SmallDisk::mount(dir.path(), 1 << 20) else {
-            return println!("skipped: nothing can be mounted here (it needs root)");
+        let Some(disk) = SmallDisk::temporary(1 << 20) else {
+            return;
         };
-        let (path, page) = (dir.path().join("file"), [1; 4096]);
+        let (dir, page) = (disk.path().to_owned(), [1; 4096]);
+        let path = dir.join("file");
         fs::write(&path, page).unwrap();
         disk.fill_up_to(0);
-        fs::write(dir.path().join("other"), page).unwrap_err();
+        fs::write(dir.join("other"), page).unwrap_err();
         disk.make_room();
-        fs::write(dir.path().join("other"), page).unwrap();
+        fs::write(dir.join("other"), page).unwrap();
         disk.fill_up_to(64 << 10);
         fs::write(&path, [1; 32 << 10]).unwrap();
         fs::write(&path, [1; 256 << 10]).unwrap_err();
+        drop(disk);
+        assert!(!dir.exists());
     }
 }

@@ -1,8 +1,8 @@
 //! Nodes that are down, late, empty, full or corrupt.
 
 use std::fs;
-use std::process::Command;
 
+use fondaco_testing::SmallDisk;
 use serde_json::json;
 
 use crate::harness::{TestCluster, chunk_files, corrupt};
@@ -144,15 +144,7 @@ fn a_changed_directory_does_not_pass_for_the_pushed_version() {
 fn a_full_disk_fails_the_push_or_delays_the_node() {
     let mut mounted = None;
     let cluster = TestCluster::start_with(|config| {
-        let disk = config.data_dir.join("node-3");
-        fs::create_dir_all(&disk).unwrap();
-        let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=600k", "tmpfs"])
-            .arg(&disk)
-            .output();
-        mounted = mount
-            .is_ok_and(|output| output.status.success())
-            .then_some(SmallDisk(disk));
+        mounted = SmallDisk::mount(&config.data_dir.join("node-3"), 600 << 10);
     });
     let Some(_disk) = mounted else {
         println!("skipped: this process may not mount a file system");
@@ -179,13 +171,4 @@ fn a_full_disk_fails_the_push_or_delays_the_node() {
     assert_eq!(cluster.client.get("/v1/stores/pymk")["late"], json!([3]));
     // Also through node 3, which has no file of it.
     cluster.all_serve(2, 4000);
-}
-
-struct SmallDisk(std::path::PathBuf);
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // Lazily: the cluster has open files there.
-        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
-    }
 }

@@ -1,43 +1,13 @@
 //! A disk that is too small, or becomes full during a push.
 
-use std::path::Path;
-use std::process::Command;
-
+use fondaco_testing::SmallDisk;
 use serde_json::json;
-use tempfile::TempDir;
 
 use crate::harness::{Builds, Client, config, eventually, wait_for_dirs};
 
-/// A small file system in memory, unmounted when dropped.
-struct SmallDisk(TempDir);
-
-impl SmallDisk {
-    /// `None` where this process may not mount.
-    fn mount(bytes: u64) -> Option<Self> {
-        let dir = TempDir::new().unwrap();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"])
-            .arg(dir.path())
-            .output();
-        mounted.is_ok_and(|output| output.status.success()).then_some(Self(dir))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // Lazily: a failed test may have left files open.
-        let _ = Command::new("umount").arg("-l").arg(self.path()).output();
-    }
-}
-
 #[test]
-fn a_small_disk_refuses_and_a_full_disk_fails_pushes() {
-    let Some(disk) = SmallDisk::mount(4 << 20) else {
-        println!("skipped: this process may not mount a file system");
+fn a_disk_too_small_refuses_a_push_and_one_that_fills_fails_it_without_a_trace() {
+    let Some(disk) = SmallDisk::temporary(4 << 20) else {
         return;
     };
     let node = fondaco_control::Fondaco::start(config(disk.path())).unwrap();

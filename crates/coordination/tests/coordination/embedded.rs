@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use fondaco_coordination::{Change, CoordinationError, EmbeddedCoordination, Entry, Revision};
@@ -85,14 +84,8 @@ fn a_full_disk_refuses_writes_without_loss_until_space_returns() {
     assert_eq!(restarted.children(&path("a")).unwrap().len(), kept + 1);
 }
 
-/// The directory in which the test's child process writes until it is killed.
-const WRITE_UNTIL_KILLED: &str = "FONDACO_TEST_WRITE_UNTIL_KILLED";
-
 #[test]
-fn a_kill_loses_no_acknowledged_write_and_splits_no_transaction() {
-    if let Some(dir) = std::env::var_os(WRITE_UNTIL_KILLED) {
-        write_until_killed(dir.as_ref());
-    }
+fn a_kill_at_any_moment_loses_nothing_acknowledged_and_halves_no_transaction() {
     let dir = tempfile::tempdir().unwrap();
     let (tree, log) = (dir.path().join("tree"), dir.path().join("log"));
     let count = |at: &str| {
@@ -104,13 +97,9 @@ fn a_kill_loses_no_acknowledged_write_and_splits_no_transaction() {
     };
     for _ in 0..10 {
         let before = count("a");
-        let this_test = "embedded::a_kill_loses_no_acknowledged_write_and_splits_no_transaction";
-        let mut writer = Command::new(std::env::current_exe().unwrap());
-        writer
-            .args(["--exact", this_test, "--nocapture"])
-            .env(WRITE_UNTIL_KILLED, &tree);
+        let mut writer = Command::new(env!("CARGO_BIN_EXE_fondaco-coordination-writer"));
         let _ = fs::remove_file(&log);
-        let writer = ServerProcess::start("a writer", &mut writer, &log);
+        let writer = ServerProcess::start("a writer", writer.arg(&tree), &log);
         let acknowledged = || {
             let said = fs::read_to_string(&log).unwrap_or_default();
             let whole_lines = said.rsplit_once('\n').map_or("", |(lines, _)| lines);
@@ -130,24 +119,6 @@ fn a_kill_loses_no_acknowledged_write_and_splits_no_transaction() {
             a == acknowledged || a == acknowledged + 1,
             "{acknowledged} were acknowledged, {a} are there"
         );
-    }
-}
-
-fn write_until_killed(dir: &Path) -> ! {
-    let session = EmbeddedCoordination::open(dir).unwrap().session();
-    loop {
-        let entry = session.read(&path("a")).unwrap();
-        let (count, expected) = entry.map_or((0, None), |entry| {
-            let count: usize = String::from_utf8(entry.bytes).unwrap().parse().unwrap();
-            (count, Some(entry.revision))
-        });
-        let change = |at: &str| Change::Write {
-            path: path(at),
-            bytes: (count + 1).to_string().into_bytes(),
-            expected,
-        };
-        session.transact(&[change("a"), change("b/c")]).unwrap();
-        println!("{}", count + 1);
     }
 }
 

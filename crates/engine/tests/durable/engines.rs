@@ -1,6 +1,8 @@
 //! The engines under test, configured small, so that all their background work happens within a test.
 
+use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
 
 use fondaco_engine::{CacheBudget, DamagedLog, DiskEngine, DiskOptions, Engine, EngineError, LogEngine, LogOptions};
 
@@ -39,23 +41,27 @@ pub struct Opened {
     pub lost_writes: Option<String>,
 }
 
-impl Kind {
-    pub const ALL: [Self; 2] = [Self::Tree, Self::Log];
-
-    /// The name by which a test tells a child process the engine.
-    pub fn name(self) -> &'static str {
-        match self {
+/// As an argument of the process that a test starts.
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Tree => "tree",
             Self::Log => "log",
-        }
+        })
     }
+}
 
-    /// The engine that a child process was told by this variable.
-    pub fn of_environment(variable: &str) -> Self {
-        let name = std::env::var(variable).unwrap();
-        Self::ALL.into_iter().find(|kind| kind.name() == name).unwrap()
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let kinds = [Self::Tree, Self::Log];
+        let found = kinds.into_iter().find(|kind| kind.to_string() == name);
+        found.ok_or_else(|| format!("{name:?} is no engine"))
     }
+}
 
+impl Kind {
     pub fn open(self, dir: &Path, options: Options) -> Result<Opened, EngineError> {
         let Options {
             part_bytes,

@@ -1,66 +1,26 @@
 //! A disk that is full: writes are refused by name, what was acknowledged stays, and it goes on when there is space.
-//!
-//! The disk is a small one in memory, mounted where no other process sees it. Where that is not allowed, the tests say
-//! so and pass.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fondaco_engine::{EngineError, WriteBatch};
+use fondaco_testing::SmallDisk;
 
 use crate::engines::{Kind, Opened, Options};
 
-/// Where the small disk is, and how much of it is a reserve; it is no test without.
-const DIR: &str = "FONDACO_TEST_FULL_DISK_DIR";
-const RESERVE: &str = "FONDACO_TEST_FULL_DISK_RESERVE";
-const KIND: &str = "FONDACO_TEST_FULL_DISK_ENGINE";
 const DISK_BYTES: u64 = 160 << 20;
-const BALLAST_BYTES: usize = 64 << 20;
+/// What is left of the disk until [`SmallDisk::make_room`].
+const FIRST_BYTES: u64 = 96 << 20;
 
 pub fn a_full_disk_refuses_writes_until_there_is_space(kind: Kind) {
-    on_a_small_disk(kind, 48 << 20, "fill_and_free");
-}
-
-pub fn a_full_disk_takes_deletions(kind: Kind) {
-    on_a_small_disk(kind, 48 << 20, "fill_and_delete");
+    fill_and_free(kind, 48 << 20);
 }
 
 pub fn a_disk_that_is_filled_to_its_last_byte_loses_nothing_that_was_acknowledged(kind: Kind) {
-    on_a_small_disk(kind, 0, "fill_and_free");
-}
-
-pub fn writing_out_and_merging_leave_the_reserve_alone(kind: Kind) {
-    on_a_small_disk(kind, 32 << 20, "fill_and_watch");
-}
-
-fn on_a_small_disk(kind: Kind, reserve_bytes: u64, what: &str) {
-    let dir = tempfile::tempdir().unwrap();
-    let unshare = |script: &str| {
-        let mut command = Command::new("unshare");
-        command
-            .args(["--mount", "--map-root-user", "sh", "-ec", script, "sh"])
-            .arg(dir.path());
-        command.arg(std::env::current_exe().unwrap());
-        command
-    };
-    let mount = format!("mount -t tmpfs -o size={DISK_BYTES} none \"$1\"");
-    if !unshare(&mount).status().is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: this machine does not let us mount a small disk (unshare --mount --map-root-user)");
-        return;
-    }
-    let run = format!("{mount}; exec \"$2\" --exact full_disk::{what} --ignored --nocapture");
-    let status = unshare(&run)
-        .env(DIR, dir.path())
-        .env(RESERVE, reserve_bytes.to_string())
-        .env(KIND, kind.name())
-        .status()
-        .unwrap();
-    assert!(status.success(), "see above");
+    fill_and_free(kind, 0);
 }
 
 fn open(kind: Kind, dir: &Path, reserve_bytes: u64) -> Opened {
@@ -73,17 +33,12 @@ fn open(kind: Kind, dir: &Path, reserve_bytes: u64) -> Opened {
     kind.open(&dir.join("engine"), options).unwrap()
 }
 
-#[test]
-#[ignore = "not a test: what the tests of a full disk run as a process of its own, on a small disk"]
-fn fill_and_free() {
-    let (Some(dir), Ok(reserve)) = (std::env::var_os(DIR), std::env::var(RESERVE)) else {
+fn fill_and_free(kind: Kind, reserve_bytes: u64) {
+    let Some(disk) = SmallDisk::temporary(DISK_BYTES) else {
         return;
     };
-    let (dir, reserve_bytes) = (Path::new(&dir), reserve.parse().unwrap());
-    let kind = Kind::of_environment(KIND);
-    let ballast = dir.join("ballast");
-    fs::write(&ballast, vec![1; BALLAST_BYTES]).unwrap();
-    let Opened { engine, .. } = open(kind, dir, reserve_bytes);
+    disk.fill_up_to(FIRST_BYTES);
+    let Opened { engine, .. } = open(kind, disk.path(), reserve_bytes);
     let table = engine.open_table("t").unwrap();
     let mut random = fastrand::Rng::with_seed(7);
     let mut expected = BTreeMap::new();
@@ -128,7 +83,7 @@ fn fill_and_free() {
             "{key:?} is not what it was"
         );
     }
-    fs::remove_file(&ballast).unwrap();
+    disk.make_room();
     let written = expected.len();
     let deadline = Instant::now() + Duration::from_secs(30);
     while expected.len() < written + 100 {
@@ -138,7 +93,7 @@ fn fill_and_free() {
         }
     }
     drop((table, engine));
-    let Opened { engine, lost_writes } = open(kind, dir, reserve_bytes);
+    let Opened { engine, lost_writes } = open(kind, disk.path(), reserve_bytes);
     assert_eq!(lost_writes, None);
     let table = engine.open_table("t").unwrap();
     for entry in table.scan(b"", None).unwrap() {
@@ -149,15 +104,12 @@ fn fill_and_free() {
     assert!(expected.is_empty(), "{} acknowledged records are lost", expected.len());
 }
 
-#[test]
-#[ignore = "not a test: what the tests of a full disk run as a process of its own, on a small disk"]
-fn fill_and_delete() {
-    let (Some(dir), Ok(reserve)) = (std::env::var_os(DIR), std::env::var(RESERVE)) else {
+pub fn a_full_disk_takes_deletions(kind: Kind) {
+    let reserve_bytes = 48 << 20;
+    let Some(disk) = SmallDisk::temporary(DISK_BYTES) else {
         return;
     };
-    let (dir, reserve_bytes) = (Path::new(&dir), reserve.parse().unwrap());
-    let kind = Kind::of_environment(KIND);
-    let Opened { engine, .. } = open(kind, dir, reserve_bytes);
+    let Opened { engine, .. } = open(kind, disk.path(), reserve_bytes);
     let table = engine.open_table("t").unwrap();
     let mut random = fastrand::Rng::with_seed(7);
     let mut put = |number: u64| {
@@ -171,7 +123,7 @@ fn fill_and_delete() {
         count += 1;
     }
     // Others take of the reserve, so that merging does not bring back what is missing.
-    fs::write(dir.join("ballast"), vec![1; 16 << 20]).unwrap();
+    disk.fill_up_to(reserve_bytes - (16 << 20));
     assert!(matches!(put(count), Err(EngineError::DiskFull { .. })));
     for number in 0..count {
         let mut batch = WriteBatch::new();
@@ -185,26 +137,23 @@ fn fill_and_delete() {
         assert!(Instant::now() < deadline, "what was deleted makes no room");
     }
     drop((table, engine));
-    let Opened { engine, lost_writes } = open(kind, dir, reserve_bytes);
+    let Opened { engine, lost_writes } = open(kind, disk.path(), reserve_bytes);
     assert_eq!(lost_writes, None);
     let left = engine.open_table("t").unwrap().scan(b"", None).unwrap().count();
     assert!(left <= 1, "{left} of {count}");
 }
 
-#[test]
-#[ignore = "not a test: what the tests of a full disk run as a process of its own, on a small disk"]
-fn fill_and_watch() {
-    let (Some(dir), Ok(reserve)) = (std::env::var_os(DIR), std::env::var(RESERVE)) else {
+pub fn writing_out_and_merging_leave_the_reserve_alone(kind: Kind) {
+    let reserve_bytes = 32 << 20;
+    let Some(disk) = SmallDisk::temporary(DISK_BYTES) else {
         return;
     };
-    let (dir, reserve_bytes): (&Path, u64) = (Path::new(&dir), reserve.parse().unwrap());
-    let kind = Kind::of_environment(KIND);
-    let Opened { engine, .. } = open(kind, dir, reserve_bytes);
+    let Opened { engine, .. } = open(kind, disk.path(), reserve_bytes);
     let table = engine.open_table("t").unwrap();
     let is_watching = AtomicBool::new(true);
     let free_bytes = || {
-        let disk = rustix::fs::statvfs(dir).unwrap();
-        disk.f_bavail * disk.f_frsize
+        let found = rustix::fs::statvfs(disk.path()).unwrap();
+        found.f_bavail * found.f_frsize
     };
     let (written, free_bytes_min) = thread::scope(|scope| {
         let watch = scope.spawn(|| {

@@ -1,5 +1,6 @@
 //! The guarantees of the engines on disk after failures: the same tests for each.
 
+mod batches;
 mod crashes;
 mod engines;
 mod failed_sync;

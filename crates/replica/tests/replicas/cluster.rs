@@ -1,10 +1,10 @@
-//! The replicas of several nodes in one process, with a network between them that can be cut and that counts bytes.
+//! Several nodes' replicas in one process, with a network between them that can be cut and observed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -23,13 +23,19 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The store of the tests.
 pub const STORE_ID: u16 = 1;
 
-/// The network: passes requests directly to the other replicas, and counts them.
+/// A request or a reply on the network.
+pub enum Message<'a> {
+    Request(&'a ReplicaRequest),
+    Reply(&'a ReplicaReply),
+}
+
+/// The network: requests go straight to the other replicas.
 #[derive(Default)]
 pub struct Network {
     nodes: Mutex<BTreeMap<NodeId, Weak<Replicas>>>,
     cut: Mutex<BTreeSet<NodeId>>,
     refused: Mutex<BTreeSet<Bytes>>,
-    bytes: AtomicU64,
+    observer: OnceLock<Box<dyn Fn(Message<'_>) + Send + Sync>>,
     behind_ms: AtomicU64,
 }
 
@@ -70,15 +76,16 @@ impl Network {
         }
     }
 
-    /// The bytes of all requests and replies as on the wire, without envelopes.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Relaxed)
+    /// Shows all messages from now on to an observer.
+    pub fn observe(&self, observer: impl Fn(Message<'_>) + Send + Sync + 'static) {
+        let is_first = self.observer.set(Box::new(observer)).is_ok();
+        assert!(is_first, "the network has an observer");
     }
 
-    fn wire_bytes(&self, write: impl FnOnce(&mut fondaco_resp::Reply<'_>)) {
-        let mut bytes = Vec::new();
-        write(&mut fondaco_resp::Reply::new(&mut bytes, fondaco_resp::Protocol::Resp2));
-        self.bytes.fetch_add(bytes.len() as u64, Relaxed);
+    fn show(&self, message: Message<'_>) {
+        if let Some(observer) = self.observer.get() {
+            observer(message);
+        }
     }
 }
 
@@ -104,11 +111,10 @@ impl Peers for Way {
             let error = ReplicaError::new(ReplicaErrorCode::Other, "this key is refused");
             return answer(ReplicaReply::Error(error));
         }
-        self.network
-            .wire_bytes(|writer| request.write(request.timeout_ms, writer));
+        self.network.show(Message::Request(&request));
         let network = Arc::clone(&self.network);
         peer.request(request, move |mut reply| {
-            network.wire_bytes(|writer| reply.write(writer));
+            network.show(Message::Reply(&reply));
             if let ReplicaReply::OldestHint { now_unix_ms, .. } = &mut reply {
                 *now_unix_ms -= network.behind_ms.load(Relaxed);
             }

@@ -1,11 +1,6 @@
 //! A disk that is full: writes are refused by name, reads go on, and so do writes when there is space.
-//!
-//! The disk is a small one in memory, mounted where no other process sees it. Where that is not allowed, the test
-//! says so and passes.
 
-use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,46 +9,15 @@ use fondaco_engine::{CacheBudget, DiskEngine, DiskOptions, Engine, LogEngine, Lo
 use fondaco_model::versioned::Update;
 use fondaco_protocol::replica::{ReplicaErrorCode, ReplicaReply};
 use fondaco_replica::{ReplicaCounter, ReplicaOptions};
+use fondaco_testing::SmallDisk;
 
 use crate::cluster::{Cluster, ask, node, now_unix_ms, putting, quiet, until};
 
-/// Where the small disk is; it is no test without.
-const DIR: &str = "FONDACO_TEST_REPLICA_FULL_DISK_DIR";
 const DISK_BYTES: u64 = 192 << 20;
-const BALLAST_BYTES: usize = 64 << 20;
+/// What is left of the disk until [`SmallDisk::make_room`].
+const FIRST_BYTES: u64 = 128 << 20;
 const RESERVE_BYTES: u64 = 32 << 20;
 const VALUE_BYTES: usize = 100_000;
-
-#[test]
-fn a_full_disk_refuses_writes_and_answers_reads_until_there_is_space() {
-    on_small_disk("fill_and_free");
-}
-
-#[test]
-fn a_full_disk_is_no_obstacle_to_what_makes_room() {
-    on_small_disk("fill_and_expire");
-}
-
-/// Runs a part of this test as a process of its own, on a small disk.
-fn on_small_disk(part: &str) {
-    let dir = tempfile::tempdir().unwrap();
-    let unshare = |script: &str| {
-        let mut command = Command::new("unshare");
-        command
-            .args(["--mount", "--map-root-user", "sh", "-ec", script, "sh"])
-            .arg(dir.path())
-            .arg(std::env::current_exe().unwrap());
-        command
-    };
-    let mount = format!("mount -t tmpfs -o size={DISK_BYTES} none \"$1\"");
-    if !unshare(&mount).status().is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: this machine does not let us mount a small disk (unshare --mount --map-root-user)");
-        return;
-    }
-    let run = format!("{mount}; exec \"$2\" --exact full_disk::{part} --ignored --nocapture");
-    let status = unshare(&run).env(DIR, dir.path()).status().unwrap();
-    assert!(status.success(), "see above");
-}
 
 fn small(dir: &Path) -> Arc<dyn Engine> {
     let options = DiskOptions {
@@ -92,17 +56,16 @@ fn fill<T>(mut write: impl FnMut(usize) -> Result<T, ReplicaErrorCode>) -> Vec<T
 }
 
 #[test]
-#[ignore = "not a test: what the test of a full disk runs as a process of its own, on a small disk"]
-fn fill_and_free() {
-    let Some(dir) = std::env::var_os(DIR) else { return };
-    let dir = Path::new(&dir);
-    let ballast = dir.join("ballast");
-    fs::write(&ballast, vec![1; BALLAST_BYTES]).unwrap();
+fn a_full_disk_refuses_writes_and_answers_reads_until_there_is_space() {
+    let Some(disk) = SmallDisk::temporary(DISK_BYTES) else {
+        return;
+    };
+    disk.fill_up_to(FIRST_BYTES);
     let options = ReplicaOptions {
         reserve_bytes: RESERVE_BYTES,
         ..quiet()
     };
-    let cluster = Cluster::of(dir, 1, 2, &options, small);
+    let cluster = Cluster::of(disk.path(), 1, 2, &options, small);
     let mut random = fastrand::Rng::with_seed(7);
     let mut write = |number: usize| {
         let value: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(VALUE_BYTES).collect();
@@ -118,7 +81,7 @@ fn fill_and_free() {
         }
     };
     all_are_there(&written);
-    fs::remove_file(&ballast).unwrap();
+    disk.make_room();
     until("writing again", || match write(written.len()) {
         Ok(value) => {
             written.push(value);
@@ -130,9 +93,10 @@ fn fill_and_free() {
 }
 
 #[test]
-#[ignore = "not a test: what the test of a full disk runs as a process of its own, on a small disk"]
-fn fill_and_expire() {
-    let Some(dir) = std::env::var_os(DIR) else { return };
+fn a_full_disk_is_no_obstacle_to_what_makes_room() {
+    let Some(disk) = SmallDisk::temporary(DISK_BYTES) else {
+        return;
+    };
     let options = ReplicaOptions {
         reserve_bytes: RESERVE_BYTES,
         sweep_period: Duration::from_millis(50),
@@ -150,7 +114,7 @@ fn fill_and_expire() {
             false => Arc::new(MemoryEngine::new()),
         }
     };
-    let mut cluster = Cluster::of(Path::new(&dir), 2, 2, &options, engine);
+    let mut cluster = Cluster::of(disk.path(), 2, 2, &options, engine);
     cluster.settings.ttl_ms = Some(1);
     cluster.tell();
     // Without the other's clock nothing ends for good.

@@ -4,74 +4,24 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
-use fondaco_engine::{DiskEngine, DiskOptions, Engine, LogEngine, LogOptions};
 use fondaco_model::versioned::{Dot, Record};
 use fondaco_protocol::replica::ReplicaReply;
 
-use crate::cluster::{Cluster, ask, fsync, node, put, putting, quiet, value};
-
-/// Tells the child which directory it is to write in, and how.
-const DIR: &str = "FONDACO_TEST_REPLICA_DIR";
-const DURABILITY: &str = "FONDACO_TEST_REPLICA_DURABILITY";
-const ENGINE: &str = "FONDACO_TEST_REPLICA_ENGINE";
-
-/// How many writers the child has, each with keys of its own.
-const WRITERS: usize = 4;
-
-fn on_disk(dir: &Path) -> Arc<dyn Engine> {
-    Arc::new(DiskEngine::open(&dir.join("engine"), DiskOptions::default()).unwrap())
-}
-
-fn in_a_log(dir: &Path) -> Arc<dyn Engine> {
-    Arc::new(LogEngine::open(&dir.join("engine"), LogOptions::default()).unwrap())
-}
+use crate::cluster::{Cluster, ask, node, put, putting, quiet, value};
+use crate::one_node::{on_disk, open_on};
 
 fn open(dir: &Path, durability: &str) -> Cluster {
     open_on(dir, durability, "disk")
 }
 
-fn open_on(dir: &Path, durability: &str, engine: &str) -> Cluster {
-    let engine = if engine == "log" { in_a_log } else { on_disk };
-    let mut cluster = Cluster::of(dir, 1, 2, &quiet(), engine);
-    if durability == "fsync" {
-        cluster.settings = fsync(cluster.settings);
-        cluster.tell();
-    }
-    cluster
-}
-
-/// What the child does: it writes until it is killed, and says what was acknowledged.
-#[test]
-#[ignore = "run by the tests that kill it"]
-fn child() {
-    let dir = std::env::var(DIR).unwrap();
-    let told = |variable| std::env::var(variable).unwrap();
-    let cluster = open_on(Path::new(&dir), &told(DURABILITY), &told(ENGINE));
-    let replicas = cluster.node(1);
-    std::thread::scope(|scope| {
-        for writer in 0..WRITERS {
-            scope.spawn(move || {
-                for write in 0u64.. {
-                    let key = format!("{writer}-{}", write % 50);
-                    let record = Record::decode(put(replicas, &key, value(&write.to_string()))).unwrap();
-                    let dot = record.siblings()[0].dot;
-                    println!("{key} {write} {} {}", dot.replica.incarnation, dot.counter);
-                }
-            });
-        }
-    });
-}
-
 /// Lets a child write for a while, kills it, and returns what it said: the last value and dot of each key.
 fn write_and_kill(dir: &Path, durability: &str, engine: &str, round: u64) -> BTreeMap<String, (u64, u32, u64)> {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["kills::child", "--exact", "--ignored", "--nocapture"])
-        .env(DIR, dir)
-        .env(DURABILITY, durability)
-        .env(ENGINE, engine)
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fondaco-replica-writer"))
+        .arg(dir)
+        .args([durability, engine])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -91,7 +41,7 @@ fn write_and_kill(dir: &Path, durability: &str, engine: &str, round: u64) -> BTr
                 continue;
             };
             said.insert(key.to_owned(), (write, incarnation, counter));
-            // Nobody listens any more after the first ones.
+            // Only the first ones are received.
             let _ = sender.send(());
         }
         said

@@ -14,6 +14,7 @@ mod kills;
 mod loops;
 mod losses;
 mod moves;
+mod one_node;
 mod pages;
 mod panics;
 mod past;
