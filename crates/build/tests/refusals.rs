@@ -308,7 +308,7 @@ fn a_duplicate_is_refused_with_both_rows() {
     assert_says(
         &place.refused(|_| {}),
         &[
-            "key \"y\" comes twice",
+            "key \"y\" occurs twice",
             "a.csv\" row 2",
             "b.csv\" row 2",
             "--on-duplicate",

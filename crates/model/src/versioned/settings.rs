@@ -342,7 +342,7 @@ mod tests {
             ),
             (|settings| settings.ttl_ms = Some(0), "time to live 0"),
             (|settings| settings.tombstone_grace_ms = 999, "grace of tombstones 999"),
-            (|settings| settings.write_keys_per_second = Some(0), "0 keys"),
+            (|settings| settings.write_keys_per_second = Some(0), "second is 0"),
         ];
         for (spoil, expected) in spoil {
             let mut settings = VersionedSettings::of(3);
