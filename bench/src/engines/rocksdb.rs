@@ -8,7 +8,7 @@ use std::ptr;
 
 use anyhow::{Result, bail};
 
-use super::Tried;
+use super::WritableEngine;
 
 const BLOOM_BITS: c_double = 10.0;
 const NO_COMPRESSION: c_int = 0;
@@ -134,7 +134,7 @@ impl Drop for Rocks {
     }
 }
 
-impl Tried for Rocks {
+impl WritableEngine for Rocks {
     fn write(&self, batch: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         // SAFETY: keys and values are copied into the batch, and the batch is freed once, after it was written.
         unsafe {
