@@ -10,7 +10,6 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::node::{Node, fondaco, signal, until, wait, write_csv};
-use super::random::Random;
 
 const KEYS: u64 = 1000;
 
@@ -42,8 +41,8 @@ fn build(dir: &Path, version: u64) -> String {
 
 /// Lets some time pass, in which the kill is to fall at a random moment. No condition to wait for: that
 /// nothing is known of the moment is the point.
-fn a_while(random: &mut Random, ms_max: u64) {
-    let until = std::time::Instant::now() + Duration::from_millis(random.below(ms_max));
+fn a_while(random: &mut fastrand::Rng, ms_max: u64) {
+    let until = std::time::Instant::now() + Duration::from_millis(random.u64(..ms_max));
     while let Some(left) = until.checked_duration_since(std::time::Instant::now()) {
         std::thread::park_timeout(left);
     }
@@ -90,7 +89,7 @@ fn until_nothing_leaks(node: &Node, data: &Path) {
 #[test]
 fn a_node_killed_during_pushes_serves_the_old_or_the_new_version_and_leaks_nothing() {
     const KILLS: u64 = 12;
-    let mut random = Random::from_seed("kills during pushes");
+    let mut random = fondaco_testing::random("kills during pushes");
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let sources: Vec<String> = (0..3).map(|version| build(dir.path(), version)).collect();
@@ -145,7 +144,7 @@ fn a_node_killed_during_pushes_serves_the_old_or_the_new_version_and_leaks_nothi
 #[test]
 fn a_build_killed_at_any_moment_leaves_nothing_that_looks_finished() {
     const KILLS: u64 = 10;
-    let mut random = Random::from_seed("kills during builds");
+    let mut random = fondaco_testing::random("kills during builds");
     let dir = tempfile::tempdir().unwrap();
     let csv = dir.path().join("input.csv");
     write_csv(&csv, (0..60_000).map(|key| (key.to_string(), "z".repeat(200))));
