@@ -1,11 +1,9 @@
-//! The command line: its commands, and the options that several of them share.
+//! The command line: its commands, and the options that all commands share.
 //!
-//! Scripts are written against these names: they change only with a line in the change log. The
-//! options of one command alone stand with that command.
+//! Scripts depend on these names: a change needs an entry in the change log. Options of a single command are defined
+//! next to that command.
 
-use std::path::PathBuf;
-
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::commands::{
     backup, build, cluster, completions, config, inspect, look_up, nodes, push, rebalance, repair, roles, scan, status,
@@ -94,50 +92,4 @@ pub enum Command {
     Config(config::ConfigCommand),
     /// Print completions for a shell
     Completions(completions::CompletionsOptions),
-}
-
-/// How to reach the cluster: by either port of any of its processes, whatever their role. Each tells the other.
-#[derive(Debug, Clone, Args)]
-pub struct ControlPort {
-    /// The control port of any process of the cluster: host:port, or a URL; 127.0.0.1:6580 unless said
-    #[arg(long, env = "FONDACO_HTTP", value_name = "ADDRESS")]
-    pub http: Option<String>,
-
-    /// The RESP port of any process of the cluster: host:port. One of both is enough
-    #[arg(long, env = "FONDACO_RESP", value_name = "HOST:PORT")]
-    pub resp: Option<String>,
-
-    /// Who you are at the RESP port
-    #[arg(long, env = "FONDACO_USER", requires = "password")]
-    pub user: Option<String>,
-
-    /// The password at the RESP port
-    #[arg(long, env = "FONDACO_PASSWORD", hide_env_values = true)]
-    pub password: Option<String>,
-
-    /// The token of the control port
-    #[arg(long, env = "FONDACO_TOKEN", hide_env_values = true)]
-    pub token: Option<String>,
-
-    #[command(flatten)]
-    pub tls: Tls,
-}
-
-/// How to speak TLS to a node.
-#[derive(Debug, Clone, Args)]
-pub struct Tls {
-    /// Speak TLS, and trust the usual authorities of the web
-    #[arg(long, env = "FONDACO_TLS")]
-    pub tls: bool,
-
-    /// Speak TLS, and trust the certificates in this PEM file
-    #[arg(long, env = "FONDACO_CA", value_name = "FILE")]
-    pub ca: Option<PathBuf>,
-}
-
-impl Tls {
-    /// Whether TLS is wanted.
-    pub fn is_wanted(&self) -> bool {
-        self.tls || self.ca.is_some()
-    }
 }

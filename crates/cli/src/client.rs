@@ -15,8 +15,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::{Agent, Body, http};
 
-use crate::arguments::ControlPort;
 use crate::commands::WrongUsage;
+use crate::control_port::ControlPort;
 use crate::{resp, wire};
 
 /// Where the control port is unless said otherwise.
@@ -170,6 +170,17 @@ impl Client {
     /// The node.
     pub fn status(&self) -> anyhow::Result<NodeStatus> {
         self.get("/v1/status")
+    }
+
+    /// The RESP port of the process.
+    pub fn resp_address(&self) -> anyhow::Result<String> {
+        let address = self.status()?.resp_addr.with_context(|| {
+            format!(
+                "the process at {} does not serve RESP: name a node or a router with --http or --resp",
+                self.base
+            )
+        })?;
+        Ok(resp::reachable(&address, resp::host(&self.base)))
     }
 
     /// A store; `None` if there is none of this name.
