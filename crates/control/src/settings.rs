@@ -1,38 +1,17 @@
 //! The live settings, remembered for the whole cluster: what is changed through any control port survives
 //! restarts, and is taken up by every process.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fondaco_coordination::{Coordination, CoordinationError, Revision};
 use fondaco_node::{SETTINGS, SettingError, Settings};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::error::ControlError;
-use crate::http::{SettingList, SettingResource};
+use crate::http::resources::{SettingList, SettingResource};
 use crate::layout;
 use crate::mirror::Mirror;
 use crate::operator::ATTEMPTS_MAX;
-
-/// Settings to be changed: their names, with `-` or `_`, and values.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(example = json!({"fetch-rate-bytes-per-second": 104857600}))]
-pub struct SettingChanges(pub BTreeMap<String, u64>);
-
-impl SettingChanges {
-    /// Takes them up in this process.
-    pub(crate) fn take_up(&self, settings: &Settings) {
-        for (name, value) in &self.0 {
-            let parsed = Settings::parse(name, &value.to_string());
-            let set = parsed.and_then(|(setting, value)| settings.set(setting, value));
-            if let Err(error) = set {
-                // Written by another release: its limits are not ours.
-                tracing::warn!(%error, "a remembered setting is left as it is");
-            }
-        }
-    }
-}
+use crate::setting_changes::SettingChanges;
 
 /// Settings that remember.
 pub(crate) struct LiveSettings {

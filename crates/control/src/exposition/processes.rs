@@ -5,7 +5,7 @@ use std::fmt;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use super::{counter, gauge};
+use super::encoding::{counter, gauge};
 use crate::process;
 
 /// The process, by the names that Prometheus's own clients give these, and what else is known of it.

@@ -253,7 +253,7 @@ fn make(dir: &Path, manifest: &[u8]) -> Result<(), ControlError> {
     made.map_err(|error| {
         // What is left without a manifest is deleted at the next start, if it cannot be now.
         let _ = delete_tree(dir);
-        error::writing(dir, error)
+        upload::writing(dir, error)
     })
 }
 

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::config::Role;
+
 /// What a process does in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -15,6 +17,17 @@ pub enum RoleName {
     Router,
     /// It decides for the cluster, while it is the leader.
     Controller,
+}
+
+impl From<Role> for RoleName {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Single => Self::Single,
+            Role::Node => Self::Node,
+            Role::Router => Self::Router,
+            Role::Controller => Self::Controller,
+        }
+    }
 }
 
 /// What a control port is, and the paths to go on from.
